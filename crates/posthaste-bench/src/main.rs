@@ -1,0 +1,2 @@
+//! Breaks queues on purpose and measures posthaste against them.
+fn main() {}

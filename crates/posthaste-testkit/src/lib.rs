@@ -1,0 +1,1 @@
+//! Starts real servers, cuts connections, checks histories. For tests only.

@@ -1,0 +1,1 @@
+//! posthaste: the transactional gate between Postgres and everything behind it.
