@@ -1,0 +1,7 @@
+//! One file per command: what it takes, and what it does.
+
+pub(crate) mod enqueue;
+pub(crate) mod migrate;
+pub(crate) mod status;
+pub(crate) mod up;
+pub(crate) mod work;

@@ -1,0 +1,260 @@
+//! Many jobs from lines of JSON, in transactions of bounded size.
+//!
+//! What is committed stays committed: a line that is wrong, a signal or a lost connection stops
+//! the rest, and the message says where to go on.
+
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow, bail};
+use jiff::Timestamp;
+use posthaste::NewJob;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::fs::File;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+use tokio_postgres::Client;
+
+use crate::database::Database;
+use crate::failure;
+use crate::signals::Signals;
+use crate::terminal::{Progress, Terminal, Unit};
+
+/// A transaction is also full when its arguments reach this size.
+const BATCH_BYTES: usize = 8 << 20;
+/// The store takes 1 MiB of arguments; a line beyond this holds no job, perhaps not even an end.
+const LONGEST_LINE: u64 = 4 << 20;
+
+/// What to read and how to cut it.
+pub(super) struct Plan<'a> {
+    pub(super) file: &'a Path,
+    pub(super) batch: usize,
+    pub(super) skip: u64,
+}
+
+impl Plan<'_> {
+    fn source(&self) -> String {
+        if self.is_stdin() {
+            "standard input".to_owned()
+        } else {
+            self.file.display().to_string()
+        }
+    }
+
+    fn is_stdin(&self) -> bool {
+        self.file == Path::new("-")
+    }
+}
+
+#[derive(Serialize)]
+struct Enqueued {
+    jobs: u64,
+    lines: u64,
+}
+
+pub(super) async fn enqueue(
+    plan: &Plan<'_>,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let mut client = database.address().connect().await?;
+    let (input, size): (Box<dyn AsyncRead + Send + Unpin>, _) = if plan.is_stdin() {
+        (Box::new(tokio::io::stdin()), None)
+    } else {
+        let opened = File::open(plan.file).await;
+        let file = opened.map_err(|error| {
+            let (source, reason) = (plan.source(), failure::reason(&error));
+            anyhow!("cannot read {source}: {reason}. Give a file that can be read, or - for standard input.")
+        })?;
+        let size = file
+            .metadata()
+            .await
+            .ok()
+            .filter(|file| file.is_file())
+            .map(|file| file.len());
+        (Box::new(file), size)
+    };
+    let unit = if size.is_some() {
+        Unit::Bytes
+    } else {
+        Unit::Jobs
+    };
+    let mut feed = Feed {
+        lines: Lines::new(BufReader::with_capacity(1 << 20, input), plan.skip),
+        progress: terminal.progress("enqueuing", size, unit),
+        by_bytes: size.is_some(),
+        enqueued: 0,
+        committed_line: plan.skip,
+    };
+    let fed = feed.run(plan, &mut client, signals).await;
+    let (jobs, lines) = (feed.enqueued, feed.committed_line);
+    drop(feed);
+    if let Err(error) = fed {
+        let (told, where_now) = (failure::line(&error), where_to_go_on(plan, jobs, lines));
+        bail!("{}. {where_now}.", told.trim_end_matches('.'));
+    }
+    let text = format!("enqueued {jobs} jobs");
+    terminal.result(text, &Enqueued { jobs, lines })
+}
+
+fn where_to_go_on(plan: &Plan<'_>, jobs: u64, lines: u64) -> String {
+    let source = plan.source();
+    match jobs {
+        0 => format!("Nothing was enqueued from {source}"),
+        _ => format!("The first {lines} lines of {source} are enqueued: go on with --skip {lines}"),
+    }
+}
+
+struct Feed {
+    lines: Lines,
+    progress: Progress,
+    by_bytes: bool,
+    enqueued: u64,
+    /// Everything up to and with this line is committed or was skipped.
+    committed_line: u64,
+}
+
+impl Feed {
+    async fn run(
+        &mut self,
+        plan: &Plan<'_>,
+        client: &mut Client,
+        signals: &Signals,
+    ) -> anyhow::Result<()> {
+        loop {
+            let (jobs, last) = tokio::select! {
+                batch = self.lines.batch(plan.batch) => batch?,
+                () = signals.stop().cancelled() => return Err(anyhow!("stopped by a signal")),
+            };
+            if !jobs.is_empty() {
+                self.commit(client, &jobs).await?;
+            }
+            self.committed_line = self.lines.number;
+            self.enqueued += jobs.len() as u64;
+            self.progress.set(if self.by_bytes {
+                self.lines.bytes
+            } else {
+                self.enqueued
+            });
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn commit(&self, client: &mut Client, jobs: &[NewJob]) -> anyhow::Result<()> {
+        let (from, to) = (self.committed_line + 1, self.lines.number);
+        let transaction = client.transaction().await?;
+        posthaste::enqueue_many(&transaction, jobs)
+            .await
+            .with_context(|| format!("lines {from} to {to} were refused"))?;
+        transaction.commit().await.with_context(|| {
+            format!("whether lines {from} to {to} are enqueued is not known: the answer to the commit was lost")
+        })
+    }
+}
+
+/// The input, line by line.
+struct Lines {
+    input: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
+    skip: u64,
+    number: u64,
+    bytes: u64,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    fn new(input: BufReader<Box<dyn AsyncRead + Send + Unpin>>, skip: u64) -> Self {
+        Self {
+            input,
+            skip,
+            number: 0,
+            bytes: 0,
+            line: Vec::new(),
+        }
+    }
+
+    /// The next jobs, and whether they are the last ones.
+    async fn batch(&mut self, limit: usize) -> anyhow::Result<(Vec<NewJob>, bool)> {
+        let mut jobs = Vec::new();
+        let mut bytes = 0;
+        while jobs.len() < limit && bytes < BATCH_BYTES {
+            if !self.next().await? {
+                return Ok((jobs, true));
+            }
+            let line = self.line.trim_ascii();
+            if self.number <= self.skip || line.is_empty() {
+                continue;
+            }
+            bytes += line.len();
+            jobs.push(job(line).with_context(|| format!("line {}", self.number))?);
+        }
+        Ok((jobs, false))
+    }
+
+    async fn next(&mut self) -> anyhow::Result<bool> {
+        self.line.clear();
+        let mut limited = (&mut self.input).take(LONGEST_LINE);
+        let read = limited
+            .read_until(b'\n', &mut self.line)
+            .await
+            .context("cannot read further")?;
+        self.number += u64::from(read > 0);
+        self.bytes += read as u64;
+        let cut = read as u64 == LONGEST_LINE && self.line.last() != Some(&b'\n');
+        anyhow::ensure!(!cut, "line {} is longer than 4 MiB", self.number);
+        Ok(read > 0)
+    }
+}
+
+/// One line: the names of the columns, and nothing else, so that a slip of the pen is told.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    name: String,
+    #[serde(borrow)]
+    kwargs: Option<&'a RawValue>,
+    queue: Option<String>,
+    priority: Option<i32>,
+    scheduled_at: Option<Timestamp>,
+    expires_at: Option<Timestamp>,
+    tag: Option<String>,
+    unique_key: Option<String>,
+    /// Absent is the default; null is: until it expires.
+    #[serde(default, deserialize_with = "present")]
+    max_attempts: Option<Option<i32>>,
+}
+
+fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<i32>>, D::Error> {
+    Option::deserialize(value).map(Some)
+}
+
+fn job(line: &[u8]) -> anyhow::Result<NewJob> {
+    let line: Line<'_> = serde_json::from_slice(line)?;
+    let mut job = match line.kwargs {
+        Some(kwargs) => NewJob::new(&line.name, kwargs)?,
+        None => NewJob::new(&line.name, &serde_json::Map::new())?,
+    };
+    if let Some(queue) = &line.queue {
+        job = job.queue(queue);
+    }
+    if let Some(priority) = line.priority {
+        job = job.priority(priority);
+    }
+    if let Some(at) = line.scheduled_at {
+        job = job.scheduled_at(at);
+    }
+    if let Some(at) = line.expires_at {
+        job = job.expires_at(at);
+    }
+    if let Some(tag) = &line.tag {
+        job = job.tag(tag);
+    }
+    if let Some(key) = &line.unique_key {
+        job = job.unique_key(key);
+    }
+    if let Some(limit) = line.max_attempts {
+        job = job.max_attempts(limit);
+    }
+    Ok(job)
+}

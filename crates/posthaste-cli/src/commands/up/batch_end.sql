@@ -1,0 +1,1 @@
+UPDATE public.file_run SET committed = $2 WHERE id = $1

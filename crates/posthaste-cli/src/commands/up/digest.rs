@@ -1,0 +1,104 @@
+//! The job `file.digest`: reads one file and writes its size and SHA-256 beside its path.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+/// What there is to say about a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    Digest {
+        size: i64,
+        sha256: [u8; 32],
+    },
+    /// A fact about the file that another attempt will not change.
+    Problem(&'static str),
+}
+
+/// Reads `path`. An error is one that may pass, so the job is tried again.
+pub(crate) fn examine(path: &Path) -> io::Result<Finding> {
+    match read(path) {
+        Err(error) => lasting(&error).map(Finding::Problem).ok_or(error),
+        found => found,
+    }
+}
+
+/// The path as it was listed: any bytes.
+pub(crate) fn path(bytes: Vec<u8>) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
+fn read(path: &Path) -> io::Result<Finding> {
+    // A pipe may have taken the file's place since it was listed, and opening one waits for ever.
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
+    let mut file = File::options()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(Finding::Problem(REPLACED));
+    }
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 128 << 10];
+    let mut size = 0;
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => {
+                hasher.update(&buffer[..n]);
+                size += n as i64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Finding::Digest {
+        size,
+        sha256: hasher.finalize().into(),
+    })
+}
+
+const REPLACED: &str = "no regular file any more";
+
+fn lasting(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Some("vanished"),
+        io::ErrorKind::PermissionDenied => Some("permission denied"),
+        _ => match Errno::from_io_error(error) {
+            Some(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => Some(REPLACED),
+            _ => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_has_the_digest_of_nothing() -> io::Result<()> {
+        let path = std::env::temp_dir().join(format!("posthaste-empty-{}", std::process::id()));
+        File::create(&path)?;
+        let found = examine(&path)?;
+        std::fs::remove_file(&path)?;
+        let Finding::Digest { size: 0, sha256 } = found else {
+            return Err(io::Error::other(format!("{found:?}")));
+        };
+        assert_eq!(sha256[..4], [0xe3, 0xb0, 0xc4, 0x42]);
+        assert_eq!(examine(&path)?, Finding::Problem("vanished"));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_a_fact_and_not_a_failure() -> io::Result<()> {
+        assert_eq!(examine(Path::new("/dev/null"))?, Finding::Problem(REPLACED));
+        assert_eq!(examine(&std::env::temp_dir())?, Finding::Problem(REPLACED));
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+SELECT path FROM public.file WHERE id = $1

@@ -1,0 +1,1 @@
+COPY public.file_list (run, n, path) FROM STDIN (FORMAT binary)

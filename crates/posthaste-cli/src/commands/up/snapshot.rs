@@ -1,0 +1,123 @@
+//! What a folder holds: every regular file below it, names as bytes, links not followed.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::failure;
+
+const CHUNK: usize = 1_000;
+
+/// What the walk met beside files.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Walked {
+    pub(crate) unreadable_folders: u64,
+}
+
+/// Walks in a thread of its own; paths arrive in chunks, each folder's in the order of its names.
+pub(crate) fn walk(
+    folder: PathBuf,
+    besides: Option<PathBuf>,
+) -> (
+    mpsc::Receiver<Vec<PathBuf>>,
+    JoinHandle<anyhow::Result<Walked>>,
+) {
+    let (sender, receiver) = mpsc::channel(4);
+    let walking = tokio::task::spawn_blocking(move || {
+        let mut walk = Walk {
+            besides,
+            sender,
+            chunk: Vec::with_capacity(CHUNK),
+            walked: Walked::default(),
+        };
+        let entries = entries(&folder).map_err(|error| cannot_list(&folder, &error))?;
+        walk.below(entries);
+        walk.send();
+        Ok(walk.walked)
+    });
+    (receiver, walking)
+}
+
+pub(crate) fn cannot_list(folder: &Path, error: &io::Error) -> anyhow::Error {
+    let (folder, reason) = (folder.display(), failure::reason(error));
+    anyhow::anyhow!("cannot list {folder}: {reason}. Give a folder that can be read.")
+}
+
+struct Walk {
+    besides: Option<PathBuf>,
+    sender: mpsc::Sender<Vec<PathBuf>>,
+    chunk: Vec<PathBuf>,
+    walked: Walked,
+}
+
+impl Walk {
+    fn below(&mut self, top: Vec<Entry>) {
+        // A stack instead of recursion: the depth of a folder is somebody else's choice.
+        let mut stack = vec![top];
+        while let Some(entries) = stack.last_mut() {
+            let Some(entry) = entries.pop() else {
+                stack.pop();
+                continue;
+            };
+            match entry.kind {
+                Kind::File => self.push(entry.path),
+                Kind::Folder if self.besides.as_deref() == Some(&entry.path) => {}
+                Kind::Folder => match self::entries(&entry.path) {
+                    Ok(entries) => stack.push(entries),
+                    // Gone in the meantime: then nothing below it is there to be listed.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(_) => self.walked.unreadable_folders += 1,
+                },
+            }
+        }
+    }
+
+    fn push(&mut self, path: PathBuf) {
+        self.chunk.push(path);
+        if self.chunk.len() == CHUNK {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
+        // A receiver that is gone has failed and says so itself.
+        let _ = self.sender.blocking_send(chunk);
+    }
+}
+
+struct Entry {
+    path: PathBuf,
+    kind: Kind,
+}
+
+enum Kind {
+    File,
+    Folder,
+}
+
+/// Files and folders directly in `folder`, last name first, so that popping yields them in order.
+fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = match entry.file_type() {
+            Ok(kind) if kind.is_file() => Kind::File,
+            Ok(kind) if kind.is_dir() => Kind::Folder,
+            _ => continue,
+        };
+        entries.push(Entry {
+            path: entry.path(),
+            kind,
+        });
+    }
+    entries.sort_by(|one, other| {
+        let (one, other) = (one.path.as_os_str(), other.path.as_os_str());
+        other.as_bytes().cmp(one.as_bytes())
+    });
+    Ok(entries)
+}

@@ -1,0 +1,83 @@
+//! The database that a command works on: the one of `DATABASE_URL`, else the private one.
+
+use std::path::{Path, PathBuf};
+
+use crate::connect::Address;
+use crate::local_postgres::{Absent, LastWord, LocalPostgres};
+
+/// Where a command's database comes from, as typed.
+#[derive(clap::Args)]
+pub(crate) struct Choice {
+    /// The database; without it posthaste runs a private Postgres in .posthaste/
+    #[arg(
+        long,
+        global = true,
+        env = "DATABASE_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        help_heading = "Everywhere"
+    )]
+    database_url: Option<String>,
+
+    /// The bin directory of the Postgres to run privately
+    #[arg(
+        long,
+        global = true,
+        env = "POSTHASTE_PG_BIN",
+        help_heading = "Everywhere",
+        value_name = "DIRECTORY"
+    )]
+    pg_bin: Option<PathBuf>,
+}
+
+/// An address that answers, and the server behind it where that is ours.
+pub(crate) struct Database {
+    address: Address,
+    private: Option<LocalPostgres>,
+}
+
+impl Database {
+    pub(crate) async fn open(choice: &Choice, absent: Absent) -> anyhow::Result<Self> {
+        // An empty variable is how a shell unsets one for a single command.
+        if let Some(url) = choice.database_url.as_deref().filter(|url| !url.is_empty()) {
+            let address = Address::parse(url)?;
+            return Ok(Self {
+                address,
+                private: None,
+            });
+        }
+        let private = LocalPostgres::open(choice.pg_bin.as_deref(), absent).await?;
+        Ok(Self {
+            address: private.address().clone(),
+            private: Some(private),
+        })
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    pub(crate) fn private(&self) -> Option<&LocalPostgres> {
+        self.private.as_ref()
+    }
+
+    /// The folder of our own server, which is nobody's data.
+    pub(crate) fn private_folder(&self) -> Option<&Path> {
+        self.private.as_ref().map(LocalPostgres::folder)
+    }
+
+    pub(crate) fn last_word(&self) -> anyhow::Result<Option<LastWord>> {
+        self.private
+            .as_ref()
+            .map(LocalPostgres::last_word)
+            .transpose()
+    }
+
+    /// Stops the private server, if there is one and nobody else uses it.
+    pub(crate) async fn close(self) -> anyhow::Result<()> {
+        match self.private {
+            Some(private) => private.close().await,
+            None => Ok(()),
+        }
+    }
+}

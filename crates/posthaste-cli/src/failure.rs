@@ -1,0 +1,175 @@
+//! What a person reads when a command fails: one plain line, the way out in it, and no secret.
+
+use std::sync::Mutex;
+
+use tokio_postgres::error::{DbError, SqlState};
+
+/// Shorter passwords are not searched for: hiding every `a` of a message would hide the message.
+const SHORTEST_CONCEALED: usize = 4;
+
+static CONCEALED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Keeps `secret` out of every line that [`line`] and [`redact`] make from now on.
+pub(crate) fn conceal(secret: &str) {
+    if secret.len() >= SHORTEST_CONCEALED
+        && let Ok(mut concealed) = CONCEALED.lock()
+    {
+        concealed.push(secret.to_owned());
+    }
+}
+
+/// The one line for `error`: its causes from the outermost inwards, up to one that says what to do.
+pub(crate) fn line(error: &anyhow::Error) -> String {
+    let mut causes: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        if let Some(remedy) = remedy(cause) {
+            causes.push(one_line(&remedy));
+            break;
+        }
+        let text = one_line(&described(cause));
+        // A cause that repeats what the error above it already says adds nothing for a reader.
+        let repeated = causes.iter().any(|said| said.contains(&text));
+        if !repeated && text != "db error" {
+            causes.push(text);
+        }
+    }
+    redact(&causes.join(": "))
+}
+
+/// The one line for arguments that could not be understood.
+pub(crate) fn usage_line(error: &clap::Error) -> String {
+    let rendered = error.to_string();
+    let said: Vec<&str> = rendered
+        .lines()
+        .map(str::trim)
+        .take_while(|text| !text.starts_with("Usage:") && !text.starts_with("For more information"))
+        .filter(|text| !text.is_empty())
+        .collect();
+    let said = one_line(&said.join("; ").replace(":; ", ": "));
+    redact(&format!("{said}. Try 'posthaste --help'."))
+}
+
+/// `text` without what was concealed and without the password of any connection string in it.
+pub(crate) fn redact(text: &str) -> String {
+    let mut text = without_url_passwords(text);
+    if let Ok(concealed) = CONCEALED.lock() {
+        for secret in concealed.iter() {
+            text = text.replace(secret, "***");
+        }
+    }
+    text
+}
+
+fn without_url_passwords(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(scheme) = rest.find("://") {
+        let (before, after) = rest.split_at(scheme + 3);
+        clean.push_str(before);
+        let authority = &after[..after
+            .find([' ', '/', '?', '\'', '"'])
+            .unwrap_or(after.len())];
+        match (authority.find(':'), authority.rfind('@')) {
+            // The example in our own messages hides nothing.
+            (Some(colon), Some(at)) if colon < at && &authority[colon + 1..at] != "password" => {
+                clean.push_str(&authority[..=colon]);
+                clean.push_str("***");
+                clean.push_str(&authority[at..]);
+            }
+            _ => clean.push_str(authority),
+        }
+        rest = &after[authority.len()..];
+    }
+    clean.push_str(rest);
+    clean
+}
+
+/// What the system said, as a part of a sentence: without its number, in lower case.
+pub(crate) fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_lowercase().chain(letters).collect(),
+        None => "no reason given".to_owned(),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn described(cause: &(dyn std::error::Error + 'static)) -> String {
+    let Some(refusal) = cause.downcast_ref::<DbError>() else {
+        return match cause.downcast_ref::<std::io::Error>() {
+            Some(_) => reason(cause),
+            None => cause.to_string(),
+        };
+    };
+    let mut text = refusal.message().to_owned();
+    for more in [refusal.detail(), refusal.hint()].into_iter().flatten() {
+        text.push_str(". ");
+        text.push_str(more.trim_end_matches('.'));
+    }
+    text
+}
+
+/// Refusals whose remedy is the same wherever they come from.
+fn remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(refusal) = cause.downcast_ref::<DbError>() {
+        let code = refusal.code();
+        let absent = [
+            SqlState::UNDEFINED_TABLE,
+            SqlState::INVALID_SCHEMA_NAME,
+            SqlState::UNDEFINED_FUNCTION,
+        ];
+        if absent.contains(code) && refusal.message().contains("posthaste") {
+            return Some(
+                "posthaste is not installed in this database. Run 'posthaste migrate' first."
+                    .to_owned(),
+            );
+        }
+        if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+            return Some(format!(
+                "Postgres refused: {}. Ask the owner of the database for the right, or connect as another user.",
+                refusal.message()
+            ));
+        }
+    }
+    let lost = cause
+        .downcast_ref::<tokio_postgres::Error>()
+        .is_some_and(tokio_postgres::Error::is_closed);
+    lost.then(|| "the connection to Postgres was lost. Run the command again.".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_in_an_address_is_never_shown() {
+        assert_eq!(
+            redact("no route to postgres://ann:s3cret@db.example:5432/app?x=y today"),
+            "no route to postgres://ann:***@db.example:5432/app?x=y today"
+        );
+        assert_eq!(
+            redact("postgres://ann:p@ss@db/app"),
+            "postgres://ann:***@db/app"
+        );
+        assert_eq!(redact("see http://[::1]:80/"), "see http://[::1]:80/");
+    }
+
+    #[test]
+    fn a_concealed_word_is_never_shown() {
+        conceal("correct horse");
+        assert_eq!(redact("said correct horse twice"), "said *** twice");
+    }
+
+    #[test]
+    fn causes_become_one_line_without_repetition() {
+        let error = anyhow::anyhow!("the disk\nis full")
+            .context("cannot write x: the disk is full")
+            .context("stopped");
+        assert_eq!(line(&error), "stopped: cannot write x: the disk is full");
+    }
+}

@@ -1,0 +1,215 @@
+//! A Postgres of our own, for a first run on a machine where nobody set a database up.
+//!
+//! It listens on loopback only, on a free port that the folder remembers, asks for a random
+//! password kept in a file of mode 0600, and is as durable as any other (`fsync`,
+//! `synchronous_commit`). Every program that uses it holds a shared lock on `users`; the last one
+//! to leave stops it. A program that was killed cannot, so the next one adopts what it finds
+//! running.
+
+mod binaries;
+mod cluster;
+mod home;
+mod postmaster;
+mod server;
+
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use tokio::process::Child;
+
+use crate::connect::Address;
+use binaries::Binaries;
+use home::Home;
+use postmaster::{Postmaster, Sighting};
+
+const USER: &str = "posthaste";
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const STOP_WITHIN: Duration = Duration::from_secs(30);
+const LOCK_WITHIN: Duration = Duration::from_secs(120);
+
+/// Whether a first run is allowed to make a database here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    Make,
+    Refuse,
+}
+
+/// The private Postgres, running, with us among its users.
+pub(crate) struct LocalPostgres {
+    home: Home,
+    server: Postmaster,
+    /// The server process, where it was this program that started it.
+    child: Option<Child>,
+    users: File,
+    address: Address,
+    adopted: bool,
+}
+
+impl LocalPostgres {
+    /// Starts the Postgres of the current directory, or joins the one that runs already.
+    pub(crate) async fn open(pg_bin: Option<&Path>, absent: Absent) -> anyhow::Result<Self> {
+        let home = Home::of_current_directory()?;
+        if absent == Absent::Refuse && !home.exists() {
+            bail!(
+                "no database: DATABASE_URL is not set, and no private Postgres was made here. Set it, or run 'posthaste up' in this folder first."
+            );
+        }
+        home.make()?;
+        let turn = Turn::take(&home).await?;
+        let opened = Self::open_in_turn(home, pg_bin).await;
+        drop(turn);
+        opened
+    }
+
+    async fn open_in_turn(home: Home, pg_bin: Option<&Path>) -> anyhow::Result<Self> {
+        if !home.exists() {
+            cluster::make(&home, &Binaries::find(pg_bin, None)?)?;
+        }
+        let password = home.read("password").with_context(|| {
+            format!(
+                "{} has lost its password file. Remove that folder to begin anew",
+                home.folder.display()
+            )
+        })?;
+        let running = server::find_running(&home, &password).await?;
+        let adopted = running.is_some();
+        let (server, child) = match running {
+            Some(server) => (server, None),
+            None => {
+                let binaries = Binaries::find(pg_bin, home.made_by())?;
+                let (server, child) = server::start(&home, &binaries, &password).await?;
+                (server, Some(child))
+            }
+        };
+        let users = lock_file(&home, "users")?;
+        users.lock_shared().context("cannot lock the users file")?;
+        cluster::make_database(server.port, &password).await?;
+        let address = Address::private(server.port, USER, &password)?;
+        let url = format!(
+            "postgres://{USER}:{password}@127.0.0.1:{}/{USER}\n",
+            server.port
+        );
+        home.write("url", url.as_bytes())?;
+        home.write("port", format!("{}\n", server.port).as_bytes())?;
+        Ok(Self {
+            home,
+            server,
+            child,
+            users,
+            address,
+            adopted,
+        })
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The folder that holds everything: not to be read as somebody's data.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.home.folder
+    }
+
+    /// Whether it ran already when we came.
+    pub(crate) fn adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// How to end the server without waiting, for a program that ends at once.
+    pub(crate) fn last_word(&self) -> anyhow::Result<LastWord> {
+        Ok(LastWord {
+            pid: self.server.pid,
+            users: self.users.try_clone()?,
+        })
+    }
+
+    /// Leaves, and stops the server unless somebody else still uses it.
+    pub(crate) async fn close(mut self) -> anyhow::Result<()> {
+        let _turn = Turn::take(&self.home).await?;
+        if !is_last(&self.users) {
+            return Ok(());
+        }
+        postmaster::ask_to_end(self.server.pid, true);
+        if !self.ended_within(STOP_WITHIN).await {
+            postmaster::ask_to_end(self.server.pid, false);
+            anyhow::ensure!(
+                self.ended_within(STOP_WITHIN).await,
+                "the private Postgres (process {}) does not stop. See {}.",
+                self.server.pid,
+                self.home.log().display()
+            );
+        }
+        Ok(())
+    }
+
+    async fn ended_within(&mut self, limit: Duration) -> bool {
+        let data = self.home.data();
+        let gone = async {
+            if let Some(child) = &mut self.child {
+                let _ = child.wait().await;
+            }
+            while postmaster::look(&data) == Sighting::Running(self.server.clone()) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(limit, gone).await.is_ok()
+    }
+}
+
+/// The order to stop that is left when there is no time to wait for it.
+pub(crate) struct LastWord {
+    pid: i32,
+    users: File,
+}
+
+impl LastWord {
+    pub(crate) fn say(&self) {
+        if is_last(&self.users) {
+            postmaster::ask_to_end(self.pid, true);
+        }
+    }
+}
+
+/// One program at a time starts, joins or stops the server.
+struct Turn(#[expect(dead_code, reason = "held for its lock")] File);
+
+impl Turn {
+    async fn take(home: &Home) -> anyhow::Result<Self> {
+        let file = lock_file(home, "lock")?;
+        let deadline = Instant::now() + LOCK_WITHIN;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                Err(TryLockError::WouldBlock) => bail!(
+                    "another posthaste has been starting or stopping the Postgres in {} for two minutes. End it, then try again.",
+                    home.folder.display()
+                ),
+                Err(TryLockError::Error(error)) => {
+                    return Err(error).context("cannot lock the private Postgres");
+                }
+            }
+        }
+    }
+}
+
+fn lock_file(home: &Home, name: &str) -> anyhow::Result<File> {
+    let path = home.folder.join(name);
+    File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))
+}
+
+/// The lock on `users` is ours and shared; it becomes exclusive only if nobody else holds it.
+fn is_last(users: &File) -> bool {
+    users.try_lock().is_ok()
+}

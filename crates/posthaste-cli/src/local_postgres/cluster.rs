@@ -1,0 +1,72 @@
+//! Makes what the private server serves: a data directory, and the database in it.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+
+use anyhow::{Context as _, bail};
+use tokio_postgres::error::SqlState;
+
+use super::USER;
+use super::binaries::Binaries;
+use super::home::Home;
+use crate::connect::Address;
+
+/// Makes the data directory beside its place and moves it there whole: a kill in between leaves
+/// nothing that looks like a database.
+pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
+    home.check_runs(binaries)?;
+    let draft = home.folder.join("data.new");
+    let secret = home.folder.join("password.for-initdb");
+    if draft.exists() {
+        fs::remove_dir_all(&draft)?;
+    }
+    let password = uuid::Uuid::new_v4().simple().to_string();
+    home.write("password", password.as_bytes())?;
+    fs::DirBuilder::new().mode(0o700).create(&draft)?;
+    home.write("password.for-initdb", password.as_bytes())?;
+    if let Some(user) = home.user {
+        for path in [&draft, &secret] {
+            std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid))?;
+        }
+    }
+    let output = home
+        .command(&binaries.program("initdb"))
+        .args([
+            "--username",
+            USER,
+            "--auth",
+            "scram-sha-256",
+            "--encoding",
+            "UTF8",
+            "--no-locale",
+        ])
+        .arg("--pwfile")
+        .arg(&secret)
+        .arg("--pgdata")
+        .arg(&draft)
+        .output()
+        .context("cannot run initdb")?;
+    fs::remove_file(&secret)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "initdb could not make a database in {}: {}",
+            home.folder.display(),
+            said.trim()
+        );
+    }
+    fs::rename(&draft, home.data()).context("cannot move the new data directory to its place")
+}
+
+/// The database that commands use; made once.
+pub(crate) async fn make_database(port: u16, password: &str) -> anyhow::Result<()> {
+    let client = Address::private(port, "postgres", password)?
+        .connect()
+        .await?;
+    match client.batch_execute(include_str!("database.sql")).await {
+        Err(error) if error.code() != Some(&SqlState::DUPLICATE_DATABASE) => {
+            Err(error).context("cannot make the private database")
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,2 @@
+-- The private database, made once after initdb; the name is the user's.
+CREATE DATABASE posthaste

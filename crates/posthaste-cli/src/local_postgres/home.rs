@@ -1,0 +1,222 @@
+//! Where the private Postgres lives and whom it runs as.
+//!
+//! Postgres refuses to run as root, and the user it then runs as may not even be able to reach the
+//! current directory (a home folder of mode 0700). So the place is chosen by trying it as that
+//! user, not by reading permission bits.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
+
+use super::binaries::Binaries;
+
+const FOLDER: &str = ".posthaste";
+
+/// Where state goes when the current directory is hidden from the unprivileged user.
+const STATE_FOLDER: &str = "/var/lib/posthaste";
+
+/// The user that the server's processes run as, where that is not ourselves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerUser {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// The folder of one private Postgres.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) folder: PathBuf,
+    /// None: the server runs as ourselves.
+    pub(crate) user: Option<ServerUser>,
+}
+
+impl Home {
+    /// The home that belongs to the current directory; nothing is made yet.
+    pub(crate) fn of_current_directory() -> anyhow::Result<Self> {
+        let here = std::env::current_dir().context("the current directory is gone")?;
+        let beside = here.join(FOLDER);
+        if !rustix::process::geteuid().is_root() {
+            return Ok(Self {
+                folder: beside,
+                user: None,
+            });
+        }
+        let user = owner_of(&beside.join("data")).map_or_else(unprivileged, Ok)?;
+        let folder = if reaches(&here, user)? {
+            beside
+        } else {
+            let hash = Sha256::digest(here.as_os_str().as_bytes());
+            let name: String = hash
+                .iter()
+                .take(8)
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            Path::new(STATE_FOLDER).join(name)
+        };
+        let user = owner_of(&folder.join("data")).unwrap_or(user);
+        Ok(Self {
+            folder,
+            user: Some(user),
+        })
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        self.data().join("PG_VERSION").exists()
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    /// The major version that made the data directory.
+    pub(crate) fn made_by(&self) -> Option<u32> {
+        let text = fs::read_to_string(self.data().join("PG_VERSION")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// Makes the folder. Others may pass through it, since the server's user must reach its data;
+    /// what is secret in it is closed file by file.
+    pub(crate) fn make(&self) -> anyhow::Result<()> {
+        let folder = self.folder.display();
+        let refused = || {
+            format!(
+                "cannot write {folder}. Run posthaste in a folder of your own, or set DATABASE_URL"
+            )
+        };
+        fs::create_dir_all(&self.folder).with_context(refused)?;
+        if self.user.is_some() {
+            fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o755))
+                .with_context(refused)?;
+        }
+        self.write(".gitignore", b"*\n").with_context(refused)
+    }
+
+    /// Writes a file that only we can read, whole or not at all.
+    pub(crate) fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let draft = self.folder.join(format!("{name}.new"));
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&draft)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(draft, self.folder.join(name))
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Option<String> {
+        let text = fs::read_to_string(self.folder.join(name)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// A program of the server, run as the server's user in a process group of its own: the
+    /// Ctrl-C of a terminal must reach us alone, or Postgres would be gone before jobs are given
+    /// back.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        use std::os::unix::process::CommandExt as _;
+        let mut command = Command::new(program);
+        if let Some(user) = self.user {
+            command.uid(user.uid).gid(user.gid);
+        }
+        for (name, _) in std::env::vars_os() {
+            if name.as_bytes().starts_with(b"PG") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .env("LC_ALL", "C")
+            .process_group(0)
+            .current_dir("/")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Refuses programs that the server's user cannot run, before anything is made with them.
+    pub(crate) fn check_runs(&self, binaries: &Binaries) -> anyhow::Result<()> {
+        let status = self
+            .command(&binaries.program("postgres"))
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            _ => bail!(
+                "the user that Postgres runs as (uid {}) cannot run {}. Open it to that user (chmod -R a+rX), or point --pg-bin elsewhere.",
+                self.user.map_or(0, |user| user.uid),
+                binaries.program("postgres").display()
+            ),
+        }
+    }
+}
+
+/// The owner of `path`, unless that is root or nothing is there.
+fn owner_of(path: &Path) -> Option<ServerUser> {
+    let metadata = fs::metadata(path).ok()?;
+    (metadata.uid() != 0).then(|| ServerUser {
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+    })
+}
+
+fn unprivileged() -> anyhow::Result<ServerUser> {
+    let users = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
+    ["postgres", "nobody"]
+        .iter()
+        .find_map(|name| user_named(&users, name))
+        .context("Postgres refuses to run as root, and this system has neither a user postgres nor nobody. Run posthaste as an ordinary user, or set DATABASE_URL")
+}
+
+fn user_named(users: &str, name: &str) -> Option<ServerUser> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next()? != name {
+            return None;
+        }
+        let uid = fields.nth(1)?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        (uid != 0).then_some(ServerUser { uid, gid })
+    })
+}
+
+/// Whether `user` can go to `folder`, found out by going there.
+fn reaches(folder: &Path, user: ServerUser) -> anyhow::Result<bool> {
+    use std::os::unix::process::CommandExt as _;
+    let status = Command::new("/bin/sh")
+        .args(["-c", "exit 0"])
+        .uid(user.uid)
+        .gid(user.gid)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .status();
+    match status {
+        Ok(status) => Ok(status.success()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(error) => Err(error).context("cannot run a program as the unprivileged user"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_read_from_the_password_file_unless_it_is_root() {
+        let users = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65533::/:/bin/false\ntoor:x:0:0::/:\n";
+        let nobody = user_named(users, "nobody").map(|user| (user.uid, user.gid));
+        assert_eq!(nobody, Some((65534, 65533)));
+        assert!(user_named(users, "toor").is_none());
+        assert!(user_named(users, "postgres").is_none());
+    }
+}

@@ -1,0 +1,104 @@
+//! What `postmaster.pid` says about a running server, and whether to believe it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal};
+
+/// The server process that a data directory names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Postmaster {
+    pub(crate) pid: i32,
+    pub(crate) port: u16,
+}
+
+/// What the data directory's `postmaster.pid` turned out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sighting {
+    /// No file: nothing runs.
+    Absent,
+    /// A file, and no server of this data directory behind it.
+    Stale,
+    /// A process that is at home in this data directory.
+    Running(Postmaster),
+    /// A server that has not written its port yet.
+    Starting,
+}
+
+/// Looks at `data` now.
+pub(crate) fn look(data: &Path) -> Sighting {
+    let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else {
+        return Sighting::Absent;
+    };
+    let mut lines = text.lines();
+    let Some(pid) = lines.next().and_then(|line| line.trim().parse().ok()) else {
+        return Sighting::Starting;
+    };
+    if !is_at_home(pid, data) {
+        return Sighting::Stale;
+    }
+    let named = lines.next().map(PathBuf::from);
+    let port = lines.nth(1).and_then(|line| line.trim().parse().ok());
+    match (named, port) {
+        (Some(named), Some(port)) if same_folder(&named, data) => {
+            Sighting::Running(Postmaster { pid, port })
+        }
+        (_, None) => Sighting::Starting,
+        _ => Sighting::Stale,
+    }
+}
+
+/// Asks the server to end: `fast` rolls open transactions back, the other way is a crash that its
+/// log repairs at the next start.
+pub(crate) fn ask_to_end(pid: i32, fast: bool) {
+    let signal = if fast { Signal::INT } else { Signal::QUIT };
+    if let Some(pid) = Pid::from_raw(pid) {
+        // The process may have ended by itself in this very moment.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// After a reboot the number may belong to any other program. A server's working directory is its
+/// data directory; where that cannot be seen (no /proc) a living process is taken for ours, and
+/// the question that follows an adoption settles it.
+fn is_at_home(pid: i32, data: &Path) -> bool {
+    let Some(id) = Pid::from_raw(pid) else {
+        return false;
+    };
+    if let Ok(cwd) = fs::read_link(format!("/proc/{pid}/cwd")) {
+        return same_folder(&cwd, data);
+    }
+    !Path::new("/proc/self").exists() && rustix::process::test_kill_process(id).is_ok()
+}
+
+fn same_folder(one: &Path, other: &Path) -> bool {
+    match (fs::canonicalize(one), fs::canonicalize(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str, content: &str) -> std::io::Result<PathBuf> {
+        let folder = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("postmaster.pid"), content)?;
+        Ok(folder)
+    }
+
+    #[test]
+    fn a_file_that_names_a_stranger_is_stale() -> std::io::Result<()> {
+        let own = std::process::id();
+        let data = folder("stranger", &format!("{own}\n/elsewhere\n0\n5432\n"))?;
+        assert_eq!(look(&data), Sighting::Stale);
+        fs::remove_dir_all(data)
+    }
+
+    #[test]
+    fn no_file_means_that_nothing_runs() {
+        assert_eq!(look(Path::new("/nonexistent")), Sighting::Absent);
+    }
+}

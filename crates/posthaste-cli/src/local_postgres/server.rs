@@ -1,0 +1,245 @@
+//! Starts the server process, or finds the one that runs, and asks it who it is.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use tokio::process::Child;
+use tokio_postgres::error::SqlState;
+
+use super::LOOK_EVERY;
+use super::binaries::Binaries;
+use super::home::Home;
+use super::postmaster::{self, Postmaster, Sighting};
+use crate::connect::Address;
+
+const START_WITHIN: Duration = Duration::from_secs(60);
+/// Replaying the log of a server that was killed may take its time; it says so meanwhile.
+const RECOVER_WITHIN: Duration = Duration::from_secs(900);
+const LARGEST_LOG: u64 = 16 << 20;
+
+/// The server that already runs on this data directory, once it answers as ours. None when there
+/// is nothing, or only what a kill or a reboot left behind.
+pub(crate) async fn find_running(
+    home: &Home,
+    password: &str,
+) -> anyhow::Result<Option<Postmaster>> {
+    let deadline = Instant::now() + START_WITHIN;
+    let mut seen_starting = false;
+    loop {
+        match postmaster::look(&home.data()) {
+            Sighting::Absent => return Ok(None),
+            Sighting::Stale => {
+                // Postgres itself would take the stranger that has the number now for a server.
+                fs::remove_file(home.data().join("postmaster.pid"))?;
+                return Ok(None);
+            }
+            Sighting::Running(server) => match question(home, server.port, password).await {
+                Answer::Ours => return Ok(Some(server)),
+                Answer::NotYet => seen_starting = true,
+                Answer::Stranger => bail!(
+                    "something that is not the private Postgres of {} answers on its port {}. End it, or remove that folder to begin anew.",
+                    home.folder.display(),
+                    server.port
+                ),
+                Answer::Nobody => {}
+            },
+            Sighting::Starting => {}
+        }
+        let limit = if seen_starting {
+            deadline + RECOVER_WITHIN
+        } else {
+            deadline
+        };
+        anyhow::ensure!(
+            Instant::now() < limit,
+            "the private Postgres runs and does not answer. See {}.",
+            home.log().display()
+        );
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Starts a server on this data directory; none runs there.
+pub(crate) async fn start(
+    home: &Home,
+    binaries: &Binaries,
+    password: &str,
+) -> anyhow::Result<(Postmaster, Child)> {
+    home.check_runs(binaries)?;
+    let mut port = home
+        .read("port")
+        .and_then(|text| text.parse().ok())
+        .filter(|port| is_free(*port));
+    // Between our look at a port and the server's bind somebody else may take it.
+    for _ in 0..5 {
+        let chosen = match port.take() {
+            Some(port) => port,
+            None => free_port()?,
+        };
+        let log = open_log(home)?;
+        let said_before = log.metadata().map_or(0, |file| file.len());
+        let mut child = spawn(home, binaries, chosen, log)?;
+        match answers(home, &mut child, chosen, password).await? {
+            Started::Answers(server) => return Ok((server, child)),
+            Started::Ended => {}
+        }
+        let complaint = last_complaint(&home.log(), said_before);
+        if !complaint.contains("could not create any TCP/IP sockets") {
+            bail!(
+                "the private Postgres did not start: {complaint}. See {}.",
+                home.log().display()
+            );
+        }
+    }
+    bail!(
+        "no free port on 127.0.0.1 for the private Postgres. Close some programs, or set DATABASE_URL."
+    )
+}
+
+fn open_log(home: &Home) -> anyhow::Result<File> {
+    let path = home.log();
+    if fs::metadata(&path).is_ok_and(|file| file.len() > LARGEST_LOG) {
+        fs::remove_file(&path)?;
+    }
+    File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn spawn(home: &Home, binaries: &Binaries, port: u16, log: File) -> anyhow::Result<Child> {
+    let mut command = home.command(&binaries.program("postgres"));
+    command.arg("-D").arg(home.data());
+    let port = format!("port={port}");
+    let settings = [
+        "listen_addresses=127.0.0.1",
+        port.as_str(),
+        // Without a socket no path can be too long, and nobody gets in past the password.
+        "unix_socket_directories=",
+        "fsync=on",
+        "synchronous_commit=on",
+        "jit=off",
+        "max_connections=100",
+        "logging_collector=off",
+        "log_destination=stderr",
+    ];
+    for setting in settings {
+        command.args(["-c", setting]);
+    }
+    command
+        .stdout(Stdio::from(log.try_clone()?))
+        .stderr(Stdio::from(log));
+    tokio::process::Command::from(command)
+        .spawn()
+        .with_context(|| format!("cannot start {}", binaries.program("postgres").display()))
+}
+
+enum Started {
+    Answers(Postmaster),
+    Ended,
+}
+
+/// Waits until the server that was just started lets us in, or is gone.
+async fn answers(
+    home: &Home,
+    child: &mut Child,
+    port: u16,
+    password: &str,
+) -> anyhow::Result<Started> {
+    let pid = child
+        .id()
+        .and_then(|pid| pid.try_into().ok())
+        .context("Postgres ended at once")?;
+    let mut deadline = Instant::now() + START_WITHIN;
+    let recovered_by = Instant::now() + RECOVER_WITHIN;
+    loop {
+        if child.try_wait()?.is_some() {
+            return Ok(Started::Ended);
+        }
+        match question(home, port, password).await {
+            Answer::Ours => return Ok(Started::Answers(Postmaster { pid, port })),
+            Answer::NotYet => deadline = recovered_by,
+            // Until our server has taken the port, anybody may answer there.
+            Answer::Nobody | Answer::Stranger => {}
+        }
+        if Instant::now() > deadline {
+            postmaster::ask_to_end(pid, false);
+            bail!(
+                "the private Postgres did not start in time. See {}.",
+                home.log().display()
+            );
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+enum Answer {
+    Ours,
+    NotYet,
+    Stranger,
+    Nobody,
+}
+
+/// SCRAM gives nothing away to a stranger, and only our data directory knows the password.
+async fn question(home: &Home, port: u16, password: &str) -> Answer {
+    let Ok(address) = Address::private(port, "postgres", password) else {
+        return Answer::Nobody;
+    };
+    let client = match address.try_connect().await {
+        Ok(client) => client,
+        Err(error) => {
+            return match error.code() {
+                Some(code) if *code == SqlState::CANNOT_CONNECT_NOW => Answer::NotYet,
+                Some(code) if *code == SqlState::TOO_MANY_CONNECTIONS => Answer::NotYet,
+                Some(_) => Answer::Stranger,
+                None => Answer::Nobody,
+            };
+        }
+    };
+    let row = client.query_one(include_str!("identity.sql"), &[]).await;
+    match row.and_then(|row| row.try_get::<_, String>(0)) {
+        Ok(folder) if fs::canonicalize(&folder).ok() == fs::canonicalize(home.data()).ok() => {
+            Answer::Ours
+        }
+        Ok(_) => Answer::Stranger,
+        Err(_) => Answer::Nobody,
+    }
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no loopback address")?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind(("127.0.0.1", port)).is_ok()
+}
+
+/// The reason that the server's log gives from `start` on: its last fatal line.
+fn last_complaint(log: &Path, start: u64) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        file.seek(SeekFrom::Start(start))?;
+        let mut said = Vec::new();
+        file.read_to_end(&mut said)?;
+        Ok(said)
+    };
+    let said = read().unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let fatal = said
+        .lines()
+        .rev()
+        .find_map(|line| line.split_once("FATAL: "));
+    fatal.map_or_else(
+        || "it gives no reason".to_owned(),
+        |(_, reason)| reason.trim().to_owned(),
+    )
+}

@@ -1,0 +1,211 @@
+//! What goes to the two streams: results to standard output, everything else to standard error,
+//! where lines and progress bars must not write over each other.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanCount, HumanDuration, MultiProgress, ProgressBar, ProgressStyle};
+use serde::Serialize;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Without a terminal a line now and then says how far things are.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Both streams of the program.
+#[derive(Clone)]
+pub(crate) struct Terminal {
+    bars: MultiProgress,
+    json: bool,
+}
+
+impl Terminal {
+    pub(crate) fn new(json: bool) -> Self {
+        Self {
+            bars: MultiProgress::new(),
+            json,
+        }
+    }
+
+    /// A result: `text` for a person, `value` for a program, never both.
+    pub(crate) fn result(&self, text: impl Display, value: &impl Serialize) -> anyhow::Result<()> {
+        let line = if self.json {
+            serde_json::to_string(value)?
+        } else {
+            text.to_string()
+        };
+        self.print(&line)
+    }
+
+    /// A line on standard output. A reader that has seen enough (`| head`) is no failure.
+    pub(crate) fn print(&self, line: &str) -> anyhow::Result<()> {
+        let written = self.bars.suspend(|| {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{}", line.trim_end()).and_then(|()| out.flush())
+        });
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// A remark on standard error.
+    pub(crate) fn note(&self, line: &str) {
+        self.bars.suspend(|| {
+            // There is nowhere left to complain to.
+            let _ = writeln!(io::stderr().lock(), "{line}");
+        });
+    }
+
+    /// Something that takes a while: `total` steps of it, where that is known.
+    pub(crate) fn progress(&self, label: &'static str, total: Option<u64>, unit: Unit) -> Progress {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = match total {
+                Some(total) => ProgressBar::new(total).with_style(unit.bar()),
+                None => ProgressBar::new_spinner().with_style(unit.spinner()),
+            };
+            let bar = self.bars.add(bar.with_prefix(label));
+            bar.enable_steady_tick(Duration::from_millis(100));
+            bar
+        });
+        let now = Instant::now();
+        Progress {
+            terminal: self.clone(),
+            label,
+            total,
+            unit,
+            bar,
+            begun: now,
+            line: Arc::new(Mutex::new(Line {
+                last: now,
+                first_done: None,
+            })),
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy)]
+pub(crate) enum Unit {
+    Files,
+    Jobs,
+    Bytes,
+}
+
+impl Unit {
+    fn bar(self) -> ProgressStyle {
+        let counts = match self {
+            Self::Bytes => "{bytes}/{total_bytes} ({bytes_per_sec}, {eta} left)",
+            Self::Files | Self::Jobs => "{human_pos}/{human_len} ({per_sec}, {eta} left)",
+        };
+        style(&format!("{{prefix:>10}} {{wide_bar}} {counts} {{msg}}"))
+    }
+
+    fn spinner(self) -> ProgressStyle {
+        style("{prefix:>10} {spinner} {human_pos} ({per_sec}) {msg}")
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Jobs => "jobs",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+struct Line {
+    last: Instant,
+    /// What was done already when we began to look: no part of the rate.
+    first_done: Option<u64>,
+}
+
+/// A bar on a terminal, a line now and then elsewhere.
+pub(crate) struct Progress {
+    terminal: Terminal,
+    label: &'static str,
+    total: Option<u64>,
+    unit: Unit,
+    bar: Option<ProgressBar>,
+    begun: Instant,
+    line: Arc<Mutex<Line>>,
+}
+
+impl Progress {
+    /// `done` steps are behind us.
+    pub(crate) fn set(&self, done: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            return;
+        }
+        let Ok(mut line) = self.line.lock() else {
+            return;
+        };
+        let first = *line.first_done.get_or_insert(done);
+        if line.last.elapsed() >= LINE_EVERY {
+            line.last = Instant::now();
+            self.terminal.note(&self.described(done, first));
+        }
+    }
+
+    /// A remark beside the figures.
+    pub(crate) fn say(&self, message: impl Into<String>) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(message.into());
+        }
+    }
+
+    fn described(&self, done: u64, first: u64) -> String {
+        let seconds = self.begun.elapsed().as_secs_f64().max(0.001);
+        let rate = (done - first.min(done)) as f64 / seconds;
+        let (label, name, done_text) = (self.label, self.unit.name(), HumanCount(done));
+        match self.total {
+            Some(total) if rate > 0.0 => {
+                let left = total.saturating_sub(done) as f64 / rate;
+                let left =
+                    HumanDuration(Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX));
+                format!(
+                    "{label}: {done_text} of {} {name} ({rate:.0}/s, {left} left)",
+                    HumanCount(total)
+                )
+            }
+            Some(total) => format!("{label}: {done_text} of {} {name}", HumanCount(total)),
+            None => format!("{label}: {done_text} {name} ({rate:.0}/s)"),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Log lines go above the bars.
+impl<'a> MakeWriter<'a> for Terminal {
+    type Writer = AboveBars;
+
+    fn make_writer(&'a self) -> AboveBars {
+        AboveBars(self.bars.clone())
+    }
+}
+
+/// Standard error, with the bars lifted while it is written to.
+pub(crate) struct AboveBars(MultiProgress);
+
+impl Write for AboveBars {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.suspend(|| io::stderr().lock().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
