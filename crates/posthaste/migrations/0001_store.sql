@@ -1,0 +1,265 @@
+-- The store: append-only generations (docs/architecture.md, "The store").
+--
+-- Eight physical slots, all partitions of one insert surface, posthaste.store:
+--   0..3  the ring of ready jobs        (generation g lives in slot g % 4)
+--   4..5  aside: jobs that waited so long that they would pin the ring
+--   6..7  parked: jobs that are not due yet, retries among them
+-- No row of a slot is ever updated or deleted: a job moves by being written again elsewhere and acknowledged here, and space comes
+-- back by TRUNCATE, which no snapshot can hold up. Autovacuum is off on them because there is nothing for it to do.
+--
+-- Locks: creates objects only; safe beside old code because nothing else uses this schema.
+
+CREATE SCHEMA posthaste;
+
+-- Non-MVCC cells: read by everybody at once, in any isolation level, and without dead tuples. Only setval() moves the cursors among
+-- them (setval logs the value itself, nextval logs ahead), and CACHE stays 1: a batch number must be drawn in the order of the lane lock.
+CREATE SEQUENCE posthaste.job_id;
+CREATE SEQUENCE posthaste.worker_id;
+CREATE SEQUENCE posthaste.batch_id;
+CREATE SEQUENCE posthaste.ready_current  MINVALUE 0 START 0;  -- where enqueue writes
+CREATE SEQUENCE posthaste.ready_scan     MINVALUE 0 START 0;  -- oldest generation that may hold undispatched jobs
+CREATE SEQUENCE posthaste.ready_low      MINVALUE 0 START 0;  -- oldest generation that is not truncated
+CREATE SEQUENCE posthaste.aside_current  MINVALUE 0 START 0;
+CREATE SEQUENCE posthaste.aside_scan     MINVALUE 0 START 0;  -- current + 1 while nothing lies aside
+CREATE SEQUENCE posthaste.aside_low      MINVALUE 0 START 0;
+CREATE SEQUENCE posthaste.parked_current MINVALUE 0 START 0;
+CREATE SEQUENCE posthaste.parked_low     MINVALUE 0 START 0;
+CREATE SEQUENCE posthaste.parked_until   MINVALUE 0 START 0;  -- microseconds since 1970: the promoter has looked at everything due by then
+SELECT setval('posthaste.ready_current', 0), setval('posthaste.ready_scan', 0), setval('posthaste.ready_low', 0),
+       setval('posthaste.aside_current', 0), setval('posthaste.aside_scan', 1), setval('posthaste.aside_low', 0),
+       setval('posthaste.parked_current', 0), setval('posthaste.parked_low', 0),
+       setval('posthaste.parked_until', 0);
+
+-- Says which argument is wrong. Reached from a CHECK, so that a job that passes costs no function call and a job that fails gives
+-- 22023 with the field's name instead of a bare constraint violation, whichever road it came by (view, enqueue(), COPY).
+CREATE FUNCTION posthaste.refuse(name text, queue text, tag text, unique_key text, kwargs jsonb, kwargs_bytes integer,
+                                 attempt integer, max_attempts integer, scheduled_at timestamptz, expires_at timestamptz)
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $f$
+DECLARE problem text := CASE
+  WHEN name IS NULL OR octet_length(name) NOT BETWEEN 1 AND 255 THEN 'name: must have 1 to 255 bytes'
+  WHEN octet_length(queue) NOT BETWEEN 1 AND 255 THEN 'queue: must have 1 to 255 bytes'
+  WHEN octet_length(tag) > 255 THEN 'tag: must have at most 255 bytes'
+  WHEN octet_length(unique_key) NOT BETWEEN 1 AND 1024 THEN 'unique_key: must have 1 to 1024 bytes'
+  WHEN jsonb_typeof(kwargs) <> 'object' THEN 'kwargs: must be a JSON object, not ' || jsonb_typeof(kwargs)
+  WHEN kwargs_bytes > 1048576 THEN 'kwargs: must be at most 1 MiB as text'
+  WHEN attempt < 0 THEN 'attempt: must not be negative'
+  WHEN max_attempts < 1 THEN 'max_attempts: must be at least 1, or NULL for no limit'
+  WHEN NOT isfinite(scheduled_at) THEN 'scheduled_at: must be finite'
+  ELSE 'kwargs: must not be nested deeper than 64 levels'
+END;
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'posthaste: ' || problem;
+END $f$;
+
+-- Length of the arguments as text. A number such as 1e131071 takes a few bytes as jsonb and 128 KiB as text, so a document that could
+-- hide many of them is searched for such numbers before it is printed: nobody pays a gigabyte to learn that it is refused.
+CREATE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $f$
+BEGIN
+  RETURN CASE
+    WHEN pg_column_size(kwargs) > 8192 AND jsonb_path_exists(kwargs,
+         'strict $.** ? (@.type() == "number" && (@ > 1e400 || @ < -1e400 || (@ != 0 && @ < 1e-400 && @ > -1e-400)))') THEN 2147483647
+    ELSE octet_length(kwargs::text) END;
+END $f$;
+
+-- One job, wherever it lies. Eight-byte columns come first so that nothing is padded.
+--   xid          the transaction that wrote the row: (xid, id) names a row, id names a job
+--   attempt      attempts burnt so far; crashes: workers that died while they had it
+--   kwargs_bytes length as text: bounds a claim without printing anything
+-- The depth test hides behind a size: 65 levels of nesting need more than 512 bytes of jsonb.
+CREATE TABLE posthaste.store (
+  xid          xid8        NOT NULL DEFAULT pg_current_xact_id(),
+  id           bigint      NOT NULL DEFAULT nextval('posthaste.job_id'),
+  enqueued_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+  scheduled_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires_at   timestamptz NOT NULL DEFAULT clock_timestamp() + interval '30 days',
+  priority     integer     NOT NULL DEFAULT 0,
+  attempt      integer     NOT NULL DEFAULT 0,
+  max_attempts integer              DEFAULT 25,
+  kwargs_bytes integer     GENERATED ALWAYS AS (posthaste.text_bytes(kwargs)) STORED,
+  slot         smallint    NOT NULL,
+  crashes      smallint    NOT NULL DEFAULT 0,
+  queue        text COLLATE "C" NOT NULL,
+  name         text COLLATE "C" NOT NULL,
+  tag          text        NOT NULL DEFAULT '',
+  unique_key   text,
+  last_error   text,
+  kwargs       jsonb       NOT NULL DEFAULT '{}',
+  CONSTRAINT job_is_valid CHECK (CASE WHEN
+        octet_length(name) BETWEEN 1 AND 255
+    AND octet_length(queue) BETWEEN 1 AND 255
+    AND octet_length(tag) <= 255
+    AND (unique_key IS NULL OR octet_length(unique_key) BETWEEN 1 AND 1024)
+    AND jsonb_typeof(kwargs) = 'object'
+    AND kwargs_bytes <= 1048576
+    AND (pg_column_size(kwargs) < 512 OR NOT jsonb_path_exists(kwargs, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")'))
+    AND attempt >= 0
+    AND (max_attempts IS NULL OR max_attempts >= 1)
+    AND isfinite(scheduled_at)
+  THEN true
+  ELSE posthaste.refuse(name, queue, tag, unique_key, kwargs, kwargs_bytes, attempt, max_attempts, scheduled_at, expires_at) END)
+) PARTITION BY LIST (slot);
+
+-- Slots. Each of the six slots that are claimed from is a triple:
+--   ready_k   the jobs; the index serves "the next job of a lane after a cursor" and nothing else
+--   claim_k   one row per claimed batch; the newest row of a lane IS the lane's cursor
+--   ack_k     one row per closed job row; the key makes the first closer the only one
+--   early_k   rows that were closed before they were claimed (expired without a consumer); nearly always empty, and then free to ask
+-- A parked slot is a pair: parked_k with an index by due time and one by transaction (for late commits), and pass_k, whose newest
+-- row is the promoter's cursor.
+DO $do$
+BEGIN
+  FOR k IN 0..5 LOOP
+    EXECUTE replace($sql$
+CREATE TABLE posthaste.ready_@k@ PARTITION OF posthaste.store FOR VALUES IN (@k@) WITH (autovacuum_enabled = off);
+CREATE INDEX ready_@k@_lane ON posthaste.ready_@k@ (queue, priority, xid, id);
+CREATE TABLE posthaste.claim_@k@ (
+  batch      bigint      NOT NULL PRIMARY KEY,
+  worker     bigint      NOT NULL,
+  claimed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  from_xid   xid8        NOT NULL,  -- the batch is the part of the window (lo, hi) after this row ...
+  from_id    bigint      NOT NULL,
+  to_xid     xid8        NOT NULL,  -- ... up to and with this one
+  to_id      bigint      NOT NULL,
+  priority   integer     NOT NULL,
+  n          integer     NOT NULL,
+  exhausted  boolean     NOT NULL,  -- nothing of the window is left
+  token      uuid        NOT NULL,  -- the fence
+  queue      text COLLATE "C" NOT NULL,
+  lo         pg_snapshot NOT NULL,
+  hi         pg_snapshot NOT NULL
+) WITH (autovacuum_enabled = off);
+CREATE INDEX claim_@k@_lane ON posthaste.claim_@k@ (queue, priority, batch);
+CREATE TABLE posthaste.ack_@k@ (
+  xid     xid8     NOT NULL,
+  id      bigint   NOT NULL,
+  outcome smallint NOT NULL,
+  PRIMARY KEY (xid, id)
+) WITH (autovacuum_enabled = off);
+CREATE TABLE posthaste.early_@k@ (xid xid8 NOT NULL, id bigint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off)
+$sql$, '@k@', k::text);
+  END LOOP;
+  FOR k IN 6..7 LOOP
+    EXECUTE replace($sql$
+CREATE TABLE posthaste.parked_@k@ PARTITION OF posthaste.store FOR VALUES IN (@k@) WITH (autovacuum_enabled = off);
+CREATE INDEX parked_@k@_due ON posthaste.parked_@k@ (scheduled_at, id);
+CREATE INDEX parked_@k@_xid ON posthaste.parked_@k@ (xid, scheduled_at, id);
+CREATE TABLE posthaste.pass_@k@ (
+  page      bigint      NOT NULL PRIMARY KEY,
+  t_lo      timestamptz NOT NULL,  -- everything due by t_lo and visible in lo was promoted by earlier passes
+  t_hi      timestamptz NOT NULL,  -- this pass: what is due by t_hi and visible in hi
+  at_xid    xid8        NOT NULL,  -- last late row promoted
+  at_due    timestamptz NOT NULL,  -- last row promoted
+  at_id     bigint      NOT NULL,
+  promoted  bigint      NOT NULL,  -- rows promoted from this slot since it was truncated
+  late_done boolean     NOT NULL,  -- the late rows come first; this page finished them
+  exhausted boolean     NOT NULL,
+  lo_bound  xid8        NOT NULL,  -- transactions from this one on had read t_lo before they parked anything
+  hi_bound  xid8        NOT NULL,  -- the same for t_hi
+  lo        pg_snapshot NOT NULL,
+  hi        pg_snapshot NOT NULL
+) WITH (autovacuum_enabled = off);
+CREATE TABLE posthaste.early_@k@ (xid xid8 NOT NULL, id bigint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off)
+$sql$, '@k@', k::text);
+  END LOOP;
+END $do$;
+
+-- Who works here. A worker's row is updated at each heartbeat; under a pinned horizon its versions grow by one per beat, which is
+-- why the beat is per worker and not per job.
+CREATE TABLE posthaste.worker (
+  id         bigint      PRIMARY KEY DEFAULT nextval('posthaste.worker_id'),
+  beat       bigint      NOT NULL DEFAULT 0,
+  started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  seen_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  stopped_at timestamptz,             -- stopped, or declared dead; it never beats again
+  name       text        NOT NULL
+) WITH (fillfactor = 50);
+
+-- The elected leader of maintenance. A lease by the server's clock spares idle work; each duty has a lock of its own, so two
+-- leaders at once do no harm.
+CREATE TABLE posthaste.leader (
+  only_row boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+  worker   bigint      NOT NULL,
+  until    timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+-- Lanes that were ever seen by a worker, so that a claim probes lanes instead of searching for them. Enqueue never writes here.
+CREATE TABLE posthaste.lane (
+  queue    text COLLATE "C" NOT NULL,
+  priority integer NOT NULL,
+  PRIMARY KEY (queue, priority)
+);
+
+-- Jobs that left the append-only road for a while, one row each:
+--   running   still being worked when its generation wanted to be truncated
+--   awaiting  its effect happens elsewhere; held until posthaste.done(delivery_id), else tried again
+--   suspect   its worker died while it had the job; to be run alone once
+-- (worker, token) is the fence of whoever has it now; until says when a suspect may be run, or an awaited job is tried again.
+CREATE TABLE posthaste.held (
+  id           bigint      PRIMARY KEY,
+  until        timestamptz,
+  enqueued_at  timestamptz NOT NULL,
+  scheduled_at timestamptz NOT NULL,
+  expires_at   timestamptz NOT NULL,
+  worker       bigint,
+  token        uuid,
+  priority     integer     NOT NULL,
+  attempt      integer     NOT NULL,
+  max_attempts integer,
+  crashes      smallint    NOT NULL,
+  state        text        NOT NULL CHECK (state IN ('running', 'awaiting', 'suspect')),
+  queue        text COLLATE "C" NOT NULL,
+  name         text COLLATE "C" NOT NULL,
+  tag          text        NOT NULL,
+  unique_key   text,
+  last_error   text,
+  kwargs       jsonb       NOT NULL
+);
+CREATE INDEX held_suspect ON posthaste.held (queue, until, id) WHERE state = 'suspect';
+CREATE INDEX held_until ON posthaste.held (until) WHERE state = 'awaiting';
+
+-- Jobs that will not be run again unless somebody redrives them; kept for inspection.
+CREATE TABLE posthaste.dead (
+  id           bigint      PRIMARY KEY,
+  died_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  enqueued_at  timestamptz NOT NULL,
+  scheduled_at timestamptz NOT NULL,
+  expires_at   timestamptz NOT NULL,
+  priority     integer     NOT NULL,
+  attempt      integer     NOT NULL,
+  max_attempts integer,
+  crashes      smallint    NOT NULL,
+  state        text        NOT NULL CHECK (state IN ('dead', 'expired', 'discarded')),
+  queue        text COLLATE "C" NOT NULL,
+  name         text COLLATE "C" NOT NULL,
+  tag          text        NOT NULL,
+  unique_key   text,
+  last_error   text,
+  kwargs       jsonb       NOT NULL
+);
+CREATE INDEX dead_state ON posthaste.dead (state, died_at);
+
+-- One row per unique key that is held; released when its job is done, dead, expired or discarded.
+CREATE TABLE posthaste.unique_key (
+  key text   PRIMARY KEY,
+  id  bigint NOT NULL
+);
+
+-- Confirmations that came before the job was held for them: the receiver was faster than our acknowledgement.
+CREATE TABLE posthaste.confirmed (
+  id           bigint      PRIMARY KEY,
+  confirmed_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Queue of a job that was enqueued without one: the exact name, else the longest prefix (a pattern that ends in '*'), else 'default'.
+CREATE TABLE posthaste.route (
+  pattern text COLLATE "C" PRIMARY KEY CHECK (pattern <> '' AND position('*' IN rtrim(pattern, '*')) = 0 AND pattern !~ '\*\*$'),
+  queue   text COLLATE "C" NOT NULL CHECK (octet_length(queue) BETWEEN 1 AND 255)
+);
+
+-- This database's identity in delivery ids: 60 random bits as 15 hexadecimal digits.
+CREATE TABLE posthaste.incarnation (
+  only_row   boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+  value      text        NOT NULL CHECK (value ~ '^[0-9a-f]{15}$'),
+  started_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+INSERT INTO posthaste.incarnation (value) VALUES (substr(replace(gen_random_uuid()::text, '-', ''), 1, 12) || substr(md5(gen_random_uuid()::text), 1, 3));

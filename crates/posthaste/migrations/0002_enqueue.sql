@@ -1,0 +1,227 @@
+-- Enqueue: the view posthaste.job takes INSERTs by one unconditional rule, so that INSERT ... SELECT, RETURNING, savepoints, prepared
+-- transactions and all isolation levels work as on a table; posthaste.enqueue() is a convenience over the same rows.
+
+-- Enters the current generation of the ready ring for the rest of the transaction and returns its slot.
+-- The shared advisory lock is what sealing conflicts with: while it is held the generation cannot be sealed. It is taken before the second
+-- look at ready_scan, so a generation that was sealed in between is noticed and the newer one is taken: nobody waits, nothing fails.
+-- A foreign session that sits on the key makes the try fail for ever, hence the waiting call after a while.
+CREATE FUNCTION posthaste.enter_ready() RETURNS smallint LANGUAGE plpgsql AS $f$
+DECLARE
+  g bigint;
+  tries integer := 0;
+BEGIN
+  LOOP
+    g := pg_sequence_last_value('posthaste.ready_current'::regclass);
+    IF pg_try_advisory_xact_lock_shared(1885893473, g::integer) THEN
+      IF pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g THEN
+        RETURN g % 4;
+      END IF;
+    ELSE
+      tries := tries + 1;
+      IF tries > 100 THEN
+        PERFORM pg_advisory_xact_lock_shared(1885893473, g::integer);
+      END IF;
+    END IF;
+  END LOOP;
+END $f$;
+
+-- The same for parked jobs, stricter: the transaction has its xid before it looks, and the generation must still be the current one, so that
+-- whoever got an xid after a generation was closed cannot be in it.
+CREATE FUNCTION posthaste.enter_parked() RETURNS smallint LANGUAGE plpgsql AS $f$
+DECLARE
+  x xid8 := pg_current_xact_id();
+  g bigint;
+  tries integer := 0;
+BEGIN
+  LOOP
+    g := pg_sequence_last_value('posthaste.parked_current'::regclass);
+    IF pg_try_advisory_xact_lock_shared(1885893474, g::integer) THEN
+      IF pg_sequence_last_value('posthaste.parked_current'::regclass) = g THEN
+        RETURN 6 + g % 2;
+      END IF;
+    ELSE
+      tries := tries + 1;
+      IF tries > 100 THEN
+        PERFORM pg_advisory_xact_lock_shared(1885893474, g::integer);
+      END IF;
+    END IF;
+  END LOOP;
+END $f$;
+
+-- Up to when the promoter has looked. What is due by then must not be parked any more: it goes to the ready ring. Read after the transaction
+-- has its xid, so that each parked row is either due later than the promoter's last look or belongs to a transaction that the promoter
+-- knows to look after. No clock decides this: a clock that steps back makes jobs run early, but loses none.
+CREATE FUNCTION posthaste.parked_until() RETURNS timestamptz LANGUAGE plpgsql AS $f$
+DECLARE
+  x xid8 := pg_current_xact_id();
+BEGIN
+  RETURN to_timestamp(pg_sequence_last_value('posthaste.parked_until'::regclass) / 1000000.0);
+END $f$;
+
+-- A unique key needs a look before the row is written, which a rule cannot take.
+CREATE FUNCTION posthaste.refuse_unique_key() RETURNS smallint LANGUAGE plpgsql AS $f$
+BEGIN
+  RAISE EXCEPTION 'posthaste: unique_key: the view posthaste.job does not take it; call posthaste.enqueue()' USING ERRCODE = 'invalid_parameter_value';
+END $f$;
+
+-- Whether the promoter is past a parked row, given its newest page (0005_maintenance.sql says what the fields mean).
+CREATE FUNCTION posthaste.promoted(xid xid8, due timestamptz, id bigint, t_lo timestamptz, t_hi timestamptz, lo pg_snapshot, hi pg_snapshot,
+                                   at_xid xid8, at_due timestamptz, at_id bigint, late_done boolean, exhausted boolean)
+RETURNS boolean LANGUAGE sql STABLE AS $f$
+  SELECT CASE
+    WHEN due <= t_lo AND pg_visible_in_snapshot(xid, lo) THEN true
+    WHEN due > t_hi OR NOT pg_visible_in_snapshot(xid, hi) THEN false
+    WHEN exhausted THEN true
+    WHEN due <= t_lo THEN late_done OR (xid, due, id) <= (at_xid, at_due, at_id)
+    ELSE late_done AND (due, id) <= (at_due, at_id)
+  END
+$f$;
+
+-- Every job that is not done, with its state: claimable, scheduled, retrying, running, awaiting, suspect, expired, dead, discarded.
+-- For people and reports: it reads whole slots. It names each slot instead of the partitioned parent, so that a reader locks no more
+-- than it reads. Reading it in a transaction that stays open keeps generations from being truncated; claims do not care.
+CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, attempt, max_attempts, state, last_error) AS
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
+         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
+                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
+              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
+              ELSE 'claimable' END, r.last_error
+    FROM posthaste.ready_0 r
+    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
+                 FROM posthaste.claim_0 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
+   WHERE NOT EXISTS (SELECT FROM posthaste.ack_0 a WHERE (a.xid, a.id) = (r.xid, r.id))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
+         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
+                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
+              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
+              ELSE 'claimable' END, r.last_error
+    FROM posthaste.ready_1 r
+    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
+                 FROM posthaste.claim_1 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
+   WHERE NOT EXISTS (SELECT FROM posthaste.ack_1 a WHERE (a.xid, a.id) = (r.xid, r.id))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
+         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
+                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
+              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
+              ELSE 'claimable' END, r.last_error
+    FROM posthaste.ready_2 r
+    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
+                 FROM posthaste.claim_2 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
+   WHERE NOT EXISTS (SELECT FROM posthaste.ack_2 a WHERE (a.xid, a.id) = (r.xid, r.id))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
+         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
+                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
+              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
+              ELSE 'claimable' END, r.last_error
+    FROM posthaste.ready_3 r
+    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
+                 FROM posthaste.claim_3 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
+   WHERE NOT EXISTS (SELECT FROM posthaste.ack_3 a WHERE (a.xid, a.id) = (r.xid, r.id))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
+         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
+                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
+              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
+              ELSE 'claimable' END, r.last_error
+    FROM posthaste.ready_4 r
+    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
+                 FROM posthaste.claim_4 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
+   WHERE NOT EXISTS (SELECT FROM posthaste.ack_4 a WHERE (a.xid, a.id) = (r.xid, r.id))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
+         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
+                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
+              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
+              ELSE 'claimable' END, r.last_error
+    FROM posthaste.ready_5 r
+    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
+                 FROM posthaste.claim_5 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
+   WHERE NOT EXISTS (SELECT FROM posthaste.ack_5 a WHERE (a.xid, a.id) = (r.xid, r.id))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
+         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' WHEN r.attempt > 0 THEN 'retrying' ELSE 'scheduled' END, r.last_error
+    FROM posthaste.parked_6 r LEFT JOIN (SELECT * FROM posthaste.pass_6 ORDER BY page DESC LIMIT 1) p ON true
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_6 e WHERE (e.xid, e.id) = (r.xid, r.id))
+     AND NOT coalesce(posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted), false)
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
+         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' WHEN r.attempt > 0 THEN 'retrying' ELSE 'scheduled' END, r.last_error
+    FROM posthaste.parked_7 r LEFT JOIN (SELECT * FROM posthaste.pass_7 ORDER BY page DESC LIMIT 1) p ON true
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_7 e WHERE (e.xid, e.id) = (r.xid, r.id))
+     AND NOT coalesce(posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted), false)
+  UNION ALL
+  SELECT h.id, h.name, h.queue, h.priority, h.scheduled_at, h.expires_at, h.enqueued_at, h.tag, h.kwargs, h.unique_key, h.attempt, h.max_attempts, h.state, h.last_error
+    FROM posthaste.held h
+  UNION ALL
+  SELECT d.id, d.name, d.queue, d.priority, d.scheduled_at, d.expires_at, d.enqueued_at, d.tag, d.kwargs, d.unique_key, d.attempt, d.max_attempts, d.state, d.last_error
+    FROM posthaste.dead d;
+
+ALTER VIEW posthaste.job ALTER COLUMN priority     SET DEFAULT 0;
+ALTER VIEW posthaste.job ALTER COLUMN scheduled_at SET DEFAULT now();
+ALTER VIEW posthaste.job ALTER COLUMN tag          SET DEFAULT '';
+ALTER VIEW posthaste.job ALTER COLUMN kwargs       SET DEFAULT '{}';
+ALTER VIEW posthaste.job ALTER COLUMN attempt      SET DEFAULT 0;
+ALTER VIEW posthaste.job ALTER COLUMN max_attempts SET DEFAULT 25;
+
+-- OFFSET 0 keeps the caller's expressions from being evaluated twice (a volatile scheduled_at would be judged by one value and stored as
+-- another). The scalar sub-selects without a reference to the row run once per statement, and only when a row needs them: ten
+-- million rows enter their generation once.
+CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
+  INSERT INTO posthaste.store (slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, attempt, max_attempts)
+  SELECT CASE WHEN r.unique_key IS NOT NULL THEN posthaste.refuse_unique_key()
+              WHEN r.scheduled_at > clock_timestamp() AND r.scheduled_at > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked())
+              ELSE (SELECT posthaste.enter_ready()) END,
+         coalesce(r.queue, (SELECT t.queue FROM posthaste.route t
+                             WHERE t.pattern = r.name OR (right(t.pattern, 1) = '*' AND starts_with(r.name, left(t.pattern, -1)))
+                             ORDER BY t.pattern = r.name DESC, length(t.pattern) DESC LIMIT 1), 'default'),
+         coalesce(r.name, ''), r.priority, r.scheduled_at, coalesce(r.expires_at, clock_timestamp() + interval '30 days'), coalesce(r.enqueued_at, clock_timestamp()),
+         r.tag, r.kwargs, r.attempt, r.max_attempts
+    FROM (SELECT NEW.queue, NEW.name, coalesce(NEW.priority, 0) AS priority, coalesce(NEW.scheduled_at, now()) AS scheduled_at, NEW.expires_at, NEW.enqueued_at,
+                 coalesce(NEW.tag, '') AS tag, coalesce(NEW.kwargs, '{}') AS kwargs, NEW.unique_key, coalesce(NEW.attempt, 0) AS attempt, NEW.max_attempts OFFSET 0) r
+  RETURNING id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, attempt, max_attempts,
+            CASE WHEN slot < 6 THEN 'claimable' ELSE 'scheduled' END, last_error;
+
+-- Enqueues one job in the caller's transaction and returns its id. With a unique_key that another job holds, nothing is enqueued and
+-- that job's id is returned; the call waits for a transaction that is just claiming the same key. Under REPEATABLE READ and SERIALIZABLE a key that was
+-- taken after the snapshot gives a serialization failure (40001), as for any unique index.
+CREATE FUNCTION posthaste.enqueue(name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
+                                  scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',
+                                  unique_key text DEFAULT NULL, max_attempts integer DEFAULT 25)
+RETURNS bigint LANGUAGE plpgsql AS $f$
+#variable_conflict use_variable
+DECLARE
+  job bigint;
+  holder bigint;
+BEGIN
+  IF unique_key IS NULL THEN
+    INSERT INTO posthaste.job (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
+    VALUES (enqueue.name, enqueue.kwargs, enqueue.queue, enqueue.priority, enqueue.scheduled_at, enqueue.expires_at, enqueue.tag, enqueue.max_attempts)
+    RETURNING job.id INTO job;
+    RETURN job;
+  END IF;
+  job := nextval('posthaste.job_id');
+  LOOP
+    INSERT INTO posthaste.unique_key AS u (key, id) VALUES (unique_key, job) ON CONFLICT DO NOTHING;
+    EXIT WHEN FOUND;
+    SELECT u.id INTO holder FROM posthaste.unique_key u WHERE u.key = unique_key;
+    IF FOUND THEN
+      RETURN holder;
+    END IF;
+  END LOOP;
+  INSERT INTO posthaste.store (id, slot, queue, name, priority, scheduled_at, expires_at, tag, unique_key, kwargs, max_attempts)
+  SELECT job, CASE WHEN scheduled_at > clock_timestamp() AND scheduled_at > posthaste.parked_until() THEN posthaste.enter_parked() ELSE posthaste.enter_ready() END,
+         coalesce(queue, (SELECT t.queue FROM posthaste.route t
+                           WHERE t.pattern = name OR (right(t.pattern, 1) = '*' AND starts_with(name, left(t.pattern, -1)))
+                           ORDER BY t.pattern = name DESC, length(t.pattern) DESC LIMIT 1), 'default'),
+         coalesce(name, ''), coalesce(priority, 0), coalesce(scheduled_at, now()), coalesce(expires_at, clock_timestamp() + interval '30 days'),
+         coalesce(tag, ''), unique_key, coalesce(kwargs, '{}'), max_attempts;
+  RETURN job;
+END $f$;
+
+-- The id that a receiver outside sees and drops duplicates by: this database's incarnation and the job's id, shaped as a UUID (version 8).
+CREATE FUNCTION posthaste.delivery_id(job_id bigint) RETURNS uuid LANGUAGE sql STABLE AS $f$
+  SELECT (substr(i.value, 1, 12) || '8' || substr(i.value, 13, 3) || 'a' || lpad(to_hex(job_id), 15, '0'))::uuid FROM posthaste.incarnation i
+$f$;

@@ -1,0 +1,209 @@
+-- Acknowledge: a job row is closed once, by whoever inserts its ack row first; worker, rescue, hold and expiry all race for that key, and
+-- the losers are told and change nothing. Whoever closes must show the fence: the claim row with this batch AND this token must exist (after a
+-- crash that forgot asynchronous claims, batch numbers come again, tokens do not), and the job must belong to that batch.
+--
+-- Kinds of closing, which are the outcomes stored in ack_k:
+--   0 done     1 parked until later (retry, snooze)   2 dead or discarded   3 expired   4 awaiting
+--   5 moved aside   6 held while it runs on   7 rescued from a dead worker   8 given back unstarted
+
+DO $do$
+BEGIN
+  FOR k IN 0..5 LOOP
+    EXECUTE replace($sql$
+
+-- The rows of a batch: its window cut by its edges. Deterministic, however often it is asked. Each part is one exact index range: a row
+-- comparison as upper bound does not stop a btree scan inside one transaction's rows, and would walk the rest of a bulk insert.
+-- OFFSET 0 keeps each part a parameterised look-up whatever the planner thinks of an empty table.
+CREATE FUNCTION posthaste.batch_rows_@k@(p_batch bigint, p_token uuid) RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
+  SELECT r.* FROM (
+    SELECT c.queue, c.priority, c.lo, c.hi, c.from_xid, c.from_id, c.to_xid, c.to_id,
+           CASE WHEN c.from_xid >= pg_snapshot_xmax(c.lo) THEN c.from_xid ELSE pg_snapshot_xmax(c.lo) END AS low_xid,
+           CASE WHEN c.from_xid >= pg_snapshot_xmax(c.lo) THEN c.from_id ELSE -1 END AS low_id
+      FROM posthaste.claim_@k@ c WHERE c.batch = p_batch AND c.token = p_token OFFSET 0) c,
+  LATERAL (
+    SELECT late.* FROM pg_snapshot_xip(c.lo) p, LATERAL (
+      SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = p
+         AND r.id >  CASE WHEN p > c.from_xid THEN -1 WHEN p = c.from_xid THEN c.from_id ELSE 9223372036854775807 END
+         AND r.id <= CASE WHEN p < c.to_xid THEN 9223372036854775807 WHEN p = c.to_xid THEN c.to_id ELSE -1 END OFFSET 0) late
+     WHERE pg_visible_in_snapshot(p, c.hi)
+    UNION ALL
+    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.low_xid AND r.id > c.low_id
+        AND r.id <= CASE WHEN c.low_xid < c.to_xid THEN 9223372036854775807 WHEN c.low_xid = c.to_xid THEN c.to_id ELSE -1 END
+        AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
+    UNION ALL
+    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid > c.low_xid AND r.xid < c.to_xid
+        AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
+    UNION ALL
+    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.to_xid AND c.to_xid > c.low_xid AND r.id <= c.to_id
+        AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
+  ) r
+$f$;
+
+-- Closes a whole batch as done. A plain insert: whoever was faster makes it fail, and the caller settles job by job.
+CREATE FUNCTION posthaste.done_@k@(p_batch bigint, p_token uuid) RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  v_rows bigint;
+BEGIN
+  INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT r.xid, r.id, 0 FROM posthaste.batch_rows_@k@(p_batch, p_token) r;
+  GET DIAGNOSTICS v_rows = ROW_COUNT;
+  RETURN v_rows;
+END $f$;
+
+-- Closes some jobs of a batch and returns those rows that this call closed.
+CREATE FUNCTION posthaste.close_@k@(p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[]) RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
+BEGIN
+  RETURN QUERY
+    WITH mine AS MATERIALIZED (
+      SELECT r AS job, u.kind FROM posthaste.batch_rows_@k@(p_batch, p_token) r JOIN unnest(p_ids, p_kinds) u(id, kind) ON u.id = r.id),
+    closed AS (
+      INSERT INTO posthaste.ack_@k@ AS a (xid, id, outcome) SELECT (m.job).xid, (m.job).id, m.kind FROM mine m ON CONFLICT DO NOTHING RETURNING a.xid, a.id)
+    SELECT (m.job).* FROM mine m JOIN closed c ON c.xid = (m.job).xid AND c.id = (m.job).id;
+END $f$;
+
+-- Jobs of a worker (or of one of its claims) in this slot that nobody has closed.
+CREATE FUNCTION posthaste.open_of_@k@(p_worker bigint, p_token uuid) RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
+  SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
+    FROM posthaste.claim_@k@ c, LATERAL posthaste.batch_rows_@k@(c.batch, c.token) r
+   WHERE c.worker = p_worker AND (p_token IS NULL OR c.token = p_token)
+     AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
+   GROUP BY c.batch, c.token
+$f$
+$sql$, '@k@', k::text);
+  END LOOP;
+END $do$;
+
+-- Closes whole batches as done; all or nothing. 40001 says that some job of them was closed by somebody else, as 23505 does.
+CREATE FUNCTION posthaste.done(p_slots smallint[], p_batches bigint[], p_tokens uuid[], p_expected integer[]) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $f$
+DECLARE
+  v_rows bigint;
+BEGIN
+  FOR i IN 1 .. cardinality(p_slots) LOOP
+    v_rows := CASE p_slots[i]
+      WHEN 0 THEN posthaste.done_0(p_batches[i], p_tokens[i])
+      WHEN 1 THEN posthaste.done_1(p_batches[i], p_tokens[i])
+      WHEN 2 THEN posthaste.done_2(p_batches[i], p_tokens[i])
+      WHEN 3 THEN posthaste.done_3(p_batches[i], p_tokens[i])
+      WHEN 4 THEN posthaste.done_4(p_batches[i], p_tokens[i])
+      WHEN 5 THEN posthaste.done_5(p_batches[i], p_tokens[i])
+      ELSE 0
+    END;
+    IF v_rows <> p_expected[i] THEN
+      RAISE EXCEPTION 'posthaste: batch % closes % jobs, not %', p_batches[i], v_rows, p_expected[i] USING ERRCODE = 'serialization_failure';
+    END IF;
+  END LOOP;
+END $f$;
+
+-- Closes jobs that are held, and returns them in the shape of store rows.
+CREATE FUNCTION posthaste.close_held(p_token uuid, p_ids bigint[]) RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
+  DELETE FROM posthaste.held h WHERE h.id = ANY (p_ids) AND h.token = p_token AND h.state = 'running'
+  RETURNING NULL::xid8, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, 0, (-1)::smallint, h.crashes,
+            h.queue, h.name, h.tag, h.unique_key, h.last_error, h.kwargs
+$f$;
+
+-- Sends closed jobs where their kind says: parked or ready again, dead, held; and releases the unique keys of those that are finished.
+CREATE FUNCTION posthaste.dispose(p_jobs posthaste.store[], p_ids bigint[], p_kinds smallint[], p_attempts integer[], p_after interval[],
+                                  p_until timestamptz[], p_states text[], p_errors text[]) RETURNS void LANGUAGE plpgsql AS $f$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+BEGIN
+  DELETE FROM posthaste.unique_key u USING unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
+   WHERE v.kind IN (0, 2) AND u.key = j.unique_key AND u.id = j.id;
+
+  INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, queue, name, tag, unique_key, last_error, kwargs)
+  SELECT CASE WHEN v.due > v_now AND v.due > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked()) ELSE (SELECT posthaste.enter_ready()) END,
+         j.id, j.enqueued_at, v.due, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts,
+         CASE WHEN v.kind = 8 THEN j.crashes ELSE 0 END, j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
+    FROM unnest(p_jobs) j
+    JOIN (SELECT u.id, u.kind, u.attempt, u.error, CASE WHEN u.kind = 8 THEN v_now ELSE coalesce(u.until, v_now + u.after) END AS due
+            FROM unnest(p_ids, p_kinds, p_attempts, p_after, p_until, p_errors) u(id, kind, attempt, after, until, error)) v ON v.id = j.id
+   WHERE v.kind IN (1, 8);
+
+  INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+  SELECT j.id, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, j.crashes, v.state,
+         j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
+    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_states, p_errors) v(id, kind, attempt, state, error) ON v.id = j.id
+   WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;
+
+  -- A confirmation that is already here ends the job at once.
+  WITH here AS (
+    DELETE FROM posthaste.confirmed c USING unnest(p_ids, p_kinds) v(id, kind) WHERE v.kind = 4 AND c.id = v.id RETURNING c.id),
+  freed AS (
+    DELETE FROM posthaste.unique_key u USING here, unnest(p_jobs) j WHERE j.id = here.id AND u.key = j.unique_key AND u.id = j.id)
+  INSERT INTO posthaste.held (id, until, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+  SELECT j.id, v.until, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, 0, 'awaiting',
+         j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
+    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_until, p_errors) v(id, kind, attempt, until, error) ON v.id = j.id
+   WHERE v.kind = 4 AND j.id NOT IN (SELECT id FROM here);
+END $f$;
+
+-- Settles jobs of one batch, each in its own way, and returns the ids that were still ours; the others were lost to somebody else and
+-- nothing of them was changed. Works in any isolation level, so that a handler can finish its job in its own transaction.
+CREATE FUNCTION posthaste.settle(p_slot smallint, p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[], p_attempts integer[],
+                                 p_after interval[], p_until timestamptz[], p_states text[], p_errors text[])
+RETURNS bigint[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $f$
+DECLARE
+  v_jobs posthaste.store[];
+  v_rest bigint[];
+BEGIN
+  CASE p_slot
+    WHEN 0 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_0(p_batch, p_token, p_ids, p_kinds) j);
+    WHEN 1 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_1(p_batch, p_token, p_ids, p_kinds) j);
+    WHEN 2 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_2(p_batch, p_token, p_ids, p_kinds) j);
+    WHEN 3 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_3(p_batch, p_token, p_ids, p_kinds) j);
+    WHEN 4 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_4(p_batch, p_token, p_ids, p_kinds) j);
+    WHEN 5 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_5(p_batch, p_token, p_ids, p_kinds) j);
+    ELSE v_jobs := '{}';
+  END CASE;
+  IF cardinality(v_jobs) < cardinality(p_ids) THEN
+    v_rest := ARRAY(SELECT unnest(p_ids) EXCEPT SELECT j.id FROM unnest(v_jobs) j);
+    v_jobs := v_jobs || ARRAY(SELECT j FROM posthaste.close_held(p_token, v_rest) j);
+  END IF;
+  IF EXISTS (SELECT FROM unnest(p_kinds) kind WHERE kind <> 0) OR EXISTS (SELECT FROM unnest(v_jobs) j WHERE j.unique_key IS NOT NULL) THEN
+    PERFORM posthaste.dispose(v_jobs, p_ids, p_kinds, p_attempts, p_after, p_until, p_states, p_errors);
+  END IF;
+  RETURN ARRAY(SELECT j.id FROM unnest(v_jobs) j);
+END $f$;
+
+-- Confirms the effect of a job that awaits it; for receivers in any language, best in the transaction of the effect. True when the id is of
+-- this database (a second confirmation does nothing), false when it is not.
+CREATE FUNCTION posthaste.done(delivery_id uuid) RETURNS boolean LANGUAGE plpgsql AS $f$
+DECLARE
+  v_hex text := replace(delivery_id::text, '-', '');
+  v_id bigint := ('x0' || substr(v_hex, 18, 15))::bit(64)::bigint;
+  v_key text;
+BEGIN
+  IF delivery_id <> posthaste.delivery_id(v_id) THEN
+    RETURN false;
+  END IF;
+  DELETE FROM posthaste.held h WHERE h.id = v_id AND h.state = 'awaiting' RETURNING h.unique_key INTO v_key;
+  IF FOUND THEN
+    DELETE FROM posthaste.unique_key u WHERE u.key = v_key AND u.id = v_id;
+  ELSE
+    INSERT INTO posthaste.confirmed (id) VALUES (v_id) ON CONFLICT DO NOTHING;
+  END IF;
+  RETURN true;
+END $f$;
+
+-- Gives back what a claim handed out when its answer never came: those jobs were never started. The worker repeats it for a while,
+-- because the claim may still commit after the first try.
+CREATE FUNCTION posthaste.return_claim(p_worker bigint, p_token uuid) RETURNS bigint LANGUAGE plpgsql
+SET enable_bitmapscan = off SET jit = off AS $f$
+DECLARE
+  v_open record;
+  v_jobs bigint := 0;
+BEGIN
+  FOR v_open IN
+    SELECT 0::smallint AS slot, o.* FROM posthaste.open_of_0(p_worker, p_token) o UNION ALL
+    SELECT 1::smallint, o.* FROM posthaste.open_of_1(p_worker, p_token) o UNION ALL
+    SELECT 2::smallint, o.* FROM posthaste.open_of_2(p_worker, p_token) o UNION ALL
+    SELECT 3::smallint, o.* FROM posthaste.open_of_3(p_worker, p_token) o UNION ALL
+    SELECT 4::smallint, o.* FROM posthaste.open_of_4(p_worker, p_token) o UNION ALL
+    SELECT 5::smallint, o.* FROM posthaste.open_of_5(p_worker, p_token) o
+  LOOP
+    v_jobs := v_jobs + cardinality(posthaste.settle(v_open.slot, v_open.batch, v_open.token, v_open.ids, array_fill(8::smallint, ARRAY[cardinality(v_open.ids)]),
+      NULL, NULL, NULL, NULL, NULL));
+  END LOOP;
+  RETURN v_jobs;
+END $f$;
