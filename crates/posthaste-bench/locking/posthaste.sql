@@ -1,0 +1,26 @@
+-- What the bench asks of posthaste beside its library: bulk enqueues by plain SQL, and looks from outside.
+
+-- name: preload
+INSERT INTO posthaste.job (name, kwargs)
+SELECT 'bench.noop', jsonb_build_object('n', n) FROM generate_series(1, $1::bigint) AS n;
+
+-- name: preload_queue
+INSERT INTO posthaste.job (name, queue, kwargs)
+SELECT 'bench.noop', $2::text, jsonb_build_object('n', n) FROM generate_series(1, $1::bigint) AS n;
+
+-- name: bulk
+INSERT INTO posthaste.job (name, kwargs)
+SELECT 'bench.noop', jsonb_build_object('n', n) FROM (SELECT generate_series(1, $1::bigint) AS n) AS numbers;
+
+-- name: remaining
+SELECT count(*) FROM posthaste.job;
+
+-- Statistics of a busy session arrive late; the sum only grows, so a stable zero is a zero.
+-- name: hot_tuples
+SELECT coalesce(sum(n_dead_tup), 0)::bigint AS dead, coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint AS changed,
+       coalesce(sum(n_tup_ins), 0)::bigint AS inserted
+FROM pg_stat_user_tables
+WHERE schemaname = 'posthaste' AND relname ~ '^(ready|claim|ack|early|parked|pass)_[0-9]+$';
+
+-- name: generations
+SELECT pg_sequence_last_value('posthaste.ready_current') AS current, pg_sequence_last_value('posthaste.ready_low') AS oldest;

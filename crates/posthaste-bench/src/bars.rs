@@ -1,0 +1,68 @@
+//! The bars, one file each.  A bar knows its contestants, plays its rounds and judges its requirements.
+
+pub(crate) mod bulk;
+pub(crate) mod churn;
+pub(crate) mod drain;
+pub(crate) mod enqueue;
+pub(crate) mod latency;
+pub(crate) mod memory;
+pub(crate) mod paused;
+pub(crate) mod pinned;
+pub(crate) mod wal;
+
+use anyhow::{Result, bail};
+
+use crate::bench::Bench;
+use crate::report::Bar;
+
+/// All bars in the order in which they are measured and shown.
+pub(crate) const ORDER: [&str; 9] =
+    ["drain", "pinned", "churn", "paused", "enqueue", "bulk", "latency", "wal", "memory"];
+
+/// Measures one bar; what went wrong becomes part of it.
+pub(crate) async fn measure(bench: &Bench<'_>, name: &str) -> Bar {
+    let mut bar = Bar::new(name, title(name));
+    eprintln!("\n{name}: {}", bar.title);
+    if let Err(error) = attempt(bench, &mut bar).await {
+        bar.failure = Some(format!("{error:#}"));
+    }
+    bar
+}
+
+fn title(name: &str) -> &'static str {
+    match name {
+        "drain" => "a backlog through the library, no-op handler, full lifecycle",
+        "pinned" => "the same backlog while a REPEATABLE READ transaction stays open",
+        "churn" => "a steady load after spent jobs: free, pinned, and beside a real pg_dump",
+        "paused" => "a queue that nobody works, beside a steady load on another",
+        "enqueue" => "one job per commit on eight connections",
+        "bulk" => "very many jobs by one INSERT ... SELECT",
+        "latency" => "from commit to start at a low rate, by polling",
+        "wal" => "WAL of claim and acknowledgement at batches of 100",
+        "memory" => "the worker's memory over a long backlog",
+        _ => "",
+    }
+}
+
+async fn attempt(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
+    match bar.name.as_str() {
+        "drain" => drain::measure(bench, bar).await,
+        "pinned" => pinned::measure(bench, bar).await,
+        "churn" => churn::measure(bench, bar).await,
+        "paused" => paused::measure(bench, bar).await,
+        "enqueue" => enqueue::measure(bench, bar).await,
+        "bulk" => bulk::measure(bench, bar).await,
+        "latency" => latency::measure(bench, bar).await,
+        "wal" => wal::measure(bench, bar).await,
+        "memory" => memory::measure(bench, bar).await,
+        unknown => bail!("there is no bar named {unknown}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_bar_has_a_title() {
+        assert!(super::ORDER.iter().all(|name| !super::title(name).is_empty()));
+    }
+}

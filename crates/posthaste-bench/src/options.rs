@@ -1,0 +1,170 @@
+//! The command line, and the sizes that follow from it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Measures posthaste against the shapes that other Postgres queues use.
+#[derive(Debug, Parser)]
+#[command(version, about, args_conflicts_with_subcommands = true)]
+pub(crate) struct CommandLine {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+}
+
+/// What else than measuring the binary can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make docs/benchmarks.md from the reports under docs/benchmarks.
+    Report(ReportOptions),
+    /// Work a backlog in a process of its own and print memory samples as JSON; the bar `memory` starts it.
+    #[command(hide = true)]
+    WorkBacklog(BacklogOptions),
+}
+
+/// Options of a measuring run.
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
+    /// Only these bars, separated by commas.
+    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(crate::bars::ORDER))]
+    pub(crate) only: Vec<String>,
+    /// Clean rounds per bar.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Small sizes and one round: shows that the bench runs, measures nothing.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Seconds that the bar `paused` lasts.
+    #[arg(long)]
+    pub(crate) paused_seconds: Option<u64>,
+    /// Seconds of steady load in each run of the bar `churn`.
+    #[arg(long)]
+    pub(crate) churn_seconds: Option<u64>,
+    /// Rows of the bar `bulk`.
+    #[arg(long)]
+    pub(crate) bulk_rows: Option<u64>,
+    /// The folder that holds initdb, postgres and pg_dump.
+    #[arg(long)]
+    pub(crate) pg_bin: Option<PathBuf>,
+    /// Where the private server keeps its data; not a tmpfs.
+    #[arg(long)]
+    pub(crate) data_parent: Option<PathBuf>,
+    /// The docs folder that receives the report.
+    #[arg(long, default_value = "docs")]
+    pub(crate) docs: PathBuf,
+}
+
+/// Options of the page.
+#[derive(Debug, Args)]
+pub(crate) struct ReportOptions {
+    /// The docs folder that holds the reports.
+    #[arg(long, default_value = "docs")]
+    pub(crate) docs: PathBuf,
+}
+
+/// Options of the worker process.
+#[derive(Debug, Args)]
+pub(crate) struct BacklogOptions {
+    /// The database.
+    #[arg(long, env = "POSTHASTE_BENCH_URL", hide_env_values = true)]
+    pub(crate) url: String,
+    /// How many jobs to work before ending.
+    #[arg(long)]
+    pub(crate) jobs: u64,
+    /// How often memory is sampled: once per so many jobs.
+    #[arg(long)]
+    pub(crate) every: u64,
+}
+
+/// Sizes and durations of all bars.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) quick: bool,
+    pub(crate) rounds: u32,
+    pub(crate) drain_jobs: u64,
+    pub(crate) spent_jobs: u64,
+    pub(crate) churn_seconds: u64,
+    pub(crate) churn_rate: u64,
+    pub(crate) paused_jobs: u64,
+    pub(crate) paused_seconds: u64,
+    pub(crate) enqueue_seconds: u64,
+    pub(crate) bulk_rows: u64,
+    pub(crate) latency_seconds: u64,
+    pub(crate) wal_jobs: u64,
+    pub(crate) memory_jobs: u64,
+}
+
+impl Plan {
+    /// The sizes that the options ask for.
+    pub(crate) fn from_options(options: &RunOptions) -> Self {
+        let mut plan = if options.quick { Self::smoke() } else { Self::full(options.rounds) };
+        plan.paused_seconds = options.paused_seconds.unwrap_or(plan.paused_seconds);
+        plan.churn_seconds = options.churn_seconds.unwrap_or(plan.churn_seconds);
+        plan.bulk_rows = options.bulk_rows.unwrap_or(plan.bulk_rows);
+        plan
+    }
+
+    fn full(rounds: u32) -> Self {
+        Self {
+            quick: false,
+            rounds,
+            drain_jobs: 300_000,
+            spent_jobs: 500_000,
+            churn_seconds: 60,
+            churn_rate: 2_000,
+            paused_jobs: 100_000,
+            paused_seconds: 600,
+            enqueue_seconds: 8,
+            bulk_rows: 10_000_000,
+            latency_seconds: 20,
+            wal_jobs: 100_000,
+            memory_jobs: 1_000_000,
+        }
+    }
+
+    fn smoke() -> Self {
+        Self {
+            quick: true,
+            rounds: 1,
+            drain_jobs: 20_000,
+            spent_jobs: 30_000,
+            churn_seconds: 6,
+            churn_rate: 2_000,
+            paused_jobs: 5_000,
+            paused_seconds: 10,
+            enqueue_seconds: 1,
+            bulk_rows: 100_000,
+            latency_seconds: 2,
+            wal_jobs: 10_000,
+            memory_jobs: 50_000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::{CommandLine, Plan};
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn a_smoke_run_is_marked_and_a_full_run_has_the_sizes_of_the_bars() -> anyhow::Result<()> {
+        let quick = Plan::from_options(&CommandLine::try_parse_from(["bench", "--quick"])?.run);
+        let full = Plan::from_options(&CommandLine::try_parse_from(["bench"])?.run);
+        assert!(quick.quick && !full.quick);
+        assert_eq!((full.rounds, full.drain_jobs, full.bulk_rows), (5, 300_000, 10_000_000));
+        Ok(())
+    }
+
+    #[test]
+    fn an_unknown_bar_is_refused() {
+        assert!(CommandLine::try_parse_from(["bench", "--only", "drain,nothing"]).is_err());
+    }
+}

@@ -1,0 +1,65 @@
+//! The named statements of one `locking/*.sql` file.
+//!
+//! The files stay plain SQL that can be pasted into psql; a comment `-- name: claim` opens each
+//! statement, and the bench asks for it by that name.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+
+/// The statements of one file, by name.
+#[derive(Debug, Clone)]
+pub(crate) struct Statements {
+    by_name: BTreeMap<&'static str, &'static str>,
+}
+
+impl Statements {
+    /// Splits a file at its `-- name:` lines; what stands before the first one is prose.
+    pub(crate) fn parse(source: &'static str) -> Self {
+        let mut by_name = BTreeMap::new();
+        for section in source.split("\n-- name: ").skip(1) {
+            let (name, body) = section.split_once('\n').unwrap_or((section, ""));
+            by_name.insert(name.trim(), body.trim().trim_end_matches(';'));
+        }
+        Self { by_name }
+    }
+
+    /// One statement; an unknown name is a mistake in the bench, told with the names that exist.
+    pub(crate) fn get(&self, name: &str) -> Result<&'static str> {
+        self.by_name.get(name).copied().with_context(|| {
+            let known: Vec<_> = self.by_name.keys().copied().collect();
+            format!("no statement named {name}; there are {}", known.join(", "))
+        })
+    }
+
+    /// The names in the file.
+    #[cfg(test)]
+    fn names(&self) -> Vec<&'static str> {
+        self.by_name.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Statements;
+
+    #[test]
+    fn each_name_opens_a_statement_and_prose_before_the_first_is_left_out() {
+        let statements = Statements::parse("-- prose\n\n-- name: one\nSELECT 1;\n\n-- why\n-- name: two\nSELECT 2;\n");
+        assert_eq!(statements.names(), ["one", "two"]);
+        assert_eq!(statements.get("two").unwrap_or_default(), "SELECT 2");
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_the_names_that_exist() {
+        let error = Statements::parse("\n-- name: one\nSELECT 1;").get("three");
+        assert!(error.is_err_and(|error| error.to_string().contains("there are one")));
+    }
+
+    #[test]
+    fn both_rivals_answer_to_the_same_names() {
+        let skip_locked = Statements::parse(include_str!("../locking/skip_locked.sql"));
+        let update_shape = Statements::parse(include_str!("../locking/update_shape.sql"));
+        assert_eq!(skip_locked.names(), update_shape.names());
+    }
+}

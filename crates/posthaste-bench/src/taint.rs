@@ -1,0 +1,142 @@
+//! When a round says more about the machine's other work than about the contestants.
+//!
+//! The rule is fixed here, before anything is measured, and is written into every report.
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::processes::{MachineTicks, own_nice, tree_ticks};
+
+/// Share of the machine's capacity that may be stolen by a hypervisor or used by niced strangers.
+const STOLEN_AND_NICED_LIMIT: f64 = 0.10;
+
+/// Share that processes and kernel threads outside the bench and its server may use.
+/// The kernel's own writing of dirty pages is part of it, hence the wider limit.
+const FOREIGN_LIMIT: f64 = 0.20;
+
+/// The rule in words, for reports.
+pub(crate) fn rule() -> String {
+    format!(
+        "a run is tainted when stolen and niced processor time exceed {:.0} % of the machine's capacity while it was \
+         measured, or when processes outside the bench and its server used more than {:.0} %; a tainted run takes its \
+         whole round out of the medians, and another round is played",
+        STOLEN_AND_NICED_LIMIT * 100.0,
+        FOREIGN_LIMIT * 100.0
+    )
+}
+
+/// Where the machine's processor time went while something was measured.
+/// Shares are of the whole capacity: 1.0 is every core for the whole time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ProcessorUse {
+    pub(crate) busy: f64,
+    pub(crate) own: f64,
+    pub(crate) foreign: f64,
+    pub(crate) niced: f64,
+    pub(crate) stolen: f64,
+    /// Processor seconds used by the bench and its server together.
+    pub(crate) own_seconds: f64,
+}
+
+impl ProcessorUse {
+    /// The reason why a run with this use does not count, if there is one.
+    pub(crate) fn taint(&self) -> Option<String> {
+        let disturbed = self.stolen + self.niced;
+        if disturbed > STOLEN_AND_NICED_LIMIT {
+            return Some(format!("{:.0} % of the processor was stolen or niced", disturbed * 100.0));
+        }
+        if self.foreign > FOREIGN_LIMIT {
+            return Some(format!("{:.0} % of the processor went to strangers", self.foreign * 100.0));
+        }
+        None
+    }
+}
+
+/// Watches the processor from its creation to [`Watch::finish`].
+#[derive(Debug)]
+pub(crate) struct Watch {
+    machine: MachineTicks,
+    own: u64,
+}
+
+impl Watch {
+    /// Begins to watch; the private server must be a descendant of this process.
+    pub(crate) fn begin() -> Result<Self> {
+        Ok(Self { machine: MachineTicks::read()?, own: tree_ticks(std::process::id())? })
+    }
+
+    /// What was used since the beginning.
+    pub(crate) fn finish(&self) -> Result<ProcessorUse> {
+        let machine = MachineTicks::read()?;
+        let own = tree_ticks(std::process::id())?.saturating_sub(self.own);
+        let difference = MachineTicks {
+            total: machine.total.saturating_sub(self.machine.total),
+            idle: machine.idle.saturating_sub(self.machine.idle),
+            niced: machine.niced.saturating_sub(self.machine.niced),
+            stolen: machine.stolen.saturating_sub(self.machine.stolen),
+        };
+        Ok(divide(difference, own, own_nice() > 0))
+    }
+}
+
+/// Linux counts in hundredths of a second wherever `/proc` is read.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+fn divide(machine: MachineTicks, own: u64, bench_is_niced: bool) -> ProcessorUse {
+    let capacity = machine.total.max(1) as f64;
+    let busy = machine.total.saturating_sub(machine.idle + machine.stolen);
+    // A niced bench cannot tell its own niced time from a stranger's except by what it used itself.
+    let niced = if bench_is_niced { machine.niced.saturating_sub(own) } else { machine.niced };
+    ProcessorUse {
+        busy: busy as f64 / capacity,
+        own: own as f64 / capacity,
+        foreign: busy.saturating_sub(own) as f64 / capacity,
+        niced: niced as f64 / capacity,
+        stolen: machine.stolen as f64 / capacity,
+        own_seconds: own as f64 / TICKS_PER_SECOND,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ProcessorUse, divide, rule};
+    use crate::processes::MachineTicks;
+
+    const MACHINE: MachineTicks = MachineTicks { total: 1_000, idle: 200, niced: 50, stolen: 40 };
+
+    #[test]
+    fn what_the_bench_did_not_use_went_to_strangers() {
+        let shares = divide(MACHINE, 700, false);
+        assert_eq!(shares.busy, 0.76);
+        assert_eq!(shares.foreign, 0.06);
+        assert_eq!(shares.niced, 0.05);
+        assert_eq!(shares.own_seconds, 7.0);
+        assert_eq!(shares.taint(), None);
+    }
+
+    #[test]
+    fn stolen_and_niced_time_taint_together() {
+        let shares = ProcessorUse { stolen: 0.06, niced: 0.05, ..ProcessorUse::default() };
+        assert_eq!(shares.taint().as_deref(), Some("11 % of the processor was stolen or niced"));
+        let below = ProcessorUse { stolen: 0.05, niced: 0.05, ..ProcessorUse::default() };
+        assert_eq!(below.taint(), None);
+    }
+
+    #[test]
+    fn busy_strangers_taint_even_when_they_are_not_niced() {
+        let shares = ProcessorUse { foreign: 0.21, ..ProcessorUse::default() };
+        assert_eq!(shares.taint().as_deref(), Some("21 % of the processor went to strangers"));
+    }
+
+    #[test]
+    fn a_niced_bench_is_not_its_own_stranger() {
+        let machine = MachineTicks { niced: 720, ..MACHINE };
+        assert_eq!(divide(machine, 700, true).niced, 0.02);
+        assert_eq!(divide(machine, 700, false).niced, 0.72);
+    }
+
+    #[test]
+    fn the_rule_in_words_names_its_limits() {
+        assert!(rule().contains("exceed 10 %") && rule().contains("more than 20 %"));
+    }
+}
