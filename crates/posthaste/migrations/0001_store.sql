@@ -9,7 +9,7 @@
 --
 -- Locks: creates objects only; safe beside old code because nothing else uses this schema.
 
-CREATE SCHEMA posthaste;
+CREATE SCHEMA IF NOT EXISTS posthaste;
 
 -- Non-MVCC cells: read by everybody at once, in any isolation level, and without dead tuples. Only setval() moves the cursors among
 -- them (setval logs the value itself, nextval logs ahead), and CACHE stays 1: a batch number must be drawn in the order of the lane lock.
@@ -33,7 +33,7 @@ SELECT setval('posthaste.ready_current', 0), setval('posthaste.ready_scan', 0), 
 -- Says which argument is wrong. Reached from a CHECK, so that a job that passes costs no function call and a job that fails gives
 -- 22023 with the field's name instead of a bare constraint violation, whichever road it came by (view, enqueue(), COPY).
 CREATE FUNCTION posthaste.refuse(name text, queue text, tag text, unique_key text, kwargs jsonb, kwargs_bytes integer,
-                                 attempt integer, max_attempts integer, scheduled_at timestamptz, expires_at timestamptz)
+                                 attempt integer, max_attempts integer, scheduled_at timestamptz, expires_at timestamptz, enqueued_at timestamptz)
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $f$
 DECLARE problem text := CASE
   WHEN name IS NULL OR octet_length(name) NOT BETWEEN 1 AND 255 THEN 'name: must have 1 to 255 bytes'
@@ -44,7 +44,9 @@ DECLARE problem text := CASE
   WHEN kwargs_bytes > 1048576 THEN 'kwargs: must be at most 1 MiB as text'
   WHEN attempt < 0 THEN 'attempt: must not be negative'
   WHEN max_attempts < 1 THEN 'max_attempts: must be at least 1, or NULL for no limit'
-  WHEN NOT isfinite(scheduled_at) THEN 'scheduled_at: must be finite'
+  WHEN scheduled_at NOT BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN 'scheduled_at: must lie in the years 1 to 9998'
+  WHEN expires_at NOT BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN 'expires_at: must lie in the years 1 to 9998'
+  WHEN enqueued_at NOT BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN 'enqueued_at: must lie in the years 1 to 9998'
   ELSE 'kwargs: must not be nested deeper than 64 levels'
 END;
 BEGIN
@@ -94,9 +96,11 @@ CREATE TABLE posthaste.store (
     AND (pg_column_size(kwargs) < 512 OR NOT jsonb_path_exists(kwargs, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")'))
     AND attempt >= 0
     AND (max_attempts IS NULL OR max_attempts >= 1)
-    AND isfinite(scheduled_at)
+    AND scheduled_at BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z'
+    AND expires_at BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z'
+    AND enqueued_at BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z'
   THEN true
-  ELSE posthaste.refuse(name, queue, tag, unique_key, kwargs, kwargs_bytes, attempt, max_attempts, scheduled_at, expires_at) END)
+  ELSE posthaste.refuse(name, queue, tag, unique_key, kwargs, kwargs_bytes, attempt, max_attempts, scheduled_at, expires_at, enqueued_at) END)
 ) PARTITION BY LIST (slot);
 
 -- Slots. Each of the six slots that are claimed from is a triple:

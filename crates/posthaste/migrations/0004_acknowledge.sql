@@ -207,3 +207,24 @@ BEGIN
   END LOOP;
   RETURN v_jobs;
 END $f$;
+
+-- Ends the next job of a queue if it cannot be read: after a claim has failed again and again, down to a single job. Whoever is readable after all (a race
+-- with another worker) is given back.
+CREATE FUNCTION posthaste.bury_next(p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_error text) RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  r posthaste.claimed;
+  v_readable boolean;
+  v_buried bigint := 0;
+BEGIN
+  FOR r IN SELECT * FROM posthaste.claim(p_queue, p_priorities, p_worker, p_token, 1, 1) LOOP
+    BEGIN
+      v_readable := octet_length(r.kwargs::text) <= 16777216;
+    EXCEPTION WHEN OTHERS THEN
+      v_readable := false;
+    END;
+    PERFORM posthaste.settle(r.slot, r.batch, p_token, ARRAY[r.id], ARRAY[CASE WHEN v_readable THEN 8 ELSE 2 END::smallint], ARRAY[r.attempt],
+                             NULL, NULL, ARRAY['dead'], ARRAY[CASE WHEN v_readable THEN NULL ELSE p_error END]);
+    v_buried := v_buried + CASE WHEN v_readable THEN 0 ELSE 1 END;
+  END LOOP;
+  RETURN v_buried;
+END $f$;

@@ -1,1 +1,59 @@
 //! posthaste: the transactional gate between Postgres and everything behind it.
+//!
+//! A program commits a job in the same transaction as its data; from there posthaste guarantees that the work happens: never before the
+//! commit, never for a rolled-back transaction, never lost, and not slowed down by somebody else's long transaction.
+//!
+//! The modules stand in the order in which a job passes through them: [`enqueue()`] writes it, the store keeps it, a claim hands it to
+//! a [`Consumer`], the worker runs it, and the acknowledgement closes it.
+//!
+//! ```no_run
+//! use posthaste::{Outcome, NewJob, Worker};
+//! # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut client = pool.get().await?;
+//! let tx = client.transaction().await?;
+//! tx.execute("INSERT INTO account (name) VALUES ($1)", &[&"ada"]).await?;
+//! posthaste::enqueue(&tx, &NewJob::new("mail.welcome", &serde_json::json!({ "name": "ada" }))?).await?;
+//! tx.commit().await?; // both or neither
+//!
+//! let worker = Worker::builder(pool)
+//!     .queue("default", 16)
+//!     .handler("mail.welcome", |_context, job| async move {
+//!         let who: serde_json::Value = job.kwargs()?;
+//!         println!("welcome, {}", who["name"]);
+//!         Ok(Outcome::Done)
+//!     })
+//!     .start()
+//!     .await?;
+//! worker.run_until_signal().await?;
+//! # Ok(()) }
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod job;
+
+mod enqueue;
+mod store;
+mod claim;
+mod consumer;
+mod work;
+mod acknowledge;
+
+mod config;
+mod engine;
+mod heartbeat;
+mod maintenance;
+mod retry;
+mod shutdown;
+
+pub use config::{Config, QueueConfig};
+pub use consumer::{Consumer, Delivery, Outcome, Ticket};
+pub use enqueue::{Executor, Parameter, enqueue, enqueue_many};
+pub use error::Error;
+pub use job::{Event, IllegalTransition, Job, JobId, NewJob, State, next};
+pub use retry::Backoff;
+pub use shutdown::signal;
+pub use store::Fence;
+pub use store::migrate::{MigrationReport, migrate, migrations_sql};
+pub use work::handler::{Context, HandlerError, HandlerResult};
+pub use work::{Worker, WorkerBuilder, WorkerHandle};

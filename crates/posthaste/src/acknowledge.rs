@@ -1,0 +1,140 @@
+//! 5. Acknowledge: outcomes go back to the store in batches, each with its fence, and again until they are answered.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::job::Job;
+use crate::retry::{Backoff, Verdict};
+use crate::store::{self, Fence};
+
+/// A claimed batch that is being worked.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) fence: Fence,
+    pub(crate) jobs: usize,
+    pub(crate) backoff: Backoff,
+}
+
+/// What is to become of one job.
+#[derive(Clone, Debug)]
+pub(crate) struct Settled {
+    pub(crate) batch: Arc<Batch>,
+    pub(crate) job: Arc<Job>,
+    pub(crate) verdict: Verdict,
+}
+
+/// A batch that is not settled wholly waits this long for the rest of its jobs.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// Outcomes taken from the channel at once.
+const TAKE: usize = 4096;
+
+/// Settles outcomes until the channel closes. When `deadline` passes, what could not be settled is left to rescue.
+pub(crate) async fn run(engine: Arc<Engine>, mut settled: UnboundedReceiver<Settled>) {
+    let mut waiting: HashMap<Fence, Waiting> = HashMap::new();
+    let mut taken = Vec::with_capacity(TAKE);
+    loop {
+        let next = waiting.values().map(|one| one.since + PATIENCE).min();
+        tokio::select! {
+            biased;
+            count = settled.recv_many(&mut taken, TAKE) => {
+                if count == 0 {
+                    flush(&engine, waiting.drain().map(|(_, one)| one.jobs).collect()).await;
+                    return;
+                }
+            }
+            () = tokio::time::sleep_until(next.unwrap_or_else(|| Instant::now() + PATIENCE)), if next.is_some() => {}
+        }
+        for one in taken.drain(..) {
+            let entry = waiting.entry(one.batch.fence).or_insert_with(|| Waiting { since: Instant::now(), jobs: Vec::new() });
+            entry.jobs.push(one);
+        }
+        let now = Instant::now();
+        let ripe: Vec<Fence> = waiting.iter().filter(|(_, one)| one.is_whole() || one.since + PATIENCE <= now).map(|(fence, _)| *fence).collect();
+        let ripe = ripe.iter().filter_map(|fence| waiting.remove(fence)).map(|one| one.jobs).collect();
+        flush(&engine, ripe).await;
+    }
+}
+
+/// Outcomes of one batch that wait for the others.
+struct Waiting {
+    since: Instant,
+    jobs: Vec<Settled>,
+}
+
+impl Waiting {
+    fn is_whole(&self) -> bool {
+        self.jobs.first().is_some_and(|one| one.batch.jobs == self.jobs.len())
+    }
+}
+
+/// A batch all of whose jobs are plainly done is closed by one statement that names no job.
+fn is_plain(jobs: &[Settled]) -> bool {
+    jobs.first().is_some_and(|one| one.batch.jobs == jobs.len() && one.batch.fence.slot >= 0)
+        && jobs.iter().all(|one| one.verdict == Verdict::Done && one.job.unique_key.is_none())
+}
+
+async fn flush(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
+    let (plain, mixed): (Vec<_>, Vec<_>) = batches.into_iter().partition(|jobs| is_plain(jobs));
+    if !plain.is_empty() {
+        let closes: Vec<(Fence, i32)> = plain.iter().map(|jobs| (jobs[0].batch.fence, i32::try_from(jobs.len()).unwrap_or(i32::MAX))).collect();
+        match store::done(&engine.acknowledgements, &closes).await {
+            Ok(()) => plain.iter().for_each(|jobs| engine.settled(jobs.len())),
+            Err(error) => {
+                // Somebody closed a job of these batches, or the answer was lost: job by job tells which.
+                tracing::debug!(%error, "whole batches could not be acknowledged at once");
+                for jobs in plain {
+                    settle(engine, jobs).await;
+                }
+            }
+        }
+    }
+    for jobs in mixed {
+        settle(engine, jobs).await;
+    }
+}
+
+/// Settles the jobs of one batch, again until there is an answer: a repeated acknowledgement finds its jobs closed and changes nothing.
+async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>) {
+    let fence = jobs[0].batch.fence;
+    let mut failures = 0u32;
+    loop {
+        match store::settle(&engine.acknowledgements, fence, &jobs).await {
+            Ok(ours) => {
+                report_lost(&jobs, &ours, failures > 0);
+                break;
+            }
+            Err(error) if engine.gave_up() || !is_passing(&error) => {
+                tracing::error!(%error, jobs = jobs.len(), first = %jobs[0].job.id, "jobs could not be acknowledged; they will be rescued and run again");
+                break;
+            }
+            Err(error) => {
+                failures += 1;
+                tracing::warn!(%error, failures, "an acknowledgement failed; it is tried again");
+                let longest = Duration::from_millis(20).saturating_mul(1 << failures.min(8));
+                tokio::time::sleep(longest.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            }
+        }
+    }
+    engine.settled(jobs.len());
+}
+
+/// Whether the same statement may succeed later: lost connections, servers that restart, locks, serialization.
+fn is_passing(error: &Error) -> bool {
+    let class = error.sqlstate().map(|state| state.code().get(..2).unwrap_or_default().to_owned());
+    error.is_connection() || matches!(class.as_deref(), Some("40" | "53" | "55" | "57" | "58"))
+}
+
+fn report_lost(jobs: &[Settled], ours: &[i64], repeated: bool) {
+    // Giving back is also how a completion in the handler's own transaction is checked: losing that race is the good case.
+    let lost: Vec<i64> =
+        jobs.iter().filter(|one| one.verdict != Verdict::GiveBack && !ours.contains(&one.job.id.0)).map(|one| one.job.id.0).collect();
+    if !lost.is_empty() && !repeated {
+        tracing::warn!(jobs = lost.len(), first = lost[0], "outcomes came too late: these jobs had been taken over");
+    }
+}

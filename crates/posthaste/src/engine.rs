@@ -1,0 +1,271 @@
+//! The engine of a worker process: its identity, its connections, and the loops that claim, acknowledge and maintain. It runs on a thread and
+//! runtime of its own, on which no consumer's code ever runs, so that a handler that never yields stops nobody but itself.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::acknowledge::{self, Batch, Settled};
+use crate::config::Config;
+use crate::consumer::{Consumer, Delivery, Ticket};
+use crate::error::Error;
+use crate::heartbeat;
+use crate::maintenance;
+use crate::retry::Backoff;
+use crate::store::link::Link;
+use crate::store::{self, Claimed, Fence};
+use crate::{claim, work};
+
+/// A queue that this process works on.
+pub(crate) struct QueueState {
+    pub(crate) name: Arc<str>,
+    pub(crate) backoff: Backoff,
+    pub(crate) consumer: Arc<dyn Consumer>,
+    /// Told when the consumer may have room again.
+    pub(crate) room: Notify,
+    lanes: Mutex<Vec<i32>>,
+}
+
+impl QueueState {
+    pub(crate) fn new(name: &str, backoff: Backoff, consumer: Arc<dyn Consumer>) -> Self {
+        // Lane 0 is where most jobs go; probing it costs nothing, discovering it would cost the first job a moment.
+        Self { name: name.into(), backoff, consumer, room: Notify::new(), lanes: Mutex::new(vec![0]) }
+    }
+
+    /// Known priorities, lowest number first: the order of claiming.
+    pub(crate) fn priorities(&self) -> Vec<i32> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn learn(&self, priority: i32) {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(at) = lanes.binary_search(&priority) {
+            lanes.insert(at, priority);
+        }
+    }
+}
+
+/// Shared by the loops of one worker process.
+pub(crate) struct Engine {
+    pub(crate) config: Config,
+    pub(crate) queues: Vec<Arc<QueueState>>,
+    pub(crate) claims: Link,
+    pub(crate) acknowledgements: Link,
+    pub(crate) duties: Link,
+    pub(crate) promotions: Link,
+    pub(crate) gate: Gate,
+    /// No more claims.
+    pub(crate) stopping: CancellationToken,
+    /// Nothing more to settle: the loops end.
+    pub(crate) stopped: CancellationToken,
+    pub(crate) identity: watch::Sender<Option<i64>>,
+    pub(crate) uncertain: Mutex<HashMap<Uuid, Uncertain>>,
+    outstanding: AtomicUsize,
+    hopeless: AtomicBool,
+    settle: UnboundedSender<Settled>,
+}
+
+/// A claim whose answer never came.
+#[derive(Clone, Copy)]
+pub(crate) struct Uncertain {
+    pub(crate) worker: i64,
+    pub(crate) since: std::time::Instant,
+}
+
+/// What a process needs to begin.
+pub(crate) struct Parts {
+    pub(crate) pool: Pool,
+    pub(crate) config: Config,
+    pub(crate) queues: Vec<Arc<QueueState>>,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> (Arc<Self>, UnboundedReceiver<Settled>) {
+        let (settle, settled) = unbounded_channel();
+        let link = || Link::new(parts.pool.clone());
+        let engine = Self {
+            claims: link(),
+            acknowledgements: link(),
+            duties: link(),
+            promotions: link(),
+            config: parts.config,
+            queues: parts.queues,
+            gate: Gate::default(),
+            stopping: parts.stop,
+            stopped: CancellationToken::new(),
+            identity: watch::Sender::new(None),
+            uncertain: Mutex::new(HashMap::new()),
+            outstanding: AtomicUsize::new(0),
+            hopeless: AtomicBool::new(false),
+            settle,
+        };
+        (Arc::new(engine), settled)
+    }
+
+    /// This process's id in `posthaste.worker`; taken at the first claim, and anew when the old one was declared dead.
+    pub(crate) async fn worker(&self) -> Result<i64, Error> {
+        if let Some(worker) = *self.identity.borrow() {
+            return Ok(worker);
+        }
+        let worker = store::register(&self.claims, &self.config.name).await?;
+        // Another loop may have been faster; its registration wins, ours is never used and ends by itself.
+        let mut ours = true;
+        self.identity.send_if_modified(|current| {
+            ours = current.is_none();
+            if ours {
+                *current = Some(worker);
+            }
+            ours
+        });
+        if !ours {
+            store::stop(&self.claims, worker).await?;
+        }
+        (*self.identity.borrow()).map_or_else(|| Ok(worker), Ok)
+    }
+
+    /// The database does not count this worker among the living any more.
+    pub(crate) async fn forget_worker(&self) {
+        self.identity.send_replace(None);
+    }
+
+    /// Remembers a claim that may have been committed although no answer came.
+    pub(crate) fn uncertain(&self, worker: i64, token: Uuid) {
+        let since = std::time::Instant::now();
+        self.uncertain.lock().unwrap_or_else(PoisonError::into_inner).insert(token, Uncertain { worker, since });
+    }
+
+    /// Hands claimed jobs to the queue's consumer, each with a ticket.
+    pub(crate) fn deliver(&self, queue: &Arc<QueueState>, jobs: Vec<Claimed>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let mut sizes: HashMap<Fence, usize> = HashMap::new();
+        for (fence, _) in &jobs {
+            *sizes.entry(*fence).or_default() += 1;
+        }
+        let batches: HashMap<Fence, Arc<Batch>> =
+            sizes.into_iter().map(|(fence, jobs)| (fence, Arc::new(Batch { fence, jobs, backoff: queue.backoff }))).collect();
+        self.outstanding.fetch_add(jobs.len(), Ordering::SeqCst);
+        let claim = jobs
+            .into_iter()
+            .map(|(fence, job)| Delivery { ticket: Ticket::new(Arc::clone(&job), Arc::clone(&batches[&fence]), self.settle.clone()), job })
+            .collect();
+        queue.consumer.consume(claim);
+    }
+
+    /// Jobs that were delivered and are not settled yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn settled(&self, jobs: usize) {
+        self.outstanding.fetch_sub(jobs, Ordering::SeqCst);
+        self.queues.iter().for_each(|queue| queue.room.notify_one());
+    }
+
+    /// The shutdown deadline has passed: acknowledgements are no longer repeated.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.hopeless.load(Ordering::SeqCst)
+    }
+
+    /// Waits until nothing is outstanding, at most this long.
+    pub(crate) async fn drained(&self, within: Duration) -> bool {
+        let empty = async {
+            while self.outstanding() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(within, empty).await.is_ok()
+    }
+}
+
+/// Pauses claims while a suspect runs alone.
+#[derive(Default)]
+pub(crate) struct Gate {
+    closed: watch::Sender<bool>,
+}
+
+impl Gate {
+    pub(crate) fn set_closed(&self, closed: bool) {
+        self.closed.send_replace(closed);
+    }
+
+    /// Returns at once while the gate is open, or when the engine stops.
+    pub(crate) async fn opened(&self, stopping: &CancellationToken) {
+        let mut closed = self.closed.subscribe();
+        tokio::select! { _ = closed.wait_for(|closed| !closed) => {}, () = stopping.cancelled() => {} }
+    }
+}
+
+/// How long after the grace period acknowledgements are still tried.
+const LAST_TRIES: Duration = Duration::from_secs(10);
+
+/// Runs the engine on the calling thread until it was stopped and everything is settled, or the deadline has passed.
+pub(crate) fn run(engine: Arc<Engine>, settled: UnboundedReceiver<Settled>, pool: Pool) -> Result<(), std::io::Error> {
+    let beats = heartbeat::start(Arc::clone(&engine), pool)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let acknowledging = tokio::spawn(acknowledge::run(Arc::clone(&engine), settled));
+        load_lanes(&engine).await;
+        for queue in &engine.queues {
+            tokio::spawn(claim::run(Arc::clone(&engine), Arc::clone(queue)));
+        }
+        tokio::spawn(claim::discover(Arc::clone(&engine)));
+        tokio::spawn(work::suspect::run(Arc::clone(&engine)));
+        tokio::spawn(watch_consumers(Arc::clone(&engine)));
+        tokio::spawn(maintenance::return_uncertain(Arc::clone(&engine)));
+        if engine.config.maintenance {
+            tokio::spawn(maintenance::run(Arc::clone(&engine)));
+        }
+        engine.stopping.cancelled().await;
+        stop(&engine).await;
+        drop(acknowledging);
+    });
+    // A claim that was under way when the runtime ended is settled by rescue, like any other lost answer.
+    runtime.shutdown_background();
+    beats.join().map_err(|_| std::io::Error::other("the heartbeat thread panicked"))
+}
+
+/// The lanes that others have seen; without them the first jobs of each would wait for their discovery.
+async fn load_lanes(engine: &Engine) {
+    for queue in &engine.queues {
+        match store::lanes(&engine.duties, &queue.name).await {
+            Ok(lanes) => lanes.into_iter().for_each(|priority| queue.learn(priority)),
+            Err(error) => tracing::warn!(queue = &*queue.name, %error, "known lanes could not be read; they will be discovered"),
+        }
+    }
+}
+
+/// Gives back what was not started, waits for what runs, then gives that back too; signs off when nothing is left.
+async fn stop(engine: &Engine) {
+    engine.queues.iter().for_each(|queue| queue.consumer.give_back());
+    let mut clean = engine.drained(engine.config.shutdown_grace).await;
+    if !clean {
+        tracing::warn!(jobs = engine.outstanding(), "the grace period is over; unfinished jobs are given back");
+        engine.queues.iter().for_each(|queue| queue.consumer.abort());
+        clean = engine.drained(LAST_TRIES).await;
+        engine.hopeless.store(true, Ordering::SeqCst);
+    }
+    let worker = *engine.identity.borrow();
+    if let (true, Some(worker)) = (clean, worker) {
+        if let Err(error) = store::stop(&engine.claims, worker).await {
+            tracing::warn!(%error, "the worker could not sign off");
+        }
+    }
+    engine.stopped.cancel();
+}
+
+async fn watch_consumers(engine: Arc<Engine>) {
+    while !engine.stopped.is_cancelled() {
+        engine.queues.iter().for_each(|queue| queue.consumer.watch());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

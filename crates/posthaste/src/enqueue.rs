@@ -1,0 +1,130 @@
+//! 1. Enqueue: one INSERT on the caller's own transaction. Nothing here opens, commits or rolls back.
+
+use std::future::Future;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::error::Error;
+use crate::job::{JobId, NewJob};
+
+const ENQUEUE: &str = include_str!("store/enqueue.sql");
+const ENQUEUE_MANY: &str = include_str!("store/enqueue_many.sql");
+const ENQUEUE_UNIQUE: &str = include_str!("store/enqueue_unique.sql");
+
+/// Rows sent in one statement by [`enqueue_many`]: enough to pay for the round trip, few enough to stay small.
+const MANY: usize = 1000;
+
+/// A parameter and its type; typed parameters need no preparation.
+pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Something that runs a statement in the caller's transaction: a transaction or client of tokio-postgres or deadpool-postgres.
+///
+/// A client without an open transaction enqueues in a transaction of its own, at once.
+pub trait Executor: Sync {
+    /// Runs one statement and returns its rows.
+    fn fetch(&self, sql: &'static str, parameters: &[Parameter<'_>]) -> impl Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send;
+}
+
+/// Connections of the bare driver have no cache of prepared statements: an unnamed statement in one round trip.
+macro_rules! unprepared {
+    ($executor:ty) => {
+        impl Executor for $executor {
+            async fn fetch(&self, sql: &'static str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {
+                self.query_typed(sql, parameters).await
+            }
+        }
+    };
+}
+unprepared!(tokio_postgres::Client);
+unprepared!(tokio_postgres::Transaction<'_>);
+
+/// Pooled connections keep prepared statements.
+macro_rules! prepared {
+    ($executor:ty) => {
+        impl Executor for $executor {
+            async fn fetch(&self, sql: &'static str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {
+                let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+                let statement = self.prepare_typed_cached(sql, &types).await?;
+                let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+                self.query(&statement, &values).await
+            }
+        }
+    };
+}
+prepared!(deadpool_postgres::ClientWrapper);
+prepared!(deadpool_postgres::Client);
+prepared!(deadpool_postgres::Transaction<'_>);
+
+/// Enqueues a job in the caller's transaction and returns its id. It becomes visible to workers when that transaction commits, and never if it
+/// rolls back.
+///
+/// With a unique key that an unfinished job holds, nothing is enqueued and that job's id is returned.
+pub async fn enqueue<E: Executor>(executor: &E, job: &NewJob) -> Result<JobId, Error> {
+    job.check()?;
+    let mut parameters: Vec<Parameter<'_>> = vec![
+        (&job.name, Type::TEXT),
+        (&job.kwargs, Type::TEXT),
+        (&job.queue, Type::TEXT),
+        (&job.priority, Type::INT4),
+        (&job.scheduled_at, Type::TIMESTAMPTZ),
+        (&job.expires_at, Type::TIMESTAMPTZ),
+        (&job.tag, Type::TEXT),
+        (&job.max_attempts, Type::INT4),
+    ];
+    let sql = if job.unique_key.is_some() {
+        parameters.push((&job.unique_key, Type::TEXT));
+        ENQUEUE_UNIQUE
+    } else {
+        ENQUEUE
+    };
+    let rows = executor.fetch(sql, &parameters).await.map_err(Error::postgres("cannot enqueue"))?;
+    id(rows.first())
+}
+
+/// Enqueues many jobs in the caller's transaction and returns their ids in the same order; a thousand a statement.
+pub async fn enqueue_many<E: Executor>(executor: &E, jobs: &[NewJob]) -> Result<Vec<JobId>, Error> {
+    jobs.iter().try_for_each(NewJob::check)?;
+    let mut ids = Vec::with_capacity(jobs.len());
+    // A run of jobs without unique keys goes out together; a job with one goes alone, because its key has to be looked at.
+    for run in jobs.chunk_by(|a, b| a.unique_key.is_none() && b.unique_key.is_none()) {
+        if let [only] = run {
+            ids.push(enqueue(executor, only).await?);
+            continue;
+        }
+        for chunk in run.chunks(MANY) {
+            ids.extend(enqueue_chunk(executor, chunk).await?);
+        }
+    }
+    Ok(ids)
+}
+
+async fn enqueue_chunk<E: Executor>(executor: &E, jobs: &[NewJob]) -> Result<Vec<JobId>, Error> {
+    fn column<'a, T>(jobs: &'a [NewJob], of: impl Fn(&'a NewJob) -> T) -> Vec<T> {
+        jobs.iter().map(of).collect()
+    }
+    let rows = executor
+        .fetch(
+            ENQUEUE_MANY,
+            &[
+                (&column(jobs, |job| job.name.as_str()), Type::TEXT_ARRAY),
+                (&column(jobs, |job| job.kwargs.as_str()), Type::TEXT_ARRAY),
+                (&column(jobs, |job| job.queue.as_deref()), Type::TEXT_ARRAY),
+                (&column(jobs, |job| job.priority), Type::INT4_ARRAY),
+                (&column(jobs, |job| job.scheduled_at), Type::TIMESTAMPTZ_ARRAY),
+                (&column(jobs, |job| job.expires_at), Type::TIMESTAMPTZ_ARRAY),
+                (&column(jobs, |job| job.tag.as_str()), Type::TEXT_ARRAY),
+                (&column(jobs, |job| job.max_attempts), Type::INT4_ARRAY),
+            ],
+        )
+        .await
+        .map_err(Error::postgres("cannot enqueue"))?;
+    rows.iter().map(|row| id(Some(row))).collect()
+}
+
+fn id(row: Option<&Row>) -> Result<JobId, Error> {
+    row.ok_or_else(|| Error::invalid("id", "the database returned none"))?
+        .try_get(0)
+        .map(JobId)
+        .map_err(Error::postgres("cannot read the id of an enqueued job"))
+}

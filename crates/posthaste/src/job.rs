@@ -1,0 +1,201 @@
+//! What a job is, and the one law of its states. No IO and no clock.
+
+mod arguments;
+mod state;
+
+pub use state::{Event, IllegalTransition, State, next};
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+
+/// A job's number, drawn by the database when it was enqueued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub i64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// A job to be enqueued.
+///
+/// ```
+/// use posthaste::NewJob;
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let job = NewJob::new("index.document", &serde_json::json!({ "id": 7 }))?
+///     .priority(100)
+///     .tag("reindex")
+///     .max_attempts(None); // tried until it expires, 30 days from now
+/// assert!(NewJob::new("", &serde_json::json!({})).is_err());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct NewJob {
+    pub(crate) name: String,
+    pub(crate) kwargs: String,
+    pub(crate) queue: Option<String>,
+    pub(crate) priority: i32,
+    pub(crate) scheduled_at: Option<Timestamp>,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) tag: String,
+    pub(crate) unique_key: Option<String>,
+    pub(crate) max_attempts: Option<i32>,
+}
+
+impl NewJob {
+    /// A job of this name with these arguments, which must serialise to a JSON object.
+    ///
+    /// Everything Postgres would refuse later, in the middle of the caller's transaction, is refused here: a name that is empty or longer
+    /// than 255 bytes, arguments beyond 1 MiB or 64 levels, NUL characters, lone surrogates, numbers outside 1e±400.
+    pub fn new<T: Serialize + ?Sized>(name: impl Into<String>, kwargs: &T) -> Result<Self, Error> {
+        let name = name.into();
+        text("name", &name, 1, 255)?;
+        let kwargs = serde_json::to_string(kwargs).map_err(|error| Error::invalid("kwargs", error.to_string()))?;
+        arguments::check(&kwargs).map_err(|reason| Error::invalid("kwargs", reason))?;
+        Ok(Self {
+            name,
+            kwargs,
+            queue: None,
+            priority: 0,
+            scheduled_at: None,
+            expires_at: None,
+            tag: String::new(),
+            unique_key: None,
+            max_attempts: Some(25),
+        })
+    }
+
+    /// The queue; without it `posthaste.route` decides by the job's name.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// Lower runs first; any integer.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Not before this instant, by the server's clock.
+    pub fn scheduled_at(mut self, at: Timestamp) -> Self {
+        self.scheduled_at = Some(at);
+        self
+    }
+
+    /// Never started after this instant; the default is 30 days from now.
+    pub fn expires_at(mut self, at: Timestamp) -> Self {
+        self.expires_at = Some(at);
+        self
+    }
+
+    /// Which part of the program enqueued it; shown in listings and metrics.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tag = tag.into();
+        self
+    }
+
+    /// At most one unfinished job holds a key; a second enqueue returns the first one's id.
+    pub fn unique_key(mut self, key: impl Into<String>) -> Self {
+        self.unique_key = Some(key.into());
+        self
+    }
+
+    /// How many attempts may be burnt; `None` for as many as fit before it expires.
+    pub fn max_attempts(mut self, attempts: Option<i32>) -> Self {
+        self.max_attempts = attempts;
+        self
+    }
+
+    /// What the setters could not refuse; called before anything is sent.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if let Some(queue) = &self.queue {
+            text("queue", queue, 1, 255)?;
+        }
+        text("tag", &self.tag, 0, 255)?;
+        if let Some(key) = &self.unique_key {
+            text("unique_key", key, 1, 1024)?;
+        }
+        if self.max_attempts.is_some_and(|attempts| attempts < 1) {
+            return Err(Error::invalid("max_attempts", "must be at least 1, or none for no limit"));
+        }
+        Ok(())
+    }
+}
+
+/// Arguments stay out of logs.
+impl fmt::Debug for NewJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewJob").field("name", &self.name).field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+fn text(field: &'static str, value: &str, min: usize, max: usize) -> Result<(), Error> {
+    if value.len() < min || value.len() > max {
+        return Err(Error::invalid(field, format!("must have {min} to {max} bytes")));
+    }
+    if value.contains('\0') {
+        return Err(Error::invalid(field, "must not contain NUL"));
+    }
+    Ok(())
+}
+
+/// A job that was handed to a consumer.
+#[derive(Clone)]
+pub struct Job {
+    /// Its number.
+    pub id: JobId,
+    /// What kind of work it is; handlers are found by it.
+    pub name: Box<str>,
+    /// The queue it was claimed from.
+    pub queue: std::sync::Arc<str>,
+    /// Lower runs first.
+    pub priority: i32,
+    /// When it was enqueued.
+    pub enqueued_at: Timestamp,
+    /// When it became due.
+    pub scheduled_at: Timestamp,
+    /// It is never started after this.
+    pub expires_at: Timestamp,
+    /// Attempts burnt before this one; 0 at the first.
+    pub attempt: i32,
+    /// How many attempts may be burnt; `None` for no limit.
+    pub max_attempts: Option<i32>,
+    /// Workers that died while they had it.
+    pub crashes: i16,
+    /// Which part of the program enqueued it.
+    pub tag: Box<str>,
+    /// The unique key it holds.
+    pub unique_key: Option<Box<str>>,
+    pub(crate) kwargs: Box<str>,
+}
+
+impl Job {
+    /// The arguments, read as `T`.
+    pub fn kwargs<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(&self.kwargs)
+    }
+
+    /// The arguments as the JSON text that the database keeps: equal in meaning to what was enqueued, not byte for byte.
+    pub fn kwargs_json(&self) -> &str {
+        &self.kwargs
+    }
+}
+
+/// Arguments stay out of logs.
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("queue", &self.queue)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

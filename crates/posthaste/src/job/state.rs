@@ -1,0 +1,118 @@
+//! The states of a job and the only ways from one to another. docs/states.md draws it; tests hold the store to it.
+
+use std::fmt;
+
+/// Where a job is. `Done` has no row any more; the others are what `posthaste.job` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Not due yet.
+    Scheduled,
+    /// Due, waiting for a worker.
+    Claimable,
+    /// A worker has it.
+    Running,
+    /// An attempt failed; waiting for the next.
+    Retrying,
+    /// Its effect happens elsewhere and was not confirmed yet.
+    Awaiting,
+    /// Its worker died; it is run alone next.
+    Suspect,
+    /// Finished.
+    Done,
+    /// No attempt is left. Kept.
+    Dead,
+    /// Given up by its handler. Kept.
+    Discarded,
+    /// Its time passed before it could be started. Kept.
+    Expired,
+}
+
+/// What can happen to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// Its time has come.
+    Due,
+    /// A worker took it.
+    Claimed,
+    /// The handler finished it.
+    Finished,
+    /// An attempt was burnt and another is left.
+    Failed,
+    /// An attempt was burnt and it was the last.
+    Exhausted,
+    /// Put off without burning an attempt.
+    Snoozed,
+    /// Given back unstarted or unfinished, without burning an attempt.
+    GivenBack,
+    /// Handed on; the effect is to be confirmed.
+    HandedOn,
+    /// The effect was confirmed.
+    Confirmed,
+    /// The handler gave it up.
+    Discarded,
+    /// Its worker died.
+    WorkerDied,
+    /// `expires_at` passed.
+    Expired,
+}
+
+/// An event that cannot happen in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IllegalTransition {
+    /// Where the job was.
+    pub state: State,
+    /// What was said to happen.
+    pub event: Event,
+}
+
+impl fmt::Display for IllegalTransition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} cannot happen to a job that is {:?}", self.event, self.state)
+    }
+}
+
+impl std::error::Error for IllegalTransition {}
+
+/// The whole law.
+///
+/// ```
+/// use posthaste::{next, Event, State};
+/// assert_eq!(next(State::Running, Event::Failed), Ok(State::Retrying));
+/// assert!(next(State::Done, Event::Claimed).is_err());
+/// ```
+pub fn next(state: State, event: Event) -> Result<State, IllegalTransition> {
+    use State::{Awaiting, Claimable, Dead, Discarded, Done, Expired, Retrying, Running, Scheduled, Suspect};
+    Ok(match (state, event) {
+        (Scheduled | Retrying, Event::Due) => Claimable,
+        (Claimable | Suspect, Event::Claimed) => Running,
+        (Running, Event::Finished) => Done,
+        (Running | Awaiting, Event::Failed) => Retrying,
+        (Running | Awaiting | Suspect, Event::Exhausted) => Dead,
+        (Running, Event::Snoozed) => Scheduled,
+        (Running, Event::GivenBack) => Claimable,
+        (Running, Event::HandedOn) => Awaiting,
+        (Awaiting, Event::Confirmed) => Done,
+        (Running, Event::Discarded) => Discarded,
+        (Running, Event::WorkerDied) => Suspect,
+        (Scheduled | Claimable | Retrying | Awaiting | Suspect, Event::Expired) => Expired,
+        _ => return Err(IllegalTransition { state, event }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Event, State, next};
+
+    #[test]
+    fn a_finished_job_never_moves_again() {
+        let events = [Event::Due, Event::Claimed, Event::Finished, Event::Failed, Event::Snoozed, Event::GivenBack, Event::WorkerDied, Event::Expired];
+        for state in [State::Done, State::Dead, State::Discarded, State::Expired] {
+            assert!(events.iter().all(|event| next(state, *event).is_err()));
+        }
+    }
+
+    #[test]
+    fn a_running_job_does_not_expire() {
+        assert!(next(State::Running, Event::Expired).is_err());
+    }
+}

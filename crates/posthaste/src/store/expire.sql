@@ -1,0 +1,2 @@
+-- Finds expired jobs.
+SELECT posthaste.expire($1)

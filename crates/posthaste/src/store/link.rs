@@ -1,0 +1,68 @@
+//! A connection of the engine's own: opened on demand, dropped on doubt. Each statement is one short READ COMMITTED transaction, whatever the
+//! database's default is, in one round trip.
+
+use std::time::Duration;
+
+use deadpool_postgres::{ClientWrapper, Pool};
+use postgres_types::ToSql;
+use tokio::sync::Mutex;
+use tokio_postgres::Row;
+
+use crate::error::{Error, ErrorKind};
+
+/// Beyond this the connection is taken for dead (a half-open one never answers) and the statement's effect for unknown.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+pub(crate) struct Link {
+    pool: Pool,
+    client: Mutex<Option<ClientWrapper>>,
+}
+
+impl Link {
+    /// A connection beside the pool: made by the pool's manager, so with its address and TLS, but on the runtime that uses it.
+    pub(crate) fn new(pool: Pool) -> Self {
+        Self { pool, client: Mutex::new(None) }
+    }
+
+    /// Runs one statement. An error for which [`Error::is_connection`] holds leaves open whether it took effect.
+    pub(crate) async fn fetch(&self, what: &'static str, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+        let mut guard = self.client.lock().await;
+        // Taken out while in use: if this future is dropped half-way, so is the connection.
+        let client = match guard.take() {
+            Some(client) if !client.is_closed() => client,
+            _ => self.connect().await?,
+        };
+        let result = match tokio::time::timeout(ANSWER_WITHIN, run(&client, what, sql, parameters)).await {
+            Ok(result) => result,
+            Err(_) => Err(ErrorKind::TimedOut { what, seconds: ANSWER_WITHIN.as_secs() }.into()),
+        };
+        if !result.as_ref().is_err_and(Error::is_connection) {
+            *guard = Some(client);
+        }
+        result
+    }
+
+    async fn connect(&self) -> Result<ClientWrapper, Error> {
+        let connecting = deadpool::managed::Manager::create(self.pool.manager());
+        match tokio::time::timeout(ANSWER_WITHIN, connecting).await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(error)) => Err(Error::postgres("cannot connect to Postgres")(error)),
+            Err(_) => Err(ErrorKind::Connect(format!("no answer within {} s", ANSWER_WITHIN.as_secs())).into()),
+        }
+    }
+}
+
+async fn run(client: &ClientWrapper, what: &'static str, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+    let statement = client.prepare_cached(sql).await.map_err(Error::postgres(what))?;
+    // Three messages, one round trip: the driver sends each as it is first polled.
+    let (begun, rows, committed) = futures_util::future::join3(
+        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+        client.query(&statement, parameters),
+        client.batch_execute("COMMIT"),
+    )
+    .await;
+    begun.map_err(Error::postgres(what))?;
+    let rows = rows.map_err(Error::postgres(what))?;
+    committed.map_err(Error::postgres(what))?;
+    Ok(rows)
+}

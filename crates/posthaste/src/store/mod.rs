@@ -1,0 +1,303 @@
+//! 2. The store: one function per statement. With `enqueue`, the only module that speaks SQL.
+
+pub(crate) mod link;
+pub(crate) mod migrate;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postgres_types::{FromSql, Type};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::acknowledge::Settled;
+use crate::error::Error;
+use crate::job::{Job, JobId};
+use crate::retry::Verdict;
+use link::Link;
+
+/// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch numbers can come again after a crash, tokens
+/// cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fence {
+    pub(crate) slot: i16,
+    pub(crate) batch: i64,
+    pub(crate) token: Uuid,
+}
+
+/// A job as it was claimed, with its fence.
+pub(crate) type Claimed = (Fence, Arc<Job>);
+
+/// Claims up to `limit` jobs and about `bytes` of arguments.
+pub(crate) async fn claim(
+    link: &Link,
+    queue: &Arc<str>,
+    priorities: &[i32],
+    worker: i64,
+    token: Uuid,
+    limit: i32,
+    bytes: i64,
+) -> Result<Vec<Claimed>, Error> {
+    let rows = link
+        .fetch("cannot claim", include_str!("claim.sql"), &[&&**queue, &priorities, &worker, &token, &limit, &bytes])
+        .await?;
+    rows.iter().map(|row| claimed(row, queue, token)).collect()
+}
+
+/// Claims one job whose worker died.
+pub(crate) async fn claim_suspect(link: &Link, queue: &Arc<str>, worker: i64, token: Uuid) -> Result<Option<Claimed>, Error> {
+    let rows = link.fetch("cannot claim a suspect", include_str!("claim_suspect.sql"), &[&&**queue, &worker, &token]).await?;
+    rows.first().map(|row| claimed(row, queue, token)).transpose()
+}
+
+/// Ends the next job of a queue if it cannot be read.
+pub(crate) async fn bury_next(link: &Link, queue: &str, priorities: &[i32], worker: i64, token: Uuid, error: &str) -> Result<i64, Error> {
+    one(link, "cannot bury an unreadable job", include_str!("bury_next.sql"), &[&queue, &priorities, &worker, &token, &error]).await
+}
+
+/// The text inside a jsonb value, without parsing it.
+struct JsonText<'a>(&'a str);
+
+impl<'a> FromSql<'a> for JsonText<'a> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        match raw.split_first() {
+            Some((1, text)) => Ok(Self(std::str::from_utf8(text)?)),
+            _ => Err("unknown jsonb version".into()),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::JSONB
+    }
+}
+
+fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
+    let read = || -> Result<Claimed, tokio_postgres::Error> {
+        let fence = Fence { slot: row.try_get(0)?, batch: row.try_get(1)?, token };
+        let job = Job {
+            id: JobId(row.try_get(2)?),
+            queue: Arc::clone(queue),
+            enqueued_at: row.try_get(3)?,
+            scheduled_at: row.try_get(4)?,
+            expires_at: row.try_get(5)?,
+            priority: row.try_get(6)?,
+            attempt: row.try_get(7)?,
+            max_attempts: row.try_get(8)?,
+            crashes: row.try_get(9)?,
+            name: row.try_get::<_, &str>(10)?.into(),
+            tag: row.try_get::<_, &str>(11)?.into(),
+            unique_key: row.try_get::<_, Option<&str>>(12)?.map(Into::into),
+            kwargs: row.try_get::<_, JsonText<'_>>(13)?.0.into(),
+        };
+        Ok((fence, Arc::new(job)))
+    };
+    read().map_err(Error::postgres("cannot read a claimed job"))
+}
+
+/// Closes whole batches as done; fails as a whole when any job of them was closed by somebody else.
+pub(crate) async fn done(link: &Link, batches: &[(Fence, i32)]) -> Result<(), Error> {
+    let slots: Vec<i16> = batches.iter().map(|(fence, _)| fence.slot).collect();
+    let numbers: Vec<i64> = batches.iter().map(|(fence, _)| fence.batch).collect();
+    let tokens: Vec<Uuid> = batches.iter().map(|(fence, _)| fence.token).collect();
+    let expected: Vec<i32> = batches.iter().map(|(_, jobs)| *jobs).collect();
+    link.fetch("cannot acknowledge", include_str!("done.sql"), &[&slots, &numbers, &tokens, &expected]).await?;
+    Ok(())
+}
+
+/// Closes jobs of one batch, each in its own way; returns the ids that were still ours.
+pub(crate) async fn settle(link: &Link, fence: Fence, settled: &[Settled]) -> Result<Vec<i64>, Error> {
+    let ids: Vec<i64> = settled.iter().map(|one| one.job.id.0).collect();
+    let columns: Vec<Columns<'_>> = settled.iter().map(|one| Columns::of(&one.verdict)).collect();
+    let kinds: Vec<i16> = settled.iter().map(|one| one.verdict.code()).collect();
+    let attempts: Vec<Option<i32>> = columns.iter().map(|c| c.attempt).collect();
+    let after: Vec<Option<i64>> = columns.iter().map(|c| c.after).collect();
+    let until: Vec<Option<jiff::Timestamp>> = columns.iter().map(|c| c.until).collect();
+    let states: Vec<Option<&str>> = columns.iter().map(|c| c.state).collect();
+    let errors: Vec<Option<&str>> = columns.iter().map(|c| c.error).collect();
+    let rows = link
+        .fetch(
+            "cannot acknowledge",
+            include_str!("settle.sql"),
+            &[&fence.slot, &fence.batch, &fence.token, &ids, &kinds, &attempts, &after, &until, &states, &errors],
+        )
+        .await?;
+    first(&rows, "cannot acknowledge")
+}
+
+/// Statement and types of [`settle`], for a handler that finishes its job in its own transaction.
+pub(crate) const SETTLE: &str = include_str!("settle.sql");
+
+/// A verdict, spread over the columns of `posthaste.settle`.
+#[derive(Default)]
+struct Columns<'a> {
+    attempt: Option<i32>,
+    after: Option<i64>,
+    until: Option<jiff::Timestamp>,
+    state: Option<&'a str>,
+    error: Option<&'a str>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(verdict: &'a Verdict) -> Self {
+        match verdict {
+            Verdict::Done | Verdict::GiveBack => Self::default(),
+            Verdict::Park { attempt, after, until, error } => Self {
+                attempt: Some(*attempt),
+                after: after.map(milliseconds),
+                until: *until,
+                error: error.as_deref(),
+                state: None,
+            },
+            Verdict::Bury { attempt, state, error } => {
+                Self { attempt: Some(*attempt), state: Some(state), error: Some(error), ..Self::default() }
+            }
+            Verdict::Await { until } => Self { until: Some(*until), ..Self::default() },
+        }
+    }
+}
+
+/// A wait for the database, at most a hundred years.
+fn milliseconds(wait: Duration) -> i64 {
+    i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).min(100 * 365 * 86_400_000)
+}
+
+/// Gives back a claim whose answer never came.
+pub(crate) async fn return_claim(link: &Link, worker: i64, token: Uuid) -> Result<i64, Error> {
+    one(link, "cannot give back a lost claim", include_str!("return_claim.sql"), &[&worker, &token]).await
+}
+
+/// Priorities of a queue that were ever seen.
+pub(crate) async fn lanes(link: &Link, queue: &str) -> Result<Vec<i32>, Error> {
+    let rows = link.fetch("cannot read lanes", include_str!("lanes.sql"), &[&queue]).await?;
+    rows.iter().map(|row| row.try_get(0).map_err(Error::postgres("cannot read lanes"))).collect()
+}
+
+/// One priority of a queue that is not among the known ones.
+pub(crate) async fn discover(link: &Link, queue: &str, known: &[i32]) -> Result<Option<i32>, Error> {
+    let rows = link.fetch("cannot discover lanes", include_str!("discover.sql"), &[&queue, &known]).await?;
+    rows.first().map(|row| row.try_get(0).map_err(Error::postgres("cannot discover lanes"))).transpose()
+}
+
+/// Queues in which a suspect waits.
+pub(crate) async fn suspect_queues(link: &Link) -> Result<Vec<String>, Error> {
+    let rows = link.fetch("cannot look for suspects", include_str!("suspect_queues.sql"), &[]).await?;
+    rows.iter().map(|row| row.try_get(0).map_err(Error::postgres("cannot look for suspects"))).collect()
+}
+
+/// A worker begins; its id.
+pub(crate) async fn register(link: &Link, name: &str) -> Result<i64, Error> {
+    one(link, "cannot register the worker", include_str!("register.sql"), &[&name]).await
+}
+
+/// The worker lives; false when it was declared dead.
+pub(crate) async fn beat(link: &Link, worker: i64) -> Result<bool, Error> {
+    Ok(!link.fetch("cannot send a heartbeat", include_str!("beat.sql"), &[&worker]).await?.is_empty())
+}
+
+/// The worker ends in good order.
+pub(crate) async fn stop(link: &Link, worker: i64) -> Result<(), Error> {
+    link.fetch("cannot sign off", include_str!("stop.sql"), &[&worker]).await.map(drop)
+}
+
+/// Takes or keeps the lease of maintenance.
+pub(crate) async fn lead(link: &Link, worker: i64, lease: Duration) -> Result<bool, Error> {
+    Ok(!link.fetch("cannot take the lead", include_str!("lead.sql"), &[&worker, &milliseconds(lease)]).await?.is_empty())
+}
+
+/// (worker, beat, stopped) of every worker that matters to rescue.
+pub(crate) async fn beats(link: &Link) -> Result<Vec<(i64, i64, bool)>, Error> {
+    let rows = link.fetch("cannot read heartbeats", include_str!("beats.sql"), &[]).await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
+        .collect::<Result<_, _>>()
+        .map_err(Error::postgres("cannot read heartbeats"))
+}
+
+/// Positions of the generations (0005_maintenance.sql, `ring`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ring {
+    pub(crate) ready_low: i64,
+    pub(crate) ready_scan: i64,
+    pub(crate) ready_current: i64,
+}
+
+pub(crate) async fn ring(link: &Link) -> Result<Ring, Error> {
+    let rows = link.fetch("cannot read the ring", include_str!("ring.sql"), &[]).await?;
+    let row = rows.first().ok_or_else(|| Error::invalid("ring", "the database returned none"))?;
+    let read = || Ok(Ring { ready_low: row.try_get(0)?, ready_scan: row.try_get(1)?, ready_current: row.try_get(2)? });
+    read().map_err(Error::postgres("cannot read the ring"))
+}
+
+/// What [`reclaim`] found.
+pub(crate) enum Reclaim {
+    /// Nothing is sealed.
+    Nothing,
+    /// A job of the generation is still open; its page.
+    Open(i64),
+    /// This session holds a lock on it (0: somebody in passing).
+    Blocked { page: i64, pid: i32 },
+    /// The space is back.
+    Truncated,
+}
+
+pub(crate) async fn reclaim(link: &Link, low: i64, page: i64, pages: i32) -> Result<Reclaim, Error> {
+    let rows = link.fetch("cannot reclaim a generation", include_str!("reclaim.sql"), &[&low, &page, &pages]).await?;
+    let row = rows.first().ok_or_else(|| Error::invalid("reclaim", "the database returned none"))?;
+    let read = || -> Result<Reclaim, tokio_postgres::Error> {
+        Ok(match row.try_get::<_, &str>(0)? {
+            "open" => Reclaim::Open(row.try_get(1)?),
+            "blocked" => Reclaim::Blocked { page: row.try_get(1)?, pid: row.try_get(2)? },
+            "truncated" => Reclaim::Truncated,
+            _ => Reclaim::Nothing,
+        })
+    };
+    read().map_err(Error::postgres("cannot reclaim a generation"))
+}
+
+/// Duties that return one value.
+macro_rules! duty {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty) => {
+        $(#[$doc])*
+        pub(crate) async fn $name(link: &Link, $($argument: $kind),*) -> Result<$result, Error> {
+            one(link, concat!("cannot ", stringify!($name)), include_str!(concat!(stringify!($name), ".sql")), &[$(&$argument),*]).await
+        }
+    };
+}
+duty!(/// Promotes due jobs; how many.
+    promote(limit: i32) -> i64);
+duty!(/// Starts a new generation when the current one is large: rotated, full, small or busy.
+    rotate(bytes: i64) -> String);
+duty!(/// Seals the oldest generation when all of it was claimed.
+    seal() -> bool);
+duty!(/// Moves unclaimed jobs out of the ring; how many.
+    move_aside(slot: i32, limit: i32) -> i64);
+duty!(/// Moves running jobs out of a generation; how many.
+    hold(slot: i32, page: i64, limit: i32) -> i64);
+duty!(/// One step of keeping the aside slots small.
+    tidy_aside(spent: i64, limit: i32) -> String);
+duty!(/// One step of keeping the parked slots small.
+    tidy_parked(spent: i64) -> String);
+duty!(/// Takes jobs away from a dead worker; how many.
+    rescue(worker: i64, beat: i64) -> i64);
+duty!(/// Tries again what was not confirmed in time; how many.
+    overdue(limit: i32) -> i64);
+duty!(/// Finds expired jobs; how many.
+    expire(limit: i32) -> i64);
+
+/// Forgets what nobody needs.
+pub(crate) async fn prune(link: &Link) -> Result<(), Error> {
+    link.fetch("cannot prune", include_str!("prune.sql"), &[]).await.map(drop)
+}
+
+async fn one<T: for<'a> FromSql<'a>>(
+    link: &Link,
+    what: &'static str,
+    sql: &'static str,
+    parameters: &[&(dyn postgres_types::ToSql + Sync)],
+) -> Result<T, Error> {
+    first(&link.fetch(what, sql, parameters).await?, what)
+}
+
+fn first<T: for<'a> FromSql<'a>>(rows: &[Row], what: &'static str) -> Result<T, Error> {
+    rows.first().ok_or_else(|| Error::invalid("row", "the database returned none"))?.try_get(0).map_err(Error::postgres(what))
+}

@@ -1,0 +1,2 @@
+-- Promotes what is due.
+SELECT posthaste.promote($1)

@@ -1,0 +1,2 @@
+-- Forgets what nobody needs.
+SELECT posthaste.prune()

@@ -1,0 +1,2 @@
+-- A worker begins.
+INSERT INTO posthaste.worker (name) VALUES ($1) RETURNING id

@@ -1,0 +1,2 @@
+-- Starts a new generation when the current one is large.
+SELECT posthaste.rotate($1)

@@ -1,0 +1,2 @@
+-- Seals the oldest generation when all of it was claimed.
+SELECT posthaste.seal()

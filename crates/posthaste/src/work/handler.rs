@@ -1,0 +1,112 @@
+//! What a handler is given, and what it may return.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
+
+use crate::consumer::Outcome;
+use crate::enqueue::Executor;
+use crate::error::{Error, ErrorKind};
+use crate::job::{Job, JobId};
+use crate::store::{Fence, SETTLE};
+
+/// Any error; its text is kept with the job, so it should not contain secrets. It burns an attempt, and the back-off decides when the next one comes.
+pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a handler returns.
+pub type HandlerResult = Result<Outcome, HandlerError>;
+
+type Handler = Box<dyn Fn(Context, Arc<Job>) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>> + Send + Sync>;
+
+/// Handlers by job name.
+#[derive(Default)]
+pub(crate) struct Handlers(HashMap<String, Handler>);
+
+impl Handlers {
+    pub(crate) fn add<F, R>(&mut self, name: String, handler: F)
+    where
+        F: Fn(Context, Arc<Job>) -> R + Send + Sync + 'static,
+        R: Future<Output = HandlerResult> + Send + 'static,
+    {
+        self.0.insert(name, Box::new(move |context, job| Box::pin(handler(context, job))));
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Handler> {
+        self.0.get(name)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What a run of a job can do besides returning.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) fence: Fence,
+    pub(crate) job: JobId,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) completed: Arc<AtomicBool>,
+}
+
+impl Context {
+    /// The fence of this run.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// Completes when the worker was asked to stop: a long handler may end early and return [`Outcome::Snooze`] or an error.
+    pub async fn stopping(&self) {
+        self.stopping.cancelled().await;
+    }
+
+    /// Finishes the job in the handler's own transaction: its writes and the completion commit together or not at all.
+    ///
+    /// Call it once, commit, and return `Ok(Outcome::Done)`. When the job was taken over in the meantime (this worker was taken for dead), it fails
+    /// with an error for which [`Error::is_lost`] holds, and the transaction must be rolled back. Should the transaction roll back although
+    /// the handler returns `Done`, the job is run again.
+    ///
+    /// ```no_run
+    /// # use posthaste::*;
+    /// # async fn handler(pool: deadpool_postgres::Pool, context: Context) -> HandlerResult {
+    /// let mut client = pool.get().await?;
+    /// let tx = client.transaction().await?;
+    /// tx.execute("UPDATE account SET welcomed = true", &[]).await?;
+    /// context.complete_in(&tx).await?;
+    /// tx.commit().await?;
+    /// Ok(Outcome::Done)
+    /// # }
+    /// ```
+    pub async fn complete_in<E: Executor>(&self, transaction: &E) -> Result<(), Error> {
+        self.completed.store(true, Ordering::SeqCst);
+        let none_int: Option<Vec<Option<i32>>> = None;
+        let none_long: Option<Vec<Option<i64>>> = None;
+        let none_time: Option<Vec<Option<jiff::Timestamp>>> = None;
+        let none_text: Option<Vec<Option<String>>> = None;
+        let rows = transaction
+            .fetch(
+                SETTLE,
+                &[
+                    (&self.fence.slot, Type::INT2),
+                    (&self.fence.batch, Type::INT8),
+                    (&self.fence.token, Type::UUID),
+                    (&vec![self.job.0], Type::INT8_ARRAY),
+                    (&vec![0_i16], Type::INT2_ARRAY),
+                    (&none_int, Type::INT4_ARRAY),
+                    (&none_long, Type::INT8_ARRAY),
+                    (&none_time, Type::TIMESTAMPTZ_ARRAY),
+                    (&none_text, Type::TEXT_ARRAY),
+                    (&none_text, Type::TEXT_ARRAY),
+                ],
+            )
+            .await
+            .map_err(Error::postgres("cannot complete the job"))?;
+        let ours: Vec<i64> = rows.first().map(|row| row.try_get(0)).transpose().map_err(Error::postgres("cannot complete the job"))?.unwrap_or_default();
+        if ours.is_empty() { Err(ErrorKind::Lost.into()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,225 @@
+//! Runs handlers of one queue: a fixed number of slots, each with one job at a time, and a short line of jobs in front of them.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::handler::{Context, Handlers};
+use crate::config::QueueConfig;
+use crate::consumer::{Consumer, Delivery, Ticket};
+use crate::job::Job;
+use crate::retry::Report;
+
+/// Jobs stand in line for about this long, as far as the last runs tell: a slow sibling holds up no more than that.
+const LINE: Duration = Duration::from_millis(20);
+/// The longest line.
+const LONGEST_LINE: usize = 5000;
+/// A handler that ignores its timeout for this long blocks its thread: its job is taken from it and another slot takes over.
+const OVERSTAY: Duration = Duration::from_millis(500);
+
+/// The consumer kind *work*: typed async handlers.
+pub(crate) struct Runner {
+    config: QueueConfig,
+    handlers: Arc<Handlers>,
+    runtime: Handle,
+    line: Mutex<VecDeque<Delivery>>,
+    arrived: Notify,
+    running: Mutex<Vec<Arc<Slot>>>,
+    busy: AtomicUsize,
+    /// Moving average of a run, in nanoseconds.
+    run_time: AtomicU64,
+    closing: AtomicBool,
+    stopping: CancellationToken,
+    aborted: CancellationToken,
+}
+
+/// One place where a job runs. Whoever takes the ticket out speaks for the job; the other finds nothing.
+#[derive(Default)]
+struct Slot {
+    current: Mutex<Option<(Ticket, Instant)>>,
+    /// Its handler blocks the thread; another slot has taken its place.
+    abandoned: AtomicBool,
+}
+
+impl Slot {
+    fn take(&self) -> Option<(Ticket, Instant)> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Runner {
+    pub(crate) fn start(config: QueueConfig, handlers: Arc<Handlers>, runtime: Handle, stopping: CancellationToken) -> Arc<Self> {
+        let concurrency = config.concurrency;
+        let runner = Arc::new(Self {
+            config,
+            handlers,
+            runtime,
+            line: Mutex::default(),
+            arrived: Notify::new(),
+            running: Mutex::default(),
+            busy: AtomicUsize::new(0),
+            run_time: AtomicU64::new(u64::try_from(LINE.as_nanos()).unwrap_or(u64::MAX)),
+            closing: AtomicBool::new(false),
+            stopping,
+            aborted: CancellationToken::new(),
+        });
+        (0..concurrency).for_each(|_| runner.open_slot());
+        runner
+    }
+
+    fn open_slot(self: &Arc<Self>) {
+        let slot = Arc::new(Slot::default());
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&slot));
+        self.runtime.spawn(serve(Arc::downgrade(self), slot));
+    }
+
+    fn line(&self) -> std::sync::MutexGuard<'_, VecDeque<Delivery>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many jobs may be here at once: one per slot, and a line as long as the last runs justify.
+    fn target(&self) -> usize {
+        let run = u128::from(self.run_time.load(Ordering::Relaxed).max(1));
+        let ahead = (LINE.as_nanos() * self.config.concurrency as u128 / run).min(LONGEST_LINE as u128) as usize;
+        self.config.concurrency + if ahead > self.config.concurrency { ahead } else { 0 }
+    }
+
+    /// Runs one job to its end and reports it, unless the watch was faster.
+    async fn run(&self, slot: &Slot, delivery: Delivery) {
+        let started = Instant::now();
+        let Delivery { job, ticket } = delivery;
+        let completed = Arc::new(AtomicBool::new(false));
+        let context = Context { fence: ticket.fence(), job: job.id, stopping: self.stopping.clone(), completed: Arc::clone(&completed) };
+        *slot.current.lock().unwrap_or_else(PoisonError::into_inner) = Some((ticket, started));
+        let report = tokio::select! {
+            report = self.attempt(context, job) => report,
+            () = self.aborted.cancelled() => Report::GivenBack,
+        };
+        // Whatever the handler came to after it had called complete_in, its transaction decides.
+        let report = if completed.load(Ordering::SeqCst) && matches!(report, Report::Returned(_)) { Report::CompletedInTransaction } else { report };
+        if let Some((ticket, _)) = slot.take() {
+            ticket.report(report);
+        }
+        self.learn(started.elapsed());
+    }
+
+    async fn attempt(&self, context: Context, job: Arc<Job>) -> Report {
+        let Some(handler) = self.handlers.get(&job.name) else {
+            tracing::warn!(name = &*job.name, queue = &*job.queue, "no handler knows this job name; the job is put off");
+            return Report::Unknown;
+        };
+        // Building the future runs the handler's own code too: it belongs inside what catches panics.
+        let run = AssertUnwindSafe(async { handler(context, job).await }).catch_unwind();
+        match tokio::time::timeout(self.config.timeout, run).await {
+            Ok(Ok(Ok(outcome))) => Report::Returned(outcome),
+            Ok(Ok(Err(error))) => Report::Failed(error.to_string()),
+            Ok(Err(panic)) => Report::Panicked(message(&*panic)),
+            Err(_) => Report::TimedOut(self.config.timeout),
+        }
+    }
+
+    fn learn(&self, run: Duration) {
+        let run = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
+        let average = self.run_time.load(Ordering::Relaxed);
+        self.run_time.store(average - average / 16 + run / 16, Ordering::Relaxed);
+    }
+}
+
+/// A slot's life: jobs one after the other, until the runner is gone or the slot was given up.
+async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
+    while let Some(runner) = runner.upgrade() {
+        let next = runner.line().pop_front();
+        match next {
+            Some(delivery) => {
+                runner.busy.fetch_add(1, Ordering::SeqCst);
+                runner.run(&slot, delivery).await;
+                if slot.abandoned.load(Ordering::SeqCst) {
+                    return;
+                }
+                runner.busy.fetch_sub(1, Ordering::SeqCst);
+            }
+            None => {
+                let arrived = runner.arrived.notified();
+                tokio::pin!(arrived);
+                arrived.as_mut().enable();
+                if runner.line().is_empty() {
+                    tokio::select! { () = arrived => {}, () = runner.aborted.cancelled() => return }
+                }
+            }
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "with something that is no text".into())
+}
+
+impl Consumer for Arc<Runner> {
+    fn capacity(&self) -> usize {
+        if self.closing.load(Ordering::SeqCst) {
+            return 0;
+        }
+        let waiting = self.line().len();
+        let target = self.target();
+        let free = target.saturating_sub(waiting + self.busy.load(Ordering::SeqCst));
+        // A line that is still long is not topped up job by job.
+        if waiting == 0 || free >= target / 2 { free } else { 0 }
+    }
+
+    fn consume(&self, claim: Vec<Delivery>) {
+        let jobs = claim.len();
+        self.line().extend(claim);
+        if self.closing.load(Ordering::SeqCst) {
+            return self.give_back();
+        }
+        if jobs >= self.config.concurrency {
+            self.arrived.notify_waiters();
+        } else {
+            (0..jobs).for_each(|_| self.arrived.notify_one());
+        }
+    }
+
+    fn give_back(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        let waiting: Vec<Delivery> = self.line().drain(..).collect();
+        waiting.into_iter().for_each(|delivery| delivery.ticket.give_back());
+    }
+
+    fn abort(&self) {
+        self.aborted.cancel();
+        // A handler that blocks its thread cannot be ended, but its job can be taken from it.
+        let slots = self.running.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        slots.iter().filter_map(|slot| slot.take()).for_each(|(ticket, _)| ticket.give_back());
+    }
+
+    fn watch(&self) {
+        let overdue = self.config.timeout.saturating_add(OVERSTAY);
+        let mut slots = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = slots.len();
+        slots.retain(|slot| {
+            let mut current = slot.current.lock().unwrap_or_else(PoisonError::into_inner);
+            if !current.as_ref().is_some_and(|(_, started)| started.elapsed() > overdue) {
+                return true;
+            }
+            slot.abandoned.store(true, Ordering::SeqCst);
+            if let Some((ticket, _)) = current.take() {
+                tracing::error!(job = %ticket.job.id, name = &*ticket.job.name, "a handler blocks its thread beyond its timeout; its slot is replaced");
+                ticket.report(Report::TimedOut(self.config.timeout));
+            }
+            self.busy.fetch_sub(1, Ordering::SeqCst);
+            false
+        });
+        let lost = before - slots.len();
+        drop(slots);
+        (0..lost).for_each(|_| self.open_slot());
+    }
+}
