@@ -51,12 +51,23 @@ pub(crate) async fn run(engine: Arc<Engine>, mut settled: UnboundedReceiver<Sett
             () = tokio::time::sleep_until(next.unwrap_or_else(|| Instant::now() + PATIENCE)), if next.is_some() => {}
         }
         for one in taken.drain(..) {
-            let entry = waiting.entry(one.batch.fence).or_insert_with(|| Waiting { since: Instant::now(), jobs: Vec::new() });
+            let entry = waiting.entry(one.batch.fence).or_insert_with(|| Waiting {
+                since: Instant::now(),
+                jobs: Vec::new(),
+            });
             entry.jobs.push(one);
         }
         let now = Instant::now();
-        let ripe: Vec<Fence> = waiting.iter().filter(|(_, one)| one.is_whole() || one.since + PATIENCE <= now).map(|(fence, _)| *fence).collect();
-        let ripe = ripe.iter().filter_map(|fence| waiting.remove(fence)).map(|one| one.jobs).collect();
+        let ripe: Vec<Fence> = waiting
+            .iter()
+            .filter(|(_, one)| one.is_whole() || one.since + PATIENCE <= now)
+            .map(|(fence, _)| *fence)
+            .collect();
+        let ripe = ripe
+            .iter()
+            .filter_map(|fence| waiting.remove(fence))
+            .map(|one| one.jobs)
+            .collect();
         flush(&engine, ripe).await;
     }
 }
@@ -69,20 +80,33 @@ struct Waiting {
 
 impl Waiting {
     fn is_whole(&self) -> bool {
-        self.jobs.first().is_some_and(|one| one.batch.jobs == self.jobs.len())
+        self.jobs
+            .first()
+            .is_some_and(|one| one.batch.jobs == self.jobs.len())
     }
 }
 
 /// A batch all of whose jobs are plainly done is closed by one statement that names no job.
 fn is_plain(jobs: &[Settled]) -> bool {
-    jobs.first().is_some_and(|one| one.batch.jobs == jobs.len() && one.batch.fence.slot >= 0)
-        && jobs.iter().all(|one| one.verdict == Verdict::Done && one.job.unique_key.is_none())
+    jobs.first()
+        .is_some_and(|one| one.batch.jobs == jobs.len() && one.batch.fence.slot >= 0)
+        && jobs
+            .iter()
+            .all(|one| one.verdict == Verdict::Done && one.job.unique_key.is_none())
 }
 
 async fn flush(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
     let (plain, mixed): (Vec<_>, Vec<_>) = batches.into_iter().partition(|jobs| is_plain(jobs));
     if !plain.is_empty() {
-        let closes: Vec<(Fence, i32)> = plain.iter().map(|jobs| (jobs[0].batch.fence, i32::try_from(jobs.len()).unwrap_or(i32::MAX))).collect();
+        let closes: Vec<(Fence, i32)> = plain
+            .iter()
+            .map(|jobs| {
+                (
+                    jobs[0].batch.fence,
+                    i32::try_from(jobs.len()).unwrap_or(i32::MAX),
+                )
+            })
+            .collect();
         match store::done(&engine.acknowledgements, &closes).await {
             Ok(()) => plain.iter().for_each(|jobs| engine.settled(jobs.len())),
             Err(error) => {
@@ -126,15 +150,24 @@ async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>) {
 
 /// Whether the same statement may succeed later: lost connections, servers that restart, locks, serialization.
 fn is_passing(error: &Error) -> bool {
-    let class = error.sqlstate().map(|state| state.code().get(..2).unwrap_or_default().to_owned());
+    let class = error
+        .sqlstate()
+        .map(|state| state.code().get(..2).unwrap_or_default().to_owned());
     error.is_connection() || matches!(class.as_deref(), Some("40" | "53" | "55" | "57" | "58"))
 }
 
 fn report_lost(jobs: &[Settled], ours: &[i64], repeated: bool) {
     // Giving back is also how a completion in the handler's own transaction is checked: losing that race is the good case.
-    let lost: Vec<i64> =
-        jobs.iter().filter(|one| one.verdict != Verdict::GiveBack && !ours.contains(&one.job.id.0)).map(|one| one.job.id.0).collect();
+    let lost: Vec<i64> = jobs
+        .iter()
+        .filter(|one| one.verdict != Verdict::GiveBack && !ours.contains(&one.job.id.0))
+        .map(|one| one.job.id.0)
+        .collect();
     if !lost.is_empty() && !repeated {
-        tracing::warn!(jobs = lost.len(), first = lost[0], "outcomes came too late: these jobs had been taken over");
+        tracing::warn!(
+            jobs = lost.len(),
+            first = lost[0],
+            "outcomes came too late: these jobs had been taken over"
+        );
     }
 }

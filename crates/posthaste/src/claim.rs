@@ -58,7 +58,16 @@ async fn claim(engine: &Arc<Engine>, queue: &Arc<QueueState>, room: usize) -> Re
     let token = Uuid::new_v4();
     let priorities = queue.priorities();
     let limit = i32::try_from(room).unwrap_or(i32::MAX);
-    let claimed = store::claim(&engine.claims, &queue.name, &priorities, worker, token, limit, engine.config.claim_bytes).await;
+    let claimed = store::claim(
+        &engine.claims,
+        &queue.name,
+        &priorities,
+        worker,
+        token,
+        limit,
+        engine.config.claim_bytes,
+    )
+    .await;
     match claimed {
         Ok(jobs) => {
             let found = jobs.len();
@@ -75,28 +84,60 @@ async fn claim(engine: &Arc<Engine>, queue: &Arc<QueueState>, room: usize) -> Re
 }
 
 /// Decides what a failed claim means, waits, and returns how many jobs to ask for next.
-async fn recover(engine: &Arc<Engine>, queue: &Arc<QueueState>, error: &Error, asked: usize, failures: u32) -> usize {
-    let code = error.sqlstate().map(|state| state.code().to_owned()).unwrap_or_default();
+async fn recover(
+    engine: &Arc<Engine>,
+    queue: &Arc<QueueState>,
+    error: &Error,
+    asked: usize,
+    failures: u32,
+) -> usize {
+    let code = error
+        .sqlstate()
+        .map(|state| state.code().to_owned())
+        .unwrap_or_default();
     tracing::warn!(queue = &*queue.name, failures, %error, "a claim failed");
     if code == "55000" {
         engine.forget_worker().await;
-    } else if !error.is_connection() && !matches!(code.get(..2), Some("40" | "55" | "57" | "53" | "42")) || code == "53200" {
+    } else if !error.is_connection()
+        && !matches!(code.get(..2), Some("40" | "55" | "57" | "53" | "42"))
+        || code == "53200"
+    {
         // A job that cannot be read breaks the claim that holds it. Halving finds it; alone, it is ended, and nobody else is harmed.
         if asked > 1 {
             return asked / 2;
         }
         if let Ok(worker) = engine.worker().await {
             let text = error.to_string();
-            match store::bury_next(&engine.claims, &queue.name, &queue.priorities(), worker, Uuid::new_v4(), &text).await {
-                Ok(buried) => tracing::error!(queue = &*queue.name, buried, error = text, "a job that cannot be read was ended"),
-                Err(error) => tracing::error!(queue = &*queue.name, %error, "a job that cannot be read could not be ended"),
+            match store::bury_next(
+                &engine.claims,
+                &queue.name,
+                &queue.priorities(),
+                worker,
+                Uuid::new_v4(),
+                &text,
+            )
+            .await
+            {
+                Ok(buried) => tracing::error!(
+                    queue = &*queue.name,
+                    buried,
+                    error = text,
+                    "a job that cannot be read was ended"
+                ),
+                Err(error) => {
+                    tracing::error!(queue = &*queue.name, %error, "a job that cannot be read could not be ended")
+                }
             }
         }
     }
     let longest = Duration::from_millis(50).saturating_mul(1 << failures.min(7));
     let wait = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
     tokio::select! { () = tokio::time::sleep(wait) => {}, () = engine.stopping.cancelled() => {} }
-    if error.is_connection() { LARGEST_CLAIM } else { asked.max(1) }
+    if error.is_connection() {
+        LARGEST_CLAIM
+    } else {
+        asked.max(1)
+    }
 }
 
 /// Looks for priorities that nobody has seen yet, on a connection of its own, so that a slow look delays no claim. The rate follows the cost: behind
@@ -131,7 +172,10 @@ mod tests {
     fn the_pause_follows_idleness_between_its_bounds() {
         let longest = Duration::from_millis(100);
         assert_eq!(pause(Duration::ZERO, longest), Duration::from_millis(1));
-        assert_eq!(pause(Duration::from_millis(40), longest), Duration::from_millis(5));
+        assert_eq!(
+            pause(Duration::from_millis(40), longest),
+            Duration::from_millis(5)
+        );
         assert_eq!(pause(Duration::from_secs(60), longest), longest);
     }
 }

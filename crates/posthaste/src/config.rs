@@ -65,6 +65,11 @@ pub struct QueueConfig {
 impl QueueConfig {
     /// A queue with this many jobs at once, a timeout of five minutes and the default back-off.
     pub fn new(name: impl Into<String>, concurrency: usize) -> Self {
-        Self { name: name.into(), concurrency: concurrency.max(1), timeout: Duration::from_secs(300), backoff: Backoff::default() }
+        Self {
+            name: name.into(),
+            concurrency: concurrency.max(1),
+            timeout: Duration::from_secs(300),
+            backoff: Backoff::default(),
+        }
     }
 }

@@ -74,7 +74,11 @@ pub struct Ticket {
 
 impl Ticket {
     pub(crate) fn new(job: Arc<Job>, batch: Arc<Batch>, settled: UnboundedSender<Settled>) -> Self {
-        Self { job, batch, settled: Some(settled) }
+        Self {
+            job,
+            batch,
+            settled: Some(settled),
+        }
     }
 
     /// The fence that an acknowledgement of this job must carry.
@@ -105,7 +109,11 @@ impl Ticket {
         if let Some(settled) = self.settled.take() {
             let verdict = verdict(&self.job, &report, &self.batch.backoff, fastrand::f64());
             // The receiver ends only with the engine, and then the store takes the job back by itself.
-            let _ = settled.send(Settled { batch: Arc::clone(&self.batch), job: Arc::clone(&self.job), verdict });
+            let _ = settled.send(Settled {
+                batch: Arc::clone(&self.batch),
+                job: Arc::clone(&self.job),
+                verdict,
+            });
         }
     }
 }
@@ -118,6 +126,8 @@ impl Drop for Ticket {
 
 impl std::fmt::Debug for Ticket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ticket").field("job", &self.job.id).finish_non_exhaustive()
+        f.debug_struct("Ticket")
+            .field("job", &self.job.id)
+            .finish_non_exhaustive()
     }
 }

@@ -36,12 +36,21 @@ pub(crate) struct QueueState {
 impl QueueState {
     pub(crate) fn new(name: &str, backoff: Backoff, consumer: Arc<dyn Consumer>) -> Self {
         // Lane 0 is where most jobs go; probing it costs nothing, discovering it would cost the first job a moment.
-        Self { name: name.into(), backoff, consumer, room: Notify::new(), lanes: Mutex::new(vec![0]) }
+        Self {
+            name: name.into(),
+            backoff,
+            consumer,
+            room: Notify::new(),
+            lanes: Mutex::new(vec![0]),
+        }
     }
 
     /// Known priorities, lowest number first: the order of claiming.
     pub(crate) fn priorities(&self) -> Vec<i32> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lanes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn learn(&self, priority: i32) {
@@ -139,7 +148,10 @@ impl Engine {
     /// Remembers a claim that may have been committed although no answer came.
     pub(crate) fn uncertain(&self, worker: i64, token: Uuid) {
         let since = std::time::Instant::now();
-        self.uncertain.lock().unwrap_or_else(PoisonError::into_inner).insert(token, Uncertain { worker, since });
+        self.uncertain
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(token, Uncertain { worker, since });
     }
 
     /// Hands claimed jobs to the queue's consumer, each with a ticket.
@@ -151,12 +163,30 @@ impl Engine {
         for (fence, _) in &jobs {
             *sizes.entry(*fence).or_default() += 1;
         }
-        let batches: HashMap<Fence, Arc<Batch>> =
-            sizes.into_iter().map(|(fence, jobs)| (fence, Arc::new(Batch { fence, jobs, backoff: queue.backoff }))).collect();
+        let batches: HashMap<Fence, Arc<Batch>> = sizes
+            .into_iter()
+            .map(|(fence, jobs)| {
+                (
+                    fence,
+                    Arc::new(Batch {
+                        fence,
+                        jobs,
+                        backoff: queue.backoff,
+                    }),
+                )
+            })
+            .collect();
         self.outstanding.fetch_add(jobs.len(), Ordering::SeqCst);
         let claim = jobs
             .into_iter()
-            .map(|(fence, job)| Delivery { ticket: Ticket::new(Arc::clone(&job), Arc::clone(&batches[&fence]), self.settle.clone()), job })
+            .map(|(fence, job)| Delivery {
+                ticket: Ticket::new(
+                    Arc::clone(&job),
+                    Arc::clone(&batches[&fence]),
+                    self.settle.clone(),
+                ),
+                job,
+            })
             .collect();
         queue.consumer.consume(claim);
     }
@@ -209,9 +239,15 @@ impl Gate {
 const LAST_TRIES: Duration = Duration::from_secs(10);
 
 /// Runs the engine on the calling thread until it was stopped and everything is settled, or the deadline has passed.
-pub(crate) fn run(engine: Arc<Engine>, settled: UnboundedReceiver<Settled>, pool: Pool) -> Result<(), std::io::Error> {
+pub(crate) fn run(
+    engine: Arc<Engine>,
+    settled: UnboundedReceiver<Settled>,
+    pool: Pool,
+) -> Result<(), std::io::Error> {
     let beats = heartbeat::start(Arc::clone(&engine), pool)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let acknowledging = tokio::spawn(acknowledge::run(Arc::clone(&engine), settled));
         load_lanes(&engine).await;
@@ -231,7 +267,9 @@ pub(crate) fn run(engine: Arc<Engine>, settled: UnboundedReceiver<Settled>, pool
     });
     // A claim that was under way when the runtime ended is settled by rescue, like any other lost answer.
     runtime.shutdown_background();
-    beats.join().map_err(|_| std::io::Error::other("the heartbeat thread panicked"))
+    beats
+        .join()
+        .map_err(|_| std::io::Error::other("the heartbeat thread panicked"))
 }
 
 /// The lanes that others have seen; without them the first jobs of each would wait for their discovery.
@@ -239,18 +277,29 @@ async fn load_lanes(engine: &Engine) {
     for queue in &engine.queues {
         match store::lanes(&engine.duties, &queue.name).await {
             Ok(lanes) => lanes.into_iter().for_each(|priority| queue.learn(priority)),
-            Err(error) => tracing::warn!(queue = &*queue.name, %error, "known lanes could not be read; they will be discovered"),
+            Err(error) => {
+                tracing::warn!(queue = &*queue.name, %error, "known lanes could not be read; they will be discovered")
+            }
         }
     }
 }
 
 /// Gives back what was not started, waits for what runs, then gives that back too; signs off when nothing is left.
 async fn stop(engine: &Engine) {
-    engine.queues.iter().for_each(|queue| queue.consumer.give_back());
+    engine
+        .queues
+        .iter()
+        .for_each(|queue| queue.consumer.give_back());
     let mut clean = engine.drained(engine.config.shutdown_grace).await;
     if !clean {
-        tracing::warn!(jobs = engine.outstanding(), "the grace period is over; unfinished jobs are given back");
-        engine.queues.iter().for_each(|queue| queue.consumer.abort());
+        tracing::warn!(
+            jobs = engine.outstanding(),
+            "the grace period is over; unfinished jobs are given back"
+        );
+        engine
+            .queues
+            .iter()
+            .for_each(|queue| queue.consumer.abort());
         clean = engine.drained(LAST_TRIES).await;
         engine.hopeless.store(true, Ordering::SeqCst);
     }
@@ -265,7 +314,10 @@ async fn stop(engine: &Engine) {
 
 async fn watch_consumers(engine: Arc<Engine>) {
     while !engine.stopped.is_cancelled() {
-        engine.queues.iter().for_each(|queue| queue.consumer.watch());
+        engine
+            .queues
+            .iter()
+            .for_each(|queue| queue.consumer.watch());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

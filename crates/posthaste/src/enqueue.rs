@@ -23,14 +23,22 @@ pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 /// A client without an open transaction enqueues in a transaction of its own, at once.
 pub trait Executor: Sync {
     /// Runs one statement and returns its rows.
-    fn fetch(&self, sql: &'static str, parameters: &[Parameter<'_>]) -> impl Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send;
+    fn fetch(
+        &self,
+        sql: &'static str,
+        parameters: &[Parameter<'_>],
+    ) -> impl Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send;
 }
 
 /// Connections of the bare driver have no cache of prepared statements: an unnamed statement in one round trip.
 macro_rules! unprepared {
     ($executor:ty) => {
         impl Executor for $executor {
-            async fn fetch(&self, sql: &'static str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {
+            async fn fetch(
+                &self,
+                sql: &'static str,
+                parameters: &[Parameter<'_>],
+            ) -> Result<Vec<Row>, tokio_postgres::Error> {
                 self.query_typed(sql, parameters).await
             }
         }
@@ -43,10 +51,15 @@ unprepared!(tokio_postgres::Transaction<'_>);
 macro_rules! prepared {
     ($executor:ty) => {
         impl Executor for $executor {
-            async fn fetch(&self, sql: &'static str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, tokio_postgres::Error> {
+            async fn fetch(
+                &self,
+                sql: &'static str,
+                parameters: &[Parameter<'_>],
+            ) -> Result<Vec<Row>, tokio_postgres::Error> {
                 let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
                 let statement = self.prepare_typed_cached(sql, &types).await?;
-                let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+                let values: Vec<&(dyn ToSql + Sync)> =
+                    parameters.iter().map(|(value, _)| *value).collect();
                 self.query(&statement, &values).await
             }
         }
@@ -78,7 +91,10 @@ pub async fn enqueue<E: Executor>(executor: &E, job: &NewJob) -> Result<JobId, E
     } else {
         ENQUEUE
     };
-    let rows = executor.fetch(sql, &parameters).await.map_err(Error::postgres("cannot enqueue"))?;
+    let rows = executor
+        .fetch(sql, &parameters)
+        .await
+        .map_err(Error::postgres("cannot enqueue"))?;
     id(rows.first())
 }
 
@@ -111,7 +127,10 @@ async fn enqueue_chunk<E: Executor>(executor: &E, jobs: &[NewJob]) -> Result<Vec
                 (&column(jobs, |job| job.kwargs.as_str()), Type::TEXT_ARRAY),
                 (&column(jobs, |job| job.queue.as_deref()), Type::TEXT_ARRAY),
                 (&column(jobs, |job| job.priority), Type::INT4_ARRAY),
-                (&column(jobs, |job| job.scheduled_at), Type::TIMESTAMPTZ_ARRAY),
+                (
+                    &column(jobs, |job| job.scheduled_at),
+                    Type::TIMESTAMPTZ_ARRAY,
+                ),
                 (&column(jobs, |job| job.expires_at), Type::TIMESTAMPTZ_ARRAY),
                 (&column(jobs, |job| job.tag.as_str()), Type::TEXT_ARRAY),
                 (&column(jobs, |job| job.max_attempts), Type::INT4_ARRAY),

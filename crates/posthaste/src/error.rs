@@ -15,7 +15,10 @@ pub(crate) enum ErrorKind {
     #[error("the job is no longer this worker's: its fence was lost")]
     Lost,
     #[error("{what}: {}", describe(source))]
-    Postgres { what: &'static str, source: tokio_postgres::Error },
+    Postgres {
+        what: &'static str,
+        source: tokio_postgres::Error,
+    },
     #[error("{what}: no answer within {seconds} s")]
     TimedOut { what: &'static str, seconds: u64 },
     #[error("cannot connect to Postgres: {0}")]
@@ -46,7 +49,9 @@ impl Error {
     /// An argument was refused before anything was sent; the text names the field.
     pub fn is_invalid(&self) -> bool {
         matches!(*self.0, ErrorKind::Invalid { .. })
-            || self.sqlstate().is_some_and(|state| *state == tokio_postgres::error::SqlState::INVALID_PARAMETER_VALUE)
+            || self.sqlstate().is_some_and(|state| {
+                *state == tokio_postgres::error::SqlState::INVALID_PARAMETER_VALUE
+            })
     }
 
     /// The fence was lost: somebody else finished, rescued or took over the job, and this call changed nothing.
@@ -60,7 +65,9 @@ impl Error {
             ErrorKind::Connect(_) | ErrorKind::TimedOut { .. } => true,
             ErrorKind::Postgres { source, .. } => match source.as_db_error() {
                 // Class 57P is the server going down or throwing us out, 08 the connection itself.
-                Some(db) => db.code().code().starts_with("57P") || db.code().code().starts_with("08"),
+                Some(db) => {
+                    db.code().code().starts_with("57P") || db.code().code().starts_with("08")
+                }
                 None => true,
             },
             _ => false,
@@ -76,7 +83,11 @@ impl Error {
     }
 
     pub(crate) fn invalid(field: &'static str, reason: impl Into<String>) -> Self {
-        ErrorKind::Invalid { field, reason: reason.into() }.into()
+        ErrorKind::Invalid {
+            field,
+            reason: reason.into(),
+        }
+        .into()
     }
 
     /// Adapts a driver error; `what` says what was being done.

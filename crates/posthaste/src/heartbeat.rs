@@ -11,8 +11,12 @@ use crate::store::link::Link;
 
 /// Starts the thread; it ends with the engine.
 pub(crate) fn start(engine: Arc<Engine>, pool: Pool) -> Result<JoinHandle<()>, std::io::Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("posthaste-heart".into()).spawn(move || runtime.block_on(beat(engine, Link::new(pool))))
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::Builder::new()
+        .name("posthaste-heart".into())
+        .spawn(move || runtime.block_on(beat(engine, Link::new(pool))))
 }
 
 async fn beat(engine: Arc<Engine>, link: Link) {
@@ -23,7 +27,10 @@ async fn beat(engine: Arc<Engine>, link: Link) {
             match store::beat(&link, worker).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    tracing::warn!(worker, "this worker was declared dead; it goes on under a new id");
+                    tracing::warn!(
+                        worker,
+                        "this worker was declared dead; it goes on under a new id"
+                    );
                     engine.forget_worker().await;
                 }
                 Err(error) => tracing::warn!(worker, %error, "a heartbeat failed"),

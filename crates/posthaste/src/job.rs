@@ -56,7 +56,8 @@ impl NewJob {
     pub fn new<T: Serialize + ?Sized>(name: impl Into<String>, kwargs: &T) -> Result<Self, Error> {
         let name = name.into();
         text("name", &name, 1, 255)?;
-        let kwargs = serde_json::to_string(kwargs).map_err(|error| Error::invalid("kwargs", error.to_string()))?;
+        let kwargs = serde_json::to_string(kwargs)
+            .map_err(|error| Error::invalid("kwargs", error.to_string()))?;
         arguments::check(&kwargs).map_err(|reason| Error::invalid("kwargs", reason))?;
         Ok(Self {
             name,
@@ -123,7 +124,10 @@ impl NewJob {
             text("unique_key", key, 1, 1024)?;
         }
         if self.max_attempts.is_some_and(|attempts| attempts < 1) {
-            return Err(Error::invalid("max_attempts", "must be at least 1, or none for no limit"));
+            return Err(Error::invalid(
+                "max_attempts",
+                "must be at least 1, or none for no limit",
+            ));
         }
         Ok(())
     }
@@ -132,13 +136,19 @@ impl NewJob {
 /// Arguments stay out of logs.
 impl fmt::Debug for NewJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewJob").field("name", &self.name).field("queue", &self.queue).finish_non_exhaustive()
+        f.debug_struct("NewJob")
+            .field("name", &self.name)
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
     }
 }
 
 fn text(field: &'static str, value: &str, min: usize, max: usize) -> Result<(), Error> {
     if value.len() < min || value.len() > max {
-        return Err(Error::invalid(field, format!("must have {min} to {max} bytes")));
+        return Err(Error::invalid(
+            field,
+            format!("must have {min} to {max} bytes"),
+        ));
     }
     if value.contains('\0') {
         return Err(Error::invalid(field, "must not contain NUL"));

@@ -32,12 +32,12 @@
 mod error;
 mod job;
 
-mod enqueue;
-mod store;
+mod acknowledge;
 mod claim;
 mod consumer;
+mod enqueue;
+mod store;
 mod work;
-mod acknowledge;
 
 mod config;
 mod engine;

@@ -82,7 +82,8 @@ struct Heart {
 impl Leader {
     /// Does what is due and returns how long to pause.
     async fn round(&mut self, engine: &Engine) -> Duration {
-        let promoted = note("promote", store::promote(&engine.promotions, PROMOTE).await).unwrap_or(0);
+        let promoted =
+            note("promote", store::promote(&engine.promotions, PROMOTE).await).unwrap_or(0);
         let now = Instant::now();
         let due = |at: &mut Option<Instant>, every: Duration| {
             let is_due = at.is_none_or(|last| now.duration_since(last) >= every);
@@ -98,32 +99,54 @@ impl Leader {
             let started = Instant::now();
             note("expire", store::expire(&engine.promotions, EXPIRE).await);
             // Looking for expired jobs reads whole slots: at most a twentieth of the time.
-            self.expire_at = Some(Instant::now() + (started.elapsed() * 20).saturating_sub(engine.config.expire_interval));
+            self.expire_at = Some(
+                Instant::now()
+                    + (started.elapsed() * 20).saturating_sub(engine.config.expire_interval),
+            );
         }
         if due(&mut self.prune_at, Duration::from_secs(600)) {
             note("prune", store::prune(&engine.promotions).await);
         }
-        if promoted >= i64::from(PROMOTE) { Duration::from_millis(1) } else { engine.config.promote_interval }
+        if promoted >= i64::from(PROMOTE) {
+            Duration::from_millis(1)
+        } else {
+            engine.config.promote_interval
+        }
     }
 
     async fn upkeep(&mut self, engine: &Engine) {
         self.turn_ring(engine).await;
         self.rescue(engine).await;
         note("overdue", store::overdue(&engine.promotions, OVERDUE).await);
-        note("tidy_parked", store::tidy_parked(&engine.promotions, SPENT).await);
-        note("tidy_aside", store::tidy_aside(&engine.promotions, SPENT, MOVE).await);
+        note(
+            "tidy_parked",
+            store::tidy_parked(&engine.promotions, SPENT).await,
+        );
+        note(
+            "tidy_aside",
+            store::tidy_aside(&engine.promotions, SPENT, MOVE).await,
+        );
     }
 
     /// Rotates, seals and reclaims; when the ring is full, removes what pins it.
     async fn turn_ring(&mut self, engine: &Engine) {
         let link = &engine.promotions;
-        let full = note("rotate", store::rotate(link, engine.config.generation_bytes).await).is_some_and(|did| did == "full");
+        let full = note(
+            "rotate",
+            store::rotate(link, engine.config.generation_bytes).await,
+        )
+        .is_some_and(|did| did == "full");
         while note("seal", store::seal(link).await) == Some(true) {}
-        let Some(ring) = note("ring", store::ring(link).await) else { return };
+        let Some(ring) = note("ring", store::ring(link).await) else {
+            return;
+        };
         if ring.ready_low < ring.ready_scan {
             self.reclaim(engine, ring).await;
         } else if full {
-            note("move_aside", store::move_aside(link, (ring.ready_scan % 4) as i32, MOVE).await);
+            note(
+                "move_aside",
+                store::move_aside(link, (ring.ready_scan % 4) as i32, MOVE).await,
+            );
         }
     }
 
@@ -132,19 +155,28 @@ impl Leader {
         if self.verified.0 != ring.ready_low {
             self.verified = (ring.ready_low, 0);
         }
-        match note("reclaim", store::reclaim(link, ring.ready_low, self.verified.1, VERIFY).await) {
+        match note(
+            "reclaim",
+            store::reclaim(link, ring.ready_low, self.verified.1, VERIFY).await,
+        ) {
             Some(Reclaim::Open(page)) => {
                 let stuck = self.verified.1 == page;
                 self.verified.1 = page;
                 // Older than two rotations: whoever still runs is held in a table of its own.
                 if stuck && ring.ready_current - ring.ready_low >= 2 {
-                    note("hold", store::hold(link, (ring.ready_low % 4) as i32, page, HOLD).await);
+                    note(
+                        "hold",
+                        store::hold(link, (ring.ready_low % 4) as i32, page, HOLD).await,
+                    );
                 }
             }
             Some(Reclaim::Blocked { page, pid }) => {
                 self.verified.1 = page;
                 if pid != 0 && self.blocked_by != Some(pid) {
-                    tracing::warn!(pid, "a session holds a lock on a spent generation: its space waits, claims do not");
+                    tracing::warn!(
+                        pid,
+                        "a session holds a lock on a spent generation: its space waits, claims do not"
+                    );
                 }
                 self.blocked_by = (pid != 0).then_some(pid);
             }
@@ -160,20 +192,34 @@ impl Leader {
             self.hearts.clear();
             return;
         };
-        self.hearts.retain(|worker, _| beats.iter().any(|(id, ..)| id == worker));
+        self.hearts
+            .retain(|worker, _| beats.iter().any(|(id, ..)| id == worker));
         for (worker, beat, stopped) in beats {
-            let heart = self.hearts.entry(worker).or_insert_with(|| Heart { beat, since: Instant::now(), rescued: None });
+            let heart = self.hearts.entry(worker).or_insert_with(|| Heart {
+                beat,
+                since: Instant::now(),
+                rescued: None,
+            });
             if heart.beat != beat {
-                *heart = Heart { beat, since: Instant::now(), rescued: None };
+                *heart = Heart {
+                    beat,
+                    since: Instant::now(),
+                    rescued: None,
+                };
             }
             let silent = stopped || heart.since.elapsed() >= engine.config.rescue_after;
             // Again now and then: a claim of the dead may commit late, and a job in somebody's open transaction was skipped.
-            let again = heart.rescued.is_none_or(|at| at.elapsed() >= engine.config.rescue_after.min(Duration::from_secs(10)));
+            let again = heart.rescued.is_none_or(|at| {
+                at.elapsed() >= engine.config.rescue_after.min(Duration::from_secs(10))
+            });
             if !silent || !again {
                 continue;
             }
             heart.rescued = Some(Instant::now());
-            if let Some(jobs) = note("rescue", store::rescue(&engine.promotions, worker, beat).await) {
+            if let Some(jobs) = note(
+                "rescue",
+                store::rescue(&engine.promotions, worker, beat).await,
+            ) {
                 if jobs > 0 {
                     tracing::warn!(worker, jobs, "rescued the jobs of a dead worker");
                 }
@@ -184,18 +230,31 @@ impl Leader {
 
 /// A duty that failed is tried again in the next round; here it is only told.
 fn note<T>(duty: &'static str, result: Result<T, Error>) -> Option<T> {
-    result.inspect_err(|error| tracing::warn!(duty, %error, "a maintenance duty failed; it is tried again")).ok()
+    result
+        .inspect_err(
+            |error| tracing::warn!(duty, %error, "a maintenance duty failed; it is tried again"),
+        )
+        .ok()
 }
 
 /// Gives back claims whose answers never came: at once, and again for a while, because a claim may commit after the first try.
 pub(crate) async fn return_uncertain(engine: Arc<Engine>) {
     while !engine.stopped.is_cancelled() {
-        let open: Vec<(uuid::Uuid, Uncertain)> =
-            engine.uncertain.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(token, one)| (*token, *one)).collect();
+        let open: Vec<(uuid::Uuid, Uncertain)> = engine
+            .uncertain
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(|(token, one)| (*token, *one))
+            .collect();
         for (token, one) in open {
             match store::return_claim(&engine.duties, one.worker, token).await {
                 Ok(0) if one.since.elapsed() > UNCERTAIN_FOR => {
-                    engine.uncertain.lock().unwrap_or_else(PoisonError::into_inner).remove(&token);
+                    engine
+                        .uncertain
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .remove(&token);
                 }
                 Ok(0) => {}
                 Ok(jobs) => tracing::info!(jobs, "gave back a claim whose answer was lost"),

@@ -27,14 +27,23 @@ pub struct Backoff {
 impl Default for Backoff {
     /// From one second to one hour: 25 attempts spread over about half a day.
     fn default() -> Self {
-        Self { base: Duration::from_secs(1), cap: Duration::from_secs(3600) }
+        Self {
+            base: Duration::from_secs(1),
+            cap: Duration::from_secs(3600),
+        }
     }
 }
 
 impl Backoff {
     /// The wait after `attempt` earlier failures; `chance` in 0..=1 picks the jitter.
     pub fn after(&self, attempt: i32, chance: f64) -> Duration {
-        let doubled = self.base.saturating_mul(1u32.checked_shl(attempt.clamp(0, 31) as u32).unwrap_or(u32::MAX)).min(self.cap);
+        let doubled = self
+            .base
+            .saturating_mul(
+                1u32.checked_shl(attempt.clamp(0, 31) as u32)
+                    .unwrap_or(u32::MAX),
+            )
+            .min(self.cap);
         doubled / 2 + doubled.mul_f64(chance.clamp(0.0, 1.0) / 2.0)
     }
 }
@@ -63,9 +72,20 @@ pub(crate) enum Report {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
     Done,
-    Park { attempt: i32, after: Option<Duration>, until: Option<Timestamp>, error: Option<String> },
-    Bury { attempt: i32, state: &'static str, error: String },
-    Await { until: Timestamp },
+    Park {
+        attempt: i32,
+        after: Option<Duration>,
+        until: Option<Timestamp>,
+        error: Option<String>,
+    },
+    Bury {
+        attempt: i32,
+        state: &'static str,
+        error: String,
+    },
+    Await {
+        until: Timestamp,
+    },
     GiveBack,
 }
 
@@ -89,26 +109,48 @@ pub(crate) fn verdict(job: &Job, report: &Report, backoff: &Backoff, chance: f64
     let burn = |after: Option<Duration>, error: Option<String>| {
         let attempt = job.attempt.saturating_add(1);
         if job.max_attempts.is_some_and(|most| attempt >= most) {
-            return Verdict::Bury { attempt, state: "dead", error: error.unwrap_or_else(|| "the last attempt asked for a retry".into()) };
+            return Verdict::Bury {
+                attempt,
+                state: "dead",
+                error: error.unwrap_or_else(|| "the last attempt asked for a retry".into()),
+            };
         }
-        Verdict::Park { attempt, after: Some(after.unwrap_or_else(|| backoff.after(job.attempt, chance))), until: None, error }
+        Verdict::Park {
+            attempt,
+            after: Some(after.unwrap_or_else(|| backoff.after(job.attempt, chance))),
+            until: None,
+            error,
+        }
     };
     match report {
         Report::Returned(Outcome::Done) => Verdict::Done,
         Report::Returned(Outcome::Retry { after }) => burn(*after, None),
-        Report::Returned(Outcome::Snooze { until }) => Verdict::Park { attempt: job.attempt, after: None, until: Some(*until), error: None },
+        Report::Returned(Outcome::Snooze { until }) => Verdict::Park {
+            attempt: job.attempt,
+            after: None,
+            until: Some(*until),
+            error: None,
+        },
         Report::Returned(Outcome::Await { until }) => Verdict::Await { until: *until },
-        Report::Returned(Outcome::Discard { reason }) => {
-            Verdict::Bury { attempt: job.attempt.saturating_add(1), state: "discarded", error: printable(reason) }
-        }
+        Report::Returned(Outcome::Discard { reason }) => Verdict::Bury {
+            attempt: job.attempt.saturating_add(1),
+            state: "discarded",
+            error: printable(reason),
+        },
         Report::Failed(error) => burn(None, Some(printable(error))),
         Report::Panicked(error) => burn(None, Some(printable(&format!("panicked: {error}")))),
-        Report::TimedOut(limit) => burn(None, Some(format!("ran longer than {} s", limit.as_secs_f32()))),
+        Report::TimedOut(limit) => burn(
+            None,
+            Some(format!("ran longer than {} s", limit.as_secs_f32())),
+        ),
         Report::Unknown => Verdict::Park {
             attempt: job.attempt,
             after: Some(UNKNOWN_NAME_AFTER),
             until: None,
-            error: Some(printable(&format!("no handler knows the job name {}", job.name))),
+            error: Some(printable(&format!(
+                "no handler knows the job name {}",
+                job.name
+            ))),
         },
         Report::GivenBack | Report::CompletedInTransaction => Verdict::GiveBack,
     }
@@ -116,5 +158,9 @@ pub(crate) fn verdict(job: &Job, report: &Report, backoff: &Backoff, chance: f64
 
 /// An error as it is stored: one line, no NUL, at most 2,000 characters.
 fn printable(error: &str) -> String {
-    error.chars().map(|c| if c.is_control() { ' ' } else { c }).take(2000).collect()
+    error
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(2000)
+        .collect()
 }

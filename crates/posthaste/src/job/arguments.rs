@@ -52,7 +52,9 @@ fn string(bytes: &[u8], mut at: usize) -> Result<usize, String> {
     at += 1;
     let mut high_surrogate = false;
     while let Some(&byte) = bytes.get(at) {
-        let unicode = (byte == b'\\' && bytes.get(at + 1) == Some(&b'u')).then(|| hex4(bytes, at + 2)).flatten();
+        let unicode = (byte == b'\\' && bytes.get(at + 1) == Some(&b'u'))
+            .then(|| hex4(bytes, at + 2))
+            .flatten();
         match unicode {
             Some(0) => return Err("must not contain NUL".into()),
             Some(0xD800..=0xDBFF) if !high_surrogate => {
@@ -82,14 +84,23 @@ fn hex4(bytes: &[u8], at: usize) -> Option<u32> {
 /// Passes over a number that starts at `at`; refuses magnitudes that explode when printed.
 fn number(bytes: &[u8], start: usize) -> Result<usize, String> {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
-    let end = start + bytes[start..].iter().take_while(|byte| is_part(byte)).count();
+    let end = start
+        + bytes[start..]
+            .iter()
+            .take_while(|byte| is_part(byte))
+            .count();
     let text = &bytes[start..end];
     let Some(e) = text.iter().position(|byte| matches!(byte, b'e' | b'E')) else {
         return Ok(end);
     };
-    let exponent = std::str::from_utf8(&text[e + 1..]).ok().and_then(|digits| digits.parse::<i64>().ok()).unwrap_or(i64::MAX);
+    let exponent = std::str::from_utf8(&text[e + 1..])
+        .ok()
+        .and_then(|digits| digits.parse::<i64>().ok())
+        .unwrap_or(i64::MAX);
     if exponent.saturating_abs() > MAX_EXPONENT {
-        return Err(format!("must not contain a number beyond 1e±{MAX_EXPONENT}"));
+        return Err(format!(
+            "must not contain a number beyond 1e±{MAX_EXPONENT}"
+        ));
     }
     Ok(end)
 }
@@ -104,7 +115,11 @@ mod tests {
 
     #[test]
     fn ordinary_arguments_pass() {
-        for json in ["{}", r#"{"a":[1,-2.5e10,"x\n\"y\u00e9"],"b":{"c":null}}"#, r#"{"clef":"\ud834\udd1e"}"#] {
+        for json in [
+            "{}",
+            r#"{"a":[1,-2.5e10,"x\n\"y\u00e9"],"b":{"c":null}}"#,
+            r#"{"clef":"\ud834\udd1e"}"#,
+        ] {
             assert_eq!(check(json), Ok(()), "{json}");
         }
         assert_eq!(check(&nested(64)), Ok(()));

@@ -67,7 +67,11 @@ pub struct IllegalTransition {
 
 impl fmt::Display for IllegalTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} cannot happen to a job that is {:?}", self.event, self.state)
+        write!(
+            f,
+            "{:?} cannot happen to a job that is {:?}",
+            self.event, self.state
+        )
     }
 }
 
@@ -81,7 +85,9 @@ impl std::error::Error for IllegalTransition {}
 /// assert!(next(State::Done, Event::Claimed).is_err());
 /// ```
 pub fn next(state: State, event: Event) -> Result<State, IllegalTransition> {
-    use State::{Awaiting, Claimable, Dead, Discarded, Done, Expired, Retrying, Running, Scheduled, Suspect};
+    use State::{
+        Awaiting, Claimable, Dead, Discarded, Done, Expired, Retrying, Running, Scheduled, Suspect,
+    };
     Ok(match (state, event) {
         (Scheduled | Retrying, Event::Due) => Claimable,
         (Claimable | Suspect, Event::Claimed) => Running,
@@ -105,7 +111,16 @@ mod tests {
 
     #[test]
     fn a_finished_job_never_moves_again() {
-        let events = [Event::Due, Event::Claimed, Event::Finished, Event::Failed, Event::Snoozed, Event::GivenBack, Event::WorkerDied, Event::Expired];
+        let events = [
+            Event::Due,
+            Event::Claimed,
+            Event::Finished,
+            Event::Failed,
+            Event::Snoozed,
+            Event::GivenBack,
+            Event::WorkerDied,
+            Event::Expired,
+        ];
         for state in [State::Done, State::Dead, State::Discarded, State::Expired] {
             assert!(events.iter().all(|event| next(state, *event).is_err()));
         }

@@ -21,21 +21,34 @@ pub(crate) struct Link {
 impl Link {
     /// A connection beside the pool: made by the pool's manager, so with its address and TLS, but on the runtime that uses it.
     pub(crate) fn new(pool: Pool) -> Self {
-        Self { pool, client: Mutex::new(None) }
+        Self {
+            pool,
+            client: Mutex::new(None),
+        }
     }
 
     /// Runs one statement. An error for which [`Error::is_connection`] holds leaves open whether it took effect.
-    pub(crate) async fn fetch(&self, what: &'static str, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+    pub(crate) async fn fetch(
+        &self,
+        what: &'static str,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
         let mut guard = self.client.lock().await;
         // Taken out while in use: if this future is dropped half-way, so is the connection.
         let client = match guard.take() {
             Some(client) if !client.is_closed() => client,
             _ => self.connect().await?,
         };
-        let result = match tokio::time::timeout(ANSWER_WITHIN, run(&client, what, sql, parameters)).await {
-            Ok(result) => result,
-            Err(_) => Err(ErrorKind::TimedOut { what, seconds: ANSWER_WITHIN.as_secs() }.into()),
-        };
+        let result =
+            match tokio::time::timeout(ANSWER_WITHIN, run(&client, what, sql, parameters)).await {
+                Ok(result) => result,
+                Err(_) => Err(ErrorKind::TimedOut {
+                    what,
+                    seconds: ANSWER_WITHIN.as_secs(),
+                }
+                .into()),
+            };
         if !result.as_ref().is_err_and(Error::is_connection) {
             *guard = Some(client);
         }
@@ -47,13 +60,25 @@ impl Link {
         match tokio::time::timeout(ANSWER_WITHIN, connecting).await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(Error::postgres("cannot connect to Postgres")(error)),
-            Err(_) => Err(ErrorKind::Connect(format!("no answer within {} s", ANSWER_WITHIN.as_secs())).into()),
+            Err(_) => Err(ErrorKind::Connect(format!(
+                "no answer within {} s",
+                ANSWER_WITHIN.as_secs()
+            ))
+            .into()),
         }
     }
 }
 
-async fn run(client: &ClientWrapper, what: &'static str, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
-    let statement = client.prepare_cached(sql).await.map_err(Error::postgres(what))?;
+async fn run(
+    client: &ClientWrapper,
+    what: &'static str,
+    sql: &'static str,
+    parameters: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, Error> {
+    let statement = client
+        .prepare_cached(sql)
+        .await
+        .map_err(Error::postgres(what))?;
     // Three messages, one round trip: the driver sends each as it is first polled.
     let (begun, rows, committed) = futures_util::future::join3(
         client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),

@@ -6,11 +6,26 @@ use crate::error::{Error, ErrorKind};
 
 /// Steps in their order. A step that was released never changes.
 const STEPS: &[(&str, &str)] = &[
-    ("0001_store", include_str!("../../migrations/0001_store.sql")),
-    ("0002_enqueue", include_str!("../../migrations/0002_enqueue.sql")),
-    ("0003_claim", include_str!("../../migrations/0003_claim.sql")),
-    ("0004_acknowledge", include_str!("../../migrations/0004_acknowledge.sql")),
-    ("0005_maintenance", include_str!("../../migrations/0005_maintenance.sql")),
+    (
+        "0001_store",
+        include_str!("../../migrations/0001_store.sql"),
+    ),
+    (
+        "0002_enqueue",
+        include_str!("../../migrations/0002_enqueue.sql"),
+    ),
+    (
+        "0003_claim",
+        include_str!("../../migrations/0003_claim.sql"),
+    ),
+    (
+        "0004_acknowledge",
+        include_str!("../../migrations/0004_acknowledge.sql"),
+    ),
+    (
+        "0005_maintenance",
+        include_str!("../../migrations/0005_maintenance.sql"),
+    ),
 ];
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.
@@ -30,14 +45,32 @@ pub struct MigrationReport {
 pub async fn migrate(client: &mut Client) -> Result<MigrationReport, Error> {
     let version: String = scalar(client, "SELECT current_setting('server_version_num')").await?;
     if version.parse::<i32>().is_ok_and(|number| number < 150_000) {
-        return Err(ErrorKind::Schema(format!("PostgreSQL {}.x is too old: posthaste needs 15 or newer", version.len().saturating_sub(4).min(2))).into());
+        return Err(ErrorKind::Schema(format!(
+            "PostgreSQL {}.x is too old: posthaste needs 15 or newer",
+            version.len().saturating_sub(4).min(2)
+        ))
+        .into());
     }
     let failed = "cannot migrate";
-    let tx = client.build_transaction().isolation_level(tokio_postgres::IsolationLevel::ReadCommitted).start().await.map_err(Error::postgres(failed))?;
+    let tx = client
+        .build_transaction()
+        .isolation_level(tokio_postgres::IsolationLevel::ReadCommitted)
+        .start()
+        .await
+        .map_err(Error::postgres(failed))?;
     // The ledger is looked for only under the lock: two CREATE TABLE IF NOT EXISTS at once can still collide.
-    tx.batch_execute(LOCK).await.map_err(Error::postgres(failed))?;
-    tx.batch_execute(&format!("SET LOCAL client_min_messages = warning; {LEDGER}")).await.map_err(Error::postgres(failed))?;
-    let rows = tx.query("SELECT name, checksum FROM posthaste.migration", &[]).await.map_err(Error::postgres(failed))?;
+    tx.batch_execute(LOCK)
+        .await
+        .map_err(Error::postgres(failed))?;
+    tx.batch_execute(&format!(
+        "SET LOCAL client_min_messages = warning; {LEDGER}"
+    ))
+    .await
+    .map_err(Error::postgres(failed))?;
+    let rows = tx
+        .query("SELECT name, checksum FROM posthaste.migration", &[])
+        .await
+        .map_err(Error::postgres(failed))?;
     let known: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     refuse_foreign(&known)?;
     let mut applied = Vec::new();
@@ -45,10 +78,15 @@ pub async fn migrate(client: &mut Client) -> Result<MigrationReport, Error> {
         if known.iter().any(|(done, _)| done == name) {
             continue;
         }
-        tx.batch_execute(sql).await.map_err(Error::postgres(failed))?;
-        tx.execute("INSERT INTO posthaste.migration (name, checksum) VALUES ($1, $2)", &[name, &checksum(sql)])
+        tx.batch_execute(sql)
             .await
             .map_err(Error::postgres(failed))?;
+        tx.execute(
+            "INSERT INTO posthaste.migration (name, checksum) VALUES ($1, $2)",
+            &[name, &checksum(sql)],
+        )
+        .await
+        .map_err(Error::postgres(failed))?;
         applied.push((*name).to_owned());
     }
     tx.commit().await.map_err(Error::postgres(failed))?;
@@ -57,7 +95,9 @@ pub async fn migrate(client: &mut Client) -> Result<MigrationReport, Error> {
 
 /// All steps as one script for psql, for those who bring their own migration tool. Each step records itself as [`migrate`] would.
 pub fn migrations_sql() -> String {
-    let mut script = format!("-- posthaste: apply with psql -v ON_ERROR_STOP=1 --single-transaction\n{LOCK};\n{LEDGER};\n");
+    let mut script = format!(
+        "-- posthaste: apply with psql -v ON_ERROR_STOP=1 --single-transaction\n{LOCK};\n{LEDGER};\n"
+    );
     for (name, sql) in STEPS {
         script.push_str(&format!(
             "\n-- {name}\n{sql}\nINSERT INTO posthaste.migration (name, checksum) VALUES ('{name}', '{}');\n",
@@ -71,9 +111,17 @@ pub fn migrations_sql() -> String {
 fn refuse_foreign(known: &[(String, String)]) -> Result<(), Error> {
     for (name, was) in known {
         match STEPS.iter().find(|(step, _)| step == name) {
-            None => return Err(ErrorKind::Schema(format!("the schema has step {name} of a newer posthaste; use that version or newer")).into()),
+            None => {
+                return Err(ErrorKind::Schema(format!(
+                    "the schema has step {name} of a newer posthaste; use that version or newer"
+                ))
+                .into());
+            }
             Some((_, sql)) if checksum(sql) != *was => {
-                return Err(ErrorKind::Schema(format!("step {name} was applied from another text than this version has")).into());
+                return Err(ErrorKind::Schema(format!(
+                    "step {name} was applied from another text than this version has"
+                ))
+                .into());
             }
             Some(_) => {}
         }
@@ -82,24 +130,51 @@ fn refuse_foreign(known: &[(String, String)]) -> Result<(), Error> {
 }
 
 async fn scalar(client: &Client, sql: &str) -> Result<String, Error> {
-    Ok(client.query_one(sql, &[]).await.map_err(Error::postgres("cannot migrate"))?.get(0))
+    Ok(client
+        .query_one(sql, &[])
+        .await
+        .map_err(Error::postgres("cannot migrate"))?
+        .get(0))
 }
 
 /// FNV-1a: tells texts apart; nothing here is secret or hostile.
 fn checksum(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("{hash:016x}")
 }
 
 /// Fails unless every step of this version was applied: a worker on a foreign schema would guess.
 pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
-    let missing = || Error::from(ErrorKind::Schema("the database is not migrated; run `posthaste migrate` or call posthaste::migrate()".into()));
-    let rows = match client.query("SELECT name, checksum FROM posthaste.migration", &[]).await {
+    let missing = || {
+        Error::from(ErrorKind::Schema(
+            "the database is not migrated; run `posthaste migrate` or call posthaste::migrate()"
+                .into(),
+        ))
+    };
+    let rows = match client
+        .query("SELECT name, checksum FROM posthaste.migration", &[])
+        .await
+    {
         Ok(rows) => rows,
-        Err(error) if error.code().is_some_and(|code| code.code() == "42P01" || code.code() == "3F000") => return Err(missing()),
+        Err(error)
+            if error
+                .code()
+                .is_some_and(|code| code.code() == "42P01" || code.code() == "3F000") =>
+        {
+            return Err(missing());
+        }
         Err(error) => return Err(Error::postgres("cannot read the schema's version")(error)),
     };
     let known: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     refuse_foreign(&known)?;
-    if STEPS.iter().all(|(name, _)| known.iter().any(|(done, _)| done == name)) { Ok(()) } else { Err(missing()) }
+    if STEPS
+        .iter()
+        .all(|(name, _)| known.iter().any(|(done, _)| done == name))
+    {
+        Ok(())
+    } else {
+        Err(missing())
+    }
 }

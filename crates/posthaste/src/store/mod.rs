@@ -39,20 +39,50 @@ pub(crate) async fn claim(
     bytes: i64,
 ) -> Result<Vec<Claimed>, Error> {
     let rows = link
-        .fetch("cannot claim", include_str!("claim.sql"), &[&&**queue, &priorities, &worker, &token, &limit, &bytes])
+        .fetch(
+            "cannot claim",
+            include_str!("claim.sql"),
+            &[&&**queue, &priorities, &worker, &token, &limit, &bytes],
+        )
         .await?;
     rows.iter().map(|row| claimed(row, queue, token)).collect()
 }
 
 /// Claims one job whose worker died.
-pub(crate) async fn claim_suspect(link: &Link, queue: &Arc<str>, worker: i64, token: Uuid) -> Result<Option<Claimed>, Error> {
-    let rows = link.fetch("cannot claim a suspect", include_str!("claim_suspect.sql"), &[&&**queue, &worker, &token]).await?;
-    rows.first().map(|row| claimed(row, queue, token)).transpose()
+pub(crate) async fn claim_suspect(
+    link: &Link,
+    queue: &Arc<str>,
+    worker: i64,
+    token: Uuid,
+) -> Result<Option<Claimed>, Error> {
+    let rows = link
+        .fetch(
+            "cannot claim a suspect",
+            include_str!("claim_suspect.sql"),
+            &[&&**queue, &worker, &token],
+        )
+        .await?;
+    rows.first()
+        .map(|row| claimed(row, queue, token))
+        .transpose()
 }
 
 /// Ends the next job of a queue if it cannot be read.
-pub(crate) async fn bury_next(link: &Link, queue: &str, priorities: &[i32], worker: i64, token: Uuid, error: &str) -> Result<i64, Error> {
-    one(link, "cannot bury an unreadable job", include_str!("bury_next.sql"), &[&queue, &priorities, &worker, &token, &error]).await
+pub(crate) async fn bury_next(
+    link: &Link,
+    queue: &str,
+    priorities: &[i32],
+    worker: i64,
+    token: Uuid,
+    error: &str,
+) -> Result<i64, Error> {
+    one(
+        link,
+        "cannot bury an unreadable job",
+        include_str!("bury_next.sql"),
+        &[&queue, &priorities, &worker, &token, &error],
+    )
+    .await
 }
 
 /// The text inside a jsonb value, without parsing it.
@@ -73,7 +103,11 @@ impl<'a> FromSql<'a> for JsonText<'a> {
 
 fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
     let read = || -> Result<Claimed, tokio_postgres::Error> {
-        let fence = Fence { slot: row.try_get(0)?, batch: row.try_get(1)?, token };
+        let fence = Fence {
+            slot: row.try_get(0)?,
+            batch: row.try_get(1)?,
+            token,
+        };
         let job = Job {
             id: JobId(row.try_get(2)?),
             queue: Arc::clone(queue),
@@ -100,14 +134,26 @@ pub(crate) async fn done(link: &Link, batches: &[(Fence, i32)]) -> Result<(), Er
     let numbers: Vec<i64> = batches.iter().map(|(fence, _)| fence.batch).collect();
     let tokens: Vec<Uuid> = batches.iter().map(|(fence, _)| fence.token).collect();
     let expected: Vec<i32> = batches.iter().map(|(_, jobs)| *jobs).collect();
-    link.fetch("cannot acknowledge", include_str!("done.sql"), &[&slots, &numbers, &tokens, &expected]).await?;
+    link.fetch(
+        "cannot acknowledge",
+        include_str!("done.sql"),
+        &[&slots, &numbers, &tokens, &expected],
+    )
+    .await?;
     Ok(())
 }
 
 /// Closes jobs of one batch, each in its own way; returns the ids that were still ours.
-pub(crate) async fn settle(link: &Link, fence: Fence, settled: &[Settled]) -> Result<Vec<i64>, Error> {
+pub(crate) async fn settle(
+    link: &Link,
+    fence: Fence,
+    settled: &[Settled],
+) -> Result<Vec<i64>, Error> {
     let ids: Vec<i64> = settled.iter().map(|one| one.job.id.0).collect();
-    let columns: Vec<Columns<'_>> = settled.iter().map(|one| Columns::of(&one.verdict)).collect();
+    let columns: Vec<Columns<'_>> = settled
+        .iter()
+        .map(|one| Columns::of(&one.verdict))
+        .collect();
     let kinds: Vec<i16> = settled.iter().map(|one| one.verdict.code()).collect();
     let attempts: Vec<Option<i32>> = columns.iter().map(|c| c.attempt).collect();
     let after: Vec<Option<i64>> = columns.iter().map(|c| c.after).collect();
@@ -118,7 +164,18 @@ pub(crate) async fn settle(link: &Link, fence: Fence, settled: &[Settled]) -> Re
         .fetch(
             "cannot acknowledge",
             include_str!("settle.sql"),
-            &[&fence.slot, &fence.batch, &fence.token, &ids, &kinds, &attempts, &after, &until, &states, &errors],
+            &[
+                &fence.slot,
+                &fence.batch,
+                &fence.token,
+                &ids,
+                &kinds,
+                &attempts,
+                &after,
+                &until,
+                &states,
+                &errors,
+            ],
         )
         .await?;
     first(&rows, "cannot acknowledge")
@@ -141,72 +198,149 @@ impl<'a> Columns<'a> {
     fn of(verdict: &'a Verdict) -> Self {
         match verdict {
             Verdict::Done | Verdict::GiveBack => Self::default(),
-            Verdict::Park { attempt, after, until, error } => Self {
+            Verdict::Park {
+                attempt,
+                after,
+                until,
+                error,
+            } => Self {
                 attempt: Some(*attempt),
                 after: after.map(milliseconds),
                 until: *until,
                 error: error.as_deref(),
                 state: None,
             },
-            Verdict::Bury { attempt, state, error } => {
-                Self { attempt: Some(*attempt), state: Some(state), error: Some(error), ..Self::default() }
-            }
-            Verdict::Await { until } => Self { until: Some(*until), ..Self::default() },
+            Verdict::Bury {
+                attempt,
+                state,
+                error,
+            } => Self {
+                attempt: Some(*attempt),
+                state: Some(state),
+                error: Some(error),
+                ..Self::default()
+            },
+            Verdict::Await { until } => Self {
+                until: Some(*until),
+                ..Self::default()
+            },
         }
     }
 }
 
 /// A wait for the database, at most a hundred years.
 fn milliseconds(wait: Duration) -> i64 {
-    i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).min(100 * 365 * 86_400_000)
+    i64::try_from(wait.as_millis())
+        .unwrap_or(i64::MAX)
+        .min(100 * 365 * 86_400_000)
 }
 
 /// Gives back a claim whose answer never came.
 pub(crate) async fn return_claim(link: &Link, worker: i64, token: Uuid) -> Result<i64, Error> {
-    one(link, "cannot give back a lost claim", include_str!("return_claim.sql"), &[&worker, &token]).await
+    one(
+        link,
+        "cannot give back a lost claim",
+        include_str!("return_claim.sql"),
+        &[&worker, &token],
+    )
+    .await
 }
 
 /// Priorities of a queue that were ever seen.
 pub(crate) async fn lanes(link: &Link, queue: &str) -> Result<Vec<i32>, Error> {
-    let rows = link.fetch("cannot read lanes", include_str!("lanes.sql"), &[&queue]).await?;
-    rows.iter().map(|row| row.try_get(0).map_err(Error::postgres("cannot read lanes"))).collect()
+    let rows = link
+        .fetch("cannot read lanes", include_str!("lanes.sql"), &[&queue])
+        .await?;
+    rows.iter()
+        .map(|row| row.try_get(0).map_err(Error::postgres("cannot read lanes")))
+        .collect()
 }
 
 /// One priority of a queue that is not among the known ones.
-pub(crate) async fn discover(link: &Link, queue: &str, known: &[i32]) -> Result<Option<i32>, Error> {
-    let rows = link.fetch("cannot discover lanes", include_str!("discover.sql"), &[&queue, &known]).await?;
-    rows.first().map(|row| row.try_get(0).map_err(Error::postgres("cannot discover lanes"))).transpose()
+pub(crate) async fn discover(
+    link: &Link,
+    queue: &str,
+    known: &[i32],
+) -> Result<Option<i32>, Error> {
+    let rows = link
+        .fetch(
+            "cannot discover lanes",
+            include_str!("discover.sql"),
+            &[&queue, &known],
+        )
+        .await?;
+    rows.first()
+        .map(|row| {
+            row.try_get(0)
+                .map_err(Error::postgres("cannot discover lanes"))
+        })
+        .transpose()
 }
 
 /// Queues in which a suspect waits.
 pub(crate) async fn suspect_queues(link: &Link) -> Result<Vec<String>, Error> {
-    let rows = link.fetch("cannot look for suspects", include_str!("suspect_queues.sql"), &[]).await?;
-    rows.iter().map(|row| row.try_get(0).map_err(Error::postgres("cannot look for suspects"))).collect()
+    let rows = link
+        .fetch(
+            "cannot look for suspects",
+            include_str!("suspect_queues.sql"),
+            &[],
+        )
+        .await?;
+    rows.iter()
+        .map(|row| {
+            row.try_get(0)
+                .map_err(Error::postgres("cannot look for suspects"))
+        })
+        .collect()
 }
 
 /// A worker begins; its id.
 pub(crate) async fn register(link: &Link, name: &str) -> Result<i64, Error> {
-    one(link, "cannot register the worker", include_str!("register.sql"), &[&name]).await
+    one(
+        link,
+        "cannot register the worker",
+        include_str!("register.sql"),
+        &[&name],
+    )
+    .await
 }
 
 /// The worker lives; false when it was declared dead.
 pub(crate) async fn beat(link: &Link, worker: i64) -> Result<bool, Error> {
-    Ok(!link.fetch("cannot send a heartbeat", include_str!("beat.sql"), &[&worker]).await?.is_empty())
+    Ok(!link
+        .fetch(
+            "cannot send a heartbeat",
+            include_str!("beat.sql"),
+            &[&worker],
+        )
+        .await?
+        .is_empty())
 }
 
 /// The worker ends in good order.
 pub(crate) async fn stop(link: &Link, worker: i64) -> Result<(), Error> {
-    link.fetch("cannot sign off", include_str!("stop.sql"), &[&worker]).await.map(drop)
+    link.fetch("cannot sign off", include_str!("stop.sql"), &[&worker])
+        .await
+        .map(drop)
 }
 
 /// Takes or keeps the lease of maintenance.
 pub(crate) async fn lead(link: &Link, worker: i64, lease: Duration) -> Result<bool, Error> {
-    Ok(!link.fetch("cannot take the lead", include_str!("lead.sql"), &[&worker, &milliseconds(lease)]).await?.is_empty())
+    Ok(!link
+        .fetch(
+            "cannot take the lead",
+            include_str!("lead.sql"),
+            &[&worker, &milliseconds(lease)],
+        )
+        .await?
+        .is_empty())
 }
 
 /// (worker, beat, stopped) of every worker that matters to rescue.
 pub(crate) async fn beats(link: &Link) -> Result<Vec<(i64, i64, bool)>, Error> {
-    let rows = link.fetch("cannot read heartbeats", include_str!("beats.sql"), &[]).await?;
+    let rows = link
+        .fetch("cannot read heartbeats", include_str!("beats.sql"), &[])
+        .await?;
     rows.iter()
         .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
         .collect::<Result<_, _>>()
@@ -222,9 +356,19 @@ pub(crate) struct Ring {
 }
 
 pub(crate) async fn ring(link: &Link) -> Result<Ring, Error> {
-    let rows = link.fetch("cannot read the ring", include_str!("ring.sql"), &[]).await?;
-    let row = rows.first().ok_or_else(|| Error::invalid("ring", "the database returned none"))?;
-    let read = || Ok(Ring { ready_low: row.try_get(0)?, ready_scan: row.try_get(1)?, ready_current: row.try_get(2)? });
+    let rows = link
+        .fetch("cannot read the ring", include_str!("ring.sql"), &[])
+        .await?;
+    let row = rows
+        .first()
+        .ok_or_else(|| Error::invalid("ring", "the database returned none"))?;
+    let read = || {
+        Ok(Ring {
+            ready_low: row.try_get(0)?,
+            ready_scan: row.try_get(1)?,
+            ready_current: row.try_get(2)?,
+        })
+    };
     read().map_err(Error::postgres("cannot read the ring"))
 }
 
@@ -240,13 +384,29 @@ pub(crate) enum Reclaim {
     Truncated,
 }
 
-pub(crate) async fn reclaim(link: &Link, low: i64, page: i64, pages: i32) -> Result<Reclaim, Error> {
-    let rows = link.fetch("cannot reclaim a generation", include_str!("reclaim.sql"), &[&low, &page, &pages]).await?;
-    let row = rows.first().ok_or_else(|| Error::invalid("reclaim", "the database returned none"))?;
+pub(crate) async fn reclaim(
+    link: &Link,
+    low: i64,
+    page: i64,
+    pages: i32,
+) -> Result<Reclaim, Error> {
+    let rows = link
+        .fetch(
+            "cannot reclaim a generation",
+            include_str!("reclaim.sql"),
+            &[&low, &page, &pages],
+        )
+        .await?;
+    let row = rows
+        .first()
+        .ok_or_else(|| Error::invalid("reclaim", "the database returned none"))?;
     let read = || -> Result<Reclaim, tokio_postgres::Error> {
         Ok(match row.try_get::<_, &str>(0)? {
             "open" => Reclaim::Open(row.try_get(1)?),
-            "blocked" => Reclaim::Blocked { page: row.try_get(1)?, pid: row.try_get(2)? },
+            "blocked" => Reclaim::Blocked {
+                page: row.try_get(1)?,
+                pid: row.try_get(2)?,
+            },
             "truncated" => Reclaim::Truncated,
             _ => Reclaim::Nothing,
         })
@@ -286,7 +446,9 @@ duty!(/// Finds expired jobs; how many.
 
 /// Forgets what nobody needs.
 pub(crate) async fn prune(link: &Link) -> Result<(), Error> {
-    link.fetch("cannot prune", include_str!("prune.sql"), &[]).await.map(drop)
+    link.fetch("cannot prune", include_str!("prune.sql"), &[])
+        .await
+        .map(drop)
 }
 
 async fn one<T: for<'a> FromSql<'a>>(
@@ -299,5 +461,8 @@ async fn one<T: for<'a> FromSql<'a>>(
 }
 
 fn first<T: for<'a> FromSql<'a>>(rows: &[Row], what: &'static str) -> Result<T, Error> {
-    rows.first().ok_or_else(|| Error::invalid("row", "the database returned none"))?.try_get(0).map_err(Error::postgres(what))
+    rows.first()
+        .ok_or_else(|| Error::invalid("row", "the database returned none"))?
+        .try_get(0)
+        .map_err(Error::postgres(what))
 }

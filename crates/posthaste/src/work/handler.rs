@@ -21,7 +21,9 @@ pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 /// What a handler returns.
 pub type HandlerResult = Result<Outcome, HandlerError>;
 
-type Handler = Box<dyn Fn(Context, Arc<Job>) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>> + Send + Sync>;
+type Handler = Box<
+    dyn Fn(Context, Arc<Job>) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>> + Send + Sync,
+>;
 
 /// Handlers by job name.
 #[derive(Default)]
@@ -33,7 +35,10 @@ impl Handlers {
         F: Fn(Context, Arc<Job>) -> R + Send + Sync + 'static,
         R: Future<Output = HandlerResult> + Send + 'static,
     {
-        self.0.insert(name, Box::new(move |context, job| Box::pin(handler(context, job))));
+        self.0.insert(
+            name,
+            Box::new(move |context, job| Box::pin(handler(context, job))),
+        );
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Handler> {
@@ -106,7 +111,16 @@ impl Context {
             )
             .await
             .map_err(Error::postgres("cannot complete the job"))?;
-        let ours: Vec<i64> = rows.first().map(|row| row.try_get(0)).transpose().map_err(Error::postgres("cannot complete the job"))?.unwrap_or_default();
-        if ours.is_empty() { Err(ErrorKind::Lost.into()) } else { Ok(()) }
+        let ours: Vec<i64> = rows
+            .first()
+            .map(|row| row.try_get(0))
+            .transpose()
+            .map_err(Error::postgres("cannot complete the job"))?
+            .unwrap_or_default();
+        if ours.is_empty() {
+            Err(ErrorKind::Lost.into())
+        } else {
+            Ok(())
+        }
     }
 }

@@ -28,7 +28,12 @@ pub struct Worker;
 impl Worker {
     /// Begins to describe a worker on this database.
     pub fn builder(pool: Pool) -> WorkerBuilder {
-        WorkerBuilder { pool, config: Config::default(), queues: Vec::new(), handlers: Handlers::default() }
+        WorkerBuilder {
+            pool,
+            config: Config::default(),
+            queues: Vec::new(),
+            handlers: Handlers::default(),
+        }
     }
 }
 
@@ -77,7 +82,11 @@ impl WorkerBuilder {
     /// Starts working. Fails at once when the settings make no sense, the database cannot be reached, or its schema is not migrated.
     pub async fn start(self) -> Result<WorkerHandle, Error> {
         self.check()?;
-        let client = self.pool.get().await.map_err(|error| ErrorKind::Connect(error.to_string()))?;
+        let client = self
+            .pool
+            .get()
+            .await
+            .map_err(|error| ErrorKind::Connect(error.to_string()))?;
         migrate::require_current(&client).await?;
         drop(client);
         let stop = CancellationToken::new();
@@ -88,7 +97,12 @@ impl WorkerBuilder {
             let runner = Runner::start(queue, Arc::clone(&handlers), runtime.clone(), stop.clone());
             Arc::new(QueueState::new(&name, backoff, Arc::new(runner)))
         });
-        let parts = Parts { pool: self.pool.clone(), config: self.config, queues: queues.collect(), stop: stop.clone() };
+        let parts = Parts {
+            pool: self.pool.clone(),
+            config: self.config,
+            queues: queues.collect(),
+            stop: stop.clone(),
+        };
         let (engine, settled) = Engine::new(parts);
         let pool = self.pool;
         let (ended, end) = tokio::sync::oneshot::channel();
@@ -107,7 +121,11 @@ impl WorkerBuilder {
             "a worker needs at least one queue"
         } else if self.handlers.is_empty() {
             "a worker needs at least one handler"
-        } else if self.queues.iter().enumerate().any(|(at, queue)| self.queues[..at].iter().any(|other| other.name == queue.name)) {
+        } else if self.queues.iter().enumerate().any(|(at, queue)| {
+            self.queues[..at]
+                .iter()
+                .any(|other| other.name == queue.name)
+        }) {
             "a queue is named twice"
         } else if self.config.rescue_after < self.config.heartbeat_interval * 3 {
             "rescue_after must be at least three heartbeat intervals"
@@ -128,7 +146,10 @@ impl WorkerHandle {
     /// Stops in good order: no more claims, running jobs get the grace period, the rest is given back without burning an attempt.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.stop.cancel();
-        (&mut self.end).await.map_err(|_| ErrorKind::Ended("its thread panicked".into()))?.map_err(|error| ErrorKind::Ended(error.to_string()).into())
+        (&mut self.end)
+            .await
+            .map_err(|_| ErrorKind::Ended("its thread panicked".into()))?
+            .map_err(|error| ErrorKind::Ended(error.to_string()).into())
     }
 
     /// Works until SIGTERM or SIGINT, then stops in good order. A second signal ends at once: what was running is rescued later.

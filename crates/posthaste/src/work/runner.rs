@@ -51,12 +51,20 @@ struct Slot {
 
 impl Slot {
     fn take(&self) -> Option<(Ticket, Instant)> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 }
 
 impl Runner {
-    pub(crate) fn start(config: QueueConfig, handlers: Arc<Handlers>, runtime: Handle, stopping: CancellationToken) -> Arc<Self> {
+    pub(crate) fn start(
+        config: QueueConfig,
+        handlers: Arc<Handlers>,
+        runtime: Handle,
+        stopping: CancellationToken,
+    ) -> Arc<Self> {
         let concurrency = config.concurrency;
         let runner = Arc::new(Self {
             config,
@@ -77,7 +85,10 @@ impl Runner {
 
     fn open_slot(self: &Arc<Self>) {
         let slot = Arc::new(Slot::default());
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&slot));
+        self.running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(&slot));
         self.runtime.spawn(serve(Arc::downgrade(self), slot));
     }
 
@@ -88,8 +99,14 @@ impl Runner {
     /// How many jobs may be here at once: one per slot, and a line as long as the last runs justify.
     fn target(&self) -> usize {
         let run = u128::from(self.run_time.load(Ordering::Relaxed).max(1));
-        let ahead = (LINE.as_nanos() * self.config.concurrency as u128 / run).min(LONGEST_LINE as u128) as usize;
-        self.config.concurrency + if ahead > self.config.concurrency { ahead } else { 0 }
+        let ahead = (LINE.as_nanos() * self.config.concurrency as u128 / run)
+            .min(LONGEST_LINE as u128) as usize;
+        self.config.concurrency
+            + if ahead > self.config.concurrency {
+                ahead
+            } else {
+                0
+            }
     }
 
     /// Runs one job to its end and reports it, unless the watch was faster.
@@ -97,14 +114,23 @@ impl Runner {
         let started = Instant::now();
         let Delivery { job, ticket } = delivery;
         let completed = Arc::new(AtomicBool::new(false));
-        let context = Context { fence: ticket.fence(), job: job.id, stopping: self.stopping.clone(), completed: Arc::clone(&completed) };
+        let context = Context {
+            fence: ticket.fence(),
+            job: job.id,
+            stopping: self.stopping.clone(),
+            completed: Arc::clone(&completed),
+        };
         *slot.current.lock().unwrap_or_else(PoisonError::into_inner) = Some((ticket, started));
         let report = tokio::select! {
             report = self.attempt(context, job) => report,
             () = self.aborted.cancelled() => Report::GivenBack,
         };
         // Whatever the handler came to after it had called complete_in, its transaction decides.
-        let report = if completed.load(Ordering::SeqCst) && matches!(report, Report::Returned(_)) { Report::CompletedInTransaction } else { report };
+        let report = if completed.load(Ordering::SeqCst) && matches!(report, Report::Returned(_)) {
+            Report::CompletedInTransaction
+        } else {
+            report
+        };
         if let Some((ticket, _)) = slot.take() {
             ticket.report(report);
         }
@@ -113,7 +139,11 @@ impl Runner {
 
     async fn attempt(&self, context: Context, job: Arc<Job>) -> Report {
         let Some(handler) = self.handlers.get(&job.name) else {
-            tracing::warn!(name = &*job.name, queue = &*job.queue, "no handler knows this job name; the job is put off");
+            tracing::warn!(
+                name = &*job.name,
+                queue = &*job.queue,
+                "no handler knows this job name; the job is put off"
+            );
             return Report::Unknown;
         };
         // Building the future runs the handler's own code too: it belongs inside what catches panics.
@@ -129,7 +159,8 @@ impl Runner {
     fn learn(&self, run: Duration) {
         let run = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
         let average = self.run_time.load(Ordering::Relaxed);
-        self.run_time.store(average - average / 16 + run / 16, Ordering::Relaxed);
+        self.run_time
+            .store(average - average / 16 + run / 16, Ordering::Relaxed);
     }
 }
 
@@ -160,7 +191,8 @@ async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
 
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "with something that is no text".into())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "with something that is no text".into())
 }
 
 impl Consumer for Arc<Runner> {
@@ -172,7 +204,11 @@ impl Consumer for Arc<Runner> {
         let target = self.target();
         let free = target.saturating_sub(waiting + self.busy.load(Ordering::SeqCst));
         // A line that is still long is not topped up job by job.
-        if waiting == 0 || free >= target / 2 { free } else { 0 }
+        if waiting == 0 || free >= target / 2 {
+            free
+        } else {
+            0
+        }
     }
 
     fn consume(&self, claim: Vec<Delivery>) {
@@ -191,14 +227,23 @@ impl Consumer for Arc<Runner> {
     fn give_back(&self) {
         self.closing.store(true, Ordering::SeqCst);
         let waiting: Vec<Delivery> = self.line().drain(..).collect();
-        waiting.into_iter().for_each(|delivery| delivery.ticket.give_back());
+        waiting
+            .into_iter()
+            .for_each(|delivery| delivery.ticket.give_back());
     }
 
     fn abort(&self) {
         self.aborted.cancel();
         // A handler that blocks its thread cannot be ended, but its job can be taken from it.
-        let slots = self.running.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        slots.iter().filter_map(|slot| slot.take()).for_each(|(ticket, _)| ticket.give_back());
+        let slots = self
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        slots
+            .iter()
+            .filter_map(|slot| slot.take())
+            .for_each(|(ticket, _)| ticket.give_back());
     }
 
     fn watch(&self) {

@@ -21,7 +21,11 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         let mut pause = LOOK;
         match store::suspect_queues(&engine.duties).await {
             Ok(names) => {
-                let ours: Vec<_> = engine.queues.iter().filter(|queue| names.iter().any(|name| **name == *queue.name)).collect();
+                let ours: Vec<_> = engine
+                    .queues
+                    .iter()
+                    .filter(|queue| names.iter().any(|name| **name == *queue.name))
+                    .collect();
                 if !ours.is_empty() && !isolate(&engine, &ours).await {
                     pause = PATIENCE;
                 }
@@ -39,7 +43,10 @@ async fn isolate(engine: &Arc<Engine>, queues: &[&Arc<QueueState>]) -> bool {
     if alone {
         let until = Instant::now() + TURN;
         for queue in queues {
-            while Instant::now() < until && !engine.stopping.is_cancelled() && one(engine, queue).await {}
+            while Instant::now() < until
+                && !engine.stopping.is_cancelled()
+                && one(engine, queue).await
+            {}
         }
     }
     engine.gate.set_closed(false);
@@ -48,7 +55,9 @@ async fn isolate(engine: &Arc<Engine>, queues: &[&Arc<QueueState>]) -> bool {
 
 /// Runs one suspect to its end; false when there is none.
 async fn one(engine: &Arc<Engine>, queue: &Arc<QueueState>) -> bool {
-    let Ok(worker) = engine.worker().await else { return false };
+    let Ok(worker) = engine.worker().await else {
+        return false;
+    };
     match store::claim_suspect(&engine.duties, &queue.name, worker, Uuid::new_v4()).await {
         Ok(Some((fence, job))) => {
             tracing::info!(job = %job.id, name = &*job.name, crashes = job.crashes, "running a job alone whose worker died");

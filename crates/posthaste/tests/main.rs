@@ -1,0 +1,26 @@
+//! The integration tests of the store and the worker: one binary, against real servers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on fails"
+)]
+#![allow(
+    clippy::print_stdout,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests talk to people and have no callers"
+)]
+
+mod support;
+
+mod claim;
+mod crash;
+mod enqueue;
+mod lifecycle;
+mod mutants;
+mod poison;
+mod ring;
+mod scheduled;
+mod shutdown;
+mod stress;
+mod tidy;

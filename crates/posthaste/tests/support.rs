@@ -1,0 +1,80 @@
+//! What the tests share: a migrated database of one's own, a worker with quick clocks, and looks at the store from outside.
+
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use posthaste::{Config, Worker, WorkerBuilder};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+use tokio_postgres::Client;
+
+/// The longest a test waits for something that should be there soon.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// A migrated database on the shared server of this version.
+pub async fn database(version: PgVersion) -> TestDb {
+    let server = PgServer::shared(version).expect("a shared server");
+    posthaste_testkit::ran::note(match version {
+        PgVersion::V15 => "pg15",
+        PgVersion::V18 => "pg18",
+    });
+    migrated(server).await
+}
+
+/// A migrated database on a server of the test's own.
+pub async fn migrated(server: &PgServer) -> TestDb {
+    TestDb::from_template(server, "posthaste", async |url| {
+        let mut client = connect(&url).await?;
+        posthaste::migrate(&mut client).await?;
+        Ok(())
+    })
+    .await
+    .expect("a migrated database")
+}
+
+/// A worker on this pool whose clocks are quick enough for tests.
+pub fn worker(pool: &Pool) -> WorkerBuilder {
+    Worker::builder(pool.clone()).config(quick())
+}
+
+/// Settings whose clocks are quick enough for tests.
+pub fn quick() -> Config {
+    Config {
+        poll_interval: Duration::from_millis(20),
+        heartbeat_interval: Duration::from_millis(200),
+        rescue_after: Duration::from_millis(1500),
+        shutdown_grace: Duration::from_secs(5),
+        maintenance_interval: Duration::from_millis(50),
+        expire_interval: Duration::from_millis(100),
+        ..Config::default()
+    }
+}
+
+/// Jobs of the view in this state.
+pub async fn count(client: &Client, state: &str) -> i64 {
+    client
+        .query_one(
+            "SELECT count(*) FROM posthaste.job WHERE state = $1",
+            &[&state],
+        )
+        .await
+        .expect("a count")
+        .get(0)
+}
+
+/// Jobs that are not done, whatever their state.
+pub async fn unfinished(client: &Client) -> i64 {
+    client
+        .query_one("SELECT count(*) FROM posthaste.job", &[])
+        .await
+        .expect("a count")
+        .get(0)
+}
+
+/// Waits until no job is left.
+pub async fn all_done(client: &Client) {
+    posthaste_testkit::eventually(SOON, "all jobs are done", async || {
+        Ok(unfinished(client).await == 0)
+    })
+    .await
+    .expect("all jobs done");
+}
