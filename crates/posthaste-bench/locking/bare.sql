@@ -23,7 +23,7 @@ INSERT INTO bare.job (name, kwargs) VALUES ($1, $2) RETURNING id;
 
 -- name: bulk
 INSERT INTO bare.job (name, kwargs)
-SELECT 'bench.noop', jsonb_build_object('n', n) FROM (SELECT generate_series(1, $1::bigint) AS n) AS numbers;
+SELECT 'bench.noop', jsonb_build_object('n', 1000000 + n) FROM (SELECT generate_series(1, $1::bigint) AS n) AS numbers;
 
 -- name: remaining
 SELECT count(*) FROM bare.job;

@@ -2,15 +2,15 @@
 
 -- name: preload
 INSERT INTO posthaste.job (name, kwargs)
-SELECT 'bench.noop', jsonb_build_object('n', n) FROM generate_series(1, $1::bigint) AS n;
+SELECT 'bench.noop', jsonb_build_object('n', 1000000 + n) FROM generate_series(1, $1::bigint) AS n;
 
 -- name: preload_queue
 INSERT INTO posthaste.job (name, queue, kwargs)
-SELECT 'bench.noop', $2::text, jsonb_build_object('n', n) FROM generate_series(1, $1::bigint) AS n;
+SELECT 'bench.noop', $2::text, jsonb_build_object('n', 1000000 + n) FROM generate_series(1, $1::bigint) AS n;
 
 -- name: bulk
 INSERT INTO posthaste.job (name, kwargs)
-SELECT 'bench.noop', jsonb_build_object('n', n) FROM (SELECT generate_series(1, $1::bigint) AS n) AS numbers;
+SELECT 'bench.noop', jsonb_build_object('n', 1000000 + n) FROM (SELECT generate_series(1, $1::bigint) AS n) AS numbers;
 
 -- name: remaining
 SELECT count(*) FROM posthaste.job;
@@ -21,6 +21,14 @@ SELECT coalesce(sum(n_dead_tup), 0)::bigint AS dead, coalesce(sum(n_tup_upd + n_
        coalesce(sum(n_tup_ins), 0)::bigint AS inserted
 FROM pg_stat_user_tables
 WHERE schemaname = 'posthaste' AND relname ~ '^(ready|claim|ack|early|parked|pass)_[0-9]+$';
+
+-- name: claims
+SELECT count(*) AS claims, coalesce(sum(n), 0)::bigint AS jobs
+FROM (
+  SELECT n FROM posthaste.claim_0 UNION ALL SELECT n FROM posthaste.claim_1
+  UNION ALL SELECT n FROM posthaste.claim_2 UNION ALL SELECT n FROM posthaste.claim_3
+) AS claim
+WHERE n > 0;
 
 -- name: generations
 SELECT pg_sequence_last_value('posthaste.ready_current') AS current, pg_sequence_last_value('posthaste.ready_low') AS oldest;

@@ -27,7 +27,7 @@ CREATE INDEX job_claim ON skip_locked.job (queue, priority, scheduled_at, id) WH
 
 -- name: preload
 INSERT INTO skip_locked.job (name, kwargs)
-SELECT 'bench.noop', jsonb_build_object('n', n) FROM generate_series(1, $1::bigint) AS n;
+SELECT 'bench.noop', jsonb_build_object('n', 1000000 + n) FROM generate_series(1, $1::bigint) AS n;
 
 -- The vacuum sets hint bits and gathers statistics, so that no reader pays for the preload.
 -- name: settle

@@ -44,7 +44,7 @@ CREATE UNIQUE INDEX job_unique ON update_shape.job (unique_key) WHERE unique_key
 
 -- name: preload
 INSERT INTO update_shape.job (name, kwargs)
-SELECT 'bench.noop', jsonb_build_object('n', n) FROM generate_series(1, $1::bigint) AS n;
+SELECT 'bench.noop', jsonb_build_object('n', 1000000 + n) FROM generate_series(1, $1::bigint) AS n;
 
 -- name: settle
 VACUUM (ANALYZE) update_shape.job;

@@ -1,2 +1,73 @@
-//! Breaks queues on purpose and measures posthaste against them.
-fn main() {}
+//! Measures posthaste against the shapes that other Postgres queues use, and says pass or miss per bar.
+
+mod bars;
+mod bench;
+mod claims;
+mod clock;
+mod contestants;
+mod database;
+mod gauge;
+mod load;
+mod machine;
+mod options;
+mod pin;
+mod processes;
+mod report;
+mod rounds;
+mod server;
+mod statements;
+mod statistics;
+mod taint;
+mod verdict;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::options::{Command, CommandLine, RunOptions};
+use crate::report::Archive;
+use crate::server::{Server, find_programs};
+
+fn main() -> ExitCode {
+    match obey(CommandLine::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("posthaste-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(line: CommandLine) -> Result<()> {
+    match line.command {
+        Some(Command::Report(options)) => {
+            let page = Archive::below(&options.docs).write_page()?;
+            eprintln!("wrote {}", page.display());
+            Ok(())
+        }
+        Some(Command::WorkBacklog(options)) => runtime()?.block_on(bars::memory::work_backlog(&options)),
+        None => measure(&line.run),
+    }
+}
+
+fn measure(options: &RunOptions) -> Result<()> {
+    let programs = find_programs(options.pg_bin.as_deref())?;
+    let parent = options.data_parent.clone().unwrap_or_else(std::env::temp_dir);
+    let mut server = Server::start(&programs, &parent)?;
+    let outcome = runtime()?.block_on(async {
+        let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        tokio::select! {
+            outcome = bench::run(&server, options) => outcome,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted; bars that were finished are in the report"),
+            _ = terminated.recv() => bail!("terminated; bars that were finished are in the report"),
+        }
+    });
+    server.stop()?;
+    outcome
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
+}

@@ -98,7 +98,7 @@ async fn insert_posthaste(database: &Database, rows: u64) -> Result<Figures> {
     let taken: Duration = inserted??;
     let probes = usize::try_from(probe - FIRST_PROBE)?;
     wait_for(&started, probes).await?;
-    crew.abort();
+    crew.stop().await?;
     Ok(figures(Figures::measured_under(processor), &memory, &started.milliseconds_since(&committed))
         .with(RATE, rows as f64 / taken.as_secs_f64())
         .with("probes", probes as f64))

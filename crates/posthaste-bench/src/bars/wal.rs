@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 
 use super::drain::{drain_posthaste, drain_rival};
 use crate::bench::Bench;
-use crate::contestants::posthaste::Manner;
+use crate::contestants::posthaste::{self, Manner};
 use crate::contestants::rival::Rival;
 use crate::database::Database;
 use crate::report::Bar;
@@ -12,7 +12,7 @@ use crate::rounds::play;
 use crate::verdict::{Bound, Evidence, Requirement};
 
 const OURS: &str = "posthaste";
-const BATCH: u16 = 100;
+const BATCH: i64 = 100;
 
 /// Plays the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
@@ -21,15 +21,18 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     bar.parameter("batch", BATCH);
     bar.remarks.push(
         "All WAL of the server while the backlog was worked, heartbeats and maintenance included; the enqueue is not. \
-         The rivals are shown for comparison."
+         posthaste's claims are held to the batch by their bytes. The rivals are shown for comparison."
             .to_owned(),
     );
-    let rivals = [Rival::update_shape(), Rival::skip_locked()].map(|rival| rival.at(i64::from(BATCH)));
+    let rivals = [Rival::update_shape(), Rival::skip_locked()].map(|rival| rival.at(BATCH));
     let names = [OURS, rivals[0].label.as_str(), rivals[1].label.as_str()];
     play(&names, rounds, &mut bar.runs, async |index| {
         let database = Database::fresh(bench.server).await?;
         match index.checked_sub(1) {
-            None => drain_posthaste(&database, jobs, Manner::in_batches_of(usize::from(BATCH))).await,
+            None => {
+                let figures = drain_posthaste(&database, jobs, Manner::in_batches_of(BATCH)).await?;
+                Ok(figures.with("jobs_per_claim", posthaste::jobs_per_claim(&database).await?))
+            }
             Some(place) => drain_rival(&database, jobs, rivals.get(place).context("no such rival")?).await,
         }
     })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::posthaste::{Context, HandlerError, Job, NewJob, Outcome, Worker, WorkerHandle, enqueue, enqueue_many, migrate};
+use ::posthaste::{Config, Context, Job, NewJob, Outcome, Worker, WorkerHandle, enqueue, enqueue_many, migrate};
 use anyhow::{Context as _, Result, ensure};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,11 @@ use crate::statements::Statements;
 /// The schema that the library lives in.
 pub(crate) const SCHEMA: &str = "posthaste";
 
-/// Handlers that may run at once: enough that a no-op backlog is claimed in large batches.
-const CONCURRENCY: usize = 4_000;
+/// Handlers that may run at once; how many jobs a claim takes is the library's own decision.
+const CONCURRENCY: usize = 32;
+
+/// Every preloaded job has arguments of this length as text, such as `{"n": 1000001}`.
+const KWARGS_BYTES: i64 = 14;
 
 const STATISTICS_LIMIT: Duration = Duration::from_secs(20);
 
@@ -77,7 +80,7 @@ pub(crate) struct Drained {
 
 /// Works a preloaded backlog to its end.
 pub(crate) async fn drain(database: &Database, jobs: u64, manner: Manner) -> Result<Drained> {
-    let pool = pool(database, manner).await?;
+    let pool = pool(database, manner)?;
     let begun = Instant::now();
     let crew = Crew::start_on(pool, manner, |_| {}).await?;
     crew.reach(jobs, Duration::from_secs(600)).await?;
@@ -120,6 +123,13 @@ pub(crate) async fn hot_tuples(client: &Client) -> Result<HotTuples> {
     }
 }
 
+/// How many jobs a claim took on average, while all claims are still there to be read.
+pub(crate) async fn jobs_per_claim(database: &Database) -> Result<f64> {
+    let row = database.connect().await?.query_one(statements().get("claims")?, &[]).await?;
+    let (claims, jobs): (i64, i64) = (row.get("claims"), row.get("jobs"));
+    Ok(jobs as f64 / claims.max(1) as f64)
+}
+
 /// The current generation, and the oldest one that is still kept.
 pub(crate) async fn generations(client: &Client) -> Result<(i64, i64)> {
     let row = client.query_one(statements().get("generations")?, &[]).await?;
@@ -129,7 +139,8 @@ pub(crate) async fn generations(client: &Client) -> Result<(i64, i64)> {
 /// How a crew works.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
-    pub(crate) concurrency: usize,
+    /// How many preloaded jobs a claim may take at most; `None` leaves it to the library.
+    pub(crate) largest_claim: Option<i64>,
     /// Whether the server logs the duration of each of the crew's statements.
     pub(crate) logged: bool,
 }
@@ -137,12 +148,12 @@ pub(crate) struct Manner {
 impl Manner {
     /// As fast as it goes.
     pub(crate) fn fast() -> Self {
-        Self { concurrency: CONCURRENCY, logged: false }
+        Self { largest_claim: None, logged: false }
     }
 
     /// As fast as it goes with claims of at most `jobs` jobs.
-    pub(crate) fn in_batches_of(jobs: usize) -> Self {
-        Self { concurrency: jobs, logged: false }
+    pub(crate) fn in_batches_of(jobs: i64) -> Self {
+        Self { largest_claim: Some(jobs), logged: false }
     }
 
     /// With durations in the server's log.
@@ -176,20 +187,25 @@ impl Crew {
                 started(n);
             }
         };
-        Self::start_on(pool(database, manner).await?, manner, started).await
+        Self::start_on(pool(database, manner)?, manner, started).await
     }
 
     async fn start_on(pool: Pool, manner: Manner, started: impl Fn(&Job) + Send + Sync + 'static) -> Result<Self> {
         let progress = Arc::new(Progress { target: AtomicU64::new(u64::MAX), ..Progress::default() });
         let (counted, started) = (Arc::clone(&progress), Arc::new(started));
-        let worker = Worker::builder(pool)
-            .queue(QUEUE, manner.concurrency)
-            .handler(JOB_NAME, move |_: Context, job: Job| {
+        let mut config = Config::default();
+        if let Some(jobs) = manner.largest_claim {
+            // The library bounds a claim by the bytes of its arguments, and those of preloaded jobs are all alike.
+            config.claim_bytes = jobs * KWARGS_BYTES;
+        }
+        let worker = Worker::builder(pool).config(config).queue(QUEUE, CONCURRENCY).handler(
+            JOB_NAME,
+            move |_: Context, job: Arc<Job>| {
                 started(&job);
                 counted.count();
-                async { Ok::<_, HandlerError>(Outcome::Done) }
-            })
-            .build()?;
+                async { Ok(Outcome::Done) }
+            },
+        );
         Ok(Self { handle: worker.start().await?, progress })
     }
 
@@ -211,13 +227,7 @@ impl Crew {
 
     /// Lets it finish what it has and acknowledge it.
     pub(crate) async fn stop(self) -> Result<()> {
-        self.handle.stop().await;
-        Ok(())
-    }
-
-    /// Ends it at once.
-    pub(crate) fn abort(self) {
-        self.handle.abort();
+        Ok(self.handle.stop().await?)
     }
 }
 
@@ -270,18 +280,12 @@ impl Producer {
     }
 }
 
-/// A pool of open connections, so that no run pays for opening them.
-async fn pool(database: &Database, manner: Manner) -> Result<Pool> {
+/// The pool that a worker takes; it opens its own connections through the pool's manager.
+fn pool(database: &Database, manner: Manner) -> Result<Pool> {
     let mut config = database.config().clone();
     if manner.logged {
         config.application_name(LOGGED_SESSION).options(LOGGING_OPTIONS);
     }
     let manager = Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-    let pool = Pool::builder(manager).max_size(CONNECTIONS).build()?;
-    let mut open = Vec::new();
-    for _ in 0..CONNECTIONS {
-        open.push(pool.get().await?);
-    }
-    drop(open);
-    Ok(pool)
+    Ok(Pool::builder(manager).max_size(CONNECTIONS).build()?)
 }
