@@ -1,1 +1,35 @@
-//! Starts real servers, cuts connections, checks histories. For tests only.
+//! What the tests of posthaste stand on: real Postgres servers, connections that can be cut at a chosen
+//! byte, child processes that can be killed at a chosen moment, and a ledger of what really ran.
+//!
+//! Nothing started here outlives the test process, whichever way that process ends (see [`postgres`]).
+//! The crate knows nothing of posthaste itself: whoever tests brings the schema along.
+//!
+//! ```no_run
+//! use posthaste_testkit::{PgServer, PgVersion, TestDb};
+//!
+//! # async fn example() -> anyhow::Result<()> {
+//! let server = PgServer::shared(PgVersion::V15)?;
+//! let database = TestDb::from_template(server, "notes", async |url| {
+//!     let client = posthaste_testkit::connect(&url).await?;
+//!     Ok(client.batch_execute("CREATE TABLE note (body text)").await?)
+//! })
+//! .await?;
+//! database.client().await?.batch_execute("INSERT INTO note VALUES ('hello')").await?;
+//! # Ok(()) }
+//! ```
+
+mod account;
+mod child;
+mod database;
+mod eventually;
+mod ports;
+pub mod postgres;
+mod proxy;
+pub mod ran;
+mod watchdog;
+
+pub use child::{Child, is_alive};
+pub use database::{TestDb, connect};
+pub use eventually::eventually;
+pub use postgres::{PgServer, PgVersion};
+pub use proxy::{Answer, Proxy, Swallowed};

@@ -1,0 +1,65 @@
+//! The private folder of one server, and the watchdog that removes it.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use anyhow::bail;
+
+use crate::account::Account;
+use crate::watchdog::Watchdog;
+
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    watchdog: Option<Watchdog>,
+}
+
+impl Folder {
+    /// Creates a folder that the servers' account can use, and that goes when we go.
+    pub(super) fn create(account: Account) -> anyhow::Result<Self> {
+        let places = [
+            std::env::temp_dir(),
+            "/var/tmp".into(),
+            "/var/lib/posthaste".into(),
+        ];
+        for place in &places {
+            // The watchdog compares and removes what it is given, so it is given the true name.
+            let Ok(place) = place.canonicalize() else {
+                continue;
+            };
+            let path = place.join(format!(
+                "posthaste-test-{}-{:08x}",
+                std::process::id(),
+                fastrand::u32(..)
+            ));
+            if DirBuilder::new().mode(0o700).create(&path).is_err() {
+                continue;
+            }
+            let watchdog = Some(Watchdog::over_server(&path)?);
+            let folder = Self { path, watchdog };
+            account.own(&folder.path)?;
+            if account.can_write(&folder.path) {
+                return Ok(folder);
+            }
+        }
+        bail!("the servers' account can reach none of {places:?}")
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    pub(super) fn pid_file(&self) -> PathBuf {
+        self.data().join("postmaster.pid")
+    }
+
+    /// Has the watchdog stop the server and remove the folder now.
+    pub(super) fn remove(&mut self) {
+        self.watchdog = None;
+    }
+}

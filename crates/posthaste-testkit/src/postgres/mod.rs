@@ -1,0 +1,375 @@
+//! Private Postgres servers on loopback.
+//!
+//! A server lives in a folder of its own and is gone, folder and all, when its [`PgServer`] is dropped or
+//! when the test process ends: also by SIGKILL, and also for servers in statics. A watchdog process holds
+//! the other end of a pipe and cleans up when it closes.
+//!
+//! Starting and stopping block the calling thread. In a test whose other tasks must run on meanwhile, use a
+//! runtime with several threads.
+
+mod folder;
+mod version;
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::OnceCell;
+
+use crate::account::Account;
+use crate::{child, ports, ran};
+use folder::Folder;
+pub use version::PgVersion;
+
+/// What every server gets; the settings of a test come after these and win.
+///
+/// `jit` stays at its default, which is on: what the tests promise must hold there too.
+const SETTINGS: [(&str, &str); 7] = [
+    ("listen_addresses", "127.0.0.1"),
+    ("unix_socket_directories", ""),
+    ("fsync", "on"),
+    ("shared_buffers", "128MB"),
+    ("max_connections", "300"),
+    ("max_prepared_transactions", "64"),
+    ("autovacuum", "on"),
+];
+
+const START_BOUND: Duration = Duration::from_secs(120);
+const STOP_BOUND: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A private server.
+#[derive(Debug)]
+pub struct PgServer {
+    version: PgVersion,
+    bin: PathBuf,
+    account: Account,
+    port: u16,
+    settings: Vec<(String, String)>,
+    state: Mutex<State>,
+    pub(crate) templates: Mutex<HashMap<String, Arc<OnceCell<()>>>>,
+    // Dropped last, when nothing else of ours needs the folder any more.
+    folder: Folder,
+}
+
+#[derive(Debug)]
+enum State {
+    Running(Child),
+    Stopped,
+    /// Its shared memory is still there and only a new start removes it.
+    Killed,
+}
+
+impl PgServer {
+    /// The server that all tests of this process share, started by the first that asks for it.
+    pub fn shared(version: PgVersion) -> anyhow::Result<&'static Self> {
+        static SHARED: [OnceLock<Result<PgServer, String>>; 2] = [OnceLock::new(), OnceLock::new()];
+        let slot = match version {
+            PgVersion::V15 => &SHARED[0],
+            PgVersion::V18 => &SHARED[1],
+        };
+        slot.get_or_init(|| Self::start(version, &[]).map_err(|error| format!("{error:#}")))
+            .as_ref()
+            .map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Starts a server of its own for a test that will stop or kill it, or that needs other settings.
+    pub fn start(version: PgVersion, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::start_in(version, settings, |server| server.initdb())
+    }
+
+    /// Starts a streaming replica of this server, at first an asynchronous one.
+    pub fn start_replica(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::start_in(self.version, settings, |replica| {
+            let mut copy = replica.account.command(self.bin.join("pg_basebackup"));
+            copy.args([
+                "--write-recovery-conf",
+                "--checkpoint=fast",
+                "--no-sync",
+                "--pgdata",
+            ])
+            .arg(replica.folder.data())
+            .arg("--dbname")
+            .arg(self.url("postgres"));
+            run(&mut copy)
+        })
+    }
+
+    fn start_in(
+        version: PgVersion,
+        settings: &[(&str, &str)],
+        fill: impl FnOnce(&Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let account = Account::for_servers()?;
+        let mut server = Self {
+            version,
+            bin: version.bin()?,
+            account,
+            port: ports::free()?,
+            settings: SETTINGS
+                .iter()
+                .chain(settings)
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            state: Mutex::new(State::Stopped),
+            templates: Mutex::default(),
+            folder: Folder::create(account)?,
+        };
+        fill(&server)?;
+        // Another process may take the port between the look and the start.
+        for _ in 0..5 {
+            match server.launch() {
+                Err(error) if server.port_is_taken() => {
+                    server.port = ports::free().context(error)?;
+                }
+                outcome => {
+                    outcome?;
+                    ran::note(version.name());
+                    return Ok(server);
+                }
+            }
+        }
+        bail!("five ports in a row were taken")
+    }
+
+    /// The version that runs here.
+    pub fn version(&self) -> PgVersion {
+        self.version
+    }
+
+    /// Where the server listens, also while it is stopped.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The URL of a database on this server.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// A client tool of this server's version, such as `pg_dump`, that connects to this server unless told otherwise.
+    pub fn tool(&self, name: &str) -> Command {
+        let mut command = Command::new(self.bin.join(name));
+        command
+            .env("PGHOST", "127.0.0.1")
+            .env("PGPORT", self.port.to_string())
+            .env("PGUSER", "postgres")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The data folder.
+    pub fn data(&self) -> PathBuf {
+        self.folder.data()
+    }
+
+    /// What the server has logged since it was last started.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.log()).unwrap_or_default()
+    }
+
+    /// The number of the postmaster process, while the server runs.
+    pub fn pid(&self) -> Option<u32> {
+        match &*self.state() {
+            State::Running(process) => Some(process.id()),
+            State::Stopped | State::Killed => None,
+        }
+    }
+
+    /// Stops without a checkpoint, as a crash of the server would: what was not flushed is lost.
+    pub fn stop_immediate(&self) -> anyhow::Result<()> {
+        self.stop(Signal::QUIT)
+    }
+
+    /// Ends all sessions and stops in order.
+    pub fn stop_fast(&self) -> anyhow::Result<()> {
+        self.stop(Signal::INT)
+    }
+
+    /// Kills every process of the server at once by SIGKILL, as a crash of the machine would.
+    pub fn kill9(&self) -> anyhow::Result<()> {
+        let mut state = self.state();
+        let State::Running(process) = &mut *state else {
+            bail!("the server does not run")
+        };
+        // Held still first, or it would start new processes while its processes are counted.
+        signal(process.id(), Signal::STOP)?;
+        for backend in child::children_of(process.id())? {
+            // One that has just ended by itself is as good.
+            let _ = signal(backend, Signal::KILL);
+        }
+        process.kill()?;
+        process.wait()?;
+        *state = State::Killed;
+        Ok(())
+    }
+
+    /// Starts again with the same port and data, after stopping fast if the server still runs.
+    pub fn restart(&self) -> anyhow::Result<()> {
+        if self.pid().is_some() {
+            self.stop_fast()?;
+        }
+        let deadline = Instant::now() + START_BOUND;
+        loop {
+            match self.launch() {
+                // Backends of a killed server, or somebody passing by on the port, need a moment to go.
+                Err(_)
+                    if Instant::now() < deadline
+                        && (self.port_is_taken() || self.memory_is_taken()) =>
+                {
+                    std::thread::sleep(PAUSE * 20);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn initdb(&self) -> anyhow::Result<()> {
+        let mut initdb = self.account.command(self.bin.join("initdb"));
+        initdb
+            .args([
+                "--username=postgres",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--no-sync",
+                "--pgdata",
+            ])
+            .arg(self.folder.data());
+        run(&mut initdb)
+    }
+
+    /// Starts the postmaster as our own child and waits until it accepts connections.
+    fn launch(&self) -> anyhow::Result<()> {
+        let mut state = self.state();
+        let log = fs::File::create(self.folder.log())?;
+        let mut command = self.account.command(self.bin.join("postgres"));
+        command
+            .arg("-D")
+            .arg(self.folder.data())
+            .arg("-p")
+            .arg(self.port.to_string());
+        for (name, value) in &self.settings {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        let mut process = command
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("starting postgres")?;
+        match self.wait_until_ready(&mut process) {
+            Ok(()) => {
+                *state = State::Running(process);
+                Ok(())
+            }
+            Err(error) => {
+                let _ = process.kill();
+                let _ = process.wait();
+                Err(error)
+            }
+        }
+    }
+
+    fn wait_until_ready(&self, process: &mut Child) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_BOUND;
+        loop {
+            if let Some(status) = process.try_wait()? {
+                bail!(
+                    "postgres ended while it started ({status}):\n{}",
+                    self.log()
+                );
+            }
+            // A file left by a killed server says "ready" too, but under another number.
+            let file = fs::read_to_string(self.folder.pid_file()).unwrap_or_default();
+            let mut lines = file.lines();
+            let ours = lines.next().and_then(|line| line.parse().ok()) == Some(process.id());
+            if ours && lines.nth(6).is_some_and(|status| status.trim() == "ready") {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "postgres was not ready within {START_BOUND:?}:\n{}",
+                self.log()
+            );
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn stop(&self, how: Signal) -> anyhow::Result<()> {
+        let mut state = self.state();
+        let State::Running(process) = &mut *state else {
+            bail!("the server does not run")
+        };
+        signal(process.id(), how)?;
+        wait(process, STOP_BOUND).with_context(|| format!("stopping postgres:\n{}", self.log()))?;
+        *state = State::Stopped;
+        Ok(())
+    }
+
+    fn port_is_taken(&self) -> bool {
+        self.log().contains("could not bind")
+    }
+
+    fn memory_is_taken(&self) -> bool {
+        self.log().contains("pre-existing shared memory block")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for PgServer {
+    fn drop(&mut self) {
+        if matches!(*self.state(), State::Killed) {
+            let _ = self.restart();
+        }
+        // The watchdog stops the server, so that its way of cleaning up is walked by every test.
+        self.folder.remove();
+        if let State::Running(process) = &mut *self.state() {
+            let _ = process.wait();
+        }
+    }
+}
+
+fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
+    let pid = Pid::from_raw(pid.cast_signed()).context("no such process")?;
+    kill_process(pid, signal).with_context(|| format!("sending {signal:?} to {pid:?}"))
+}
+
+/// Waits for a process of ours within a bound.
+fn wait(process: &mut Child, bound: Duration) -> anyhow::Result<ExitStatus> {
+    let deadline = Instant::now() + bound;
+    loop {
+        if let Some(status) = process.try_wait()? {
+            return Ok(status);
+        }
+        ensure!(Instant::now() < deadline, "it still ran after {bound:?}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Runs a command to its end and fails with what it said.
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let output = command
+        .output()
+        .with_context(|| format!("running {}", name(command).display()))?;
+    ensure!(
+        output.status.success(),
+        "{} failed ({}):\n{}",
+        name(command).display(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+fn name(command: &Command) -> &Path {
+    Path::new(command.get_program())
+}

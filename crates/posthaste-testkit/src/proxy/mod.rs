@@ -1,0 +1,182 @@
+//! A proxy that loses connections, bytes and single answers between a client and Postgres.
+
+mod carry;
+mod exchange;
+mod frames;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::ports;
+pub use exchange::Answer;
+use exchange::Trap;
+
+/// A proxy on loopback, gone with all its connections when it is dropped.
+///
+/// It must live on the runtime that it was started on.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+    accepting: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What every connection looks at.
+#[derive(Debug)]
+struct Shared {
+    target: SocketAddr,
+    weather: watch::Sender<Weather>,
+    trap: Mutex<Option<Trap>>,
+}
+
+/// How the network behaves.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weather {
+    /// Connections of an age below this one are reset.
+    age: u64,
+    /// Bytes are taken from both sides and delivered to neither.
+    half_open: bool,
+    /// Added in each direction.
+    delay: Duration,
+}
+
+/// Tells when the answer that was to be lost has been lost.
+#[derive(Debug)]
+pub struct Swallowed(oneshot::Receiver<()>);
+
+impl Proxy {
+    /// Listens on a port of its own and carries every connection on to this address.
+    pub async fn start(target: SocketAddr) -> anyhow::Result<Self> {
+        let shared = Arc::new(Shared {
+            target,
+            weather: watch::Sender::new(Weather::default()),
+            trap: Mutex::default(),
+        });
+        let proxy = Self {
+            port: ports::free()?,
+            shared,
+            accepting: Mutex::default(),
+        };
+        proxy.listen().await?;
+        Ok(proxy)
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The URL of a database behind the proxy.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Resets every connection on both sides, and refuses new ones until [`restore`](Self::restore).
+    pub async fn cut(&self) {
+        let accepting = self.accepting().take();
+        if let Some(accepting) = accepting {
+            accepting.abort();
+            // The port refuses only once the listener is really gone.
+            let _ = accepting.await;
+        }
+        self.reset();
+    }
+
+    /// Resets every connection on both sides; new ones are carried as before.
+    pub fn reset(&self) {
+        self.shared.weather.send_modify(|weather| weather.age += 1);
+    }
+
+    /// From now on takes bytes from both sides and delivers them to neither, and tells nobody.
+    ///
+    /// New connections seem to succeed and are never answered.
+    pub fn half_open(&self) {
+        self.shared
+            .weather
+            .send_modify(|weather| weather.half_open = true);
+    }
+
+    /// Adds this much to each direction.
+    pub fn delay(&self, delay: Duration) {
+        self.shared
+            .weather
+            .send_modify(|weather| weather.delay = delay);
+    }
+
+    /// Carries new connections at once again. Those that were half open have lost bytes and stay dead, as
+    /// they would behind a router that forgot them.
+    pub async fn restore(&self) -> anyhow::Result<()> {
+        *self.shared.trap() = None;
+        self.shared.weather.send_modify(|weather| {
+            weather.half_open = false;
+            weather.delay = Duration::ZERO;
+        });
+        if self.accepting().is_none() {
+            self.listen().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets the next such request through, waits until the server has answered it in full, swallows that
+    /// answer alone and resets the connection. Other connections, and answers before that one, are carried.
+    ///
+    /// This is how a client comes not to know whether its COMMIT happened.
+    pub fn drop_answer_to(&self, answer: Answer) -> Swallowed {
+        let (told, swallowed) = oneshot::channel();
+        *self.shared.trap() = Some(Trap::new(answer, told));
+        Swallowed(swallowed)
+    }
+
+    async fn listen(&self) -> anyhow::Result<()> {
+        let listener = TcpListener::bind(self.address())
+            .await
+            .context("listening as a proxy")?;
+        let shared = Arc::clone(&self.shared);
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                // Taken here, so that a cut also finds connections that are not carried yet.
+                let age = shared.weather.borrow().age;
+                tokio::spawn(carry::carry(client, age, Arc::clone(&shared)));
+            }
+        });
+        *self.accepting() = Some(accepting);
+        Ok(())
+    }
+
+    fn accepting(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.accepting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(accepting) = self.accepting().take() {
+            accepting.abort();
+        }
+        self.reset();
+    }
+}
+
+impl Shared {
+    fn trap(&self) -> std::sync::MutexGuard<'_, Option<Trap>> {
+        self.trap.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Swallowed {
+    /// Waits until the answer has been swallowed and the connection reset.
+    pub async fn wait(self, within: Duration) -> anyhow::Result<()> {
+        tokio::time::timeout(within, self.0)
+            .await
+            .with_context(|| format!("no answer was swallowed within {within:?}"))?
+            .context("the trap was taken away before anything fell into it")
+    }
+}

@@ -1,0 +1,29 @@
+# Waits until its owner lets go of its standard input, which the kernel does for an owner that was killed,
+# and then removes what the owner left behind. $1 says what that is.
+trap '' HUP INT TERM
+while read -r _; do :; done
+case $1 in
+process)
+    # Not "-KILL --", which dash refuses.
+    kill -s KILL -- "-$2" 2>/dev/null
+    ;;
+server)
+    folder=$2
+    read -r pid 2>/dev/null <"$folder/data/postmaster.pid" || pid=
+    # A stale file may name a number that belongs to somebody else by now.
+    if [ -n "$pid" ] && { [ ! -d /proc/self ] || [ "/proc/$pid/cwd" -ef "$folder/data" ]; }; then
+        kill -s QUIT "$pid" 2>/dev/null
+        turns=0
+        while [ -e "$folder/data/postmaster.pid" ] && kill -0 "$pid" 2>/dev/null; do
+            turns=$((turns + 1))
+            [ "$turns" -eq 200 ] && kill -s KILL "$pid" 2>/dev/null && break
+            sleep 0.05
+        done
+    fi
+    # The last of its processes may still be writing.
+    for _ in 1 2 3 4 5; do
+        rm -rf -- "$folder" 2>/dev/null && break
+        sleep 0.1
+    done
+    ;;
+esac

@@ -1,0 +1,110 @@
+//! Every test has a database to itself.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+
+async fn notes(database: &TestDb) -> anyhow::Result<i64> {
+    Ok(database
+        .client()
+        .await?
+        .query_one("SELECT count(*) FROM note", &[])
+        .await?
+        .get(0))
+}
+
+#[tokio::test]
+async fn copies_of_a_template_are_isolated_and_the_template_is_prepared_once() -> anyhow::Result<()>
+{
+    let prepared = AtomicU32::new(0);
+    let prepare = async |url: String| {
+        prepared.fetch_add(1, Ordering::Relaxed);
+        let client = connect(&url).await?;
+        client
+            .batch_execute("CREATE TABLE note (body text); INSERT INTO note VALUES ('template')")
+            .await?;
+        Ok(())
+    };
+    for version in PgVersion::ALL {
+        let server = PgServer::shared(version)?;
+        let (one, two, three) = tokio::try_join!(
+            TestDb::from_template(server, "notes", prepare),
+            TestDb::from_template(server, "notes", prepare),
+            TestDb::from_template(server, "notes", prepare),
+        )?;
+        one.client()
+            .await?
+            .batch_execute("INSERT INTO note VALUES ('one')")
+            .await?;
+        two.client()
+            .await?
+            .batch_execute("DELETE FROM note")
+            .await?;
+        assert_eq!(
+            (notes(&one).await?, notes(&two).await?, notes(&three).await?),
+            (2, 0, 1)
+        );
+    }
+    assert_eq!(prepared.into_inner(), 2, "once on each server");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_preparation_that_fails_is_tried_again_from_the_start() -> anyhow::Result<()> {
+    let server = PgServer::shared(PgVersion::V15)?;
+    let fails = async |url: String| {
+        connect(&url)
+            .await?
+            .batch_execute("CREATE TABLE note (body text); SELECT 1 / 0")
+            .await?;
+        Ok(())
+    };
+    let error = TestDb::from_template(server, "fails at first", fails)
+        .await
+        .unwrap_err();
+    assert!(format!("{error:#}").contains("preparing"), "{error:#}");
+    let works = async |url: String| {
+        Ok(connect(&url)
+            .await?
+            .batch_execute("CREATE TABLE note (body text)")
+            .await?)
+    };
+    let database = TestDb::from_template(server, "fails at first", works).await?;
+    assert_eq!(notes(&database).await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dropped_database_is_gone_in_spite_of_sessions_and_prepared_transactions()
+-> anyhow::Result<()> {
+    let server = PgServer::shared(PgVersion::V15)?;
+    let database = TestDb::empty(server).await?;
+    let name = database.name().to_owned();
+    let pool = database.pool(2)?;
+    let client = pool.get().await?;
+    client
+        .batch_execute("CREATE TABLE note (body text); BEGIN; INSERT INTO note VALUES ('a')")
+        .await?;
+    client
+        .batch_execute("PREPARE TRANSACTION 'it''s open'")
+        .await?;
+    drop(database);
+    let admin = connect(&server.url("postgres")).await?;
+    let left = admin
+        .query("SELECT 1 FROM pg_database WHERE datname = $1", &[&name])
+        .await?;
+    assert!(left.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pool_is_as_large_as_asked() -> anyhow::Result<()> {
+    let database = TestDb::empty(PgServer::shared(PgVersion::V18)?).await?;
+    let pool = database.pool(3)?;
+    let held = (pool.get().await?, pool.get().await?, pool.get().await?);
+    let none = deadpool_postgres::Timeouts::wait_millis(10);
+    assert!(pool.timeout_get(&none).await.is_err());
+    drop(held);
+    pool.get().await?.batch_execute("SELECT 1").await?;
+    Ok(())
+}

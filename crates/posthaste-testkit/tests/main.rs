@@ -1,0 +1,19 @@
+//! What the testkit promises to the tests that stand on it.
+
+mod child;
+mod database;
+mod postgres;
+mod proxy;
+mod watchdog;
+
+use std::process::Command;
+use std::time::Duration;
+
+/// Longer than anything here takes on a busy machine with two cores.
+const BOUND: Duration = Duration::from_secs(60);
+
+fn shell(script: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]);
+    command
+}

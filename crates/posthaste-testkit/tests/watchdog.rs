@@ -1,0 +1,118 @@
+//! Nothing outlives the test process, however it ends.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+use posthaste_testkit::{Child, PgServer, PgVersion, eventually, is_alive};
+
+use crate::BOUND;
+
+const END: &str = "POSTHASTE_TESTKIT_END";
+
+/// What another test process started, by the numbers and the folder that it told.
+struct Leftover {
+    processes: Vec<u32>,
+    folders: Vec<PathBuf>,
+}
+
+/// Runs the role below in a process of its own, until it has started its servers and its child.
+async fn test_process(end: &str) -> anyhow::Result<(Child, Leftover)> {
+    let mut process = Child::spawn(
+        Command::new(std::env::current_exe()?)
+            .args([
+                "--exact",
+                "watchdog::role_of_a_test_process",
+                "--ignored",
+                "--nocapture",
+            ])
+            .env(END, end)
+            .env_remove("POSTHASTE_RAN"),
+    )?;
+    let line = process.line("started ", BOUND).await?;
+    let told = line.split_once("started ").context("nothing told")?.1;
+    let (numbers, folders) = told.split_once(' ').context("no folders told")?;
+    let processes = numbers
+        .split(',')
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
+    let folders = folders.split(',').map(PathBuf::from).collect();
+    Ok((process, Leftover { processes, folders }))
+}
+
+async fn nothing_is_left(leftover: Leftover) -> anyhow::Result<()> {
+    for pid in leftover.processes {
+        eventually(BOUND, &format!("process {pid} is gone"), async || {
+            Ok(!is_alive(pid))
+        })
+        .await?;
+    }
+    for folder in leftover.folders {
+        eventually(
+            BOUND,
+            &format!("{} is gone", folder.display()),
+            async || Ok(!folder.exists()),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_killed_test_process_leaves_nothing_behind() -> anyhow::Result<()> {
+    let (mut process, leftover) = test_process("waits").await?;
+    assert!(leftover.processes.iter().all(|pid| is_alive(*pid)));
+    assert!(leftover.folders.iter().all(|folder| folder.exists()));
+    process.kill()?;
+    nothing_is_left(leftover).await
+}
+
+#[tokio::test]
+async fn an_interrupted_test_process_leaves_nothing_behind() -> anyhow::Result<()> {
+    let (mut process, leftover) = test_process("waits").await?;
+    process.interrupt()?;
+    process.exit(BOUND).await?;
+    nothing_is_left(leftover).await
+}
+
+#[tokio::test]
+async fn a_test_process_that_ends_leaves_nothing_behind_even_of_its_statics() -> anyhow::Result<()>
+{
+    for end in ["returns", "panics", "exits"] {
+        let (mut process, leftover) = test_process(end).await?;
+        process.exit(BOUND).await.context(end)?;
+        nothing_is_left(leftover).await.context(end)?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "a role that the tests above run in a process of its own"]
+async fn role_of_a_test_process() -> anyhow::Result<()> {
+    let Ok(end) = std::env::var(END) else {
+        return Ok(());
+    };
+    let shared = PgServer::shared(PgVersion::V15)?;
+    let private = PgServer::start(PgVersion::V18, &[])?;
+    let child = Child::spawn(Command::new("sleep").arg("600"))?;
+    let servers = [shared, &private];
+    let mut processes: Vec<_> = servers.iter().filter_map(|server| server.pid()).collect();
+    processes.push(child.pid());
+    let processes: Vec<_> = processes.iter().map(u32::to_string).collect();
+    let folders: Vec<_> = servers
+        .iter()
+        .map(|server| server.data().with_file_name("").display().to_string())
+        .collect();
+    // The name of the test stands before it on the same line.
+    println!("started {} {}", processes.join(","), folders.join(","));
+    match end.as_str() {
+        "returns" => Ok(()),
+        "panics" => panic!("as asked"),
+        "exits" => std::process::exit(7),
+        _ => {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            Ok(())
+        }
+    }
+}
