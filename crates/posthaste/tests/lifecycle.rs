@@ -1,1 +1,453 @@
-//! To be written.
+//! A job's life under a real worker: each outcome, each failure, and what it costs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use posthaste::{Backoff, NewJob, Outcome, QueueConfig, enqueue};
+use posthaste_testkit::{PgVersion, eventually};
+use serde_json::json;
+use tokio_postgres::Client;
+
+use crate::support::{SOON, all_done, count, database, unfinished, worker};
+
+const QUICK: Backoff = Backoff {
+    base: Duration::from_millis(20),
+    cap: Duration::from_millis(100),
+};
+
+fn queue() -> QueueConfig {
+    QueueConfig {
+        backoff: QUICK,
+        ..QueueConfig::new("default", 4)
+    }
+}
+
+fn job(name: &str) -> NewJob {
+    NewJob::new(name, &json!({})).unwrap()
+}
+
+async fn state(client: &Client, id: i64) -> Option<(String, i32, Option<String>)> {
+    let row = client
+        .query_opt(
+            "SELECT state, attempt, last_error FROM posthaste.job WHERE id = $1",
+            &[&id],
+        )
+        .await
+        .unwrap();
+    row.map(|row| (row.get(0), row.get(1), row.get(2)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_all_priorities_are_worked_and_leave_nothing_behind() {
+    for version in [PgVersion::V15, PgVersion::V18] {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        client
+            .batch_execute("INSERT INTO posthaste.job (name, priority, kwargs) SELECT 'n', g % 7 - 3, jsonb_build_object('n', g) FROM generate_series(1, 2000) g")
+            .await
+            .unwrap();
+        let sum = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&sum);
+        let worker = worker(&db.pool(4).unwrap())
+            .queue("default", 8)
+            .handler("n", move |_, job| {
+                let seen = Arc::clone(&seen);
+                async move {
+                    let n = job.kwargs::<serde_json::Value>()?["n"]
+                        .as_u64()
+                        .ok_or("no n")?;
+                    seen.fetch_add(n, Ordering::SeqCst);
+                    Ok(Outcome::Done)
+                }
+            })
+            .start()
+            .await
+            .unwrap();
+        all_done(&client).await;
+        assert_eq!(sum.load(Ordering::SeqCst), 2000 * 2001 / 2, "each job once");
+        worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outcomes_do_what_they_say_and_burn_what_they_say() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let hour = || Timestamp::now() + SignedDuration::from_hours(1);
+    let worker = worker(&db.pool(4).unwrap())
+        .queue_config(queue())
+        .handler("retry", |_, _| async {
+            Ok(Outcome::Retry {
+                after: Some(Duration::from_secs(3600)),
+            })
+        })
+        .handler("snooze", move |_, _| async move {
+            Ok(Outcome::Snooze { until: hour() })
+        })
+        .handler("await", move |_, _| async move {
+            Ok(Outcome::Await { until: hour() })
+        })
+        .handler("discard", |_, _| async {
+            Ok(Outcome::Discard {
+                reason: "not\nwanted".into(),
+            })
+        })
+        .handler("fail", |_, _| async { Err("no\0 luck".into()) })
+        .start()
+        .await
+        .unwrap();
+    let mut ids = std::collections::HashMap::new();
+    for name in ["retry", "snooze", "await", "discard", "unknown"] {
+        ids.insert(name, enqueue(&client, &job(name)).await.unwrap().0);
+    }
+    ids.insert(
+        "fail",
+        enqueue(&client, &job("fail").max_attempts(Some(3)))
+            .await
+            .unwrap()
+            .0,
+    );
+    let expected = [
+        ("retry", "retrying", 1, None),
+        ("snooze", "scheduled", 0, None),
+        ("await", "awaiting", 0, None),
+        ("discard", "discarded", 1, Some("not wanted")),
+        (
+            "unknown",
+            "scheduled",
+            0,
+            Some("no handler knows the job name unknown"),
+        ),
+        ("fail", "dead", 3, Some("no  luck")),
+    ];
+    for (name, state_name, attempt, error) in expected {
+        let wanted = (state_name.to_owned(), attempt, error.map(str::to_owned));
+        eventually(SOON, name, async || {
+            Ok(state(&client, ids[name]).await == Some(wanted.clone()))
+        })
+        .await
+        .unwrap_or_else(|late| panic!("{late}"));
+    }
+    let confirmed: bool = client
+        .query_one(
+            "SELECT posthaste.done(posthaste.delivery_id($1))",
+            &[&ids["await"]],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert!(confirmed);
+    assert_eq!(
+        state(&client, ids["await"]).await,
+        None,
+        "a confirmed job is done"
+    );
+    let foreign: bool = client
+        .query_one("SELECT posthaste.done(gen_random_uuid())", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert!(!foreign, "an id of another database confirms nothing");
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confirmation_that_comes_before_the_acknowledgement_ends_the_job() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let pool = db.pool(4).unwrap();
+    let receiver = pool.clone();
+    let worker = worker(&pool)
+        .queue("default", 2)
+        .handler("send", move |_, job| {
+            let receiver = receiver.clone();
+            async move {
+                receiver
+                    .get()
+                    .await?
+                    .execute(
+                        "SELECT posthaste.done(posthaste.delivery_id($1))",
+                        &[&job.id.0],
+                    )
+                    .await?;
+                Ok(Outcome::Await {
+                    until: Timestamp::now() + SignedDuration::from_hours(1),
+                })
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    enqueue(&client, &job("send")).await.unwrap();
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_awaited_job_that_is_not_confirmed_is_tried_again_and_burns_an_attempt() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 2)
+        .handler("send", |_, _| async {
+            Ok(Outcome::Await {
+                until: Timestamp::now() + SignedDuration::from_millis(50),
+            })
+        })
+        .start()
+        .await
+        .unwrap();
+    let id = enqueue(&client, &job("send").max_attempts(Some(2)))
+        .await
+        .unwrap()
+        .0;
+    let wanted = (
+        "dead".to_owned(),
+        2,
+        Some("it was not confirmed in time".to_owned()),
+    );
+    eventually(SOON, "two sends", async || {
+        Ok(state(&client, id).await == Some(wanted.clone()))
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_job_is_tried_again_until_it_succeeds() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let tries = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&tries);
+    let worker = worker(&db.pool(4).unwrap())
+        .queue_config(queue())
+        .handler("third", move |_, job| {
+            let seen = Arc::clone(&seen);
+            async move {
+                assert_eq!(
+                    u64::try_from(job.attempt)?,
+                    seen.fetch_add(1, Ordering::SeqCst),
+                    "attempts count up"
+                );
+                if job.attempt < 2 {
+                    Err("not yet".into())
+                } else {
+                    Ok(Outcome::Done)
+                }
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    enqueue(&client, &job("third").max_attempts(None))
+        .await
+        .unwrap();
+    all_done(&client).await;
+    assert_eq!(tries.load(Ordering::SeqCst), 3);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn complete_in_commits_the_handlers_writes_and_the_completion_together() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute("CREATE TABLE effect (id bigint)")
+        .await
+        .unwrap();
+    let pool = db.pool(8).unwrap();
+    let inner = pool.clone();
+    let worker = worker(&pool)
+        .queue_config(queue())
+        .handler("write", move |context, job| {
+            let pool = inner.clone();
+            async move {
+                let mut client = pool.get().await?;
+                let tx = client
+                    .build_transaction()
+                    .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
+                    .start()
+                    .await?;
+                tx.execute("INSERT INTO effect VALUES ($1)", &[&job.id.0])
+                    .await?;
+                context.complete_in(&tx).await?;
+                // The first try rolls back although the handler says Done: the job must come again.
+                if job.kwargs_json().contains("roll back") && !seen_before(job.id.0) {
+                    tx.rollback().await?
+                } else {
+                    tx.commit().await?
+                }
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    for n in 0..50 {
+        let what = if n % 10 == 0 {
+            json!({"do": "roll back"})
+        } else {
+            json!({})
+        };
+        enqueue(&client, &NewJob::new("write", &what).unwrap())
+            .await
+            .unwrap();
+    }
+    all_done(&client).await;
+    let row = client
+        .query_one("SELECT count(*), count(DISTINCT id) FROM effect", &[])
+        .await
+        .unwrap();
+    assert_eq!(
+        (row.get::<_, i64>(0), row.get::<_, i64>(1)),
+        (50, 50),
+        "each effect once"
+    );
+    worker.stop().await.unwrap();
+}
+
+/// Whether this was called with the same id before.
+fn seen_before(id: i64) -> bool {
+    static SEEN: std::sync::Mutex<Vec<i64>> = std::sync::Mutex::new(Vec::new());
+    let mut seen = SEEN.lock().unwrap();
+    let before = seen.contains(&id);
+    seen.push(id);
+    before
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_job_is_found_without_a_consumer_and_never_run() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.job (name, queue, expires_at) VALUES ('x', 'nobody', clock_timestamp() + interval '300 ms');
+             INSERT INTO posthaste.job (name, queue, expires_at) VALUES ('x', 'default', clock_timestamp() - interval '1 s');
+             INSERT INTO posthaste.job (name, queue, scheduled_at, expires_at)
+             VALUES ('x', 'nobody', clock_timestamp() + interval '1 hour', clock_timestamp() + interval '300 ms');
+             INSERT INTO posthaste.job (name, queue) VALUES ('x', 'nobody')",
+        )
+        .await
+        .unwrap();
+    let ran = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&ran);
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 2)
+        .handler("x", move |_, _| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            async { Ok(Outcome::Done) }
+        })
+        .start()
+        .await
+        .unwrap();
+    let kept = async || {
+        Ok(client
+            .query_one(
+                "SELECT count(*) FROM posthaste.dead WHERE state = 'expired'",
+                &[],
+            )
+            .await?
+            .get::<_, i64>(0)
+            == 3)
+    };
+    eventually(SOON, "three jobs are kept as expired", kept)
+        .await
+        .unwrap();
+    assert_eq!(
+        (count(&client, "expired").await, unfinished(&client).await),
+        (3, 4),
+        "each is shown once"
+    );
+    worker.stop().await.unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 0, "an expired job never runs");
+    // Who consumes the queue later finds only the one that is still good.
+    let rows = client
+        .query(
+            "WITH w AS (INSERT INTO posthaste.worker (name) VALUES ('late') RETURNING id) SELECT id FROM w",
+            &[],
+        )
+        .await
+        .unwrap();
+    let late: i64 = rows[0].get(0);
+    let claimed = client
+        .query(
+            "SELECT id FROM posthaste.claim('nobody', '{0}', $1, gen_random_uuid(), 10, 1000000)",
+            &[&late],
+        )
+        .await
+        .unwrap();
+    assert_eq!(claimed.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_priority_is_found_without_anybody_being_told() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 2)
+        .handler("x", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    for priority in [1000, -2_000_000_000, 2_147_483_647, -2_147_483_648, 5] {
+        enqueue(&client, &job("x").priority(priority))
+            .await
+            .unwrap();
+        all_done(&client).await;
+    }
+    let lanes: i64 = client
+        .query_one(
+            "SELECT count(*) FROM posthaste.lane WHERE queue = 'default'",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(lanes, 5);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unique_key_is_released_when_its_job_ends_however_it_ends() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = worker(&db.pool(4).unwrap())
+        .queue_config(queue())
+        .handler("done", |_, _| async { Ok(Outcome::Done) })
+        .handler("discard", |_, _| async {
+            Ok(Outcome::Discard {
+                reason: "no".into(),
+            })
+        })
+        .handler("dead", |_, _| async { Err("no".into()) })
+        .start()
+        .await
+        .unwrap();
+    for name in ["done", "discard", "dead"] {
+        enqueue(&client, &job(name).unique_key(name).max_attempts(Some(1)))
+            .await
+            .unwrap();
+    }
+    enqueue(
+        &client,
+        &job("done")
+            .unique_key("expired")
+            .expires_at(Timestamp::now() - SignedDuration::from_secs(1)),
+    )
+    .await
+    .unwrap();
+    let free = async || {
+        Ok(client
+            .query_one("SELECT count(*) FROM posthaste.unique_key", &[])
+            .await?
+            .get::<_, i64>(0)
+            == 0)
+    };
+    eventually(SOON, "all keys are released", free)
+        .await
+        .unwrap();
+    worker.stop().await.unwrap();
+}
