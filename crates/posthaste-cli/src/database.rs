@@ -66,6 +66,15 @@ impl Database {
         self.private.as_ref().map(LocalPostgres::folder)
     }
 
+    /// Resolves when a server of our own is gone, into what to say then; anybody else's server comes
+    /// and goes as it likes.
+    pub(crate) async fn gone(&self) -> anyhow::Error {
+        match &self.private {
+            Some(private) => private.gone().await,
+            None => std::future::pending().await,
+        }
+    }
+
     pub(crate) fn last_word(&self) -> anyhow::Result<Option<LastWord>> {
         self.private
             .as_ref()

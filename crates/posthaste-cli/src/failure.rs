@@ -28,7 +28,10 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
         }
         let text = one_line(&described(cause));
         // A cause that repeats what the error above it already says adds nothing for a reader.
-        let repeated = causes.iter().any(|said| said.contains(&text));
+        let bare = cause
+            .downcast_ref::<DbError>()
+            .map_or(text.as_str(), DbError::message);
+        let repeated = causes.iter().any(|said| said.contains(bare));
         if !repeated && text != "db error" {
             causes.push(text);
         }

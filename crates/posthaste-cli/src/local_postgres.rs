@@ -27,6 +27,7 @@ use postmaster::{Postmaster, Sighting};
 
 const USER: &str = "posthaste";
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+const WATCH_EVERY: Duration = Duration::from_millis(500);
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const LOCK_WITHIN: Duration = Duration::from_secs(120);
 
@@ -65,6 +66,8 @@ impl LocalPostgres {
     }
 
     async fn open_in_turn(home: Home, pg_bin: Option<&Path>) -> anyhow::Result<Self> {
+        home.write(".gitignore", b"*\n")
+            .map_err(|error| home.closed(&error))?;
         if !home.exists() {
             cluster::make(&home, &Binaries::find(pg_bin, None)?)?;
         }
@@ -124,6 +127,23 @@ impl LocalPostgres {
             pid: self.server.pid,
             users: self.users.try_clone()?,
         })
+    }
+
+    /// Resolves when the server is gone although nobody here stopped it, into what to say then.
+    pub(crate) async fn gone(&self) -> anyhow::Error {
+        let data = self.home.data();
+        // Twice, because the file may be in the middle of being written.
+        let mut missed = 0;
+        while missed < 2 {
+            let runs = postmaster::look(&data) == Sighting::Running(self.server.clone());
+            missed = if runs { 0 } else { missed + 1 };
+            tokio::time::sleep(WATCH_EVERY).await;
+        }
+        let log = self.home.log();
+        anyhow::anyhow!(
+            "the private Postgres ended. Its reason is in {}. Run the same command again to start it.",
+            log.display()
+        )
     }
 
     /// Leaves, and stops the server unless somebody else still uses it.
@@ -206,7 +226,7 @@ fn lock_file(home: &Home, name: &str) -> anyhow::Result<File> {
         .write(true)
         .mode(0o600)
         .open(&path)
-        .with_context(|| format!("cannot open {}", path.display()))
+        .map_err(|error| home.closed(&error))
 }
 
 /// The lock on `users` is ours and shared; it becomes exclusive only if nobody else holds it.

@@ -1,2 +1,142 @@
-//! The posthaste command.
-fn main() {}
+//! The posthaste command: parses, opens the database, calls one function per command.
+
+mod commands;
+mod connect;
+mod database;
+mod failure;
+mod local_postgres;
+mod signals;
+mod terminal;
+mod worker;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use commands::{enqueue, migrate, status, up, work};
+use database::{Choice, Database};
+use local_postgres::Absent;
+use signals::Signals;
+use terminal::Terminal;
+
+/// The transactional gate between Postgres and everything behind it.
+#[derive(Parser)]
+#[command(name = "posthaste", version, about, max_term_width = 100)]
+struct Arguments {
+    #[command(flatten)]
+    database: Choice,
+
+    /// Results for programs: one JSON document on standard output
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    json: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Up(up::Arguments),
+    Migrate(migrate::Arguments),
+    Enqueue(enqueue::Arguments),
+    Work(work::Arguments),
+    Status(status::Arguments),
+}
+
+/// The pool reports each connection that a server closes, also where that was asked for.
+const LOG: &str = "warn,deadpool_postgres=error";
+
+/// Whoever types the bare name wants to see what there is.
+const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(help) if !help.use_stderr() || help.kind() == NO_COMMAND => help.exit(),
+        Err(error) => return fail(2, &failure::usage_line(&error)),
+    };
+    // Before anything builds a TLS configuration: rustls takes the process's provider.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let terminal = Terminal::new(arguments.json);
+    log_to(&terminal);
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(1, &format!("cannot start: {error}")),
+    };
+    let outcome = runtime.block_on(run(&arguments, &terminal));
+    // A thread that still reads standard input would be waited for until somebody presses return.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(1, &failure::line(&error)),
+    }
+}
+
+async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
+    if let Command::Migrate(migrate::Arguments { print: true }) = &arguments.command {
+        return migrate::print(terminal);
+    }
+    let signals = Signals::listen(terminal.clone())?;
+    let absent = match &arguments.command {
+        Command::Up(_) | Command::Migrate(_) => Absent::Make,
+        Command::Enqueue(_) | Command::Work(_) | Command::Status(_) => Absent::Refuse,
+    };
+    let database = Database::open(&arguments.database, absent).await?;
+    signals.leave(database.last_word()?);
+    let outcome = command(&arguments.command, &database, terminal, &signals).await;
+    let closed = database.close().await;
+    outcome.and(closed)
+}
+
+async fn command(
+    command: &Command,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let short = async {
+        match command {
+            Command::Up(arguments) => up::run(arguments, database, terminal, signals).await,
+            Command::Work(arguments) => work::run(arguments, database, terminal, signals).await,
+            Command::Migrate(_) => migrate::run(database, terminal).await,
+            Command::Enqueue(arguments) => {
+                enqueue::run(arguments, database, terminal, signals).await
+            }
+            Command::Status(_) => status::run(database, terminal).await,
+        }
+    };
+    match command {
+        // These have something to bring to an end.
+        Command::Up(_) | Command::Work(_) | Command::Enqueue(_) => short.await,
+        Command::Migrate(_) | Command::Status(_) => tokio::select! {
+            outcome = short => outcome,
+            () = signals.stop().cancelled() => anyhow::bail!("stopped."),
+        },
+    }
+}
+
+fn log_to(terminal: &Terminal) {
+    let filter = EnvFilter::try_from_env("POSTHASTE_LOG").unwrap_or_else(|_| EnvFilter::new(LOG));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(terminal.clone())
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+}
+
+fn fail(code: u8, line: &str) -> ExitCode {
+    // With standard error closed there is nobody left to tell.
+    let _ = writeln!(
+        std::io::stderr().lock(),
+        "error: {}",
+        line.trim_start_matches("error: ")
+    );
+    ExitCode::from(code)
+}

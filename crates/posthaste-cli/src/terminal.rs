@@ -1,12 +1,14 @@
 //! What goes to the two streams: results to standard output, everything else to standard error,
 //! where lines and progress bars must not write over each other.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanCount, HumanDuration, MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{
+    HumanCount, HumanDuration, MultiProgress, ProgressBar, ProgressState, ProgressStyle,
+};
 use serde::Serialize;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -79,6 +81,7 @@ impl Terminal {
             begun: now,
             line: Arc::new(Mutex::new(Line {
                 last: now,
+                last_done: None,
                 first_done: None,
             })),
         }
@@ -97,13 +100,13 @@ impl Unit {
     fn bar(self) -> ProgressStyle {
         let counts = match self {
             Self::Bytes => "{bytes}/{total_bytes} ({bytes_per_sec}, {eta} left)",
-            Self::Files | Self::Jobs => "{human_pos}/{human_len} ({per_sec}, {eta} left)",
+            Self::Files | Self::Jobs => "{human_pos}/{human_len} ({rate}, {eta} left)",
         };
         style(&format!("{{prefix:>10}} {{wide_bar}} {counts} {{msg}}"))
     }
 
     fn spinner(self) -> ProgressStyle {
-        style("{prefix:>10} {spinner} {human_pos} ({per_sec}) {msg}")
+        style("{prefix:>10} {spinner} {human_pos} ({rate}) {msg}")
     }
 
     fn name(self) -> &'static str {
@@ -116,11 +119,19 @@ impl Unit {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .with_key(
+            "rate",
+            |state: &ProgressState, text: &mut dyn fmt::Write| {
+                let _ = write!(text, "{:.0}/s", state.per_sec());
+            },
+        )
 }
 
 struct Line {
     last: Instant,
+    last_done: Option<u64>,
     /// What was done already when we began to look: no part of the rate.
     first_done: Option<u64>,
 }
@@ -147,8 +158,9 @@ impl Progress {
             return;
         };
         let first = *line.first_done.get_or_insert(done);
-        if line.last.elapsed() >= LINE_EVERY {
+        if line.last.elapsed() >= LINE_EVERY && line.last_done != Some(done) {
             line.last = Instant::now();
+            line.last_done = Some(done);
             self.terminal.note(&self.described(done, first));
         }
     }

@@ -2,35 +2,41 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
-use posthaste::{Outcome, Worker};
+use deadpool_postgres::Pool;
+use posthaste::{Config, Outcome, QueueConfig, Worker, WorkerHandle};
 
 use crate::commands::up;
 use crate::connect::Address;
 
-/// Which queues, how wide, and how patient at the end.
+/// A file of a terabyte takes its time; a handler that hangs is no concern of the ones shipped here.
+const TIMEOUT: Duration = Duration::from_secs(3_600);
+/// Handlers hold a connection for two short moments, so fewer than run at once are enough.
+const HANDLER_CONNECTIONS: usize = 16;
+
+/// Which queues, how wide, and how patient.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) queues: Vec<(String, u16)>,
-    pub(crate) grace: Duration,
+    pub(crate) patience: Patience,
 }
 
-impl Settings {
-    /// What `up` works on: its own run, and what people enqueue beside it.
-    pub(crate) fn up(concurrency: u16) -> Self {
-        Self {
-            queues: vec![
-                ("file".to_owned(), concurrency),
-                ("default".to_owned(), concurrency),
-            ],
-            grace: Duration::from_secs(30),
-        }
-    }
+/// How long a worker waits for others, and others for it.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Patience {
+    /// Seconds that running jobs get to end after the first signal
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    grace: u64,
+
+    /// Seconds without a sign of life after which a worker counts as dead; the same for all
+    /// workers of a database
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=86_400))]
+    rescue_after: u64,
 }
 
 /// A worker at work.
 pub(crate) struct Running {
-    handle: posthaste::WorkerHandle,
+    handle: WorkerHandle,
+    handlers: Pool,
     queues: String,
 }
 
@@ -42,35 +48,58 @@ impl Running {
 
     /// Stops claiming, waits for what runs, gives back what does not end in time.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
-        self.handle
-            .stop()
-            .await
-            .context("the worker did not stop in good order")
+        let stopped = self.handle.stop().await;
+        self.handlers.close();
+        Ok(stopped?)
     }
 }
 
 pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Result<Running> {
-    let engine = address.pool(8)?;
-    let handlers = address.pool(24)?;
-    let mut builder = Worker::builder(engine)
-        .shutdown_grace(settings.grace)
+    let handlers = address.pool(HANDLER_CONNECTIONS)?;
+    let pool = handlers.clone();
+    let mut builder = Worker::builder(address.pool(1)?)
+        .config(settings.patience.config())
         .handler("posthaste.noop", |_context, _job| async {
             Ok(Outcome::Done)
         })
         .handler("file.digest", move |context, job| {
-            up::handler::file_digest(handlers.clone(), context, job)
+            up::handler::file_digest(pool.clone(), context, job)
         });
-    for (queue, concurrency) in &settings.queues {
-        builder = builder.queue(queue, usize::from(*concurrency));
+    for (name, concurrency) in &settings.queues {
+        let queue = QueueConfig::new(name, usize::from(*concurrency));
+        builder = builder.queue_config(QueueConfig {
+            timeout: TIMEOUT,
+            ..queue
+        });
     }
     let names: Vec<&str> = settings
         .queues
         .iter()
         .map(|(queue, _)| queue.as_str())
         .collect();
-    let handle = builder.build()?.start().await?;
+    let handle = builder.start().await?;
+    let queues = format!(
+        "queue{} {}",
+        if names.len() > 1 { "s" } else { "" },
+        names.join(", ")
+    );
     Ok(Running {
         handle,
-        queues: format!("queues {}", names.join(", ")),
+        handlers,
+        queues,
     })
+}
+
+impl Patience {
+    fn config(self) -> Config {
+        let rescue_after = Duration::from_secs(self.rescue_after);
+        let usual = Config::default();
+        Config {
+            name: format!("posthaste, process {}", std::process::id()),
+            shutdown_grace: Duration::from_secs(self.grace),
+            heartbeat_interval: usual.heartbeat_interval.min(rescue_after / 6),
+            rescue_after,
+            ..usual
+        }
+    }
 }

@@ -120,7 +120,7 @@ pub(crate) async fn run(
         .commit()
         .await
         .context("the job may or may not be enqueued")?;
-    terminal.result(id, &Enqueued { id: id.into() })
+    terminal.result(id, &Enqueued { id: id.0 })
 }
 
 impl Arguments {

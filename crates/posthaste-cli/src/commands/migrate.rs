@@ -25,7 +25,7 @@ pub(crate) fn print(terminal: &Terminal) -> anyhow::Result<()> {
 pub(crate) async fn run(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
     let mut client = database.address().connect().await?;
     let report = posthaste::migrate(&mut client).await?;
-    let applied: Vec<String> = report.applied().iter().map(ToString::to_string).collect();
+    let applied = report.applied;
     let text = if applied.is_empty() {
         "the schema is up to date".to_owned()
     } else {

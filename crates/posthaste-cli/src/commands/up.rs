@@ -13,9 +13,10 @@ pub(crate) mod handler;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use indicatif::HumanCount;
 use serde::Serialize;
 use tokio_postgres::Client;
@@ -23,7 +24,7 @@ use tokio_postgres::Client;
 use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, Unit};
-use crate::worker::{self, Running, Settings};
+use crate::worker::{self, Patience, Running, Settings};
 use run::{Figures, Run};
 use verify::Proof;
 
@@ -45,6 +46,9 @@ pub(crate) struct Arguments {
     /// Files worked on at the same time
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     concurrency: u16,
+
+    #[command(flatten)]
+    patience: Patience,
 }
 
 pub(crate) async fn run(
@@ -66,21 +70,26 @@ pub(crate) async fn run(
     }
     let mut client = database.address().connect().await?;
     posthaste::migrate(&mut client).await?;
-    let settings = Settings::up(arguments.concurrency);
+    let queues = [run::QUEUE, "default"].map(|queue| (queue.to_owned(), arguments.concurrency));
+    let settings = Settings {
+        queues: queues.into(),
+        patience: arguments.patience,
+    };
     let worker = worker::start(database.address(), settings).await?;
     let outcome = tokio::select! {
         outcome = story(arguments, database, client, terminal) => outcome,
-        () = signals.stop().cancelled() => Err(anyhow::anyhow!("stopped before the proof. Run the same command again to continue.")),
+        () = signals.stop().cancelled() => Err(anyhow!("stopped before the proof. Run the same command again to continue.")),
     };
-    let outcome = stay(outcome, arguments, terminal, signals, &worker).await;
-    worker.stop().await?;
-    outcome
+    let outcome = stay(outcome, arguments, database, terminal, signals, &worker).await;
+    let stopped = worker.stop().await;
+    outcome.and(stopped)
 }
 
 /// Unless `--once`, the worker goes on for whoever enqueues next.
 async fn stay(
     outcome: anyhow::Result<Report>,
     arguments: &Arguments,
+    database: &Database,
     terminal: &Terminal,
     signals: &Signals,
     worker: &Running,
@@ -100,8 +109,10 @@ async fn stay(
         "the worker goes on with {}; Ctrl-C stops it",
         worker.queues()
     ));
-    signals.stop().cancelled().await;
-    Ok(())
+    tokio::select! {
+        () = signals.stop().cancelled() => Ok(()),
+        error = database.gone() => Err(error),
+    }
 }
 
 async fn story(
@@ -120,12 +131,13 @@ async fn story(
     .await?;
     announce(&run, terminal);
     let watching = database.address().connect().await?;
-    let (committed, figures) = tokio::join!(
-        run.commit_all(&mut client),
-        watch(&run, &watching, terminal)
-    );
-    committed?;
-    let figures = figures?;
+    let all_committed = AtomicBool::new(false);
+    let commit = async {
+        run.commit_all(&mut client).await?;
+        all_committed.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let ((), figures) = tokio::try_join!(commit, watch(&run, &watching, terminal, &all_committed))?;
     let seconds = begun.elapsed().as_secs_f64();
     let proof = {
         let progress = terminal.progress("proving", Some(run.files), Unit::Files);
@@ -157,7 +169,12 @@ fn announce(run: &Run, terminal: &Terminal) {
 }
 
 /// Looks until every file is worked or given up, or until no job is left that could do it.
-async fn watch(run: &Run, client: &Client, terminal: &Terminal) -> anyhow::Result<Figures> {
+async fn watch(
+    run: &Run,
+    client: &Client,
+    terminal: &Terminal,
+    all_committed: &AtomicBool,
+) -> anyhow::Result<Figures> {
     let progress = terminal.progress("working", Some(run.files), Unit::Files);
     let mut last: Option<Figures> = None;
     let mut moved = Instant::now();
@@ -173,7 +190,7 @@ async fn watch(run: &Run, client: &Client, terminal: &Terminal) -> anyhow::Resul
         if figures.worked + figures.dead >= run.files {
             return Ok(figures);
         }
-        if figures.committed >= run.files && moved.elapsed() > QUIET {
+        if all_committed.load(Ordering::Relaxed) && moved.elapsed() > QUIET {
             progress.say("waiting for the jobs of a worker that was killed");
             if run.open_jobs(client).await? == 0 {
                 // The last job may have ended between the two questions.
@@ -223,7 +240,7 @@ impl Report {
         Self {
             run: run.id,
             folder: run.folder.display().to_string(),
-            seconds,
+            seconds: (seconds * 1_000.0).round() / 1_000.0,
             listed: run.files,
             committed: figures.committed,
             worked: figures.worked,

@@ -1,13 +1,11 @@
 //! `posthaste work`: a worker with the built-in handlers, until it is told to stop.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 
 use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::worker::{self, Settings};
+use crate::worker::{self, Patience, Settings};
 
 /// Work on jobs with the built-in handlers (file.digest, posthaste.noop)
 #[derive(clap::Args)]
@@ -21,9 +19,8 @@ pub(crate) struct Arguments {
     )]
     queues: Vec<(String, u16)>,
 
-    /// Seconds that running jobs get to end after the first signal
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    grace: u64,
+    #[command(flatten)]
+    patience: Patience,
 }
 
 const CONCURRENCY: u16 = 32;
@@ -53,14 +50,18 @@ pub(crate) async fn run(
     database.address().connect().await?;
     let settings = Settings {
         queues: arguments.queues.clone(),
-        grace: Duration::from_secs(arguments.grace),
+        patience: arguments.patience,
     };
     let worker = worker::start(database.address(), settings)
         .await
         .context("the worker did not start")?;
     terminal.note(&format!("working on {}; Ctrl-C stops", worker.queues()));
-    signals.stop().cancelled().await;
-    worker.stop().await
+    let outcome = tokio::select! {
+        () = signals.stop().cancelled() => Ok(()),
+        error = database.gone() => Err(error),
+    };
+    let stopped = worker.stop().await;
+    outcome.and(stopped)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 
 /// The store is written for, and tested with, this major version and newer ones.
 const OLDEST_MAJOR: u32 = 15;
@@ -63,8 +63,10 @@ impl Binaries {
 
     fn asked(directory: &Path, made_by: Option<u32>) -> anyhow::Result<Self> {
         let shown = directory.display();
-        let binaries = Self::at(directory).with_context(|| {
-            format!("--pg-bin {shown} holds no Postgres (postgres and initdb). Point it at the bin directory of one")
+        let binaries = Self::at(directory).map_err(|error| {
+            anyhow!(
+                "--pg-bin {shown} holds no Postgres: {error}. Point it at the bin directory of one."
+            )
         })?;
         match made_by {
             Some(major) if binaries.major != major => bail!(
@@ -81,7 +83,10 @@ impl Binaries {
 
     fn at(directory: &Path) -> anyhow::Result<Self> {
         let directory = std::path::absolute(directory)?;
-        anyhow::ensure!(directory.join("initdb").is_file(), "no initdb there");
+        let whole = ["postgres", "initdb"]
+            .iter()
+            .all(|name| directory.join(name).is_file());
+        anyhow::ensure!(whole, "postgres and initdb are not there");
         let output = Command::new(directory.join("postgres"))
             .arg("--version")
             .output()

@@ -11,15 +11,16 @@ use super::binaries::Binaries;
 use super::home::Home;
 use crate::connect::Address;
 
+const DRAFT: &str = "data.new-";
+
 /// Makes the data directory beside its place and moves it there whole: a kill in between leaves
 /// nothing that looks like a database.
 pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
     home.check_runs(binaries)?;
-    let draft = home.folder.join("data.new");
+    remove_drafts(home);
+    let name = uuid::Uuid::new_v4().simple();
+    let draft = home.folder.join(format!("{DRAFT}{name}"));
     let secret = home.folder.join("password.for-initdb");
-    if draft.exists() {
-        fs::remove_dir_all(&draft)?;
-    }
     let password = uuid::Uuid::new_v4().simple().to_string();
     home.write("password", password.as_bytes())?;
     fs::DirBuilder::new().mode(0o700).create(&draft)?;
@@ -56,6 +57,23 @@ pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
         );
     }
     fs::rename(&draft, home.data()).context("cannot move the new data directory to its place")
+}
+
+/// What killed programs left behind. Their initdb may still be writing there, so each draft has a
+/// name of its own, and what cannot be removed now is removed another time.
+fn remove_drafts(home: &Home) {
+    let Ok(entries) = fs::read_dir(&home.folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(DRAFT.as_bytes())
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// The database that commands use; made once.

@@ -11,10 +11,11 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use sha2::{Digest as _, Sha256};
 
 use super::binaries::Binaries;
+use crate::failure;
 
 const FOLDER: &str = ".posthaste";
 
@@ -87,18 +88,19 @@ impl Home {
     /// Makes the folder. Others may pass through it, since the server's user must reach its data;
     /// what is secret in it is closed file by file.
     pub(crate) fn make(&self) -> anyhow::Result<()> {
-        let folder = self.folder.display();
-        let refused = || {
-            format!(
-                "cannot write {folder}. Run posthaste in a folder of your own, or set DATABASE_URL"
-            )
-        };
-        fs::create_dir_all(&self.folder).with_context(refused)?;
-        if self.user.is_some() {
-            fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o755))
-                .with_context(refused)?;
-        }
-        self.write(".gitignore", b"*\n").with_context(refused)
+        let made = fs::create_dir_all(&self.folder).and_then(|()| match self.user {
+            Some(_) => fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o755)),
+            None => Ok(()),
+        });
+        made.map_err(|error| self.closed(&error))
+    }
+
+    /// What to say when the folder cannot be written.
+    pub(crate) fn closed(&self, error: &io::Error) -> anyhow::Error {
+        let (folder, reason) = (self.folder.display(), failure::reason(error));
+        anyhow!(
+            "cannot write {folder}: {reason}. Run posthaste in a folder of your own, or set DATABASE_URL."
+        )
     }
 
     /// Writes a file that only we can read, whole or not at all.

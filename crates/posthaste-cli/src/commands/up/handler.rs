@@ -1,27 +1,29 @@
 //! The handler of `file.digest`.
 
+use std::sync::Arc;
+
 use deadpool_postgres::Pool;
-use posthaste::{Context, HandlerError, Job, Outcome};
+use posthaste::{Context, HandlerResult, Job, Outcome};
 
 use super::digest::{self, Finding};
 use super::run::FileDigest;
+use crate::failure;
+
+/// What went wrong is kept with the job, so it is said as it would be on a terminal.
+pub(crate) async fn file_digest(pool: Pool, context: Context, job: Arc<Job>) -> HandlerResult {
+    let outcome = digest_and_complete(&pool, &context, &job).await;
+    outcome.map_err(|error| failure::line(&error).into())
+}
 
 /// Reads the file with no transaction open; then one transaction holds both the digest and the
 /// completion, so that a worker that lost its claim meanwhile writes nothing.
-pub(crate) async fn file_digest(
-    pool: Pool,
-    context: Context,
-    job: Job,
-) -> Result<Outcome, HandlerError> {
+async fn digest_and_complete(pool: &Pool, context: &Context, job: &Job) -> anyhow::Result<Outcome> {
     let FileDigest { file } = job.kwargs()?;
     let mut client = pool.get().await?;
-    let row = client
-        .query_opt(include_str!("file_path.sql"), &[&file])
-        .await?;
-    let Some(row) = row else {
-        return Ok(Outcome::Discard {
-            reason: "its row is gone: a newer run took its place".to_owned(),
-        });
+    let listed = client.prepare_cached(include_str!("file_path.sql")).await?;
+    let Some(row) = client.query_opt(&listed, &[&file]).await? else {
+        let reason = "its row is gone: a newer run took its place".to_owned();
+        return Ok(Outcome::Discard { reason });
     };
     let path = digest::path(row.try_get(0)?);
     drop(client);
@@ -30,16 +32,16 @@ pub(crate) async fn file_digest(
         Finding::Digest { size, sha256 } => (Some(*size), Some(&sha256[..]), None),
         Finding::Problem(problem) => (None, None, Some(*problem)),
     };
-    let attempts = job.attempt() + 1;
+    let attempts = job.attempt + 1;
     client = pool.get().await?;
     let transaction = client.transaction().await?;
     let worked = transaction
-        .prepare_typed_cached(include_str!("file_worked.sql"), &[])
+        .prepare_cached(include_str!("file_worked.sql"))
         .await?;
     transaction
         .execute(&worked, &[&file, &size, &sha256, &problem, &attempts])
         .await?;
     context.complete_in(&transaction).await?;
     transaction.commit().await?;
-    Ok(Outcome::Completed)
+    Ok(Outcome::Done)
 }

@@ -48,7 +48,7 @@ pub(crate) async fn verify(
 ) -> anyhow::Result<Proof> {
     let page = client.prepare(include_str!("proof_page.sql")).await?;
     let mut proof = Proof::default();
-    let mut last = 0;
+    let mut last: i64 = 0;
     loop {
         let rows = client.query(&page, &[&run, &last, &PAGE]).await?;
         let Some(row) = rows.last() else { break };

@@ -1,0 +1,206 @@
+use crate::stage::{self, Stage};
+
+/// A word that must never be seen again.
+const SECRET: &str = "geheim+4711";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreachable_server_is_told_in_one_line_with_the_way_out() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let port = free_port()?;
+    let url = format!("postgres://ann:{SECRET}@127.0.0.1:{port}/app");
+    for arguments in [
+        &["status"][..],
+        &["migrate"],
+        &["work"],
+        &["up", "--once"],
+        &["enqueue", "x"],
+    ] {
+        let line = stage.run_with_url(&url, arguments).await?.failure()?;
+        assert_eq!(
+            line,
+            format!(
+                "error: cannot reach Postgres at 127.0.0.1:{port}: connection refused. Start it, or leave DATABASE_URL unset to let posthaste run its own."
+            )
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_address_is_told_without_a_word_of_it() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let way_out = "Write postgres://user:password@host:5432/database.";
+    let not_one = format!("error: DATABASE_URL is not a Postgres address. {way_out}");
+    let no_host = format!("error: DATABASE_URL names no host. {way_out}");
+    for (url, line) in [
+        (SECRET.to_owned(), &not_one),
+        (format!("password={SECRET} {SECRET}=x host=h"), &not_one),
+        (format!("postgres://ann:{SECRET}@/app"), &no_host),
+    ] {
+        assert_eq!(
+            &stage.run_with_url(&url, &["status"]).await?.failure()?,
+            line,
+            "{url}"
+        );
+    }
+    let bad_port = format!("postgres://ann:{SECRET}@127.0.0.1:port/app");
+    assert_eq!(
+        stage
+            .run_with_url(&bad_port, &["status"])
+            .await?
+            .failure()?,
+        format!(
+            "error: DATABASE_URL is not a Postgres address (invalid value for option `port`). {way_out}"
+        )
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_of_the_server_name_what_to_correct() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let database = stage::empty_database().await?;
+    let place = database
+        .url()
+        .split(['@', '/'])
+        .nth(3)
+        .unwrap_or_default()
+        .to_owned();
+    let absent = format!("postgres://postgres:{SECRET}@{place}/absent");
+    assert_eq!(
+        stage.run_with_url(&absent, &["status"]).await?.failure()?,
+        format!(
+            "error: Postgres at {place} has no database \"absent\". Create it (createdb absent), or correct DATABASE_URL."
+        )
+    );
+    let stranger = format!("postgres://stranger:{SECRET}@{place}/postgres");
+    assert_eq!(
+        stage
+            .run_with_url(&stranger, &["status"])
+            .await?
+            .failure()?,
+        format!(
+            "error: Postgres at {place} refused user \"stranger\": role \"stranger\" does not exist. Correct user and password in DATABASE_URL."
+        )
+    );
+    let line = stage.run_on(&database, &["status"]).await?.failure()?;
+    assert_eq!(
+        line,
+        "error: posthaste is not installed in this database. Run 'posthaste migrate' first."
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_told_and_not_shown() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let mut worker = stage.spawn(&["up", "--json", "."])?;
+    worker
+        .error_line("the worker goes on", stage::BOUND)
+        .await?;
+    let url = std::fs::read_to_string(stage.private("url"))?;
+    let place = url.trim().split(['@', '/']).nth(3).unwrap_or_default();
+    let wrong = format!("postgres://posthaste:{SECRET}@{place}/posthaste");
+    assert_eq!(
+        stage.run_with_url(&wrong, &["status"]).await?.failure()?,
+        format!(
+            "error: Postgres at {place} refused user \"posthaste\": password authentication failed for user \"posthaste\". Correct user and password in DATABASE_URL."
+        )
+    );
+    worker.terminate()?;
+    assert!(worker.exit(stage::BOUND).await?.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_that_are_not_understood_exit_with_2_and_one_line() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    for (arguments, line) in [
+        (
+            &["up", "--onse"][..],
+            "error: unexpected argument '--onse' found; tip: a similar argument exists: '--once'. Try 'posthaste --help'.",
+        ),
+        (
+            &["enqueue"],
+            "error: the following required arguments were not provided: <NAME>. Try 'posthaste --help'.",
+        ),
+        (
+            &["work", "--queue", "mail=0"],
+            "error: invalid value 'mail=0' for '--queue <NAME[=N]>': \"0\" is not a number from 1 to 1000. Try 'posthaste --help'.",
+        ),
+    ] {
+        let said = stage.run(arguments).await?;
+        assert_eq!((said.code, said.err.as_str()), (Some(2), line));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn help_does_not_show_the_database_url() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let url = format!("postgres://ann:{SECRET}@db/app");
+    for arguments in [&["--help"][..], &["up", "--help"], &["enqueue", "--help"]] {
+        let help = stage.run_with_url(&url, arguments).await?.good()?;
+        assert!(
+            help.contains("DATABASE_URL") && !help.contains(SECRET),
+            "{help}"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_without_a_database_is_told_how_to_get_one() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    for arguments in [&["status"][..], &["work"], &["enqueue", "x"]] {
+        assert_eq!(
+            stage.run(arguments).await?.failure()?,
+            "error: no database: DATABASE_URL is not set, and no private Postgres was made here. Set it, or run 'posthaste up' in this folder first."
+        );
+    }
+    assert!(!stage.folder.join(".posthaste").exists());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_counts_jobs_by_queue_and_state() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let database = stage::database().await?;
+    let nothing = stage.run_on(&database, &["status"]).await?.good()?;
+    assert_eq!(nothing, "no jobs: everything that was enqueued is done");
+    for arguments in [
+        &["enqueue", "a", "--queue", "mail"][..],
+        &[
+            "enqueue",
+            "b",
+            "--queue",
+            "mail",
+            "--scheduled-at",
+            "2999-01-01T00:00:00Z",
+            "--expires-at",
+            "2999-02-01T00:00:00Z",
+        ],
+        &["enqueue", "c"],
+    ] {
+        stage.run_on(&database, arguments).await?.good()?;
+    }
+    let table = stage.run_on(&database, &["status"]).await?.good()?;
+    assert_eq!(
+        table,
+        "queue     claimable   scheduled\ndefault           1           0\nmail              1           1"
+    );
+    let json = stage
+        .run_on(&database, &["status", "--json"])
+        .await?
+        .good()?;
+    let json: serde_json::Value = serde_json::from_str(&json)?;
+    assert_eq!(json["queues"]["mail"]["scheduled"], 1);
+    assert_eq!(json["queues"]["mail"]["dead"], 0);
+    Ok(())
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?
+        .local_addr()?
+        .port())
+}

@@ -1,0 +1,123 @@
+//! SIGKILL at twenty points of progress: the result is the one of a run that nobody disturbed.
+
+use posthaste_testkit::{Child, TestDb, eventually, ran};
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::stage::{self, BOUND, Stage, count};
+use crate::tree;
+
+const KILLS: i64 = 20;
+const FILES: i64 = 1_000;
+
+/// One at a time, so that there are twenty moments to be told apart; what a killed worker had is
+/// rescued soon, so that the test ends soon.
+const UP: &str = "up --once --json --concurrency 1 --rescue-after 3 files";
+const WORK: &str = "work --queue file=1 --rescue-after 3";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_killed_at_twenty_points_ends_like_one_that_was_not() -> anyhow::Result<()> {
+    let (stage, undisturbed) = stage_with_files().await?;
+    let database = stage::database().await?;
+    let client = database.client().await?;
+    for kill in 1..=KILLS {
+        let mut up = stage.spawn_on(&database, &words(UP))?;
+        reached(&client, kill).await?;
+        killed(&mut up)?;
+    }
+    let report = stage.run_on(&database, &words(UP)).await?.good()?;
+    let report: Value = serde_json::from_str(&report)?;
+    assert_eq!(report["run"], 1, "it began anew instead of going on");
+    assert_eq!(
+        (&report["same"], &report["dead"]),
+        (&FILES.into(), &0.into())
+    );
+    assert_eq!(table(&database).await?, undisturbed);
+    assert_eq!(
+        count(&client, "SELECT count(*) FROM posthaste.job").await?,
+        0
+    );
+    ran::count("kills", KILLS.unsigned_abs());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_killed_at_twenty_points_leave_no_gap_while_another_goes_on() -> anyhow::Result<()>
+{
+    let (stage, undisturbed) = stage_with_files().await?;
+    let database = stage::database().await?;
+    let client = database.client().await?;
+    let mut up = stage.spawn_on(&database, &words(UP))?;
+    for kill in 1..=KILLS {
+        let mut worker = stage.spawn_on(&database, &words(WORK))?;
+        worker.error_line("working on", BOUND).await?;
+        reached(&client, kill).await?;
+        killed(&mut worker)?;
+    }
+    assert!(up.exit(BOUND * 2).await?.success(), "{:?}", up.stderr());
+    assert_eq!(table(&database).await?, undisturbed);
+    assert_eq!(
+        count(&client, "SELECT count(*) FROM posthaste.job").await?,
+        0
+    );
+    ran::count("kills", KILLS.unsigned_abs());
+    Ok(())
+}
+
+/// The folder, and what the table says of it after a run that nobody disturbed.
+async fn stage_with_files() -> anyhow::Result<(Stage, Vec<Row>)> {
+    let stage = Stage::new()?;
+    tree::make(&stage.folder.join("files"), usize::try_from(FILES)?)?;
+    let database = stage::database().await?;
+    stage
+        .run_on(&database, &["up", "--once", "files"])
+        .await?
+        .good()?;
+    let undisturbed = table(&database).await?;
+    assert_eq!(undisturbed.len(), usize::try_from(FILES)?);
+    Ok((stage, undisturbed))
+}
+
+/// Waits for one of the points, which lie evenly between the first file and the last.
+async fn reached(client: &Client, point: i64) -> anyhow::Result<()> {
+    let enough = FILES * point / (KILLS + 2);
+    eventually(BOUND, "the next point of progress", async || {
+        Ok(count(
+            client,
+            "SELECT count(*) FROM public.file WHERE worked_at IS NOT NULL",
+        )
+        .await?
+            >= enough)
+    })
+    .await
+}
+
+fn killed(child: &mut Child) -> anyhow::Result<()> {
+    let status = child.kill()?;
+    anyhow::ensure!(
+        status.code().is_none(),
+        "it ended before it was killed: {:?}",
+        child.stderr()
+    );
+    Ok(())
+}
+
+fn words(command: &str) -> Vec<&str> {
+    command.split(' ').collect()
+}
+
+type Row = (i64, Vec<u8>, Option<i64>, Option<Vec<u8>>, Option<String>);
+
+async fn table(database: &TestDb) -> anyhow::Result<Vec<Row>> {
+    let client = database.client().await?;
+    let rows = client
+        .query(
+            "SELECT n, path, size, sha256, problem FROM public.file ORDER BY n",
+            &[],
+        )
+        .await?;
+    Ok(rows
+        .iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4)))
+        .collect())
+}

@@ -1,0 +1,12 @@
+//! The command, looked at from outside: what it prints, what it exits with, what it leaves in the
+//! database and on the disk.
+
+mod command_line;
+mod enqueue;
+mod killed;
+mod migrate;
+mod private_postgres;
+mod stage;
+mod stopping;
+mod tree;
+mod up;

@@ -1,0 +1,67 @@
+use crate::stage::{self, Stage};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_printed_is_what_is_run() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let printed = stage.run(&["migrate", "--print"]).await?.good()?;
+    assert!(
+        !stage.folder.join(".posthaste").exists(),
+        "printing needs no database"
+    );
+    let (by_hand, by_us) = (
+        stage::empty_database().await?,
+        stage::empty_database().await?,
+    );
+    by_hand.client().await?.batch_execute(&printed).await?;
+    stage.run_on(&by_us, &["migrate"]).await?.good()?;
+    assert_eq!(objects(&by_hand).await?, objects(&by_us).await?);
+    let again = stage.run_on(&by_hand, &["migrate"]).await?.good()?;
+    assert_eq!(again, "the schema is up to date");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_migration_changes_nothing() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let database = stage::empty_database().await?;
+    let first = stage.run_on(&database, &["migrate"]).await?.good()?;
+    assert!(first.starts_with("applied "), "{first}");
+    let before = objects(&database).await?;
+    let second = stage
+        .run_on(&database, &["migrate", "--json"])
+        .await?
+        .good()?;
+    assert_eq!(second, r#"{"applied":[]}"#);
+    assert_eq!(objects(&database).await?, before);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_migrations_at_once_all_succeed() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let database = stage::empty_database().await?;
+    let runs = (0..8).map(|_| stage.run_on(&database, &["migrate"]));
+    let said: Vec<_> = futures_util::future::join_all(runs).await;
+    let mut applied = 0;
+    for said in said {
+        applied += usize::from(said?.good()?.starts_with("applied "));
+    }
+    assert_eq!(applied, 1, "one of them does it, the others find it done");
+    Ok(())
+}
+
+/// Everything in the schema, by kind and name.
+async fn objects(database: &posthaste_testkit::TestDb) -> anyhow::Result<Vec<String>> {
+    let rows = database
+        .client()
+        .await?
+        .query(
+            "SELECT 'class ' || relname || ' ' || relkind::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace
+             UNION ALL SELECT 'function ' || oid::regprocedure::text || ' ' || md5(prosrc) FROM pg_proc WHERE pronamespace = 'posthaste'::regnamespace
+             ORDER BY 1",
+            &[],
+        )
+        .await?;
+    assert!(rows.len() > 20);
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}

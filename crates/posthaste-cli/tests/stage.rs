@@ -1,0 +1,260 @@
+//! A folder in which commands are run, and the databases that they are run on.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use posthaste_testkit::{Child, PgServer, PgVersion, TestDb};
+use tokio_postgres::Client;
+
+/// Longer than any command takes that ends by itself.
+pub(crate) const BOUND: Duration = Duration::from_secs(120);
+
+/// Waits for the end of its input, which comes when the test process is gone however that went,
+/// then ends the private server that is at home in folder $1 and removes the folder.
+const CLEANER: &str = r#"
+trap '' HUP INT TERM
+while read -r _; do :; done
+for data in "$1/.posthaste/data" "$2/data"; do
+    read -r pid 2>/dev/null <"$data/postmaster.pid" || continue
+    [ "/proc/$pid/cwd" -ef "$data" ] || continue
+    kill -QUIT "$pid"
+    turns=0
+    while [ -e "$data/postmaster.pid" ] && [ "$turns" -lt 100 ]; do
+        turns=$((turns + 1))
+        sleep 0.05
+    done
+done
+rm -rf -- "$1"
+[ -z "$2" ] || rm -rf -- "$2"
+"#;
+
+/// A current directory for commands, with nothing in it.
+pub(crate) struct Stage {
+    pub(crate) folder: PathBuf,
+    cleaner: std::process::Child,
+    user: Option<(u32, u32)>,
+    program: PathBuf,
+}
+
+/// What a command that ended has said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Stage {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        Self::with_mode(0o755, "")
+    }
+
+    /// A folder that nobody but its owner can pass through; `besides` is removed with it.
+    pub(crate) fn with_mode(mode: u32, besides: &str) -> anyhow::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let place = std::env::temp_dir().canonicalize()?;
+        let folder = place.join(format!("posthaste-cli-{}-{n}", std::process::id()));
+        fs::create_dir(&folder)?;
+        fs::set_permissions(&folder, fs::Permissions::from_mode(mode))?;
+        let cleaner = Command::new("/bin/sh")
+            .args(["-c", CLEANER, "cleaner"])
+            .arg(&folder)
+            .arg(besides)
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let program = env!("CARGO_BIN_EXE_posthaste").into();
+        Ok(Self {
+            folder,
+            cleaner,
+            user: None,
+            program,
+        })
+    }
+
+    /// As [`Stage::new`], for commands that are run by somebody who is not root.
+    pub(crate) fn unprivileged() -> anyhow::Result<Self> {
+        let mut stage = Self::new()?;
+        if !rustix::process::geteuid().is_root() {
+            return Ok(stage);
+        }
+        let users = fs::read_to_string("/etc/passwd")?;
+        let nobody = users
+            .lines()
+            .find_map(|line| line.strip_prefix("nobody:"))
+            .context("no nobody")?;
+        let mut fields = nobody.split(':').skip(1);
+        let mut id = || {
+            fields
+                .next()
+                .context("no id")?
+                .parse::<u32>()
+                .context("no number")
+        };
+        let user = (id()?, id()?);
+        std::os::unix::fs::chown(&stage.folder, Some(user.0), Some(user.1))?;
+        // The program as it was built may lie in a folder that is closed to that user.
+        let copy = stage.folder.join("posthaste");
+        fs::copy(&stage.program, &copy)?;
+        stage.program = copy;
+        stage.user = Some(user);
+        Ok(stage)
+    }
+
+    /// The command with a private Postgres, unless the test sets `DATABASE_URL`.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        for (name, _) in std::env::vars_os() {
+            let bytes = name.as_bytes();
+            if bytes.starts_with(b"PG")
+                || bytes.starts_with(b"POSTHASTE_")
+                || bytes == b"DATABASE_URL"
+            {
+                command.env_remove(name);
+            }
+        }
+        if let Some((uid, gid)) = self.user {
+            command.uid(uid).gid(gid);
+        }
+        command.args(arguments).current_dir(&self.folder);
+        command
+    }
+
+    /// Starts a command with a private Postgres.
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> anyhow::Result<Child> {
+        Child::spawn(&mut self.command(arguments))
+    }
+
+    /// Starts a command on another database.
+    pub(crate) fn spawn_on(&self, database: &TestDb, arguments: &[&str]) -> anyhow::Result<Child> {
+        Child::spawn(self.command(arguments).env("DATABASE_URL", database.url()))
+    }
+
+    /// Runs a command with a private Postgres to its end.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> anyhow::Result<Said> {
+        Said::by(self.spawn(arguments)?).await
+    }
+
+    /// Runs a command on another database to its end.
+    pub(crate) async fn run_on(
+        &self,
+        database: &TestDb,
+        arguments: &[&str],
+    ) -> anyhow::Result<Said> {
+        Said::by(self.spawn_on(database, arguments)?).await
+    }
+
+    /// Runs a command with this `DATABASE_URL` to its end.
+    pub(crate) async fn run_with_url(&self, url: &str, arguments: &[&str]) -> anyhow::Result<Said> {
+        Said::by(Child::spawn(
+            self.command(arguments).env("DATABASE_URL", url),
+        )?)
+        .await
+    }
+
+    /// Runs a command that reads `input`.
+    pub(crate) async fn feed(
+        &self,
+        database: &TestDb,
+        arguments: &[&str],
+        input: &str,
+    ) -> anyhow::Result<Said> {
+        let mut command = self.command(arguments);
+        command.env("DATABASE_URL", database.url());
+        Said::by(Child::spawn_fed(&mut command, input.into())?).await
+    }
+
+    pub(crate) fn private(&self, name: &str) -> PathBuf {
+        self.folder.join(".posthaste").join(name)
+    }
+
+    /// The number of the private server's process, as its file has it.
+    pub(crate) fn server(&self) -> anyhow::Result<u32> {
+        server_of(&self.private("data"))
+    }
+
+    /// A connection to the private Postgres, which must be running.
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        let url = fs::read_to_string(self.private("url"))?;
+        posthaste_testkit::connect(url.trim()).await
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &str) -> anyhow::Result<PathBuf> {
+        let path = self.folder.join(name);
+        fs::File::create(&path)?.write_all(content.as_bytes())?;
+        Ok(path)
+    }
+}
+
+pub(crate) fn server_of(data: &Path) -> anyhow::Result<u32> {
+    let text = fs::read_to_string(data.join("postmaster.pid"))?;
+    Ok(text
+        .lines()
+        .next()
+        .context("an empty file")?
+        .trim()
+        .parse()?)
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        drop(self.cleaner.stdin.take());
+        let _ = self.cleaner.wait();
+    }
+}
+
+impl Said {
+    pub(crate) async fn by(mut child: Child) -> anyhow::Result<Self> {
+        let status = child.exit(BOUND).await?;
+        Ok(Self {
+            code: status.code(),
+            out: child.stdout().join("\n"),
+            err: child.stderr().join("\n"),
+        })
+    }
+
+    /// What a command that went well has printed.
+    pub(crate) fn good(self) -> anyhow::Result<String> {
+        anyhow::ensure!(self.code == Some(0), "{self:?}");
+        Ok(self.out)
+    }
+
+    /// The one line of a command that failed.
+    pub(crate) fn failure(self) -> anyhow::Result<String> {
+        anyhow::ensure!(self.code == Some(1), "{self:?}");
+        anyhow::ensure!(self.out.is_empty(), "{self:?}");
+        Ok(self.err)
+    }
+}
+
+/// A database with the schema of posthaste.
+pub(crate) async fn database() -> anyhow::Result<TestDb> {
+    let server = PgServer::shared(PgVersion::V15)?;
+    TestDb::from_template(server, "cli", async |url| {
+        let mut client = posthaste_testkit::connect(&url).await?;
+        posthaste::migrate(&mut client).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// A database in which there is nothing.
+pub(crate) async fn empty_database() -> anyhow::Result<TestDb> {
+    TestDb::empty(PgServer::shared(PgVersion::V15)?).await
+}
+
+pub(crate) async fn count(client: &Client, query: &str) -> anyhow::Result<i64> {
+    Ok(client.query_one(query, &[]).await?.try_get(0)?)
+}

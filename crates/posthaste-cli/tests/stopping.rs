@@ -1,0 +1,78 @@
+use std::fs::File;
+
+use posthaste_testkit::{Child, eventually, is_alive};
+
+use crate::stage::{BOUND, Stage, count};
+
+/// Reading it takes minutes, and storing it takes nothing.
+const ENDLESS: u64 = 1 << 42;
+
+/// A command whose worker is in the middle of a job that will not end.
+async fn busy(stage: &Stage, arguments: &[&str]) -> anyhow::Result<Child> {
+    let folder = stage.folder.join("files");
+    std::fs::create_dir(&folder)?;
+    File::create(folder.join("endless"))?.set_len(ENDLESS)?;
+    let mut child = stage.spawn(arguments)?;
+    child.error_line("run 1: 1 files", BOUND).await?;
+    let client = stage.client().await?;
+    eventually(BOUND, "the job runs", async || {
+        Ok(count(
+            &client,
+            "SELECT count(*) FROM posthaste.job WHERE state = 'running'",
+        )
+        .await?
+            == 1)
+    })
+    .await?;
+    Ok(child)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_at_once_and_takes_the_private_server_along() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let mut child = busy(&stage, &["up", "files"]).await?;
+    let server = stage.server()?;
+    child.interrupt()?;
+    child.error_line("Once more ends at once", BOUND).await?;
+    assert!(is_alive(server), "the running job lost its database");
+    child.interrupt()?;
+    assert_eq!(child.exit(BOUND).await?.code(), Some(130));
+    eventually(BOUND, "the private server is gone", async || {
+        Ok(!is_alive(server))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_signal_gives_the_unfinished_job_back_unburnt() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let mut child = busy(&stage, &["up", "files", "--grace", "1"]).await?;
+    child.terminate()?;
+    assert!(child.exit(BOUND).await?.success());
+    let mut idle = stage.spawn(&["work", "--queue", "nothing"])?;
+    idle.error_line("working on", BOUND).await?;
+    let client = stage.client().await?;
+    let row = client
+        .query_one("SELECT state, attempt FROM posthaste.job", &[])
+        .await?;
+    assert_eq!(
+        (row.get::<_, &str>(0), row.get::<_, i32>(1)),
+        ("claimable", 0)
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_stopped_before_its_proof_fails_if_the_proof_was_asked_for()
+-> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let mut child = busy(&stage, &["up", "files", "--once", "--grace", "1"]).await?;
+    child.terminate()?;
+    assert_eq!(child.exit(BOUND).await?.code(), Some(1));
+    let said = child.stderr();
+    assert_eq!(
+        said.last().map(String::as_str),
+        Some("error: stopped before the proof. Run the same command again to continue.")
+    );
+    Ok(())
+}
