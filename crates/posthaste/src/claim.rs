@@ -24,10 +24,10 @@ fn pause(idle: Duration, longest: Duration) -> Duration {
 pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
     let mut found_at = Instant::now();
     let mut failures = 0u32;
-    let mut limit = LARGEST_CLAIM;
+    let mut unreadable = Unreadable::default();
     while !engine.stopping.is_cancelled() {
         engine.gate.opened(&engine.stopping).await;
-        let room = queue.consumer.capacity().min(limit);
+        let room = queue.consumer.capacity().min(unreadable.limit());
         if room == 0 {
             tokio::select! { () = queue.room.notified() => {}, () = engine.stopping.cancelled() => {} }
             continue;
@@ -35,20 +35,44 @@ pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
         match claim(&engine, &queue, room).await {
             Ok(0) => {
                 failures = 0;
-                limit = LARGEST_CLAIM;
+                unreadable = Unreadable::default();
                 let wait = pause(found_at.elapsed(), engine.config.poll_interval);
                 tokio::select! { () = tokio::time::sleep(wait) => {}, () = engine.stopping.cancelled() => {} }
             }
-            Ok(_) => {
+            Ok(jobs) => {
                 found_at = Instant::now();
                 failures = 0;
-                limit = (limit * 2).min(LARGEST_CLAIM);
+                unreadable.passed(jobs);
             }
             Err(error) => {
                 failures += 1;
-                limit = recover(&engine, &queue, &error, room, failures).await;
+                recover(&engine, &queue, &error, room, failures, &mut unreadable).await;
             }
         }
+    }
+}
+
+/// Closes in on a job that cannot be read: it lies among the next so many, so half of them are asked for.
+#[derive(Default)]
+struct Unreadable {
+    within: Option<usize>,
+}
+
+impl Unreadable {
+    fn limit(&self) -> usize {
+        self.within
+            .map_or(LARGEST_CLAIM, |within| (within / 2).max(1))
+    }
+
+    fn passed(&mut self, jobs: usize) {
+        self.within = self
+            .within
+            .map(|within| within.saturating_sub(jobs))
+            .filter(|within| *within > 0);
+    }
+
+    fn failed(&mut self, asked: usize) {
+        self.within = Some(self.within.unwrap_or(asked).min(asked));
     }
 }
 
@@ -83,60 +107,72 @@ async fn claim(engine: &Arc<Engine>, queue: &Arc<QueueState>, room: usize) -> Re
     }
 }
 
-/// Decides what a failed claim means, waits, and returns how many jobs to ask for next.
+/// Decides what a failed claim means, and waits.
 async fn recover(
     engine: &Arc<Engine>,
     queue: &Arc<QueueState>,
     error: &Error,
     asked: usize,
     failures: u32,
-) -> usize {
-    let code = error
-        .sqlstate()
-        .map(|state| state.code().to_owned())
-        .unwrap_or_default();
+    unreadable: &mut Unreadable,
+) {
     tracing::warn!(queue = &*queue.name, failures, %error, "a claim failed");
-    if code == "55000" {
-        engine.forget_worker().await;
-    } else if !error.is_connection()
-        && !matches!(code.get(..2), Some("40" | "55" | "57" | "53" | "42"))
-        || code == "53200"
+    if error
+        .sqlstate()
+        .is_some_and(|state| state.code() == "55000")
     {
+        engine.forget_worker();
+    } else if is_of_the_data(error) {
         // A job that cannot be read breaks the claim that holds it. Halving finds it; alone, it is ended, and nobody else is harmed.
-        if asked > 1 {
-            return asked / 2;
+        unreadable.failed(asked);
+        if asked == 1 {
+            bury(engine, queue, error).await;
+            *unreadable = Unreadable::default();
         }
-        if let Ok(worker) = engine.worker().await {
-            let text = error.to_string();
-            match store::bury_next(
-                &engine.claims,
-                &queue.name,
-                &queue.priorities(),
-                worker,
-                Uuid::new_v4(),
-                &text,
-            )
-            .await
-            {
-                Ok(buried) => tracing::error!(
-                    queue = &*queue.name,
-                    buried,
-                    error = text,
-                    "a job that cannot be read was ended"
-                ),
-                Err(error) => {
-                    tracing::error!(queue = &*queue.name, %error, "a job that cannot be read could not be ended")
-                }
-            }
-        }
+        return;
     }
     let longest = Duration::from_millis(50).saturating_mul(1 << failures.min(7));
     let wait = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
     tokio::select! { () = tokio::time::sleep(wait) => {}, () = engine.stopping.cancelled() => {} }
-    if error.is_connection() {
-        LARGEST_CLAIM
-    } else {
-        asked.max(1)
+}
+
+/// Whether a claim failed because of what it was to hand out: not the connection, a lock, a restart, a missing right or a full disk.
+fn is_of_the_data(error: &Error) -> bool {
+    match error.sqlstate().map(|state| state.code()) {
+        Some("53200") => true, // out of memory: the text of one job may be what did not fit
+        Some(code) => {
+            !error.is_connection()
+                && !["25", "28", "40", "42", "53", "55", "57", "58"].contains(&&code[..2])
+        }
+        // No SQLSTATE, and yet not the connection: the row came, and we could not read it.
+        None => !error.is_connection(),
+    }
+}
+
+async fn bury(engine: &Arc<Engine>, queue: &Arc<QueueState>, error: &Error) {
+    let Ok(worker) = engine.worker().await else {
+        return;
+    };
+    let text = error.to_string();
+    match store::bury_next(
+        &engine.claims,
+        &queue.name,
+        &queue.priorities(),
+        worker,
+        Uuid::new_v4(),
+        &text,
+    )
+    .await
+    {
+        Ok(buried) => tracing::error!(
+            queue = &*queue.name,
+            buried,
+            error = text,
+            "a job that cannot be read was ended"
+        ),
+        Err(error) => {
+            tracing::error!(queue = &*queue.name, %error, "a job that cannot be read could not be ended")
+        }
     }
 }
 

@@ -141,7 +141,7 @@ impl Engine {
     }
 
     /// The database does not count this worker among the living any more.
-    pub(crate) async fn forget_worker(&self) {
+    pub(crate) fn forget_worker(&self) {
         self.identity.send_replace(None);
     }
 

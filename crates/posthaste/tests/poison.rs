@@ -1,1 +1,290 @@
-//! To be written.
+//! Poison: a job that harms whoever touches it delays and burns only itself.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use posthaste::{Backoff, Outcome, QueueConfig};
+use posthaste_testkit::{Child, PgVersion, TestDb, eventually};
+use tokio_postgres::Client;
+
+use crate::support::{SOON, database, unfinished, worker};
+
+const QUICK: Backoff = Backoff {
+    base: Duration::from_millis(20),
+    cap: Duration::from_millis(100),
+};
+/// Innocent jobs around the poison.
+const INNOCENT: i64 = 999;
+/// Names this binary as a worker that a test starts and kills (see `a_worker_process`).
+const WORKER_ENV: &str = "POSTHASTE_TEST_WORKER";
+
+/// One poison among innocents, in the middle of them.
+async fn enqueue_around(client: &Client, poison: &str) {
+    client
+        .execute(
+            "INSERT INTO posthaste.job (name, max_attempts, kwargs)
+             SELECT CASE WHEN g = 500 THEN $1 ELSE 'good' END, 3, jsonb_build_object('n', g) FROM generate_series(1, $2::bigint + 1) g",
+            &[&poison, &INNOCENT],
+        )
+        .await
+        .unwrap();
+}
+
+/// Waits until only the poison is left, dead, and everybody else was worked.
+async fn only_the_poison_died(client: &Client, poison: &str, attempts: i32) {
+    eventually(
+        Duration::from_secs(60),
+        "the innocent are done and the poison is dead",
+        async || {
+            let dead: i64 = client
+                .query_one("SELECT count(*) FROM posthaste.dead", &[])
+                .await?
+                .get(0);
+            Ok(dead == 1 && unfinished(client).await == 1)
+        },
+    )
+    .await
+    .unwrap();
+    let row = client
+        .query_one("SELECT name, state, attempt FROM posthaste.dead", &[])
+        .await
+        .unwrap();
+    assert_eq!(
+        (row.get::<_, &str>(0), row.get::<_, &str>(1)),
+        (poison, "dead"),
+        "no innocent died"
+    );
+    assert_eq!(row.get::<_, i32>(2), attempts, "it burnt its own attempts");
+}
+
+async fn survives(name: &'static str) {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    enqueue_around(&client, name).await;
+    let good = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&good);
+    // A thread that spins cannot be stopped from outside, and the test process must end some time.
+    let enough = Arc::new(AtomicBool::new(false));
+    let looping = Arc::clone(&enough);
+    let worker = worker(&db.pool(4).unwrap())
+        .queue_config(QueueConfig {
+            backoff: QUICK,
+            timeout: Duration::from_secs(1),
+            ..QueueConfig::new("default", 4)
+        })
+        .handler("good", move |_, job| {
+            let seen = Arc::clone(&seen);
+            async move {
+                assert_eq!(job.attempt, 0, "an innocent job burnt an attempt");
+                seen.fetch_add(1, Ordering::SeqCst);
+                Ok(Outcome::Done)
+            }
+        })
+        .handler("panic", |_, _| async { panic!("poison") })
+        .handler("panic early", |_, job| {
+            assert!(job.kwargs_json().is_empty(), "poison");
+            async { Ok(Outcome::Done) }
+        })
+        .handler("undecodable", |_, job| async move {
+            let _: Vec<u8> = job.kwargs()?;
+            Ok(Outcome::Done)
+        })
+        .handler("sleeps for ever", |_, _| async {
+            std::future::pending::<()>().await;
+            Ok(Outcome::Done)
+        })
+        .handler("loops for ever", move |_, _| {
+            let looping = Arc::clone(&looping);
+            async move {
+                while !looping.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    only_the_poison_died(&client, name, 3).await;
+    assert_eq!(good.load(Ordering::SeqCst), 999, "each innocent job once");
+    enough.store(true, Ordering::Relaxed);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_that_panics_burns_only_its_own_attempts() {
+    survives("panic").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_handler_that_panics_before_its_future_exists_burns_only_its_own_attempts() {
+    survives("panic early").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_with_undecodable_arguments_burns_only_its_own_attempts() {
+    survives("undecodable").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_that_never_ends_burns_only_its_own_attempts() {
+    survives("sleeps for ever").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn an_endless_loop_blocks_a_thread_and_burns_only_its_own_attempts() {
+    survives("loops for ever").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_that_breaks_the_claim_is_found_and_ended_and_nobody_else_is_harmed() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    enqueue_around(&client, "good").await;
+    // Somebody with the owner's rights disabled the check and wrote numbers whose text no message can hold.
+    client
+        .batch_execute(&format!(
+            "ALTER FUNCTION posthaste.text_bytes(jsonb) RENAME TO real_text_bytes;
+             CREATE FUNCTION posthaste.text_bytes(jsonb) RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 100';
+             ALTER TABLE posthaste.store ALTER COLUMN kwargs_bytes DROP EXPRESSION, ALTER COLUMN kwargs_bytes SET DEFAULT 100;
+             INSERT INTO posthaste.job (name, kwargs) VALUES ('bomb', '{{\"a\":[{}1]}}');
+             INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, 100)",
+            "1e131071,".repeat(9_000)
+        ))
+        .await
+        .unwrap();
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 4)
+        .handler("good", |_, _| async { Ok(Outcome::Done) })
+        .handler("bomb", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    eventually(Duration::from_secs(60), "the bomb is dead", async || {
+        Ok(client
+            .query_one(
+                "SELECT count(*) FROM posthaste.dead WHERE name = 'bomb'",
+                &[],
+            )
+            .await?
+            .get::<_, i64>(0)
+            == 1)
+    })
+    .await
+    .unwrap();
+    eventually(SOON, "everybody else is done", async || {
+        Ok(client
+            .query_one(
+                "SELECT count(*) FROM posthaste.job WHERE name <> 'bomb'",
+                &[],
+            )
+            .await?
+            .get::<_, i64>(0)
+            == 0)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_that_aborts_its_process_is_run_alone_and_no_innocent_one_dies() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    enqueue_around(&client, "abort").await;
+    let done = async || {
+        let dead: i64 = client
+            .query_one("SELECT count(*) FROM posthaste.dead", &[])
+            .await?
+            .get(0);
+        anyhow::Ok(dead == 1 && unfinished(&client).await == 1)
+    };
+    let mut kills = 0;
+    let mut process = start_process(&db);
+    let deadline = std::time::Instant::now() + Duration::from_secs(90);
+    while !done().await.unwrap() {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "not done after {kills} kills"
+        );
+        if process.exit(Duration::from_millis(50)).await.is_ok() {
+            kills += 1;
+            process = start_process(&db);
+        }
+    }
+    process.kill().unwrap();
+    only_the_poison_died(&client, "abort", 3).await;
+    assert_eq!(
+        kills, 4,
+        "once among others, which burns nothing, then alone for each attempt"
+    );
+    let burnt: i64 = client
+        .query_one(
+            "SELECT count(*) FROM poison_log WHERE attempt > 0 AND name = 'good'",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(burnt, 0, "no innocent job burnt an attempt");
+    posthaste_testkit::ran::count("aborts", kills);
+}
+
+fn start_process(db: &TestDb) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([
+            "poison::a_worker_process",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env(WORKER_ENV, db.url());
+    Child::spawn(&mut command).unwrap()
+}
+
+/// Not a test: the worker that the test above starts as a process of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "a process that another test starts"]
+async fn a_worker_process() {
+    let Ok(url) = std::env::var(WORKER_ENV) else {
+        return;
+    };
+    let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+    let pool = deadpool_postgres::Pool::builder(manager)
+        .max_size(4)
+        .build()
+        .unwrap();
+    pool.get()
+        .await
+        .unwrap()
+        .batch_execute("CREATE TABLE IF NOT EXISTS poison_log (name text, attempt integer)")
+        .await
+        .unwrap();
+    let log = pool.clone();
+    let worker = worker(&pool)
+        .queue_config(QueueConfig {
+            backoff: QUICK,
+            ..QueueConfig::new("default", 8)
+        })
+        .handler("good", move |_, job| {
+            let log = log.clone();
+            async move {
+                log.get()
+                    .await?
+                    .execute(
+                        "INSERT INTO poison_log VALUES ($1, $2)",
+                        &[&&*job.name, &job.attempt],
+                    )
+                    .await?;
+                Ok(Outcome::Done)
+            }
+        })
+        .handler("abort", |_, _| async { std::process::abort() })
+        .start()
+        .await
+        .unwrap();
+    worker.run_until_signal().await.unwrap();
+}

@@ -1,1 +1,190 @@
-//! To be written.
+//! Shutdown: whoever stops gives back what it could not finish, and nothing is burnt.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use posthaste::{NewJob, Outcome, enqueue};
+use posthaste_testkit::{PgVersion, eventually};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::support::{SOON, all_done, count, database, unfinished, worker};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_jobs_are_finished_and_waiting_ones_given_back() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.job (name) SELECT 'slow' FROM generate_series(1, 500)",
+        )
+        .await
+        .unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let started = Arc::new(AtomicU64::new(0));
+    let (held, seen) = (Arc::clone(&gate), Arc::clone(&started));
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 4)
+        .handler("slow", move |_, _| {
+            let (held, seen) = (Arc::clone(&held), Arc::clone(&seen));
+            async move {
+                seen.fetch_add(1, Ordering::SeqCst);
+                held.acquire().await?.forget();
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    eventually(SOON, "four jobs run", async || {
+        Ok(started.load(Ordering::SeqCst) == 4)
+    })
+    .await
+    .unwrap();
+    let stopping = tokio::spawn(worker.stop());
+    eventually(SOON, "what waited is given back", async || {
+        Ok(count(&client, "running").await == 4)
+    })
+    .await
+    .unwrap();
+    gate.add_permits(4);
+    stopping.await.unwrap().unwrap();
+    assert_eq!(
+        started.load(Ordering::SeqCst),
+        4,
+        "nothing was started after the stop"
+    );
+    assert_eq!(
+        (count(&client, "claimable").await, unfinished(&client).await),
+        (496, 496)
+    );
+    let burnt: i64 = client
+        .query_one("SELECT count(*) FROM posthaste.job WHERE attempt > 0", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(burnt, 0);
+    let stopped: bool = client
+        .query_one(
+            "SELECT bool_and(stopped_at IS NOT NULL) FROM posthaste.worker",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert!(stopped, "the worker signed off");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_grace_period_unfinished_jobs_are_given_back_without_burning_an_attempt() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    for _ in 0..3 {
+        enqueue(&client, &NewJob::new("endless", &json!({})).unwrap())
+            .await
+            .unwrap();
+    }
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 4)
+        .handler("endless", |_, _| async {
+            std::future::pending::<()>().await;
+            Ok(Outcome::Done)
+        })
+        .shutdown_grace(Duration::from_millis(200))
+        .start()
+        .await
+        .unwrap();
+    eventually(SOON, "three jobs run", async || {
+        Ok(count(&client, "running").await == 3)
+    })
+    .await
+    .unwrap();
+    let began = Instant::now();
+    worker.stop().await.unwrap();
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "the stop took {:?}",
+        began.elapsed()
+    );
+    assert_eq!(count(&client, "claimable").await, 3);
+    let burnt: i64 = client
+        .query_one("SELECT count(*) FROM posthaste.job WHERE attempt > 0", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(burnt, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_is_told_that_the_worker_stops() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    enqueue(&client, &NewJob::new("polite", &json!({})).unwrap())
+        .await
+        .unwrap();
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 1)
+        .handler("polite", |context, _| async move {
+            context.stopping().await;
+            Ok(Outcome::Done)
+        })
+        .start()
+        .await
+        .unwrap();
+    eventually(SOON, "it runs", async || {
+        Ok(count(&client, "running").await == 1)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    assert_eq!(unfinished(&client).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_worker_takes_over_what_was_given_back() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute("INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 3000)")
+        .await
+        .unwrap();
+    let done = Arc::new(AtomicU64::new(0));
+    for _ in 0..10 {
+        let seen = Arc::clone(&done);
+        let worker = worker(&db.pool(4).unwrap())
+            .queue("default", 4)
+            .handler("n", move |_, job| {
+                assert_eq!(job.attempt, 0);
+                seen.fetch_add(1, Ordering::SeqCst);
+                async { Ok(Outcome::Done) }
+            })
+            .start()
+            .await
+            .unwrap();
+        let before = done.load(Ordering::SeqCst);
+        eventually(SOON, "some progress", async || {
+            Ok(done.load(Ordering::SeqCst) > before || unfinished(&client).await == 0)
+        })
+        .await
+        .unwrap();
+        worker.stop().await.unwrap();
+    }
+    let seen = Arc::clone(&done);
+    let last = worker(&db.pool(4).unwrap())
+        .queue("default", 4)
+        .handler("n", move |_, _| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            async { Ok(Outcome::Done) }
+        })
+        .start()
+        .await
+        .unwrap();
+    all_done(&client).await;
+    last.stop().await.unwrap();
+    assert_eq!(
+        done.load(Ordering::SeqCst),
+        3000,
+        "each job once: a clean stop repeats nothing"
+    );
+}

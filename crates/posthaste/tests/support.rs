@@ -12,6 +12,11 @@ pub const SOON: Duration = Duration::from_secs(20);
 
 /// A migrated database on the shared server of this version.
 pub async fn database(version: PgVersion) -> TestDb {
+    // RUST_LOG=posthaste=debug shows what the engine does; the test's own capture keeps it quiet otherwise.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_test_writer()
+        .try_init();
     let server = PgServer::shared(version).expect("a shared server");
     posthaste_testkit::ran::note(match version {
         PgVersion::V15 => "pg15",
