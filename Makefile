@@ -1,0 +1,43 @@
+# Two commands do everything on a fresh machine: `make up` and `make test`.
+SHELL := /bin/bash
+export PATH := $(PATH):$(HOME)/.cargo/bin
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help up test mutants bench fmt lint deny docs
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+up: ## Build, start a private Postgres and do a real job; ARGS=--once ends when it is done
+	@scripts/setup.sh up
+	cargo build --release -p posthaste-cli
+	@bin=$$(scripts/setup.sh pg-bin); [ -z "$$bin" ] || export POSTHASTE_PG_BIN="$$bin"; \
+		exec "$(TARGET)/release/posthaste" up $(ARGS)
+
+test: ## Run all tests on PostgreSQL 15 and 18; ARGS go to cargo test
+	@scripts/setup.sh test
+	@scripts/test.sh $(ARGS)
+
+mutants: ## Show that the stress kills every broken variant of the store
+	@scripts/setup.sh test
+	@scripts/mutants.sh $(ARGS)
+
+bench: ## Measure against the rivals, into docs/benchmarks; ARGS go to the bench
+	@scripts/setup.sh test
+	cargo run --release -p posthaste-bench -- $(ARGS)
+
+fmt: ## Format
+	cargo fmt
+
+lint: ## Check the formatting and the lints
+	cargo fmt --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+# The advisories are left out: their database is fetched over a network that the build machine lacks.
+deny: ## Check dependencies: bans, licences, sources
+	@scripts/setup.sh ci
+	PATH="$$PWD/.tools/bin:$$PATH" cargo deny --log-level error check bans licenses sources
+
+docs: ## Build the documentation; broken links fail
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

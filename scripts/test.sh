@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs the tests, then says in one line what really ran. Arguments go to cargo test.
+# POSTHASTE_DEMAND names the parts that must have run, such as "pg15 pg18 kills=20".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+POSTHASTE_RAN=$(mktemp)
+export POSTHASTE_RAN
+trap 'rm -f "$POSTHASTE_RAN"' EXIT
+
+status=0
+cargo test --workspace --no-fail-fast "$@" </dev/null || status=$?
+# shellcheck disable=SC2086 # The demand is a list of words.
+scripts/ran.sh "$POSTHASTE_RAN" ${POSTHASTE_DEMAND:-} || status=$?
+exit "$status"
