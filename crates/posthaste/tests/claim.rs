@@ -1,1 +1,245 @@
-//! To be written.
+//! Claims: their cost does not depend on what was done before, and a claim whose answer is lost loses nothing.
+
+use posthaste_testkit::PgVersion;
+use tokio_postgres::Client;
+
+use crate::support::database;
+
+async fn register(client: &Client) -> i64 {
+    client
+        .query_one(
+            "INSERT INTO posthaste.worker (name) VALUES ('test') RETURNING id",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0)
+}
+
+async fn claim(client: &Client, worker: i64, limit: i32) -> Vec<i64> {
+    client
+        .query(
+            "SELECT id FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), $2, 16000000)",
+            &[&worker, &limit],
+        )
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect()
+}
+
+/// Buffers that one claim of one job touches: a measure of work that no clock can blur.
+async fn cost(client: &Client, worker: i64) -> i64 {
+    let plan: serde_json::Value = client
+        .query_one(
+            "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT id FROM posthaste.claim('default', '{0}', $$worker$$, gen_random_uuid(), 1, 16000000)"
+                .replace("$$worker$$", &worker.to_string())
+                .as_str(),
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    plan[0]["Plan"]["Shared Hit Blocks"].as_i64().unwrap()
+        + plan[0]["Plan"]["Shared Read Blocks"].as_i64().unwrap()
+}
+
+#[tokio::test]
+async fn a_claim_costs_the_same_after_many_spent_jobs_under_a_pin() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = register(&client).await;
+    let pin = db.client().await.unwrap();
+    pin.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class LIMIT 1")
+        .await
+        .unwrap();
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 100000)",
+        )
+        .await
+        .unwrap();
+    claim(&client, worker, 10).await;
+    cost(&client, worker).await;
+    let fresh = cost(&client, worker).await;
+    let mut spent = 0;
+    while spent < 90_000 {
+        spent += claim(&client, worker, 5000).await.len();
+    }
+    let late = cost(&client, worker).await;
+    assert!(
+        late <= fresh * 2,
+        "a claim touched {fresh} buffers at first and {late} after {spent} spent jobs"
+    );
+}
+
+#[tokio::test]
+async fn rows_of_an_open_or_rolled_back_bulk_insert_are_walked_once_at_most() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = register(&client).await;
+    let bulk = db.client().await.unwrap();
+    for end in ["ROLLBACK", "COMMIT"] {
+        bulk.batch_execute(
+            "BEGIN; INSERT INTO posthaste.job (name) SELECT 'bulk' FROM generate_series(1, 100000)",
+        )
+        .await
+        .unwrap();
+        // Somebody else's later commit puts the open rows inside the next window.
+        client
+            .batch_execute(
+                "CREATE TABLE IF NOT EXISTS other (n integer); INSERT INTO other VALUES (1)",
+            )
+            .await
+            .unwrap();
+        assert!(claim(&client, worker, 1).await.is_empty());
+        let open = cost(&client, worker).await;
+        assert!(
+            open < 500,
+            "a look beside an open bulk insert touched {open} buffers"
+        );
+        bulk.batch_execute(end).await.unwrap();
+        if end == "ROLLBACK" {
+            claim(&client, worker, 1).await;
+            let after = cost(&client, worker).await;
+            assert!(
+                after < 500,
+                "a look after a rolled-back bulk insert touched {after} buffers"
+            );
+        }
+    }
+    assert_eq!(
+        claim(&client, worker, 5000).await.len(),
+        5000,
+        "what was committed late is there at once"
+    );
+}
+
+#[tokio::test]
+async fn a_claim_is_bounded_by_the_bytes_of_its_arguments() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = register(&client).await;
+    client
+        .batch_execute("INSERT INTO posthaste.job (name, kwargs) SELECT 'n', jsonb_build_object('a', repeat('x', 100000)) FROM generate_series(1, 50)")
+        .await
+        .unwrap();
+    let few = client
+        .query(
+            "SELECT id FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 50, 1000000)",
+            &[&worker],
+        )
+        .await
+        .unwrap()
+        .len();
+    assert!(
+        (10..=11).contains(&few),
+        "{few} jobs of 100 kB in a claim of 1 MB"
+    );
+    let one = client
+        .query(
+            "SELECT id FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 50, 1)",
+            &[&worker],
+        )
+        .await
+        .unwrap()
+        .len();
+    assert_eq!(one, 1, "one job at least, however large");
+}
+
+#[tokio::test]
+async fn lower_priorities_come_first_and_a_claim_fills_up_across_lanes() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = register(&client).await;
+    client.batch_execute("INSERT INTO posthaste.job (name, priority) SELECT 'n', g % 3 FROM generate_series(0, 29) g").await.unwrap();
+    let rows = client
+        .query("SELECT priority FROM posthaste.claim('default', '{0,1,2}', $1, gen_random_uuid(), 25, 16000000)", &[&worker])
+        .await
+        .unwrap();
+    let got: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
+    let want: Vec<i32> = [0; 10].into_iter().chain([1; 10]).chain([2; 5]).collect();
+    assert_eq!(got, want);
+}
+
+#[tokio::test]
+async fn a_claim_refuses_other_isolation_levels_and_workers_it_does_not_know() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = register(&client).await;
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        client
+            .batch_execute(&format!("BEGIN ISOLATION LEVEL {level}"))
+            .await
+            .unwrap();
+        let refused = client
+            .query(
+                "SELECT id FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 1, 1)",
+                &[&worker],
+            )
+            .await;
+        assert!(
+            refused
+                .unwrap_err()
+                .as_db_error()
+                .unwrap()
+                .message()
+                .contains("READ COMMITTED")
+        );
+        client.batch_execute("ROLLBACK").await.unwrap();
+    }
+    client
+        .execute("UPDATE posthaste.worker SET stopped_at = now()", &[])
+        .await
+        .unwrap();
+    let refused = client
+        .query(
+            "SELECT id FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 1, 1)",
+            &[&worker],
+        )
+        .await;
+    assert_eq!(refused.unwrap_err().code().unwrap().code(), "55000");
+}
+
+#[tokio::test]
+async fn a_late_acknowledgement_is_told_that_it_lost_and_changes_nothing() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let slow = register(&client).await;
+    client
+        .batch_execute("INSERT INTO posthaste.job (name, max_attempts) VALUES ('n', 5)")
+        .await
+        .unwrap();
+    let token = "0bad0bad-0000-4000-8000-000000000000";
+    let claimed = client
+        .query_one(&format!("SELECT slot, batch, id FROM posthaste.claim('default', '{{0}}', $1, '{token}', 1, 1)"), &[&slow])
+        .await
+        .unwrap();
+    let (slot, batch, id): (i16, i64, i64) = (claimed.get(0), claimed.get(1), claimed.get(2));
+    let settle = |token: &str| {
+        format!(
+            "SELECT posthaste.settle({slot}::smallint, {batch}, '{token}', ARRAY[{id}], ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL)"
+        )
+    };
+    let closed: Vec<i64> = client
+        .query_one(&settle("11111111-0000-4000-8000-000000000000"), &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert!(closed.is_empty(), "a foreign token closes nothing");
+    let rescued: i64 = client
+        .query_one("SELECT posthaste.rescue($1, 0)", &[&slow])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(rescued, 1);
+    let closed: Vec<i64> = client.query_one(&settle(token), &[]).await.unwrap().get(0);
+    assert!(closed.is_empty(), "the old owner lost it");
+    let state: String = client
+        .query_one("SELECT state FROM posthaste.job", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(state, "suspect");
+}
