@@ -16,8 +16,9 @@ use crate::bench::Bench;
 use crate::report::Bar;
 
 /// All bars in the order in which they are measured and shown.
-pub(crate) const ORDER: [&str; 9] =
-    ["drain", "pinned", "churn", "paused", "enqueue", "bulk", "latency", "wal", "memory"];
+pub(crate) const ORDER: [&str; 9] = [
+    "drain", "pinned", "churn", "paused", "enqueue", "bulk", "latency", "wal", "memory",
+];
 
 /// Measures one bar; what went wrong becomes part of it.
 pub(crate) async fn measure(bench: &Bench<'_>, name: &str) -> Bar {
@@ -63,6 +64,10 @@ async fn attempt(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
 mod tests {
     #[test]
     fn every_bar_has_a_title() {
-        assert!(super::ORDER.iter().all(|name| !super::title(name).is_empty()));
+        assert!(
+            super::ORDER
+                .iter()
+                .all(|name| !super::title(name).is_empty())
+        );
     }
 }

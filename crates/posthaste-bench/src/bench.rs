@@ -23,11 +23,20 @@ pub(crate) struct Bench<'a> {
 
 /// Measures the bars that were asked for and writes the report; a bar that fails does not stop the others.
 pub(crate) async fn run(server: &Server, options: &RunOptions) -> Result<()> {
-    let bench = Bench { server, plan: Plan::from_options(options) };
+    let bench = Bench {
+        server,
+        plan: Plan::from_options(options),
+    };
     let archive = Archive::below(&options.docs);
     let mut report = opening(&bench).await?;
-    let path = archive.vacant(report.started_at.get(..10).unwrap_or("undated"), bench.plan.quick)?;
-    for name in bars::ORDER.into_iter().filter(|name| options.only.is_empty() || options.only.iter().any(|only| only == name)) {
+    let path = archive.vacant(
+        report.started_at.get(..10).unwrap_or("undated"),
+        bench.plan.quick,
+    )?;
+    for name in bars::ORDER
+        .into_iter()
+        .filter(|name| options.only.is_empty() || options.only.iter().any(|only| only == name))
+    {
         let bar = bars::measure(&bench, name).await;
         announce(&bar);
         report.bars.push(bar);
@@ -44,14 +53,19 @@ pub(crate) async fn run(server: &Server, options: &RunOptions) -> Result<()> {
 
 async fn opening(bench: &Bench<'_>) -> Result<Report> {
     let instruments = instruments();
-    let client = Database::named(&bench.server.url("postgres"))?.connect().await?;
+    let client = Database::named(&bench.server.url("postgres"))?
+        .connect()
+        .await?;
     let mut settings = BTreeMap::new();
     for row in client.query(instruments.get("settings")?, &[]).await? {
         settings.insert(row.get(0), row.get(1));
     }
     // A random port says nothing about a figure.
     settings.remove("port");
-    let version = client.query_one(instruments.get("version")?, &[]).await?.get(0);
+    let version = client
+        .query_one(instruments.get("version")?, &[])
+        .await?
+        .get(0);
     Ok(Report {
         format: 1,
         started_at: Timestamp::now().to_string(),
@@ -59,7 +73,11 @@ async fn opening(bench: &Bench<'_>) -> Result<Report> {
         quick: bench.plan.quick,
         revision: revision(),
         machine: Machine::describe()?,
-        server: ServerFacts { version, file_system: file_system(&bench.server.data_folder())?, settings },
+        server: ServerFacts {
+            version,
+            file_system: file_system(&bench.server.data_folder())?,
+            settings,
+        },
         taint_rule: taint::rule(),
         bars: Vec::new(),
     })
@@ -68,12 +86,24 @@ async fn opening(bench: &Bench<'_>) -> Result<Report> {
 /// The commit that was measured, marked where the working tree differs from it.
 fn revision() -> Option<String> {
     let git = |arguments: &[&str]| {
-        let output = std::process::Command::new("git").args(arguments).current_dir(repository()).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        let output = std::process::Command::new("git")
+            .args(arguments)
+            .current_dir(repository())
+            .output()
+            .ok()?;
+        output
+            .status
+            .success()
+            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let changed = git(&["status", "--porcelain", "--untracked-files=no", "crates"]).is_none_or(|text| !text.is_empty());
-    Some(if changed { format!("{commit} with changes") } else { commit })
+    let changed = git(&["status", "--porcelain", "--untracked-files=no", "crates"])
+        .is_none_or(|text| !text.is_empty());
+    Some(if changed {
+        format!("{commit} with changes")
+    } else {
+        commit
+    })
 }
 
 fn repository() -> &'static Path {
@@ -90,12 +120,24 @@ fn announce(bar: &Bar) {
 }
 
 fn summary(report: &Report) -> String {
-    let missed: Vec<&str> =
-        report.bars.iter().filter(|bar| !bar.passed()).map(|bar| bar.name.as_str()).collect();
+    let missed: Vec<&str> = report
+        .bars
+        .iter()
+        .filter(|bar| !bar.passed())
+        .map(|bar| bar.name.as_str())
+        .collect();
     let passed = report.bars.len() - missed.len();
-    let smoke = if report.quick { "smoke run, sizes too small to judge: " } else { "" };
+    let smoke = if report.quick {
+        "smoke run, sizes too small to judge: "
+    } else {
+        ""
+    };
     if missed.is_empty() {
         return format!("{smoke}{passed} bars, all passed");
     }
-    format!("{smoke}{passed} of {} bars passed; MISSED: {}", report.bars.len(), missed.join(", "))
+    format!(
+        "{smoke}{passed} of {} bars passed; MISSED: {}",
+        report.bars.len(),
+        missed.join(", ")
+    )
 }

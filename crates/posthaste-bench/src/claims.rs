@@ -36,8 +36,13 @@ pub(crate) struct LogMark {
 impl LogMark {
     /// The log's present end.
     pub(crate) fn here(path: &Path) -> Result<Self> {
-        let offset = std::fs::metadata(path).with_context(|| format!("no log at {}", path.display()))?.len();
-        Ok(Self { path: path.to_owned(), offset })
+        let offset = std::fs::metadata(path)
+            .with_context(|| format!("no log at {}", path.display()))?
+            .len();
+        Ok(Self {
+            path: path.to_owned(),
+            offset,
+        })
     }
 
     /// All claims logged since.
@@ -50,7 +55,9 @@ impl LogMark {
 
 /// Median and 99th percentile of claims in each of `parts` equal spans of time.
 pub(crate) fn by_time(claims: &[Claim], parts: usize) -> Vec<Vec<f64>> {
-    let (Some(first), Some(last)) = (claims.first(), claims.last()) else { return vec![Vec::new(); parts] };
+    let (Some(first), Some(last)) = (claims.first(), claims.last()) else {
+        return vec![Vec::new(); parts];
+    };
     let span = (last.at - first.at).max(f64::EPSILON);
     let mut spans = vec![Vec::new(); parts];
     for claim in claims {
@@ -88,7 +95,10 @@ fn execution(line: &str) -> Option<Claim> {
     if !statement.starts_with("execute ") && !statement.starts_with("statement: ") {
         return None;
     }
-    Some(Claim { at: at.parse().ok()?, milliseconds: milliseconds.parse().ok()? })
+    Some(Claim {
+        at: at.parse().ok()?,
+        milliseconds: milliseconds.parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -108,8 +118,14 @@ mod tests {
     fn only_executed_claims_of_the_logged_sessions_count() -> anyhow::Result<()> {
         let found = claims(LOG.as_bytes())?;
         let expected = [
-            Claim { at: 1_700_000_000.3, milliseconds: 0.345 },
-            Claim { at: 1_700_000_000.5, milliseconds: 0.5 },
+            Claim {
+                at: 1_700_000_000.3,
+                milliseconds: 0.345,
+            },
+            Claim {
+                at: 1_700_000_000.5,
+                milliseconds: 0.5,
+            },
         ];
         assert_eq!(found, expected);
         Ok(())
@@ -117,7 +133,10 @@ mod tests {
 
     #[test]
     fn claims_are_divided_by_time_and_not_by_count() {
-        let at = |at: f64| Claim { at, milliseconds: at };
+        let at = |at: f64| Claim {
+            at,
+            milliseconds: at,
+        };
         let spans = by_time(&[at(0.0), at(1.0), at(2.0), at(9.0), at(10.0)], 2);
         assert_eq!(spans, [vec![0.0, 1.0, 2.0], vec![9.0, 10.0]]);
     }

@@ -26,12 +26,18 @@ pub(crate) struct Sightings(Arc<Mutex<Vec<(u64, u64)>>>);
 impl Sightings {
     /// Notes that job `number` was seen at `at`.
     pub(crate) fn note(&self, number: u64, at: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((number, at));
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((number, at));
     }
 
     /// All sightings so far, in their order.
     pub(crate) fn all(&self) -> Vec<(u64, u64)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Milliseconds from each sighting in `earlier` to the one of the same job here, in the order of the numbers.
@@ -42,7 +48,9 @@ impl Sightings {
         ended.sort_unstable();
         ended
             .into_iter()
-            .filter_map(|(number, at)| Some(at.saturating_sub(*began.get(&number)?) as f64 / 1_000.0))
+            .filter_map(|(number, at)| {
+                Some(at.saturating_sub(*began.get(&number)?) as f64 / 1_000.0)
+            })
             .collect()
     }
 }

@@ -40,17 +40,30 @@ impl Database {
     pub(crate) async fn fresh(server: &Server) -> Result<Self> {
         let instruments = instruments();
         let maintenance = connect(&server.url("postgres").parse()?).await?;
-        maintenance.batch_execute(instruments.get("drop_database")?).await?;
-        maintenance.batch_execute(instruments.get("create_database")?).await?;
-        maintenance.batch_execute(instruments.get("checkpoint")?).await?;
+        maintenance
+            .batch_execute(instruments.get("drop_database")?)
+            .await?;
+        maintenance
+            .batch_execute(instruments.get("create_database")?)
+            .await?;
+        maintenance
+            .batch_execute(instruments.get("checkpoint")?)
+            .await?;
         Self::named(&server.url(NAME))
     }
 
     /// An existing database by its address.
     pub(crate) fn named(url: &str) -> Result<Self> {
-        let mut config: Config = url.parse().context("the address of the database cannot be read")?;
-        config.application_name("posthaste-bench").connect_timeout(Duration::from_secs(10));
-        Ok(Self { config, url: url.to_owned() })
+        let mut config: Config = url
+            .parse()
+            .context("the address of the database cannot be read")?;
+        config
+            .application_name("posthaste-bench")
+            .connect_timeout(Duration::from_secs(10));
+        Ok(Self {
+            config,
+            url: url.to_owned(),
+        })
     }
 
     /// Its address, for processes that the bench starts.
@@ -74,14 +87,19 @@ impl Database {
         let mut config = self.config.clone();
         config.options(match session {
             Session::Durable => "-c synchronous_commit=on -c enable_seqscan=off",
-            Session::Hasty => "-c synchronous_commit=off -c enable_seqscan=off -c enable_bitmapscan=off",
+            Session::Hasty => {
+                "-c synchronous_commit=off -c enable_seqscan=off -c enable_bitmapscan=off"
+            }
         });
         connect(&config).await
     }
 }
 
 async fn connect(config: &Config) -> Result<Client> {
-    let (client, connection) = config.connect(NoTls).await.context("cannot connect to the private server")?;
+    let (client, connection) = config
+        .connect(NoTls)
+        .await
+        .context("cannot connect to the private server")?;
     tokio::spawn(async move {
         // The client that loses its connection reports the loss; nobody is left to tell it to here.
         let _ = connection.await;

@@ -23,7 +23,11 @@ impl Gauge {
     pub(crate) async fn begin(database: &Database) -> Result<Self> {
         let observer = database.connect().await?;
         let wal = wal_bytes(&observer).await?;
-        Ok(Self { observer, wal, watch: Watch::begin()? })
+        Ok(Self {
+            observer,
+            wal,
+            watch: Watch::begin()?,
+        })
     }
 
     /// Rate, processor time and WAL per job.
@@ -33,7 +37,10 @@ impl Gauge {
         let jobs = jobs.max(1) as f64;
         Ok(Figures::measured_under(processor)
             .with("jobs_per_second", jobs / taken.as_secs_f64())
-            .with("cpu_microseconds_per_job", processor.own_seconds * 1e6 / jobs)
+            .with(
+                "cpu_microseconds_per_job",
+                processor.own_seconds * 1e6 / jobs,
+            )
             .with("wal_bytes_per_job", wal as f64 / jobs))
     }
 }
@@ -58,5 +65,8 @@ pub(crate) async fn sample_during<W: Future, S>(
 }
 
 async fn wal_bytes(observer: &Client) -> Result<i64> {
-    Ok(observer.query_one(instruments().get("wal_bytes")?, &[]).await?.get(0))
+    Ok(observer
+        .query_one(instruments().get("wal_bytes")?, &[])
+        .await?
+        .get(0))
 }

@@ -25,8 +25,12 @@ impl Machine {
         let memory = fs::read_to_string("/proc/meminfo")?;
         Ok(Self {
             cores: std::thread::available_parallelism()?.get(),
-            processor: field(&processors, "model name").unwrap_or("unknown").to_owned(),
-            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            processor: field(&processors, "model name")
+                .unwrap_or("unknown")
+                .to_owned(),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
+                .trim()
+                .to_owned(),
             memory_bytes: field(&memory, "MemTotal")
                 .and_then(|value| value.split(' ').next()?.parse::<u64>().ok())
                 .map_or(0, |kibibytes| kibibytes * 1024),

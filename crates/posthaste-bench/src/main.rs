@@ -47,14 +47,19 @@ fn obey(line: CommandLine) -> Result<()> {
             eprintln!("wrote {}", page.display());
             Ok(())
         }
-        Some(Command::WorkBacklog(options)) => runtime()?.block_on(bars::memory::work_backlog(&options)),
+        Some(Command::WorkBacklog(options)) => {
+            runtime()?.block_on(bars::memory::work_backlog(&options))
+        }
         None => measure(&line.run),
     }
 }
 
 fn measure(options: &RunOptions) -> Result<()> {
     let programs = find_programs(options.pg_bin.as_deref())?;
-    let parent = options.data_parent.clone().unwrap_or_else(std::env::temp_dir);
+    let parent = options
+        .data_parent
+        .clone()
+        .unwrap_or_else(std::env::temp_dir);
     let mut server = Server::start(&programs, &parent)?;
     let outcome = runtime()?.block_on(async {
         let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
@@ -69,5 +74,8 @@ fn measure(options: &RunOptions) -> Result<()> {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
 }

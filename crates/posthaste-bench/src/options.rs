@@ -99,7 +99,11 @@ pub(crate) struct Plan {
 impl Plan {
     /// The sizes that the options ask for.
     pub(crate) fn from_options(options: &RunOptions) -> Self {
-        let mut plan = if options.quick { Self::smoke() } else { Self::full(options.rounds) };
+        let mut plan = if options.quick {
+            Self::smoke()
+        } else {
+            Self::full(options.rounds)
+        };
         plan.paused_seconds = options.paused_seconds.unwrap_or(plan.paused_seconds);
         plan.churn_seconds = options.churn_seconds.unwrap_or(plan.churn_seconds);
         plan.bulk_rows = options.bulk_rows.unwrap_or(plan.bulk_rows);
@@ -112,7 +116,8 @@ impl Plan {
             rounds,
             drain_jobs: 300_000,
             spent_jobs: 500_000,
-            churn_seconds: 60,
+            // Long enough for a generation to fill up and be rotated under the load itself.
+            churn_seconds: 90,
             churn_rate: 2_000,
             paused_jobs: 100_000,
             paused_seconds: 600,
@@ -159,7 +164,10 @@ mod tests {
         let quick = Plan::from_options(&CommandLine::try_parse_from(["bench", "--quick"])?.run);
         let full = Plan::from_options(&CommandLine::try_parse_from(["bench"])?.run);
         assert!(quick.quick && !full.quick);
-        assert_eq!((full.rounds, full.drain_jobs, full.bulk_rows), (5, 300_000, 10_000_000));
+        assert_eq!(
+            (full.rounds, full.drain_jobs, full.bulk_rows),
+            (5, 300_000, 10_000_000)
+        );
         Ok(())
     }
 

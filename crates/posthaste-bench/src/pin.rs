@@ -28,10 +28,18 @@ impl Pin {
     pub(crate) async fn snapshot(database: &Database) -> Result<Self> {
         let instruments = instruments();
         let client = database.connect().await?;
-        client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+        client
+            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            .await?;
         client.query_one(instruments.get("pin")?, &[]).await?;
-        let pid: i32 = client.query_one(instruments.get("backend")?, &[]).await?.get(0);
-        Ok(Self::Snapshot(HeldBackend::watch(database, pid).await?, client))
+        let pid: i32 = client
+            .query_one(instruments.get("backend")?, &[])
+            .await?
+            .get(0);
+        Ok(Self::Snapshot(
+            HeldBackend::watch(database, pid).await?,
+            client,
+        ))
     }
 
     /// Starts a dump of the whole database and reads only its beginning: it holds its snapshot and an
@@ -49,13 +57,20 @@ impl Pin {
             .context("cannot start pg_dump")?;
         // The first bytes come after the locks on all tables were taken.
         let mut beginning = [0; 64];
-        dump.stdout.as_mut().context("pg_dump has no output")?.read_exact(&mut beginning).await?;
+        dump.stdout
+            .as_mut()
+            .context("pg_dump has no output")?
+            .read_exact(&mut beginning)
+            .await?;
         let pid: i32 = client
             .query_opt(instruments.get("dump_backend")?, &[])
             .await?
             .context("pg_dump has no backend with a snapshot")?
             .get(0);
-        let locks: i64 = client.query_one(instruments.get("dump_locks")?, &[&pid, &schema]).await?.get(0);
+        let locks: i64 = client
+            .query_one(instruments.get("dump_locks")?, &[&pid, &schema])
+            .await?
+            .get(0);
         ensure!(locks > 0, "pg_dump holds no lock on a table of {schema}");
         Ok(Self::Dump(HeldBackend::watch(database, pid).await?, dump))
     }
@@ -92,17 +107,27 @@ impl HeldBackend {
         let observer = database.connect().await?;
         let since = horizon(&observer, pid).await?;
         ensure!(since.0.is_some(), "backend {pid} holds no snapshot");
-        Ok(Self { observer, pid, since })
+        Ok(Self {
+            observer,
+            pid,
+            since,
+        })
     }
 
     async fn verify(&self) -> Result<()> {
         let now = horizon(&self.observer, self.pid).await?;
-        ensure!(now == self.since, "the pin was not held: {:?} became {now:?}", self.since);
+        ensure!(
+            now == self.since,
+            "the pin was not held: {:?} became {now:?}",
+            self.since
+        );
         Ok(())
     }
 }
 
 async fn horizon(observer: &Client, pid: i32) -> Result<(Option<String>, Option<String>)> {
-    let row = observer.query_opt(instruments().get("held_since")?, &[&pid]).await?;
+    let row = observer
+        .query_opt(instruments().get("held_since")?, &[&pid])
+        .await?;
     Ok(row.map_or((None, None), |row| (row.get(0), row.get(1))))
 }

@@ -23,10 +23,31 @@ impl MachineTicks {
 
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
-        let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
-        let [user, niced, system, idle, waiting, interrupt, soft, stolen, ..] = ticks[..] else { return None };
+        let ticks: Vec<u64> = line
+            .split_whitespace()
+            .map_while(|field| field.parse().ok())
+            .collect();
+        let [
+            user,
+            niced,
+            system,
+            idle,
+            waiting,
+            interrupt,
+            soft,
+            stolen,
+            ..,
+        ] = ticks[..]
+        else {
+            return None;
+        };
         let total = user + niced + system + idle + waiting + interrupt + soft + stolen;
-        Some(Self { total, idle: idle + waiting, niced, stolen })
+        Some(Self {
+            total,
+            idle: idle + waiting,
+            niced,
+            stolen,
+        })
     }
 }
 
@@ -35,9 +56,17 @@ pub(crate) fn tree_ticks(root: u32) -> Result<u64> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let mut used: HashMap<u32, u64> = HashMap::new();
     for entry in fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
         // A process may end between the listing and the reading; its parent then counts it.
-        let Some(stat) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| ProcessStat::parse(&text))
+        let Some(stat) = fs::read_to_string(entry.path().join("stat"))
+            .ok()
+            .and_then(|text| ProcessStat::parse(&text))
         else {
             continue;
         };
@@ -81,9 +110,17 @@ impl Memory {
     fn parse(text: &str) -> Option<Self> {
         let bytes = |field: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(field))?;
-            line.split_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
+            line.split_whitespace()
+                .next()?
+                .parse::<u64>()
+                .ok()
+                .map(|kibibytes| kibibytes * 1024)
         };
-        Some(Self { resident: bytes("VmRSS:")?, anonymous: bytes("RssAnon:")?, peak: bytes("VmHWM:")? })
+        Some(Self {
+            resident: bytes("VmRSS:")?,
+            anonymous: bytes("RssAnon:")?,
+            peak: bytes("VmHWM:")?,
+        })
     }
 }
 
@@ -116,21 +153,35 @@ mod tests {
     #[test]
     fn the_machines_ticks_are_told_apart() {
         let text = "cpu  100 20 30 400 50 6 7 8 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
-        let ticks = MachineTicks { total: 621, idle: 450, niced: 20, stolen: 8 };
+        let ticks = MachineTicks {
+            total: 621,
+            idle: 450,
+            niced: 20,
+            stolen: 8,
+        };
         assert_eq!(MachineTicks::parse(text), Some(ticks));
     }
 
     #[test]
     fn a_process_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
         let text = "42 (a) b (c) S 7 42 42 0 -1 4194560 1 2 3 4 11 12 13 14 20 5 1 0 99 0 0";
-        let stat = ProcessStat { parent: 7, ticks: 23, waited_ticks: 27, nice: 5 };
+        let stat = ProcessStat {
+            parent: 7,
+            ticks: 23,
+            waited_ticks: 27,
+            nice: 5,
+        };
         assert_eq!(ProcessStat::parse(text), Some(stat));
     }
 
     #[test]
     fn memory_is_read_in_bytes() {
         let text = "Name:\tx\nVmHWM:\t     30 kB\nVmRSS:\t     20 kB\nRssAnon:\t     10 kB\n";
-        let memory = Memory { resident: 20 * 1024, anonymous: 10 * 1024, peak: 30 * 1024 };
+        let memory = Memory {
+            resident: 20 * 1024,
+            anonymous: 10 * 1024,
+            peak: 30 * 1024,
+        };
         assert_eq!(Memory::parse(text), Some(memory));
     }
 

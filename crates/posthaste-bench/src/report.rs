@@ -72,7 +72,11 @@ impl Bar {
 
     /// True where every requirement that has to be passed was passed.
     pub(crate) fn passed(&self) -> bool {
-        let required = || self.judgements.iter().filter(|judgement| judgement.weight == Weight::Bar);
+        let required = || {
+            self.judgements
+                .iter()
+                .filter(|judgement| judgement.weight == Weight::Bar)
+        };
         self.failure.is_none()
             && required().count() > 0
             && required().all(|judgement| judgement.verdict == Verdict::Pass)

@@ -24,7 +24,10 @@ pub(crate) struct Figures {
 impl Figures {
     /// No figures yet, only the processor's time.
     pub(crate) fn measured_under(processor: ProcessorUse) -> Self {
-        Self { processor, ..Self::default() }
+        Self {
+            processor,
+            ..Self::default()
+        }
     }
 
     /// Adds one figure.
@@ -65,7 +68,9 @@ pub(crate) async fn play(
     for round in 1..=most {
         for index in order(contestants.len(), round) {
             let contestant = contestants.get(index).copied().unwrap_or_default();
-            let figures = once(index).await.with_context(|| format!("{contestant}, round {round}"))?;
+            let figures = once(index)
+                .await
+                .with_context(|| format!("{contestant}, round {round}"))?;
             let run = Run {
                 contestant: contestant.to_owned(),
                 round,
@@ -86,8 +91,15 @@ pub(crate) async fn play(
 
 /// The rounds in which no run is tainted.
 pub(crate) fn clean_rounds(runs: &[Run]) -> BTreeSet<u32> {
-    let tainted: BTreeSet<u32> = runs.iter().filter(|run| run.tainted.is_some()).map(|run| run.round).collect();
-    runs.iter().map(|run| run.round).filter(|round| !tainted.contains(round)).collect()
+    let tainted: BTreeSet<u32> = runs
+        .iter()
+        .filter(|run| run.tainted.is_some())
+        .map(|run| run.round)
+        .collect();
+    runs.iter()
+        .map(|run| run.round)
+        .filter(|round| !tainted.contains(round))
+        .collect()
 }
 
 fn order(contestants: usize, round: u32) -> impl Iterator<Item = usize> {
@@ -95,9 +107,22 @@ fn order(contestants: usize, round: u32) -> impl Iterator<Item = usize> {
 }
 
 fn announce(run: &Run) {
-    let figures: Vec<String> = run.figures.iter().map(|(name, value)| format!("{name} {value:.2}")).collect();
-    let taint = run.tainted.as_deref().map(|reason| format!("  [tainted: {reason}]")).unwrap_or_default();
-    eprintln!("  round {} {}: {}{taint}", run.round, run.contestant, figures.join(", "));
+    let figures: Vec<String> = run
+        .figures
+        .iter()
+        .map(|(name, value)| format!("{name} {value:.2}"))
+        .collect();
+    let taint = run
+        .tainted
+        .as_deref()
+        .map(|reason| format!("  [tainted: {reason}]"))
+        .unwrap_or_default();
+    eprintln!(
+        "  round {} {}: {}{taint}",
+        run.round,
+        run.contestant,
+        figures.join(", ")
+    );
 }
 
 #[cfg(test)]
@@ -114,14 +139,21 @@ mod tests {
     }
 
     fn disturbed() -> ProcessorUse {
-        ProcessorUse { stolen: 0.5, ..ProcessorUse::default() }
+        ProcessorUse {
+            stolen: 0.5,
+            ..ProcessorUse::default()
+        }
     }
 
     async fn rounds_played(wanted: u32, tainted_runs: &[usize]) -> Vec<Run> {
         let mut runs = Vec::new();
         let mut count = 0;
         let played = play(&["one", "two"], wanted, &mut runs, async |_| {
-            let processor = if tainted_runs.contains(&count) { disturbed() } else { ProcessorUse::default() };
+            let processor = if tainted_runs.contains(&count) {
+                disturbed()
+            } else {
+                ProcessorUse::default()
+            };
             count += 1;
             Ok(Figures::measured_under(processor))
         });
@@ -133,7 +165,10 @@ mod tests {
     async fn a_tainted_run_taints_its_round_and_one_more_round_is_played() {
         let runs = rounds_played(3, &[2]).await;
         assert_eq!(runs.len(), 8);
-        assert_eq!(clean_rounds(&runs).into_iter().collect::<Vec<_>>(), [1, 3, 4]);
+        assert_eq!(
+            clean_rounds(&runs).into_iter().collect::<Vec<_>>(),
+            [1, 3, 4]
+        );
     }
 
     #[tokio::test]

@@ -140,17 +140,29 @@ impl Server {
         }
         let output = self
             .as_service_user("initdb")
-            .args(["--username=bench", "--encoding=UTF8", "--locale=C", "--auth=scram-sha-256"])
+            .args([
+                "--username=bench",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--auth=scram-sha-256",
+            ])
             .arg(format!("--pwfile={}", password_file.display()))
             .arg("--pgdata")
             .arg(self.data_folder())
             .output()
             .context("cannot run initdb")?;
-        ensure!(output.status.success(), "initdb failed: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "initdb failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         fs::remove_file(password_file)?;
         let settings = self.data_folder().join("postgresql.conf");
         let mut text = fs::read_to_string(&settings)?;
-        text.push_str(&format!("\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = ''\n", self.port));
+        text.push_str(&format!(
+            "\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = ''\n",
+            self.port
+        ));
         for (name, value) in SETTINGS {
             text.push_str(&format!("{name} = '{value}'\n"));
         }
@@ -172,9 +184,15 @@ impl Server {
         self.postmaster = Some(command.spawn().context("cannot start postgres")?);
         let deadline = Instant::now() + START_LIMIT;
         while !self.answers()? {
-            let ended = self.postmaster.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            let ended = self
+                .postmaster
+                .as_mut()
+                .and_then(|child| child.try_wait().ok().flatten());
             if ended.is_some() || Instant::now() > deadline {
-                bail!("postgres did not start: {}", fs::read_to_string(self.log())?);
+                bail!(
+                    "postgres did not start: {}",
+                    fs::read_to_string(self.log())?
+                );
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -182,7 +200,11 @@ impl Server {
     }
 
     fn answers(&self) -> Result<bool> {
-        let status = self.client_program("pg_isready").arg("--quiet").status().context("cannot run pg_isready")?;
+        let status = self
+            .client_program("pg_isready")
+            .arg("--quiet")
+            .status()
+            .context("cannot run pg_isready")?;
         Ok(status.success())
     }
 
@@ -210,23 +232,36 @@ impl Drop for Server {
     }
 }
 
-/// Finds the newest Postgres on this machine, or takes the folder that was asked for.
+/// The version that bars are measured on where it is installed, so that reports stay comparable.
+const MEASURED_VERSION: u32 = 15;
+
+/// Finds the measured version of Postgres on this machine, else the newest, or takes the folder that was asked for.
 pub(crate) fn find_programs(asked: Option<&Path>) -> Result<PathBuf> {
     if let Some(folder) = asked {
-        ensure!(folder.join("initdb").is_file(), "{} holds no initdb", folder.display());
+        ensure!(
+            folder.join("initdb").is_file(),
+            "{} holds no initdb",
+            folder.display()
+        );
         return Ok(folder.to_owned());
     }
     let on_path = std::env::var_os("PATH").unwrap_or_default();
-    let mut installed: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
+    let mut installed: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
         .flatten()
-        .map(|version| version.path().join("bin"))
+        .filter_map(|entry| {
+            Some((
+                entry.file_name().to_str()?.parse().ok()?,
+                entry.path().join("bin"),
+            ))
+        })
         .collect();
-    installed.sort();
+    installed
+        .sort_by_key(|(version, _)| (*version != MEASURED_VERSION, std::cmp::Reverse(*version)));
     installed
         .into_iter()
-        .rev()
+        .map(|(_, folder)| folder)
         .chain(std::env::split_paths(&on_path))
         .find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file())
         .context("no Postgres server found; install postgresql-15 or name its folder with --pg-bin")
@@ -250,7 +285,10 @@ pub(crate) fn file_system(folder: &Path) -> Result<String> {
 /// Removes what benches left behind that were killed: their servers died with them, their folders did not.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let owner = entry.file_name().to_str().and_then(|name| name.strip_prefix(FOLDER_PREFIX)?.parse::<u32>().ok());
+        let owner = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_prefix(FOLDER_PREFIX)?.parse::<u32>().ok());
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             // Somebody else's folder cannot be removed, and need not be.
             let _ = fs::remove_dir_all(entry.path());
@@ -263,7 +301,9 @@ fn free_port() -> Result<u16> {
 }
 
 fn random_password() -> Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().replace('-', ""))
+    Ok(fs::read_to_string("/proc/sys/kernel/random/uuid")?
+        .trim()
+        .replace('-', ""))
 }
 
 fn running_as_root() -> Result<bool> {

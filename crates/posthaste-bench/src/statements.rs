@@ -45,7 +45,9 @@ mod tests {
 
     #[test]
     fn each_name_opens_a_statement_and_prose_before_the_first_is_left_out() {
-        let statements = Statements::parse("-- prose\n\n-- name: one\nSELECT 1;\n\n-- why\n-- name: two\nSELECT 2;\n");
+        let statements = Statements::parse(
+            "-- prose\n\n-- name: one\nSELECT 1;\n\n-- why\n-- name: two\nSELECT 2;\n",
+        );
         assert_eq!(statements.names(), ["one", "two"]);
         assert_eq!(statements.get("two").unwrap_or_default(), "SELECT 2");
     }

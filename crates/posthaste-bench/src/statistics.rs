@@ -14,7 +14,11 @@ impl Spread {
     /// `None` for an empty sample.
     pub(crate) fn of(sample: &[f64]) -> Option<Self> {
         let sorted = sorted(sample);
-        Some(Self { median: median(&sorted)?, lowest: *sorted.first()?, highest: *sorted.last()? })
+        Some(Self {
+            median: median(&sorted)?,
+            lowest: *sorted.first()?,
+            highest: *sorted.last()?,
+        })
     }
 }
 
@@ -22,7 +26,11 @@ impl Spread {
 pub(crate) fn percentile(sample: &[f64], share: f64) -> f64 {
     let sorted = sorted(sample);
     let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).or(sorted.last()).copied().unwrap_or_default()
+    sorted
+        .get(rank.saturating_sub(1))
+        .or(sorted.last())
+        .copied()
+        .unwrap_or_default()
 }
 
 /// The greatest value; zero for an empty sample.
@@ -33,7 +41,9 @@ pub(crate) fn greatest(sample: &[f64]) -> f64 {
 /// Splits a sample, kept in the order of time, into `parts` slices of nearly equal length.
 pub(crate) fn slices(sample: &[f64], parts: usize) -> Vec<&[f64]> {
     let bound = |part: usize| part * sample.len() / parts.max(1);
-    (0..parts).filter_map(|part| sample.get(bound(part)..bound(part + 1))).collect()
+    (0..parts)
+        .filter_map(|part| sample.get(bound(part)..bound(part + 1)))
+        .collect()
 }
 
 fn median(sorted: &[f64]) -> Option<f64> {
@@ -42,7 +52,9 @@ fn median(sorted: &[f64]) -> Option<f64> {
     if sorted.len() % 2 == 1 {
         return Some(upper);
     }
-    sorted.get(middle.checked_sub(1)?).map(|lower| (lower + upper) / 2.0)
+    sorted
+        .get(middle.checked_sub(1)?)
+        .map(|lower| (lower + upper) / 2.0)
 }
 
 fn sorted(sample: &[f64]) -> Vec<f64> {
@@ -57,13 +69,20 @@ mod tests {
 
     #[test]
     fn the_median_of_an_odd_sample_is_its_middle() {
-        let spread = Spread { median: 3.0, lowest: 1.0, highest: 9.0 };
+        let spread = Spread {
+            median: 3.0,
+            lowest: 1.0,
+            highest: 9.0,
+        };
         assert_eq!(Spread::of(&[9.0, 1.0, 3.0]), Some(spread));
     }
 
     #[test]
     fn the_median_of_an_even_sample_lies_between_its_two_middles() {
-        assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 9.0]).map(|spread| spread.median), Some(3.0));
+        assert_eq!(
+            Spread::of(&[4.0, 1.0, 2.0, 9.0]).map(|spread| spread.median),
+            Some(3.0)
+        );
     }
 
     #[test]

@@ -43,10 +43,16 @@ impl ProcessorUse {
     pub(crate) fn taint(&self) -> Option<String> {
         let disturbed = self.stolen + self.niced;
         if disturbed > STOLEN_AND_NICED_LIMIT {
-            return Some(format!("{:.0} % of the processor was stolen or niced", disturbed * 100.0));
+            return Some(format!(
+                "{:.0} % of the processor was stolen or niced",
+                disturbed * 100.0
+            ));
         }
         if self.foreign > FOREIGN_LIMIT {
-            return Some(format!("{:.0} % of the processor went to strangers", self.foreign * 100.0));
+            return Some(format!(
+                "{:.0} % of the processor went to strangers",
+                self.foreign * 100.0
+            ));
         }
         None
     }
@@ -62,7 +68,10 @@ pub(crate) struct Watch {
 impl Watch {
     /// Begins to watch; the private server must be a descendant of this process.
     pub(crate) fn begin() -> Result<Self> {
-        Ok(Self { machine: MachineTicks::read()?, own: tree_ticks(std::process::id())? })
+        Ok(Self {
+            machine: MachineTicks::read()?,
+            own: tree_ticks(std::process::id())?,
+        })
     }
 
     /// What was used since the beginning.
@@ -86,7 +95,11 @@ fn divide(machine: MachineTicks, own: u64, bench_is_niced: bool) -> ProcessorUse
     let capacity = machine.total.max(1) as f64;
     let busy = machine.total.saturating_sub(machine.idle + machine.stolen);
     // A niced bench cannot tell its own niced time from a stranger's except by what it used itself.
-    let niced = if bench_is_niced { machine.niced.saturating_sub(own) } else { machine.niced };
+    let niced = if bench_is_niced {
+        machine.niced.saturating_sub(own)
+    } else {
+        machine.niced
+    };
     ProcessorUse {
         busy: busy as f64 / capacity,
         own: own as f64 / capacity,
@@ -102,7 +115,12 @@ mod tests {
     use super::{ProcessorUse, divide, rule};
     use crate::processes::MachineTicks;
 
-    const MACHINE: MachineTicks = MachineTicks { total: 1_000, idle: 200, niced: 50, stolen: 40 };
+    const MACHINE: MachineTicks = MachineTicks {
+        total: 1_000,
+        idle: 200,
+        niced: 50,
+        stolen: 40,
+    };
 
     #[test]
     fn what_the_bench_did_not_use_went_to_strangers() {
@@ -116,21 +134,41 @@ mod tests {
 
     #[test]
     fn stolen_and_niced_time_taint_together() {
-        let shares = ProcessorUse { stolen: 0.06, niced: 0.05, ..ProcessorUse::default() };
-        assert_eq!(shares.taint().as_deref(), Some("11 % of the processor was stolen or niced"));
-        let below = ProcessorUse { stolen: 0.05, niced: 0.05, ..ProcessorUse::default() };
+        let shares = ProcessorUse {
+            stolen: 0.06,
+            niced: 0.05,
+            ..ProcessorUse::default()
+        };
+        assert_eq!(
+            shares.taint().as_deref(),
+            Some("11 % of the processor was stolen or niced")
+        );
+        let below = ProcessorUse {
+            stolen: 0.05,
+            niced: 0.05,
+            ..ProcessorUse::default()
+        };
         assert_eq!(below.taint(), None);
     }
 
     #[test]
     fn busy_strangers_taint_even_when_they_are_not_niced() {
-        let shares = ProcessorUse { foreign: 0.21, ..ProcessorUse::default() };
-        assert_eq!(shares.taint().as_deref(), Some("21 % of the processor went to strangers"));
+        let shares = ProcessorUse {
+            foreign: 0.21,
+            ..ProcessorUse::default()
+        };
+        assert_eq!(
+            shares.taint().as_deref(),
+            Some("21 % of the processor went to strangers")
+        );
     }
 
     #[test]
     fn a_niced_bench_is_not_its_own_stranger() {
-        let machine = MachineTicks { niced: 720, ..MACHINE };
+        let machine = MachineTicks {
+            niced: 720,
+            ..MACHINE
+        };
         assert_eq!(divide(machine, 700, true).niced, 0.02);
         assert_eq!(divide(machine, 700, false).niced, 0.72);
     }

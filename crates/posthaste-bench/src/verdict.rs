@@ -74,12 +74,22 @@ pub(crate) struct Requirement<'a> {
 impl<'a> Requirement<'a> {
     /// A requirement that has to be passed.
     pub(crate) fn bar(text: &'a str, unit: &'a str, bound: Bound) -> Self {
-        Self { text, unit, bound, weight: Weight::Bar }
+        Self {
+            text,
+            unit,
+            bound,
+            weight: Weight::Bar,
+        }
     }
 
     /// A figure to aim at.
     pub(crate) fn aim(text: &'a str, unit: &'a str, bound: Bound) -> Self {
-        Self { text, unit, bound, weight: Weight::Aim }
+        Self {
+            text,
+            unit,
+            bound,
+            weight: Weight::Aim,
+        }
     }
 }
 
@@ -96,8 +106,16 @@ impl<'a> Evidence<'a> {
     pub(crate) fn from_runs(runs: &'a [Run], wanted: u32) -> Self {
         let clean = clean_rounds(runs);
         let tainted = clean.len() < wanted as usize;
-        let rounds = if tainted { runs.iter().map(|run| run.round).collect() } else { clean };
-        Self { runs, rounds, tainted }
+        let rounds = if tainted {
+            runs.iter().map(|run| run.round).collect()
+        } else {
+            clean
+        };
+        Self {
+            runs,
+            rounds,
+            tainted,
+        }
     }
 
     /// The contestant whose median of a figure is highest.
@@ -109,7 +127,8 @@ impl<'a> Evidence<'a> {
                 best = Some((contestant, median));
             }
         }
-        best.map(|(contestant, _)| contestant).context("no contestants to choose from")
+        best.map(|(contestant, _)| contestant)
+            .context("no contestants to choose from")
     }
 
     /// A figure's median over the rounds that count.
@@ -119,15 +138,35 @@ impl<'a> Evidence<'a> {
     }
 
     /// Judges the median of one figure.
-    pub(crate) fn median(&self, requirement: Requirement<'_>, contestant: &str, figure: &str) -> Result<Judgement> {
+    pub(crate) fn median(
+        &self,
+        requirement: Requirement<'_>,
+        contestant: &str,
+        figure: &str,
+    ) -> Result<Judgement> {
         let spread = self.spread(contestant, figure)?;
-        Ok(self.judge(requirement, format!("{contestant}: median {figure}"), spread.median, spread))
+        Ok(self.judge(
+            requirement,
+            format!("{contestant}: median {figure}"),
+            spread.median,
+            spread,
+        ))
     }
 
     /// Judges the highest value that one figure took in any round.
-    pub(crate) fn highest(&self, requirement: Requirement<'_>, contestant: &str, figure: &str) -> Result<Judgement> {
+    pub(crate) fn highest(
+        &self,
+        requirement: Requirement<'_>,
+        contestant: &str,
+        figure: &str,
+    ) -> Result<Judgement> {
         let spread = self.spread(contestant, figure)?;
-        Ok(self.judge(requirement, format!("{contestant}: highest {figure}"), spread.highest, spread))
+        Ok(self.judge(
+            requirement,
+            format!("{contestant}: highest {figure}"),
+            spread.highest,
+            spread,
+        ))
     }
 
     /// Judges one contestant's median against another's; the spread is that of the single rounds' ratios.
@@ -158,8 +197,18 @@ impl<'a> Evidence<'a> {
             .collect()
     }
 
-    fn judge(&self, requirement: Requirement<'_>, basis: String, figure: f64, spread: Spread) -> Judgement {
-        let verdict = if requirement.bound.admits(figure) { Verdict::Pass } else { Verdict::Miss };
+    fn judge(
+        &self,
+        requirement: Requirement<'_>,
+        basis: String,
+        figure: f64,
+        spread: Spread,
+    ) -> Judgement {
+        let verdict = if requirement.bound.admits(figure) {
+            Verdict::Pass
+        } else {
+            Verdict::Miss
+        };
         Judgement {
             requirement: requirement.text.to_owned(),
             weight: requirement.weight,
@@ -204,11 +253,15 @@ mod tests {
     #[test]
     fn a_ratio_is_that_of_the_medians_and_its_spread_that_of_the_rounds() -> anyhow::Result<()> {
         let runs = [
-            run("ours", 1, 100.0), run("theirs", 1, 10.0),
-            run("ours", 2, 60.0), run("theirs", 2, 15.0),
-            run("ours", 3, 80.0), run("theirs", 3, 20.0),
+            run("ours", 1, 100.0),
+            run("theirs", 1, 10.0),
+            run("ours", 2, 60.0),
+            run("theirs", 2, 15.0),
+            run("ours", 3, 80.0),
+            run("theirs", 3, 20.0),
         ];
-        let judgement = Evidence::from_runs(&runs, 3).ratio(five_times(), "ours", "theirs", "rate")?;
+        let judgement =
+            Evidence::from_runs(&runs, 3).ratio(five_times(), "ours", "theirs", "rate")?;
         assert_eq!(judgement.figure, 80.0 / 15.0);
         assert_eq!((judgement.lowest, judgement.highest), (4.0, 10.0));
         assert_eq!(judgement.verdict, Verdict::Pass);
@@ -219,17 +272,34 @@ mod tests {
     #[test]
     fn a_figure_just_short_of_its_bound_is_a_miss() -> anyhow::Result<()> {
         let runs = [run("ours", 1, 4.999)];
-        assert_eq!(Evidence::from_runs(&runs, 1).median(five_times(), "ours", "rate")?.verdict, Verdict::Miss);
+        assert_eq!(
+            Evidence::from_runs(&runs, 1)
+                .median(five_times(), "ours", "rate")?
+                .verdict,
+            Verdict::Miss
+        );
         let exact = [run("ours", 1, 5.0)];
-        assert_eq!(Evidence::from_runs(&exact, 1).median(five_times(), "ours", "rate")?.verdict, Verdict::Pass);
+        assert_eq!(
+            Evidence::from_runs(&exact, 1)
+                .median(five_times(), "ours", "rate")?
+                .verdict,
+            Verdict::Pass
+        );
         Ok(())
     }
 
     #[test]
     fn tainted_rounds_do_not_count_while_enough_are_clean() -> anyhow::Result<()> {
-        let runs = [run("ours", 1, 6.0), tainted(run("ours", 2, 1.0)), run("ours", 3, 8.0)];
+        let runs = [
+            run("ours", 1, 6.0),
+            tainted(run("ours", 2, 1.0)),
+            run("ours", 3, 8.0),
+        ];
         let judgement = Evidence::from_runs(&runs, 2).median(five_times(), "ours", "rate")?;
-        assert_eq!((judgement.figure, judgement.rounds, judgement.tainted), (7.0, 2, false));
+        assert_eq!(
+            (judgement.figure, judgement.rounds, judgement.tainted),
+            (7.0, 2, false)
+        );
         Ok(())
     }
 
@@ -237,20 +307,30 @@ mod tests {
     fn too_few_clean_rounds_are_judged_on_all_and_say_so() -> anyhow::Result<()> {
         let runs = [run("ours", 1, 6.0), tainted(run("ours", 2, 1.0))];
         let judgement = Evidence::from_runs(&runs, 2).median(five_times(), "ours", "rate")?;
-        assert_eq!((judgement.figure, judgement.verdict, judgement.tainted), (3.5, Verdict::Miss, true));
+        assert_eq!(
+            (judgement.figure, judgement.verdict, judgement.tainted),
+            (3.5, Verdict::Miss, true)
+        );
         Ok(())
     }
 
     #[test]
     fn a_rival_is_taken_at_its_best() -> anyhow::Result<()> {
         let runs = [run("batch 100", 1, 10.0), run("batch 1000", 1, 12.0)];
-        assert_eq!(Evidence::from_runs(&runs, 1).best(&["batch 100", "batch 1000"], "rate")?, "batch 1000");
+        assert_eq!(
+            Evidence::from_runs(&runs, 1).best(&["batch 100", "batch 1000"], "rate")?,
+            "batch 1000"
+        );
         Ok(())
     }
 
     #[test]
     fn what_must_never_happen_is_judged_by_the_worst_round() -> anyhow::Result<()> {
-        let runs = [run("ours", 1, 0.0), run("ours", 2, 3.0), run("ours", 3, 0.0)];
+        let runs = [
+            run("ours", 1, 0.0),
+            run("ours", 2, 3.0),
+            run("ours", 3, 0.0),
+        ];
         let none = Requirement::bar("none", "tuples", Bound::AtMost(0.0));
         let judgement = Evidence::from_runs(&runs, 3).highest(none, "ours", "rate")?;
         assert_eq!((judgement.figure, judgement.verdict), (3.0, Verdict::Miss));
@@ -260,7 +340,11 @@ mod tests {
     #[test]
     fn a_missing_figure_is_an_error_and_never_a_pass() {
         let runs = [run("ours", 1, 10.0)];
-        assert!(Evidence::from_runs(&runs, 1).median(five_times(), "ours", "speed").is_err());
+        assert!(
+            Evidence::from_runs(&runs, 1)
+                .median(five_times(), "ours", "speed")
+                .is_err()
+        );
     }
 
     #[test]

@@ -42,13 +42,25 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     );
     play(&[BARE, OURS], rounds, &mut bar.runs, async |index| {
         let database = Database::fresh(bench.server).await?;
-        if index == 0 { insert_bare(&database, rows).await } else { insert_posthaste(&database, rows).await }
+        if index == 0 {
+            insert_bare(&database, rows).await
+        } else {
+            insert_posthaste(&database, rows).await
+        }
     })
     .await?;
     let evidence = Evidence::from_runs(&bar.runs, rounds);
     let share = Requirement::bar("share of the bare table's rate", "x", Bound::AtLeast(0.45));
-    let memory = Requirement::bar("growth of the backend's own memory after its first tenth", "MiB", Bound::AtMost(16.0));
-    let start = Requirement::bar("slowest start of a high-priority job meanwhile", "ms", Bound::AtMost(100.0));
+    let memory = Requirement::bar(
+        "growth of the backend's own memory after its first tenth",
+        "MiB",
+        Bound::AtMost(16.0),
+    );
+    let start = Requirement::bar(
+        "slowest start of a high-priority job meanwhile",
+        "ms",
+        Bound::AtMost(100.0),
+    );
     bar.judgements = vec![
         evidence.ratio(share, OURS, BARE, RATE)?,
         evidence.highest(memory, OURS, "backend_growth_mib")?,
@@ -82,7 +94,10 @@ async fn insert_posthaste(database: &Database, rows: u64) -> Result<Figures> {
     crew.reach(1, Duration::from_secs(30)).await?;
 
     let client = database.connect().await?;
-    let pid: i32 = client.query_one(instruments().get("backend")?, &[]).await?.get(0);
+    let pid: i32 = client
+        .query_one(instruments().get("backend")?, &[])
+        .await?
+        .get(0);
     let pid = u32::try_from(pid)?;
     let watch = Watch::begin()?;
     let inserting = tokio::spawn(async move { posthaste::bulk(&client, rows).await });
@@ -99,20 +114,34 @@ async fn insert_posthaste(database: &Database, rows: u64) -> Result<Figures> {
     let probes = usize::try_from(probe - FIRST_PROBE)?;
     wait_for(&started, probes).await?;
     crew.stop().await?;
-    Ok(figures(Figures::measured_under(processor), &memory, &started.milliseconds_since(&committed))
-        .with(RATE, rows as f64 / taken.as_secs_f64())
-        .with("probes", probes as f64))
+    Ok(figures(
+        Figures::measured_under(processor),
+        &memory,
+        &started.milliseconds_since(&committed),
+    )
+    .with(RATE, rows as f64 / taken.as_secs_f64())
+    .with("probes", probes as f64))
 }
 
 fn figures(figures: Figures, memory: &[Memory], starts: &[f64]) -> Figures {
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let own: Vec<f64> = memory.iter().map(|memory| mebibytes(memory.anonymous)).collect();
+    let own: Vec<f64> = memory
+        .iter()
+        .map(|memory| mebibytes(memory.anonymous))
+        .collect();
     let tenths = slices(&own, 10);
-    let first = tenths.first().copied().map_or(0.0, greatest).max(own.first().copied().unwrap_or_default());
+    let first = tenths
+        .first()
+        .copied()
+        .map_or(0.0, greatest)
+        .max(own.first().copied().unwrap_or_default());
     figures
         .with("backend_growth_mib", (greatest(&own) - first).max(0.0))
         .with("backend_own_peak_mib", greatest(&own))
-        .with("backend_resident_peak_mib", memory.last().map_or(0.0, |memory| mebibytes(memory.peak)))
+        .with(
+            "backend_resident_peak_mib",
+            memory.last().map_or(0.0, |memory| mebibytes(memory.peak)),
+        )
         .with("probe_start_p50_ms", percentile(starts, 0.5))
         .with("probe_start_slowest_ms", greatest(starts))
         .with_series("backend_own_mib", own)
@@ -122,7 +151,11 @@ fn figures(figures: Figures, memory: &[Memory], starts: &[f64]) -> Figures {
 async fn wait_for(started: &Sightings, probes: usize) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while started.all().len() < probes {
-        ensure!(Instant::now() < deadline, "{} of {probes} high-priority jobs were started", started.all().len());
+        ensure!(
+            Instant::now() < deadline,
+            "{} of {probes} high-priority jobs were started",
+            started.all().len()
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())

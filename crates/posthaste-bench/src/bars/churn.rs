@@ -41,7 +41,13 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
             .to_owned(),
     );
     let rounds = plan.rounds;
-    play(&[FREE, PINNED, DUMPED], rounds, &mut bar.runs, async |index| churn(bench, index).await).await?;
+    play(
+        &[FREE, PINNED, DUMPED],
+        rounds,
+        &mut bar.runs,
+        async |index| churn(bench, index).await,
+    )
+    .await?;
     judge(bar, rounds)
 }
 
@@ -61,13 +67,20 @@ async fn churn(bench: &Bench<'_>, index: usize) -> Result<Figures> {
     let clock = Clock::start();
     let started = Sightings::default();
     let sightings = started.clone();
-    let crew = Crew::start(&database, Manner::fast().logged(), move |begun| sightings.note(begun, clock.now())).await?;
-    crew.reach(plan.spent_jobs, Duration::from_secs(600)).await?;
+    let crew = Crew::start(&database, Manner::fast().logged(), move |begun| {
+        sightings.note(begun, clock.now())
+    })
+    .await?;
+    crew.reach(plan.spent_jobs, Duration::from_secs(600))
+        .await?;
 
     let spent = started.all().len();
+    let loaded = posthaste::generations(&observer).await?;
     let mark = LogMark::here(&bench.server.log())?;
     let watch = Watch::begin()?;
-    let offered = Load::churn(plan.churn_rate, plan.churn_seconds).offer(&database, clock).await?;
+    let offered = Load::churn(plan.churn_rate, plan.churn_seconds)
+        .offer(&database, clock)
+        .await?;
     let processor = watch.finish()?;
     crew.reach(plan.spent_jobs + offered, REST).await?;
     crew.stop().await?;
@@ -75,20 +88,35 @@ async fn churn(bench: &Bench<'_>, index: usize) -> Result<Figures> {
     let last = posthaste::generations(&observer).await?;
     if let Some(pin) = pin {
         pin.release().await?;
-        ensure!(plan.quick || last.0 > first.0, "no generation was rotated while the pin was held");
+        ensure!(
+            plan.quick || last.0 > first.0,
+            "no generation was rotated while the pin was held"
+        );
     }
-    let waited: Vec<f64> =
-        started.all().iter().skip(spent).map(|(begun, at)| at.saturating_sub(*begun) as f64 / 1_000.0).collect();
+    let waited: Vec<f64> = started
+        .all()
+        .iter()
+        .skip(spent)
+        .map(|(begun, at)| at.saturating_sub(*begun) as f64 / 1_000.0)
+        .collect();
     Ok(figures(&mark, Figures::measured_under(processor), &waited)?
-        .with("jobs_per_second", offered as f64 / plan.churn_seconds as f64)
+        .with(
+            "jobs_per_second",
+            offered as f64 / plan.churn_seconds as f64,
+        )
         .with("rotations", (last.0 - first.0) as f64)
+        .with("rotations_under_load", (last.0 - loaded.0) as f64)
         .with("truncations", (last.1 - first.1) as f64))
 }
 
 fn figures(mark: &LogMark, figures: Figures, waited: &[f64]) -> Result<Figures> {
     let claims = mark.claims_since()?;
     let all: Vec<f64> = claims.iter().map(|claim| claim.milliseconds).collect();
-    ensure!(all.len() >= 100, "only {} claims were found in the server's log", all.len());
+    ensure!(
+        all.len() >= 100,
+        "only {} claims were found in the server's log",
+        all.len()
+    );
     let spans = by_time(&claims, SPANS);
     let medians: Vec<f64> = spans.iter().map(|span| percentile(span, 0.5)).collect();
     let tails: Vec<f64> = spans.iter().map(|span| percentile(span, 0.99)).collect();
@@ -116,8 +144,16 @@ fn judge(bar: &mut Bar, rounds: u32) -> Result<()> {
         judgements.push(evidence.ratio(tail, contestant, FREE, "claim_p99_ms")?);
     }
     for (contestant, median, tail) in [
-        (PINNED, "pinned: claim p50, last fifth / first fifth", "pinned: claim p99, last fifth / first fifth"),
-        (DUMPED, "pg_dump: claim p50, last fifth / first fifth", "pg_dump: claim p99, last fifth / first fifth"),
+        (
+            PINNED,
+            "pinned: claim p50, last fifth / first fifth",
+            "pinned: claim p99, last fifth / first fifth",
+        ),
+        (
+            DUMPED,
+            "pg_dump: claim p50, last fifth / first fifth",
+            "pg_dump: claim p99, last fifth / first fifth",
+        ),
     ] {
         let median = Requirement::bar(median, "x", Bound::AtMost(1.5));
         let tail = Requirement::bar(tail, "x", Bound::AtMost(2.0));

@@ -6,9 +6,9 @@
 use anyhow::{Context, Result};
 
 use crate::bench::Bench;
+use crate::contestants::CONNECTIONS;
 use crate::contestants::posthaste::{self, Manner};
 use crate::contestants::rival::{Entry, Rival, entries};
-use crate::contestants::CONNECTIONS;
 use crate::database::Database;
 use crate::gauge::Gauge;
 use crate::report::Bar;
@@ -35,7 +35,14 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         let database = Database::fresh(bench.server).await?;
         match index.checked_sub(1) {
             None => drain_posthaste(&database, jobs, Manner::fast()).await,
-            Some(place) => drain_rival(&database, jobs, entries.get(place).context("no such rival")?).await,
+            Some(place) => {
+                drain_rival(
+                    &database,
+                    jobs,
+                    entries.get(place).context("no such rival")?,
+                )
+                .await
+            }
         }
     })
     .await?;
@@ -43,7 +50,11 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
 }
 
 /// One drain through the library.
-pub(super) async fn drain_posthaste(database: &Database, jobs: u64, manner: Manner) -> Result<Figures> {
+pub(super) async fn drain_posthaste(
+    database: &Database,
+    jobs: u64,
+    manner: Manner,
+) -> Result<Figures> {
     posthaste::prepare(database).await?;
     posthaste::preload(database, jobs).await?;
     let gauge = Gauge::begin(database).await?;
@@ -66,13 +77,28 @@ pub(super) async fn drain_rival(database: &Database, jobs: u64, entry: &Entry) -
 fn judge(bar: &mut Bar, entries: &[Entry], rounds: u32) -> Result<()> {
     let evidence = Evidence::from_runs(&bar.runs, rounds);
     let best = |rival: Rival| {
-        let theirs: Vec<&str> =
-            entries.iter().filter(|entry| entry.rival.name() == rival.name()).map(|entry| entry.label.as_str()).collect();
+        let theirs: Vec<&str> = entries
+            .iter()
+            .filter(|entry| entry.rival.name() == rival.name())
+            .map(|entry| entry.label.as_str())
+            .collect();
         evidence.best(&theirs, RATE)
     };
-    let update_shape = Requirement::bar("times the update shape at its best batch", "x", Bound::AtLeast(5.0));
-    let skip_locked = Requirement::bar("times SKIP LOCKED with DELETE at its best batch", "x", Bound::AtLeast(2.0));
-    let rate = Requirement::aim("rate through the library", "jobs/s", Bound::AtLeast(150_000.0));
+    let update_shape = Requirement::bar(
+        "times the update shape at its best batch",
+        "x",
+        Bound::AtLeast(5.0),
+    );
+    let skip_locked = Requirement::bar(
+        "times SKIP LOCKED with DELETE at its best batch",
+        "x",
+        Bound::AtLeast(2.0),
+    );
+    let rate = Requirement::aim(
+        "rate through the library",
+        "jobs/s",
+        Bound::AtLeast(150_000.0),
+    );
     bar.judgements = vec![
         evidence.ratio(update_shape, OURS, best(Rival::update_shape())?, RATE)?,
         evidence.ratio(skip_locked, OURS, best(Rival::skip_locked())?, RATE)?,

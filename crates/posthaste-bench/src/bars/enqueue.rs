@@ -29,7 +29,8 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (seconds, rounds) = (bench.plan.enqueue_seconds, bench.plan.rounds);
     bar.parameter("connections", CONNECTIONS);
     bar.parameter("seconds", seconds);
-    bar.remarks.push("The rivals' INSERTs are shown for comparison; no bar rests on them.".to_owned());
+    bar.remarks
+        .push("The rivals' INSERTs are shown for comparison; no bar rests on them.".to_owned());
     let rivals = [Rival::update_shape(), Rival::skip_locked()];
     let names = [BARE, OURS, rivals[0].name(), rivals[1].name()];
     play(&names, rounds, &mut bar.runs, async |index| {
@@ -51,7 +52,11 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     })
     .await?;
     let evidence = Evidence::from_runs(&bar.runs, rounds);
-    let share = Requirement::bar("share of a bare one-row INSERT's commits", "x", Bound::AtLeast(0.8));
+    let share = Requirement::bar(
+        "share of a bare one-row INSERT's commits",
+        "x",
+        Bound::AtLeast(0.8),
+    );
     bar.judgements = vec![evidence.ratio(share, OURS, BARE, RATE)?];
     Ok(())
 }
@@ -86,13 +91,18 @@ async fn enqueue(database: &Database, duration: Duration) -> Result<Figures> {
     }
     let watch = Watch::begin()?;
     let times = try_join_all(
-        producers.iter().map(|producer| repeat(duration, async |number| producer.enqueue(number).await)),
+        producers
+            .iter()
+            .map(|producer| repeat(duration, async |number| producer.enqueue(number).await)),
     )
     .await?;
     figures(&watch, &times.concat(), duration)
 }
 
-async fn repeat(duration: Duration, mut once: impl AsyncFnMut(u64) -> Result<()>) -> Result<Vec<f64>> {
+async fn repeat(
+    duration: Duration,
+    mut once: impl AsyncFnMut(u64) -> Result<()>,
+) -> Result<Vec<f64>> {
     let begun = Instant::now();
     let mut milliseconds = Vec::new();
     while begun.elapsed() < duration {

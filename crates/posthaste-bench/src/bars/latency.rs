@@ -23,8 +23,12 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (seconds, rounds) = (bench.plan.latency_seconds, bench.plan.rounds);
     bar.parameter("jobs per second", JOBS_PER_SECOND);
     bar.parameter("seconds", seconds);
-    bar.remarks.push("Time runs from the answer to COMMIT to the handler's first line.".to_owned());
-    play(&[OURS], rounds, &mut bar.runs, async |_| trickle(bench, seconds).await).await?;
+    bar.remarks
+        .push("Time runs from the answer to COMMIT to the handler's first line.".to_owned());
+    play(&[OURS], rounds, &mut bar.runs, async |_| {
+        trickle(bench, seconds).await
+    })
+    .await?;
     let evidence = Evidence::from_runs(&bar.runs, rounds);
     let median = Requirement::bar("commit to start, p50", "ms", Bound::AtMost(5.0));
     bar.judgements = vec![evidence.median(median, OURS, "start_p50_ms")?];
@@ -37,7 +41,10 @@ async fn trickle(bench: &Bench<'_>, seconds: u64) -> Result<Figures> {
     let clock = Clock::start();
     let (committed, started) = (Sightings::default(), Sightings::default());
     let seen = started.clone();
-    let crew = Crew::start(&database, Manner::fast(), move |number| seen.note(number, clock.now())).await?;
+    let crew = Crew::start(&database, Manner::fast(), move |number| {
+        seen.note(number, clock.now())
+    })
+    .await?;
     let producer = Producer::connect(&database).await?;
     // The first job finds a worker that does not know its lane yet.
     producer.enqueue(0).await?;

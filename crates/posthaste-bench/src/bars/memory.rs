@@ -25,7 +25,9 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (jobs, rounds) = (bench.plan.memory_jobs, bench.plan.rounds);
     bar.parameter("jobs", jobs);
     bar.remarks.push(
-        "The first fifth is left to the allocator; the peak of the last fifth is held against that of the second.".to_owned(),
+        "The first fifth is left to the allocator; the peak of the last fifth is held against that of the second. Over a \
+         million jobs, a leak of seven bytes a job would show."
+            .to_owned(),
     );
     play(&[OURS], rounds, &mut bar.runs, async |_| {
         let database = Database::fresh(bench.server).await?;
@@ -35,8 +37,12 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     })
     .await?;
     let evidence = Evidence::from_runs(&bar.runs, rounds);
-    let growth = Requirement::bar("resident memory, last fifth / second fifth", "x", Bound::AtMost(1.1));
-    bar.judgements = vec![evidence.median(growth, OURS, "resident_growth")?];
+    let growth = Requirement::bar(
+        "growth of resident memory after the first fifth",
+        "MiB",
+        Bound::AtMost(4.0),
+    );
+    bar.judgements = vec![evidence.median(growth, OURS, "resident_growth_mib")?];
     Ok(())
 }
 
@@ -49,22 +55,35 @@ struct Sample {
 async fn work_in_a_process(database: &Database, jobs: u64) -> Result<Figures> {
     let watch = Watch::begin()?;
     let output = Command::new(std::env::current_exe()?)
-        .args(["work-backlog", &format!("--jobs={jobs}"), &format!("--every={}", (jobs / SAMPLES).max(1))])
+        .args([
+            "work-backlog",
+            &format!("--jobs={jobs}"),
+            &format!("--every={}", (jobs / SAMPLES).max(1)),
+        ])
         // The password stays out of the process list.
         .env("POSTHASTE_BENCH_URL", database.url())
         .kill_on_drop(true)
         .output()
         .await?;
     let processor = watch.finish()?;
-    ensure!(output.status.success(), "the worker failed: {}", String::from_utf8_lossy(&output.stderr));
-    let samples: Vec<Sample> = serde_json::from_slice(&output.stdout).context("the worker printed no samples")?;
+    ensure!(
+        output.status.success(),
+        "the worker failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let samples: Vec<Sample> =
+        serde_json::from_slice(&output.stdout).context("the worker printed no samples")?;
     posthaste::ensure_nothing_remains(database).await?;
-    let resident: Vec<f64> =
-        samples.iter().map(|sample| sample.resident as f64 / f64::from(1 << 20)).collect();
+    let resident: Vec<f64> = samples
+        .iter()
+        .map(|sample| sample.resident as f64 / f64::from(1 << 20))
+        .collect();
     let fifths = slices(&resident, 5);
-    let [_, second, _, _, last] = fifths[..] else { anyhow::bail!("the worker took too few samples") };
+    let [_, second, _, _, last] = fifths[..] else {
+        anyhow::bail!("the worker took too few samples")
+    };
     Ok(Figures::measured_under(processor)
-        .with("resident_growth", greatest(last) / greatest(second))
+        .with("resident_growth_mib", greatest(last) - greatest(second))
         .with("resident_peak_mib", greatest(&resident))
         .with_series("resident_mib", resident))
 }
@@ -77,8 +96,13 @@ pub(crate) async fn work_backlog(options: &BacklogOptions) -> Result<()> {
     let crew = Crew::start(&database, Manner::fast(), |_| {}).await?;
     for target in (1..=options.jobs / options.every.max(1)).map(|step| step * options.every) {
         crew.reach(target, Duration::from_secs(600)).await?;
-        let resident = Memory::read(own).context("/proc/self/status cannot be read")?.resident;
-        samples.push(Sample { done: target, resident });
+        let resident = Memory::read(own)
+            .context("/proc/self/status cannot be read")?
+            .resident;
+        samples.push(Sample {
+            done: target,
+            resident,
+        });
     }
     crew.reach(options.jobs, Duration::from_secs(600)).await?;
     crew.stop().await?;

@@ -37,8 +37,16 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     );
     play(&[OURS], ROUNDS, &mut bar.runs, async |_| pause(bench).await).await?;
     let evidence = Evidence::from_runs(&bar.runs, ROUNDS);
-    let disk = Requirement::bar("peak of the disk in use, last third / middle third", "x", Bound::AtMost(1.2));
-    let processor = Requirement::bar("server's processor time, last third / middle third", "x", Bound::AtMost(1.2));
+    let disk = Requirement::bar(
+        "peak of the disk in use, last third / middle third",
+        "x",
+        Bound::AtMost(1.2),
+    );
+    let processor = Requirement::bar(
+        "server's processor time, last third / middle third",
+        "x",
+        Bound::AtMost(1.2),
+    );
     bar.judgements = vec![
         evidence.median(disk, OURS, "disk_growth")?,
         evidence.median(processor, OURS, "processor_growth")?,
@@ -59,15 +67,24 @@ async fn pause(bench: &Bench<'_>) -> Result<Figures> {
     let crew = Crew::start(&database, Manner::fast(), |_| {}).await?;
     let observer = database.connect().await?;
     let disk = observer.prepare(instruments().get("schema_bytes")?).await?;
-    let server = bench.server.postmaster_pid().context("the server has ended")?;
+    let server = bench
+        .server
+        .postmaster_pid()
+        .context("the server has ended")?;
 
     let watch = Watch::begin()?;
     let load = Load::churn(plan.churn_rate, plan.paused_seconds);
     let loaded = database.clone();
     let offering = tokio::spawn(async move { load.offer(&loaded, Clock::start()).await });
     let (offered, samples) = sample_during(offering, PERIOD, async || {
-        let bytes: i64 = observer.query_one(&disk, &[&posthaste::SCHEMA]).await?.get(0);
-        Ok(Sample { disk: bytes as f64, server_ticks: tree_ticks(server)? })
+        let bytes: i64 = observer
+            .query_one(&disk, &[&posthaste::SCHEMA])
+            .await?
+            .get(0);
+        Ok(Sample {
+            disk: bytes as f64,
+            server_ticks: tree_ticks(server)?,
+        })
     })
     .await?;
     let processor = watch.finish()?;
@@ -78,21 +95,38 @@ async fn pause(bench: &Bench<'_>) -> Result<Figures> {
     let disks: Vec<f64> = samples.iter().map(|sample| sample.disk).collect();
     let ticks: Vec<f64> = samples
         .windows(2)
-        .filter_map(|pair| Some(pair.last()?.server_ticks.saturating_sub(pair.first()?.server_ticks) as f64))
+        .filter_map(|pair| {
+            Some(
+                pair.last()?
+                    .server_ticks
+                    .saturating_sub(pair.first()?.server_ticks) as f64,
+            )
+        })
         .collect();
     Ok(Figures::measured_under(processor)
         .with("disk_growth", last_to_middle(&disks, greatest)?)
-        .with("processor_growth", last_to_middle(&ticks, |span| span.iter().sum::<f64>() / span.len() as f64)?)
+        .with(
+            "processor_growth",
+            last_to_middle(&ticks, |span| span.iter().sum::<f64>() / span.len() as f64)?,
+        )
         .with("disk_peak_mib", greatest(&disks) / f64::from(1 << 20))
-        .with("server_processor_share", ticks.iter().sum::<f64>() / (100.0 * PERIOD.as_secs_f64() * ticks.len() as f64))
-        .with("jobs_per_second", offered as f64 / plan.paused_seconds as f64)
+        .with(
+            "server_processor_share",
+            ticks.iter().sum::<f64>() / (100.0 * PERIOD.as_secs_f64() * ticks.len() as f64),
+        )
+        .with(
+            "jobs_per_second",
+            offered as f64 / plan.paused_seconds as f64,
+        )
         .with_series("disk_bytes", disks)
         .with_series("server_ticks_per_period", ticks))
 }
 
 fn last_to_middle(sample: &[f64], summary: impl Fn(&[f64]) -> f64) -> Result<f64> {
     let thirds = slices(sample, 3);
-    let [_, middle, last] = thirds[..] else { anyhow::bail!("the run was too short to be divided") };
+    let [_, middle, last] = thirds[..] else {
+        anyhow::bail!("the run was too short to be divided")
+    };
     Ok(summary(last) / summary(middle))
 }
 
@@ -103,7 +137,10 @@ mod tests {
 
     #[test]
     fn the_first_third_does_not_count() -> anyhow::Result<()> {
-        assert_eq!(last_to_middle(&[90.0, 1.0, 2.0, 4.0, 5.0, 3.0], greatest)?, 1.25);
+        assert_eq!(
+            last_to_middle(&[90.0, 1.0, 2.0, 4.0, 5.0, 3.0], greatest)?,
+            1.25
+        );
         Ok(())
     }
 }

@@ -21,10 +21,20 @@ const RATE: &str = "jobs_per_second";
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (jobs, rounds) = (bench.plan.drain_jobs, bench.plan.rounds);
     bar.parameter("jobs", jobs);
-    bar.remarks.push("The rivals under the same pin are shown for comparison; no bar rests on them.".to_owned());
-    let rivals = [Rival::update_shape().at(1_000), Rival::skip_locked().at(1_000)];
-    let labels = rivals.clone().map(|entry| format!("{}, pinned", entry.label));
-    let names: Vec<&str> = [FREE, PINNED].into_iter().chain(labels.iter().map(String::as_str)).collect();
+    bar.remarks.push(
+        "The rivals under the same pin are shown for comparison; no bar rests on them.".to_owned(),
+    );
+    let rivals = [
+        Rival::update_shape().at(1_000),
+        Rival::skip_locked().at(1_000),
+    ];
+    let labels = rivals
+        .clone()
+        .map(|entry| format!("{}, pinned", entry.label));
+    let names: Vec<&str> = [FREE, PINNED]
+        .into_iter()
+        .chain(labels.iter().map(String::as_str))
+        .collect();
     play(&names, rounds, &mut bar.runs, async |index| {
         let database = Database::fresh(bench.server).await?;
         match index {
@@ -52,14 +62,24 @@ async fn drain_pinned(database: &Database, jobs: u64) -> Result<Figures> {
     let tuples = posthaste::hot_tuples(&database.connect().await?).await?;
     pin.release().await?;
     posthaste::ensure_nothing_remains(database).await?;
-    Ok(figures.with("dead_tuples", tuples.dead as f64).with("updated_or_deleted_tuples", tuples.changed as f64))
+    Ok(figures
+        .with("dead_tuples", tuples.dead as f64)
+        .with("updated_or_deleted_tuples", tuples.changed as f64))
 }
 
 fn judge(bar: &mut Bar, rounds: u32) -> Result<()> {
     let evidence = Evidence::from_runs(&bar.runs, rounds);
     let rate = Requirement::bar("share of the free drain", "x", Bound::AtLeast(0.95));
-    let dead = Requirement::bar("dead tuples in the hot tables", "tuples", Bound::AtMost(0.0));
-    let changed = Requirement::bar("tuples updated or deleted in the hot tables", "tuples", Bound::AtMost(0.0));
+    let dead = Requirement::bar(
+        "dead tuples in the hot tables",
+        "tuples",
+        Bound::AtMost(0.0),
+    );
+    let changed = Requirement::bar(
+        "tuples updated or deleted in the hot tables",
+        "tuples",
+        Bound::AtMost(0.0),
+    );
     bar.judgements = vec![
         evidence.ratio(rate, PINNED, FREE, RATE)?,
         evidence.highest(dead, PINNED, "dead_tuples")?,

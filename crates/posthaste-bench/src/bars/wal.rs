@@ -30,15 +30,25 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         let database = Database::fresh(bench.server).await?;
         match index.checked_sub(1) {
             None => {
-                let figures = drain_posthaste(&database, jobs, Manner::in_batches_of(BATCH)).await?;
-                Ok(figures.with("jobs_per_claim", posthaste::jobs_per_claim(&database).await?))
+                let figures =
+                    drain_posthaste(&database, jobs, Manner::in_batches_of(BATCH)).await?;
+                Ok(figures.with(
+                    "jobs_per_claim",
+                    posthaste::jobs_per_claim(&database).await?,
+                ))
             }
-            Some(place) => drain_rival(&database, jobs, rivals.get(place).context("no such rival")?).await,
+            Some(place) => {
+                drain_rival(&database, jobs, rivals.get(place).context("no such rival")?).await
+            }
         }
     })
     .await?;
     let evidence = Evidence::from_runs(&bar.runs, rounds);
-    let bytes = Requirement::bar("WAL per job for claim and acknowledgement", "B", Bound::AtMost(200.0));
+    let bytes = Requirement::bar(
+        "WAL per job for claim and acknowledgement",
+        "B",
+        Bound::AtMost(200.0),
+    );
     bar.judgements = vec![evidence.median(bytes, OURS, "wal_bytes_per_job")?];
     Ok(())
 }

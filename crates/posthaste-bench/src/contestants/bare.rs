@@ -17,12 +17,18 @@ pub(crate) struct Bare {
 impl Bare {
     /// The bare table's statements.
     pub(crate) fn new() -> Self {
-        Self { statements: Statements::parse(include_str!("../../locking/bare.sql")) }
+        Self {
+            statements: Statements::parse(include_str!("../../locking/bare.sql")),
+        }
     }
 
     /// Makes the empty table.
     pub(crate) async fn prepare(&self, database: &Database) -> Result<()> {
-        Ok(database.connect().await?.batch_execute(self.statements.get("schema")?).await?)
+        Ok(database
+            .connect()
+            .await?
+            .batch_execute(self.statements.get("schema")?)
+            .await?)
     }
 
     /// The statement that inserts one row: `$1` name, `$2` arguments.
@@ -33,7 +39,9 @@ impl Bare {
     /// Inserts many rows by one `INSERT ... SELECT`.
     pub(crate) async fn bulk(&self, client: &Client, rows: u64) -> Result<Duration> {
         let begun = Instant::now();
-        let inserted = client.execute(self.statements.get("bulk")?, &[&i64::try_from(rows)?]).await?;
+        let inserted = client
+            .execute(self.statements.get("bulk")?, &[&i64::try_from(rows)?])
+            .await?;
         let taken = begun.elapsed();
         ensure!(inserted == rows, "{inserted} of {rows} rows were inserted");
         Ok(taken)

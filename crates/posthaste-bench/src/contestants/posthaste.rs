@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::posthaste::{Config, Context, Job, NewJob, Outcome, Worker, WorkerHandle, enqueue, enqueue_many, migrate};
+use ::posthaste::{
+    Config, Context, Job, NewJob, Outcome, Worker, WorkerHandle, enqueue, enqueue_many, migrate,
+};
 use anyhow::{Context as _, Result, ensure};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use serde::{Deserialize, Serialize};
@@ -48,24 +50,36 @@ pub(crate) async fn prepare(database: &Database) -> Result<()> {
 /// Enqueues `jobs` jobs by one statement.
 pub(crate) async fn preload(database: &Database, jobs: u64) -> Result<()> {
     let client = database.connect().await?;
-    client.execute(statements().get("preload")?, &[&i64::try_from(jobs)?]).await?;
+    client
+        .execute(statements().get("preload")?, &[&i64::try_from(jobs)?])
+        .await?;
     Ok(())
 }
 
 /// Enqueues `jobs` jobs by one statement into a queue that nobody works.
 pub(crate) async fn preload_queue(database: &Database, jobs: u64, queue: &str) -> Result<()> {
     let client = database.connect().await?;
-    client.execute(statements().get("preload_queue")?, &[&i64::try_from(jobs)?, &queue]).await?;
+    client
+        .execute(
+            statements().get("preload_queue")?,
+            &[&i64::try_from(jobs)?, &queue],
+        )
+        .await?;
     Ok(())
 }
 
 /// Enqueues very many jobs by one statement and says how long it took.
 pub(crate) async fn bulk(client: &Client, rows: u64) -> Result<Duration> {
     let begun = Instant::now();
-    let inserted = client.execute(statements().get("bulk")?, &[&i64::try_from(rows)?]).await?;
+    let inserted = client
+        .execute(statements().get("bulk")?, &[&i64::try_from(rows)?])
+        .await?;
     let taken = begun.elapsed();
     // A rule may report the rows of another statement than the one that inserted them.
-    ensure!(inserted == rows || inserted == 0, "{inserted} of {rows} rows were inserted");
+    ensure!(
+        inserted == rows || inserted == 0,
+        "{inserted} of {rows} rows were inserted"
+    );
     Ok(taken)
 }
 
@@ -86,12 +100,20 @@ pub(crate) async fn drain(database: &Database, jobs: u64, manner: Manner) -> Res
     crew.reach(jobs, Duration::from_secs(600)).await?;
     let reached = Instant::now();
     crew.stop().await?;
-    Ok(Drained { taken: begun.elapsed(), stopping: reached.elapsed() })
+    Ok(Drained {
+        taken: begun.elapsed(),
+        stopping: reached.elapsed(),
+    })
 }
 
 /// Fails while the view of all jobs that are not done shows any.
 pub(crate) async fn ensure_nothing_remains(database: &Database) -> Result<()> {
-    let remaining: i64 = database.connect().await?.query_one(statements().get("remaining")?, &[]).await?.get(0);
+    let remaining: i64 = database
+        .connect()
+        .await?
+        .query_one(statements().get("remaining")?, &[])
+        .await?
+        .get(0);
     ensure!(remaining == 0, "{remaining} jobs are not done");
     Ok(())
 }
@@ -107,8 +129,16 @@ pub(crate) struct HotTuples {
 /// at once, others within seconds, so two equal answers a while apart are the last word.
 pub(crate) async fn hot_tuples(client: &Client) -> Result<HotTuples> {
     let read = async || -> Result<(HotTuples, i64)> {
-        let row = client.query_one(statements().get("hot_tuples")?, &[]).await?;
-        Ok((HotTuples { dead: row.get("dead"), changed: row.get("changed") }, row.get("inserted")))
+        let row = client
+            .query_one(statements().get("hot_tuples")?, &[])
+            .await?;
+        Ok((
+            HotTuples {
+                dead: row.get("dead"),
+                changed: row.get("changed"),
+            },
+            row.get("inserted"),
+        ))
     };
     let deadline = Instant::now() + STATISTICS_LIMIT;
     let mut last = read().await?;
@@ -118,21 +148,30 @@ pub(crate) async fn hot_tuples(client: &Client) -> Result<HotTuples> {
         if now == last && now.1 > 0 {
             return Ok(now.0);
         }
-        ensure!(Instant::now() < deadline, "the statistics of the hot tables do not settle");
+        ensure!(
+            Instant::now() < deadline,
+            "the statistics of the hot tables do not settle"
+        );
         last = now;
     }
 }
 
 /// How many jobs a claim took on average, while all claims are still there to be read.
 pub(crate) async fn jobs_per_claim(database: &Database) -> Result<f64> {
-    let row = database.connect().await?.query_one(statements().get("claims")?, &[]).await?;
+    let row = database
+        .connect()
+        .await?
+        .query_one(statements().get("claims")?, &[])
+        .await?;
     let (claims, jobs): (i64, i64) = (row.get("claims"), row.get("jobs"));
     Ok(jobs as f64 / claims.max(1) as f64)
 }
 
 /// The current generation, and the oldest one that is still kept.
 pub(crate) async fn generations(client: &Client) -> Result<(i64, i64)> {
-    let row = client.query_one(statements().get("generations")?, &[]).await?;
+    let row = client
+        .query_one(statements().get("generations")?, &[])
+        .await?;
     Ok((row.get("current"), row.get("oldest")))
 }
 
@@ -148,17 +187,26 @@ pub(crate) struct Manner {
 impl Manner {
     /// As fast as it goes.
     pub(crate) fn fast() -> Self {
-        Self { largest_claim: None, logged: false }
+        Self {
+            largest_claim: None,
+            logged: false,
+        }
     }
 
     /// As fast as it goes with claims of at most `jobs` jobs.
     pub(crate) fn in_batches_of(jobs: i64) -> Self {
-        Self { largest_claim: Some(jobs), logged: false }
+        Self {
+            largest_claim: Some(jobs),
+            logged: false,
+        }
     }
 
     /// With durations in the server's log.
     pub(crate) fn logged(self) -> Self {
-        Self { logged: true, ..self }
+        Self {
+            logged: true,
+            ..self
+        }
     }
 }
 
@@ -190,23 +238,33 @@ impl Crew {
         Self::start_on(pool(database, manner)?, manner, started).await
     }
 
-    async fn start_on(pool: Pool, manner: Manner, started: impl Fn(&Job) + Send + Sync + 'static) -> Result<Self> {
-        let progress = Arc::new(Progress { target: AtomicU64::new(u64::MAX), ..Progress::default() });
+    async fn start_on(
+        pool: Pool,
+        manner: Manner,
+        started: impl Fn(&Job) + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let progress = Arc::new(Progress {
+            target: AtomicU64::new(u64::MAX),
+            ..Progress::default()
+        });
         let (counted, started) = (Arc::clone(&progress), Arc::new(started));
         let mut config = Config::default();
         if let Some(jobs) = manner.largest_claim {
             // The library bounds a claim by the bytes of its arguments, and those of preloaded jobs are all alike.
             config.claim_bytes = jobs * KWARGS_BYTES;
         }
-        let worker = Worker::builder(pool).config(config).queue(QUEUE, CONCURRENCY).handler(
-            JOB_NAME,
-            move |_: Context, job: Arc<Job>| {
+        let worker = Worker::builder(pool)
+            .config(config)
+            .queue(QUEUE, CONCURRENCY)
+            .handler(JOB_NAME, move |_: Context, job: Arc<Job>| {
                 started(&job);
                 counted.count();
                 async { Ok(Outcome::Done) }
-            },
-        );
-        Ok(Self { handle: worker.start().await?, progress })
+            });
+        Ok(Self {
+            handle: worker.start().await?,
+            progress,
+        })
     }
 
     /// Jobs started so far.
@@ -222,7 +280,9 @@ impl Crew {
                 self.progress.reached.notified().await;
             }
         };
-        timeout(limit, reached).await.with_context(|| format!("{} of {jobs} jobs were worked", self.done()))
+        timeout(limit, reached)
+            .await
+            .with_context(|| format!("{} of {jobs} jobs were worked", self.done()))
     }
 
     /// Lets it finish what it has and acknowledge it.
@@ -249,14 +309,24 @@ impl Producer {
     /// Connects.
     pub(crate) async fn connect(database: &Database) -> Result<Self> {
         let config = database.config().clone();
-        let manager = Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let manager = Manager::from_config(
+            config,
+            NoTls,
+            ManagerConfig {
+                recycling_method: RecyclingMethod::Fast,
+            },
+        );
         let client = Pool::builder(manager).max_size(1).build()?.get().await?;
         Ok(Self { client })
     }
 
     /// Commits one job by itself.
     pub(crate) async fn enqueue(&self, number: u64) -> Result<()> {
-        enqueue(&self.client, &NewJob::new(JOB_NAME, &Arguments { n: number })?).await?;
+        enqueue(
+            &self.client,
+            &NewJob::new(JOB_NAME, &Arguments { n: number })?,
+        )
+        .await?;
         Ok(())
     }
 
@@ -284,8 +354,16 @@ impl Producer {
 fn pool(database: &Database, manner: Manner) -> Result<Pool> {
     let mut config = database.config().clone();
     if manner.logged {
-        config.application_name(LOGGED_SESSION).options(LOGGING_OPTIONS);
+        config
+            .application_name(LOGGED_SESSION)
+            .options(LOGGING_OPTIONS);
     }
-    let manager = Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+    let manager = Manager::from_config(
+        config,
+        NoTls,
+        ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        },
+    );
     Ok(Pool::builder(manager).max_size(CONNECTIONS).build()?)
 }

@@ -46,17 +46,27 @@ pub(crate) fn entries() -> Vec<Entry> {
 impl Rival {
     /// UPDATE under SKIP LOCKED to claim, DELETE to complete.
     pub(crate) fn skip_locked() -> Self {
-        Self { name: "skip_locked", statements: Statements::parse(include_str!("../../locking/skip_locked.sql")) }
+        Self {
+            name: "skip_locked",
+            statements: Statements::parse(include_str!("../../locking/skip_locked.sql")),
+        }
     }
 
     /// One wide row per job, UPDATE to running, UPDATE to completed, row kept.
     pub(crate) fn update_shape() -> Self {
-        Self { name: "update_shape", statements: Statements::parse(include_str!("../../locking/update_shape.sql")) }
+        Self {
+            name: "update_shape",
+            statements: Statements::parse(include_str!("../../locking/update_shape.sql")),
+        }
     }
 
     /// This rival at one batch size.
     pub(crate) fn at(self, batch: i64) -> Entry {
-        Entry { label: format!("{} at {batch}", self.name), rival: self, batch }
+        Entry {
+            label: format!("{} at {batch}", self.name),
+            rival: self,
+            batch,
+        }
     }
 
     /// Its name in reports.
@@ -68,14 +78,22 @@ impl Rival {
     pub(crate) async fn preload(&self, database: &Database, jobs: u64) -> Result<()> {
         let client = database.connect().await?;
         client.batch_execute(self.statements.get("schema")?).await?;
-        client.execute(self.statements.get("preload")?, &[&i64::try_from(jobs)?]).await?;
+        client
+            .execute(self.statements.get("preload")?, &[&i64::try_from(jobs)?])
+            .await?;
         client.batch_execute(self.statements.get("settle")?).await?;
         Ok(())
     }
 
     /// Works a preloaded backlog to its end.
-    pub(crate) async fn drain(&self, database: &Database, jobs: u64, batch: i64) -> Result<Duration> {
-        let workers = try_join_all((0..CONNECTIONS / 2).map(|_| self.worker(database, batch))).await?;
+    pub(crate) async fn drain(
+        &self,
+        database: &Database,
+        jobs: u64,
+        batch: i64,
+    ) -> Result<Duration> {
+        let workers =
+            try_join_all((0..CONNECTIONS / 2).map(|_| self.worker(database, batch))).await?;
         let begun = Instant::now();
         let done = try_join_all(workers.into_iter().map(Worker::work_until_empty)).await?;
         let taken = begun.elapsed();
@@ -87,7 +105,10 @@ impl Rival {
     /// Fails while any job is not completed.
     pub(crate) async fn ensure_nothing_remains(&self, database: &Database) -> Result<()> {
         let client = database.connect().await?;
-        let remaining: i64 = client.query_one(self.statements.get("remaining")?, &[]).await?.get(0);
+        let remaining: i64 = client
+            .query_one(self.statements.get("remaining")?, &[])
+            .await?
+            .get(0);
         ensure!(remaining == 0, "{remaining} jobs were not completed");
         Ok(())
     }
@@ -99,7 +120,11 @@ impl Rival {
 
     /// Makes the empty tables.
     pub(crate) async fn prepare(&self, database: &Database) -> Result<()> {
-        Ok(database.connect().await?.batch_execute(self.statements.get("schema")?).await?)
+        Ok(database
+            .connect()
+            .await?
+            .batch_execute(self.statements.get("schema")?)
+            .await?)
     }
 
     async fn worker(&self, database: &Database, batch: i64) -> Result<Worker> {
@@ -107,7 +132,9 @@ impl Rival {
         let completions = database.session(Session::Durable).await?;
         Ok(Worker {
             claim: claims.prepare(self.statements.get("claim")?).await?,
-            complete: completions.prepare(self.statements.get("complete")?).await?,
+            complete: completions
+                .prepare(self.statements.get("complete")?)
+                .await?,
             claims,
             completions,
             batch,
@@ -136,7 +163,11 @@ impl Worker {
                 self.completions.execute(&self.complete, &[&worked]).await
             };
             let (rows, completed) = tokio::try_join!(claimed, completed)?;
-            ensure!(completed == worked.len() as u64, "{completed} of {} jobs were completed", worked.len());
+            ensure!(
+                completed == worked.len() as u64,
+                "{completed} of {} jobs were completed",
+                worked.len()
+            );
             done += completed;
             worked = rows.iter().map(handle).collect::<Result<_, _>>()?;
             if worked.is_empty() {

@@ -16,16 +16,24 @@ pub(crate) struct Archive {
 impl Archive {
     /// An archive below a `docs` folder.
     pub(crate) fn below(docs: &Path) -> Self {
-        Self { docs: docs.to_owned() }
+        Self {
+            docs: docs.to_owned(),
+        }
     }
 
     /// A path that no report has yet.  A smoke run has names of its own, so that it can neither replace a
     /// full report nor be taken for one.
     pub(crate) fn vacant(&self, date: &str, quick: bool) -> Result<PathBuf> {
         let folder = self.reports();
-        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        let stem = if quick { format!("quick-{date}") } else { date.to_owned() };
-        let names = std::iter::once(format!("{stem}.json")).chain((2..).map(|count| format!("{stem}-{count}.json")));
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        let stem = if quick {
+            format!("quick-{date}")
+        } else {
+            date.to_owned()
+        };
+        let names = std::iter::once(format!("{stem}.json"))
+            .chain((2..).map(|count| format!("{stem}-{count}.json")));
         names
             .map(|name| folder.join(name))
             .find(|path| !path.exists())
@@ -50,13 +58,15 @@ impl Archive {
         let mut reports = Vec::new();
         for entry in fs::read_dir(self.reports())? {
             let path = entry?.path();
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
             let text = fs::read_to_string(&path)?;
-            let report: Report =
-                serde_json::from_str(&text).with_context(|| format!("{} is not a report", path.display()))?;
+            let report: Report = serde_json::from_str(&text)
+                .with_context(|| format!("{} is not a report", path.display()))?;
             if !report.quick {
                 reports.push((name.to_owned(), report));
             }
@@ -88,7 +98,8 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> std::io::Result<Self> {
-            let path = std::env::temp_dir().join(format!("posthaste-bench-{name}-{}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("posthaste-bench-{name}-{}", std::process::id()));
             fs::create_dir_all(&path)?;
             Ok(Self(path))
         }
@@ -107,7 +118,11 @@ mod tests {
         let first = archive.vacant("2026-11-21", false)?;
         Archive::write(&first, &sample())?;
         assert!(first.ends_with("benchmarks/2026-11-21.json"));
-        assert!(archive.vacant("2026-11-21", false)?.ends_with("benchmarks/2026-11-21-2.json"));
+        assert!(
+            archive
+                .vacant("2026-11-21", false)?
+                .ends_with("benchmarks/2026-11-21-2.json")
+        );
         Ok(())
     }
 
@@ -130,7 +145,10 @@ mod tests {
     #[test]
     fn a_report_reads_back_as_it_was_written() -> anyhow::Result<()> {
         let text = serde_json::to_string(&sample())?;
-        assert_eq!(serde_json::from_str::<crate::report::Report>(&text)?, sample());
+        assert_eq!(
+            serde_json::from_str::<crate::report::Report>(&text)?,
+            sample()
+        );
         Ok(())
     }
 }

@@ -31,7 +31,10 @@ pub(crate) fn page(reports: &[(String, Report)]) -> String {
         section(&mut text, file, bar);
     }
     let used: BTreeSet<&str> = shown.iter().map(|(file, _, _)| *file).collect();
-    for (file, report) in reports.iter().filter(|(file, _)| used.contains(file.as_str())) {
+    for (file, report) in reports
+        .iter()
+        .filter(|(file, _)| used.contains(file.as_str()))
+    {
         circumstances(&mut text, file, report);
     }
     text
@@ -39,7 +42,9 @@ pub(crate) fn page(reports: &[(String, Report)]) -> String {
 
 /// One judgement as the bench prints it while it runs.
 pub(crate) fn judgement_line(judgement: &Judgement) -> String {
-    let Judgement { requirement, basis, .. } = judgement;
+    let Judgement {
+        requirement, basis, ..
+    } = judgement;
     format!(
         "{}: {requirement}: {} (bound {}; single rounds {}; {basis})",
         verdict(judgement).replace('*', ""),
@@ -57,7 +62,12 @@ fn newest_bars(reports: &[(String, Report)]) -> Vec<(&str, &Report, &Bar)> {
             shown.push((file, report, bar));
         }
     }
-    let place = |name: &str| crate::bars::ORDER.iter().position(|known| *known == name).unwrap_or(usize::MAX);
+    let place = |name: &str| {
+        crate::bars::ORDER
+            .iter()
+            .position(|known| *known == name)
+            .unwrap_or(usize::MAX)
+    };
     shown.sort_by_key(|(_, _, bar)| place(&bar.name));
     shown
 }
@@ -65,7 +75,12 @@ fn newest_bars(reports: &[(String, Report)]) -> Vec<(&str, &Report, &Bar)> {
 fn rows(text: &mut String, file: &str, bar: &Bar) {
     if let Some(failure) = &bar.failure {
         let failure = failure.replace(['|', '\n'], " ");
-        let _ = writeln!(text, "| {} | could not be measured: {failure} | | | | | **MISS** | {} |", bar.name, link(file));
+        let _ = writeln!(
+            text,
+            "| {} | could not be measured: {failure} | | | | | **MISS** | {} |",
+            bar.name,
+            link(file)
+        );
     }
     for judgement in &bar.judgements {
         let _ = writeln!(
@@ -85,14 +100,33 @@ fn rows(text: &mut String, file: &str, bar: &Bar) {
 
 fn section(text: &mut String, file: &str, bar: &Bar) {
     let _ = writeln!(text, "\n## {}: {}\n", bar.name, bar.title);
-    let parameters: String = bar.parameters.iter().map(|(name, value)| format!("{name} {value}; ")).collect();
-    let tainted = bar.runs.iter().map(|run| run.round).collect::<BTreeSet<_>>().len() - clean_rounds(&bar.runs).len();
-    let _ = writeln!(text, "From {}; {parameters}tainted rounds: {tainted}.\n", link(file));
+    let parameters: String = bar
+        .parameters
+        .iter()
+        .map(|(name, value)| format!("{name} {value}; "))
+        .collect();
+    let tainted = bar
+        .runs
+        .iter()
+        .map(|run| run.round)
+        .collect::<BTreeSet<_>>()
+        .len()
+        - clean_rounds(&bar.runs).len();
+    let _ = writeln!(
+        text,
+        "From {}; {parameters}tainted rounds: {tainted}.\n",
+        link(file)
+    );
     for remark in &bar.remarks {
         let _ = writeln!(text, "- {remark}");
     }
     for judgement in &bar.judgements {
-        let _ = writeln!(text, "- Judged for \"{}\": {}.", judgement.requirement, judgement.basis.replace('_', " "));
+        let _ = writeln!(
+            text,
+            "- Judged for \"{}\": {}.",
+            judgement.requirement,
+            judgement.basis.replace('_', " ")
+        );
     }
     if !(bar.remarks.is_empty() && bar.judgements.is_empty()) {
         text.push('\n');
@@ -101,13 +135,20 @@ fn section(text: &mut String, file: &str, bar: &Bar) {
     for contestant in contestants(&bar.runs) {
         for (figure, spread) in spreads(&bar.runs, contestant) {
             let range = range(spread.lowest, spread.highest);
-            let _ = writeln!(text, "| {contestant} | {} | {} | {range} |", figure.replace('_', " "), number(spread.median));
+            let _ = writeln!(
+                text,
+                "| {contestant} | {} | {} | {range} |",
+                figure.replace('_', " "),
+                number(spread.median)
+            );
         }
     }
 }
 
 fn circumstances(text: &mut String, file: &str, report: &Report) {
-    let Report { machine, server, .. } = report;
+    let Report {
+        machine, server, ..
+    } = report;
     let _ = writeln!(text, "\n## How {file} was measured\n");
     let _ = writeln!(
         text,
@@ -119,9 +160,22 @@ fn circumstances(text: &mut String, file: &str, report: &Report) {
         server.file_system,
         machine.nice,
     );
-    let settings: Vec<String> = server.settings.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-    let _ = writeln!(text, "- PostgreSQL {}: {}", server.version, settings.join(", "));
-    let _ = writeln!(text, "- revision {}", report.revision.as_deref().unwrap_or("unknown"));
+    let settings: Vec<String> = server
+        .settings
+        .iter()
+        .map(|(name, value)| format!("{name} = {value}"))
+        .collect();
+    let _ = writeln!(
+        text,
+        "- PostgreSQL {}: {}",
+        server.version,
+        settings.join(", ")
+    );
+    let _ = writeln!(
+        text,
+        "- revision {}",
+        report.revision.as_deref().unwrap_or("unknown")
+    );
     let finished = report.finished_at.as_deref().unwrap_or("interrupted");
     let _ = writeln!(text, "- from {} to {finished}", report.started_at);
     let _ = writeln!(text, "- {}", report.taint_rule);
@@ -139,15 +193,28 @@ fn contestants(runs: &[Run]) -> Vec<&str> {
 
 fn spreads<'a>(runs: &'a [Run], contestant: &str) -> Vec<(&'a str, Spread)> {
     let clean = clean_rounds(runs);
-    let theirs: Vec<&Run> = runs.iter().filter(|run| run.contestant == contestant).collect();
+    let theirs: Vec<&Run> = runs
+        .iter()
+        .filter(|run| run.contestant == contestant)
+        .collect();
     // Figures of tainted rounds are shown only where there are no others.
-    let counted: Vec<&Run> = theirs.iter().copied().filter(|run| clean.contains(&run.round)).collect();
+    let counted: Vec<&Run> = theirs
+        .iter()
+        .copied()
+        .filter(|run| clean.contains(&run.round))
+        .collect();
     let counted = if counted.is_empty() { theirs } else { counted };
-    let names: BTreeSet<&str> = counted.iter().flat_map(|run| run.figures.keys().map(String::as_str)).collect();
+    let names: BTreeSet<&str> = counted
+        .iter()
+        .flat_map(|run| run.figures.keys().map(String::as_str))
+        .collect();
     names
         .into_iter()
         .filter_map(|name| {
-            let sample: Vec<f64> = counted.iter().filter_map(|run| run.figures.get(name).copied()).collect();
+            let sample: Vec<f64> = counted
+                .iter()
+                .filter_map(|run| run.figures.get(name).copied())
+                .collect();
             Some((name, Spread::of(&sample)?))
         })
         .collect()
@@ -160,7 +227,11 @@ fn verdict(judgement: &Judgement) -> String {
         (Weight::Aim, Verdict::Pass) => "aim reached",
         (Weight::Aim, Verdict::Miss) => "aim not reached",
     };
-    if judgement.tainted { format!("{word} (tainted)") } else { word.to_owned() }
+    if judgement.tainted {
+        format!("{word} (tainted)")
+    } else {
+        word.to_owned()
+    }
 }
 
 fn bound(judgement: &Judgement) -> String {
@@ -195,8 +266,12 @@ fn number(value: f64) -> String {
         _ => 4,
     };
     let plain = format!("{value:.decimals$}");
-    let (whole, fraction) = plain.split_once('.').map_or((plain.as_str(), ""), |(whole, fraction)| (whole, fraction));
-    let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));
+    let (whole, fraction) = plain
+        .split_once('.')
+        .map_or((plain.as_str(), ""), |(whole, fraction)| (whole, fraction));
+    let (sign, digits) = whole
+        .strip_prefix('-')
+        .map_or(("", whole), |digits| ("-", digits));
     let mut grouped = String::new();
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {
@@ -204,7 +279,11 @@ fn number(value: f64) -> String {
         }
         grouped.push(digit);
     }
-    if fraction.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{fraction}") }
+    if fraction.is_empty() {
+        format!("{sign}{grouped}")
+    } else {
+        format!("{sign}{grouped}.{fraction}")
+    }
 }
 
 #[cfg(test)]
@@ -220,11 +299,18 @@ pub(crate) mod tests {
     pub(crate) fn sample() -> Report {
         let mut drain = Bar::new("drain", "a backlog through the library");
         drain.parameter("jobs", 300_000);
-        drain.remarks.push("The rival's best batch size was 1000.".to_owned());
+        drain
+            .remarks
+            .push("The rival's best batch size was 1000.".to_owned());
         drain.runs = vec![
             run("posthaste", 1, 120_000.0, None),
             run("update_shape at 1000", 1, 20_000.5, None),
-            run("posthaste", 2, 5_000.0, Some("30 % of the processor went to strangers")),
+            run(
+                "posthaste",
+                2,
+                5_000.0,
+                Some("30 % of the processor went to strangers"),
+            ),
             run("update_shape at 1000", 2, 20_100.0, None),
         ];
         drain.judgements = judgements(&drain.runs).unwrap_or_default();
@@ -258,7 +344,12 @@ pub(crate) mod tests {
         let times = Requirement::bar("times the update shape", "x", Bound::AtLeast(5.0));
         let rate = Requirement::aim("rate", "jobs/s", Bound::AtLeast(150_000.0));
         Ok(vec![
-            evidence.ratio(times, "posthaste", "update_shape at 1000", "jobs_per_second")?,
+            evidence.ratio(
+                times,
+                "posthaste",
+                "update_shape at 1000",
+                "jobs_per_second",
+            )?,
             evidence.median(rate, "posthaste", "jobs_per_second")?,
         ])
     }
@@ -285,14 +376,39 @@ pub(crate) mod tests {
         let mut newer = sample();
         newer.started_at = "2026-11-21T10:00:00Z".to_owned();
         newer.bars.truncate(1);
-        let made = page(&[("old.json".to_owned(), sample()), ("new.json".to_owned(), newer)]);
+        let made = page(&[
+            ("old.json".to_owned(), sample()),
+            ("new.json".to_owned(), newer),
+        ]);
         assert!(made.contains("| drain | times the update shape | ≥ 5.00× | 6.00× | 6.00 to 6.00 | 1 | pass | [new.json]"));
         assert!(made.contains("| **MISS** | [old.json]"));
     }
 
     #[test]
     fn numbers_are_short_and_grouped() {
-        let written = [1_234_567.8, 123.4, 12.34, 1.234, 0.01234, 0.001234, 0.0, -4321.0].map(number);
-        assert_eq!(written, ["1,234,568", "123", "12.3", "1.23", "0.01", "0.0012", "0", "-4,321"]);
+        let written = [
+            1_234_567.8,
+            123.4,
+            12.34,
+            1.234,
+            0.01234,
+            0.001234,
+            0.0,
+            -4321.0,
+        ]
+        .map(number);
+        assert_eq!(
+            written,
+            [
+                "1,234,568",
+                "123",
+                "12.3",
+                "1.23",
+                "0.01",
+                "0.0012",
+                "0",
+                "-4,321"
+            ]
+        );
     }
 }
