@@ -2,6 +2,7 @@
 
 mod archive;
 mod markdown;
+mod number;
 
 use std::collections::BTreeMap;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use super::number::number;
 use super::{Bar, Report};
 use crate::rounds::{Run, clean_rounds};
 use crate::statistics::Spread;
@@ -257,38 +258,9 @@ fn link(file: &str) -> String {
     format!("[{file}](benchmarks/{file})")
 }
 
-/// Large numbers without decimals and in groups of three, small ones with as many decimals as they need.
-fn number(value: f64) -> String {
-    let decimals = match value.abs() {
-        magnitude if magnitude == 0.0 || magnitude >= 100.0 => 0,
-        magnitude if magnitude >= 10.0 => 1,
-        magnitude if magnitude >= 0.01 => 2,
-        _ => 4,
-    };
-    let plain = format!("{value:.decimals$}");
-    let (whole, fraction) = plain
-        .split_once('.')
-        .map_or((plain.as_str(), ""), |(whole, fraction)| (whole, fraction));
-    let (sign, digits) = whole
-        .strip_prefix('-')
-        .map_or(("", whole), |digits| ("-", digits));
-    let mut grouped = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    if fraction.is_empty() {
-        format!("{sign}{grouped}")
-    } else {
-        format!("{sign}{grouped}.{fraction}")
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{number, page};
+    use super::page;
     use crate::machine::Machine;
     use crate::report::{Bar, Report, ServerFacts};
     use crate::rounds::Run;
@@ -382,33 +354,5 @@ pub(crate) mod tests {
         ]);
         assert!(made.contains("| drain | times the update shape | ≥ 5.00× | 6.00× | 6.00 to 6.00 | 1 | pass | [new.json]"));
         assert!(made.contains("| **MISS** | [old.json]"));
-    }
-
-    #[test]
-    fn numbers_are_short_and_grouped() {
-        let written = [
-            1_234_567.8,
-            123.4,
-            12.34,
-            1.234,
-            0.01234,
-            0.001234,
-            0.0,
-            -4321.0,
-        ]
-        .map(number);
-        assert_eq!(
-            written,
-            [
-                "1,234,568",
-                "123",
-                "12.3",
-                "1.23",
-                "0.01",
-                "0.0012",
-                "0",
-                "-4,321"
-            ]
-        );
     }
 }
