@@ -4,6 +4,7 @@ mod child;
 mod database;
 mod postgres;
 mod proxy;
+mod ran;
 mod watchdog;
 
 use std::process::Command;
