@@ -133,12 +133,8 @@ fn each_decision_has_its_number_and_its_parts() {
 async fn the_statements_in_the_documents_run() {
     let database = support::database(PgVersion::V15).await;
     let client = database.client().await.unwrap();
-    client
-        .batch_execute(
-            "CREATE TABLE annotation (id bigint GENERATED ALWAYS AS IDENTITY, body text)",
-        )
-        .await
-        .unwrap();
+    let given = "CREATE ROLE app; CREATE TABLE annotation (id bigserial, body text)";
+    client.batch_execute(given).await.unwrap();
     let mut run = 0;
     for document in documents() {
         for block in blocks(&read(&document), "sql") {
@@ -167,29 +163,33 @@ async fn the_examples_run() {
     assert!(coins.exit(within).await.unwrap().success());
 }
 
-/// The program of an example. `cargo test` builds them beside the tests; a run of this binary alone may not have.
+/// The program of an example. `cargo test` builds them beside the tests; a run of this binary alone leaves old ones.
 fn example(name: &str) -> Command {
-    let folder = std::env::current_exe()
-        .unwrap()
+    let tests = std::env::current_exe().unwrap();
+    let program = tests
         .ancestors()
         .nth(2)
         .unwrap()
-        .join("examples");
-    let program = folder.join(name);
-    if !program.exists() {
+        .join("examples")
+        .join(name);
+    if !is_up_to_date(&program) {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo
-            .args(["build", "--quiet", "--package", "posthaste", "--examples"])
-            .current_dir(root());
+        cargo.args(["build", "--quiet", "--package", "posthaste", "--examples"]);
         if !cfg!(debug_assertions) {
             cargo.arg("--release");
         }
-        assert!(
-            cargo.status().unwrap().success(),
-            "the examples do not build"
-        );
+        let built = cargo.current_dir(root()).status().unwrap();
+        assert!(built.success(), "the examples do not build");
     }
     Command::new(program)
+}
+
+fn is_up_to_date(program: &Path) -> bool {
+    let changed = |file: &Path| file.metadata().and_then(|file| file.modified()).ok();
+    let mut made_from = super::files("crates/posthaste/src", &["rs", "sql"]);
+    made_from.extend(super::files("crates/posthaste/migrations", &["sql"]));
+    made_from.extend(super::files("crates/posthaste/examples", &["rs"]));
+    changed(program).is_some_and(|made| made_from.iter().all(|file| changed(file) < Some(made)))
 }
 
 /// README and its like, and everything below docs but the pages that the bench generates.
