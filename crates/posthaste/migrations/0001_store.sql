@@ -30,13 +30,42 @@ SELECT setval('posthaste.ready_current', 0), setval('posthaste.ready_scan', 0), 
        setval('posthaste.parked_current', 0), setval('posthaste.parked_low', 0),
        setval('posthaste.parked_until', 0);
 
--- Says which argument is wrong. Reached from a CHECK, so that a job that passes costs no function call and a job that fails gives
--- 22023 with the field's name instead of a bare constraint violation, whichever road it came by (view, enqueue(), COPY).
+-- What a job may be. SQL functions of one expression, which the planner inlines into the rule of posthaste.job: a prepared INSERT pays no call for
+-- them. (As a CHECK constraint the same expression is parsed anew by every statement, which cost a single INSERT more than the insert itself.)
+
+-- Length of the arguments as text. A number such as 1e131071 takes a few bytes as jsonb and 128 KiB as text, so a document that could
+-- hide many of them is searched for such numbers before it is printed: nobody pays a gigabyte to learn that it is refused.
+CREATE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer LANGUAGE sql STABLE PARALLEL SAFE AS $f$
+  SELECT CASE
+    WHEN pg_column_size(kwargs) > 8192 AND jsonb_path_exists(kwargs,
+         'strict $.** ? (@.type() == "number" && (@ > 1e400 || @ < -1e400 || (@ != 0 && @ < 1e-400 && @ > -1e-400)))') THEN 2147483647
+    ELSE octet_length(kwargs::text) END
+$f$;
+
+-- The depth test hides behind a size: 65 levels of nesting need more than 512 bytes of jsonb.
+CREATE FUNCTION posthaste.is_valid(name text, queue text, tag text, unique_key text, kwargs jsonb, kwargs_bytes integer, attempt integer,
+                                   max_attempts integer, scheduled_at timestamptz, expires_at timestamptz, enqueued_at timestamptz)
+RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $f$
+  SELECT octet_length(name) BETWEEN 1 AND 255
+    AND octet_length(queue) BETWEEN 1 AND 255
+    AND octet_length(tag) <= 255
+    AND (unique_key IS NULL OR octet_length(unique_key) BETWEEN 1 AND 1024)
+    AND jsonb_typeof(kwargs) = 'object'
+    AND kwargs_bytes <= 1048576
+    AND (pg_column_size(kwargs) < 512 OR NOT jsonb_path_exists(kwargs, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")'))
+    AND attempt >= 0
+    AND (max_attempts IS NULL OR max_attempts >= 1)
+    AND scheduled_at >= '0001-01-01 00:00Z' AND scheduled_at < '9999-01-01 00:00Z'
+    AND expires_at >= '0001-01-01 00:00Z' AND expires_at < '9999-01-01 00:00Z'
+    AND enqueued_at >= '0001-01-01 00:00Z' AND enqueued_at < '9999-01-01 00:00Z'
+$f$;
+
+-- Says which argument is wrong: 22023 with the field's name. Called only for a job that is not valid; returns nothing ever.
 CREATE FUNCTION posthaste.refuse(name text, queue text, tag text, unique_key text, kwargs jsonb, kwargs_bytes integer,
                                  attempt integer, max_attempts integer, scheduled_at timestamptz, expires_at timestamptz, enqueued_at timestamptz)
-RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $f$
+RETURNS smallint LANGUAGE plpgsql AS $f$
 DECLARE problem text := CASE
-  WHEN name IS NULL OR octet_length(name) NOT BETWEEN 1 AND 255 THEN 'name: must have 1 to 255 bytes'
+  WHEN octet_length(name) NOT BETWEEN 1 AND 255 THEN 'name: must have 1 to 255 bytes'
   WHEN octet_length(queue) NOT BETWEEN 1 AND 255 THEN 'queue: must have 1 to 255 bytes'
   WHEN octet_length(tag) > 255 THEN 'tag: must have at most 255 bytes'
   WHEN octet_length(unique_key) NOT BETWEEN 1 AND 1024 THEN 'unique_key: must have 1 to 1024 bytes'
@@ -44,30 +73,19 @@ DECLARE problem text := CASE
   WHEN kwargs_bytes > 1048576 THEN 'kwargs: must be at most 1 MiB as text'
   WHEN attempt < 0 THEN 'attempt: must not be negative'
   WHEN max_attempts < 1 THEN 'max_attempts: must be at least 1, or NULL for no limit'
-  WHEN scheduled_at NOT BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN 'scheduled_at: must lie in the years 1 to 9998'
-  WHEN expires_at NOT BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN 'expires_at: must lie in the years 1 to 9998'
-  WHEN enqueued_at NOT BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z' THEN 'enqueued_at: must lie in the years 1 to 9998'
+  WHEN scheduled_at < '0001-01-01 00:00Z' OR scheduled_at >= '9999-01-01 00:00Z' THEN 'scheduled_at: must lie in the years 1 to 9998'
+  WHEN expires_at < '0001-01-01 00:00Z' OR expires_at >= '9999-01-01 00:00Z' THEN 'expires_at: must lie in the years 1 to 9998'
+  WHEN enqueued_at < '0001-01-01 00:00Z' OR enqueued_at >= '9999-01-01 00:00Z' THEN 'enqueued_at: must lie in the years 1 to 9998'
   ELSE 'kwargs: must not be nested deeper than 64 levels'
 END;
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'posthaste: ' || problem;
 END $f$;
 
--- Length of the arguments as text. A number such as 1e131071 takes a few bytes as jsonb and 128 KiB as text, so a document that could
--- hide many of them is searched for such numbers before it is printed: nobody pays a gigabyte to learn that it is refused.
-CREATE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $f$
-BEGIN
-  RETURN CASE
-    WHEN pg_column_size(kwargs) > 8192 AND jsonb_path_exists(kwargs,
-         'strict $.** ? (@.type() == "number" && (@ > 1e400 || @ < -1e400 || (@ != 0 && @ < 1e-400 && @ > -1e-400)))') THEN 2147483647
-    ELSE octet_length(kwargs::text) END;
-END $f$;
-
 -- One job, wherever it lies. Eight-byte columns come first so that nothing is padded.
 --   xid          the transaction that wrote the row: (xid, id) names a row, id names a job
 --   attempt      attempts burnt so far; crashes: workers that died while they had it
 --   kwargs_bytes length as text: bounds a claim without printing anything
--- The depth test hides behind a size: 65 levels of nesting need more than 512 bytes of jsonb.
 CREATE TABLE posthaste.store (
   xid          xid8        NOT NULL DEFAULT pg_current_xact_id(),
   id           bigint      NOT NULL DEFAULT nextval('posthaste.job_id'),
@@ -77,7 +95,7 @@ CREATE TABLE posthaste.store (
   priority     integer     NOT NULL DEFAULT 0,
   attempt      integer     NOT NULL DEFAULT 0,
   max_attempts integer              DEFAULT 25,
-  kwargs_bytes integer     GENERATED ALWAYS AS (posthaste.text_bytes(kwargs)) STORED,
+  kwargs_bytes integer     NOT NULL,
   slot         smallint    NOT NULL,
   crashes      smallint    NOT NULL DEFAULT 0,
   queue        text COLLATE "C" NOT NULL,
@@ -85,22 +103,7 @@ CREATE TABLE posthaste.store (
   tag          text        NOT NULL DEFAULT '',
   unique_key   text,
   last_error   text,
-  kwargs       jsonb       NOT NULL DEFAULT '{}',
-  CONSTRAINT job_is_valid CHECK (CASE WHEN
-        octet_length(name) BETWEEN 1 AND 255
-    AND octet_length(queue) BETWEEN 1 AND 255
-    AND octet_length(tag) <= 255
-    AND (unique_key IS NULL OR octet_length(unique_key) BETWEEN 1 AND 1024)
-    AND jsonb_typeof(kwargs) = 'object'
-    AND kwargs_bytes <= 1048576
-    AND (pg_column_size(kwargs) < 512 OR NOT jsonb_path_exists(kwargs, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")'))
-    AND attempt >= 0
-    AND (max_attempts IS NULL OR max_attempts >= 1)
-    AND scheduled_at BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z'
-    AND expires_at BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z'
-    AND enqueued_at BETWEEN '0001-01-01 00:00Z' AND '9999-01-01 00:00Z'
-  THEN true
-  ELSE posthaste.refuse(name, queue, tag, unique_key, kwargs, kwargs_bytes, attempt, max_attempts, scheduled_at, expires_at, enqueued_at) END)
+  kwargs       jsonb       NOT NULL DEFAULT '{}'
 ) PARTITION BY LIST (slot);
 
 -- Slots. Each of the six slots that are claimed from is a triple:
@@ -209,6 +212,7 @@ CREATE TABLE posthaste.held (
   priority     integer     NOT NULL,
   attempt      integer     NOT NULL,
   max_attempts integer,
+  kwargs_bytes integer     NOT NULL,
   crashes      smallint    NOT NULL,
   state        text        NOT NULL CHECK (state IN ('running', 'awaiting', 'suspect')),
   queue        text COLLATE "C" NOT NULL,
@@ -231,6 +235,7 @@ CREATE TABLE posthaste.dead (
   priority     integer     NOT NULL,
   attempt      integer     NOT NULL,
   max_attempts integer,
+  kwargs_bytes integer     NOT NULL,
   crashes      smallint    NOT NULL,
   state        text        NOT NULL CHECK (state IN ('dead', 'expired', 'discarded')),
   queue        text COLLATE "C" NOT NULL,
@@ -259,6 +264,16 @@ CREATE TABLE posthaste.route (
   pattern text COLLATE "C" PRIMARY KEY CHECK (pattern <> '' AND position('*' IN rtrim(pattern, '*')) = 0 AND pattern !~ '\*\*$'),
   queue   text COLLATE "C" NOT NULL CHECK (octet_length(queue) BETWEEN 1 AND 255)
 );
+
+-- Whether there ever was a route: a cell, so that enqueue without routes asks no table.
+CREATE SEQUENCE posthaste.has_routes MINVALUE 0 START 0;
+SELECT setval('posthaste.has_routes', 0);
+CREATE FUNCTION posthaste.note_routes() RETURNS trigger LANGUAGE plpgsql AS $f$
+BEGIN
+  PERFORM setval('posthaste.has_routes', 1);
+  RETURN NULL;
+END $f$;
+CREATE TRIGGER note_routes AFTER INSERT ON posthaste.route FOR EACH STATEMENT EXECUTE FUNCTION posthaste.note_routes();
 
 -- This database's identity in delivery ids: 60 random bits as 15 hexadecimal digits.
 CREATE TABLE posthaste.incarnation (

@@ -64,6 +64,14 @@ BEGIN
   RAISE EXCEPTION 'posthaste: unique_key: the view posthaste.job does not take it; call posthaste.enqueue()' USING ERRCODE = 'invalid_parameter_value';
 END $f$;
 
+-- The queue of a job that was enqueued without one.
+CREATE FUNCTION posthaste.route_of(name text) RETURNS text LANGUAGE plpgsql STABLE AS $f$
+BEGIN
+  RETURN coalesce((SELECT t.queue FROM posthaste.route t
+                    WHERE t.pattern = name OR (right(t.pattern, 1) = '*' AND starts_with(name, left(t.pattern, -1)))
+                    ORDER BY t.pattern = name DESC, length(t.pattern) DESC LIMIT 1), 'default');
+END $f$;
+
 -- Whether the promoter is past a parked row, given its newest page (0005_maintenance.sql says what the fields mean).
 CREATE FUNCTION posthaste.promoted(xid xid8, due timestamptz, id bigint, t_lo timestamptz, t_hi timestamptz, lo pg_snapshot, hi pg_snapshot,
                                    at_xid xid8, at_due timestamptz, at_id bigint, late_done boolean, exhausted boolean)
@@ -166,21 +174,25 @@ ALTER VIEW posthaste.job ALTER COLUMN kwargs       SET DEFAULT '{}';
 ALTER VIEW posthaste.job ALTER COLUMN attempt      SET DEFAULT 0;
 ALTER VIEW posthaste.job ALTER COLUMN max_attempts SET DEFAULT 25;
 
--- OFFSET 0 keeps the caller's expressions from being evaluated twice (a volatile scheduled_at would be judged by one value and stored as
--- another). The scalar sub-selects without a reference to the row run once per statement, and only when a row needs them: ten
--- million rows enter their generation once.
+-- Each OFFSET 0 keeps expressions from being evaluated twice (a volatile scheduled_at would be judged by one value and stored as another). The
+-- scalar sub-selects without a reference to the row run once per statement, and only when a row needs them: ten million rows
+-- enter their generation once. The last of them is enter_ready() without the call, for the case that nothing is just being sealed.
 CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
-  INSERT INTO posthaste.store (slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, attempt, max_attempts)
+  INSERT INTO posthaste.store (slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, kwargs_bytes, attempt, max_attempts)
   SELECT CASE WHEN r.unique_key IS NOT NULL THEN posthaste.refuse_unique_key()
+              WHEN posthaste.is_valid(r.name, r.queue, r.tag, NULL, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts, r.scheduled_at, r.expires_at, r.enqueued_at) IS NOT TRUE THEN
+                   posthaste.refuse(r.name, r.queue, r.tag, NULL, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts, r.scheduled_at, r.expires_at, r.enqueued_at)
               WHEN r.scheduled_at > clock_timestamp() AND r.scheduled_at > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked())
-              ELSE (SELECT posthaste.enter_ready()) END,
-         coalesce(r.queue, (SELECT t.queue FROM posthaste.route t
-                             WHERE t.pattern = r.name OR (right(t.pattern, 1) = '*' AND starts_with(r.name, left(t.pattern, -1)))
-                             ORDER BY t.pattern = r.name DESC, length(t.pattern) DESC LIMIT 1), 'default'),
-         coalesce(r.name, ''), r.priority, r.scheduled_at, coalesce(r.expires_at, clock_timestamp() + interval '30 days'), coalesce(r.enqueued_at, clock_timestamp()),
-         r.tag, r.kwargs, r.attempt, r.max_attempts
-    FROM (SELECT NEW.queue, NEW.name, coalesce(NEW.priority, 0) AS priority, coalesce(NEW.scheduled_at, now()) AS scheduled_at, NEW.expires_at, NEW.enqueued_at,
-                 coalesce(NEW.tag, '') AS tag, coalesce(NEW.kwargs, '{}') AS kwargs, NEW.unique_key, coalesce(NEW.attempt, 0) AS attempt, NEW.max_attempts OFFSET 0) r
+              ELSE (SELECT CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer) AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g
+                                THEN (c.g % 4)::smallint ELSE posthaste.enter_ready() END
+                      FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0) c) END,
+         r.queue, r.name, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts
+    FROM (SELECT n.name, n.priority, n.scheduled_at, n.tag, n.kwargs, n.unique_key, n.attempt, n.max_attempts, posthaste.text_bytes(n.kwargs) AS kwargs_bytes,
+                 coalesce(n.expires_at, clock_timestamp() + interval '30 days') AS expires_at, coalesce(n.enqueued_at, clock_timestamp()) AS enqueued_at,
+                 coalesce(n.queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(n.name) END) AS queue
+            FROM (SELECT NEW.queue, coalesce(NEW.name, '') AS name, coalesce(NEW.priority, 0) AS priority, coalesce(NEW.scheduled_at, now()) AS scheduled_at, NEW.expires_at,
+                         NEW.enqueued_at, coalesce(NEW.tag, '') AS tag, coalesce(NEW.kwargs, '{}') AS kwargs, NEW.unique_key, coalesce(NEW.attempt, 0) AS attempt,
+                         NEW.max_attempts OFFSET 0) n OFFSET 0) r
   RETURNING id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, attempt, max_attempts,
             CASE WHEN slot < 6 THEN 'claimable' ELSE 'scheduled' END, last_error;
 
@@ -195,12 +207,19 @@ RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   job bigint;
   holder bigint;
+  bytes integer;
 BEGIN
   IF unique_key IS NULL THEN
     INSERT INTO posthaste.job (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
     VALUES (enqueue.name, enqueue.kwargs, enqueue.queue, enqueue.priority, enqueue.scheduled_at, enqueue.expires_at, enqueue.tag, enqueue.max_attempts)
     RETURNING job.id INTO job;
     RETURN job;
+  END IF;
+  name := coalesce(name, ''); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now()); tag := coalesce(tag, '');
+  kwargs := coalesce(kwargs, '{}'); expires_at := coalesce(expires_at, clock_timestamp() + interval '30 days');
+  queue := coalesce(queue, posthaste.route_of(name)); bytes := posthaste.text_bytes(kwargs);
+  IF posthaste.is_valid(name, queue, tag, unique_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, now()) IS NOT TRUE THEN
+    PERFORM posthaste.refuse(name, queue, tag, unique_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, now());
   END IF;
   job := nextval('posthaste.job_id');
   LOOP
@@ -211,13 +230,9 @@ BEGIN
       RETURN holder;
     END IF;
   END LOOP;
-  INSERT INTO posthaste.store (id, slot, queue, name, priority, scheduled_at, expires_at, tag, unique_key, kwargs, max_attempts)
+  INSERT INTO posthaste.store (id, slot, queue, name, priority, scheduled_at, expires_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts)
   SELECT job, CASE WHEN scheduled_at > clock_timestamp() AND scheduled_at > posthaste.parked_until() THEN posthaste.enter_parked() ELSE posthaste.enter_ready() END,
-         coalesce(queue, (SELECT t.queue FROM posthaste.route t
-                           WHERE t.pattern = name OR (right(t.pattern, 1) = '*' AND starts_with(name, left(t.pattern, -1)))
-                           ORDER BY t.pattern = name DESC, length(t.pattern) DESC LIMIT 1), 'default'),
-         coalesce(name, ''), coalesce(priority, 0), coalesce(scheduled_at, now()), coalesce(expires_at, clock_timestamp() + interval '30 days'),
-         coalesce(tag, ''), unique_key, coalesce(kwargs, '{}'), max_attempts;
+         queue, name, priority, scheduled_at, expires_at, tag, unique_key, kwargs, bytes, max_attempts;
   RETURN job;
 END $f$;
 

@@ -15,6 +15,20 @@ CREATE FUNCTION posthaste.lane_key(queue text, priority integer) RETURNS integer
   SELECT hashtext(queue || ' ' || priority)
 $f$;
 
+-- The snapshot that a cursor keeps: the current one, in which our own transaction counts as running. Postgres leaves the own xid out of a
+-- snapshot's list, so that rows which this transaction writes later would seem to lie before the window that comes next.
+CREATE FUNCTION posthaste.cursor_snapshot() RETURNS pg_snapshot LANGUAGE plpgsql AS $f$
+DECLARE
+  s pg_snapshot := pg_current_snapshot();
+  own xid8 := pg_current_xact_id_if_assigned();
+BEGIN
+  IF own IS NULL OR own >= pg_snapshot_xmax(s) THEN
+    RETURN s;
+  END IF;
+  RETURN (least(own, pg_snapshot_xmin(s)) || ':' || pg_snapshot_xmax(s) || ':'
+          || array_to_string(ARRAY(SELECT x FROM (SELECT own AS x UNION SELECT pg_snapshot_xip(s)) u ORDER BY x), ','))::pg_snapshot;
+END $f$;
+
 DO $do$
 BEGIN
   FOR k IN 0..5 LOOP
@@ -55,7 +69,7 @@ BEGIN
     END IF;
     LOOP
       IF v_exhausted THEN
-        v_lo := v_hi; v_hi := pg_current_snapshot(); v_at_xid := '0'; v_at_id := 0;
+        v_lo := v_hi; v_hi := posthaste.cursor_snapshot(); v_at_xid := '0'; v_at_id := 0;
       END IF;
       v_end := pg_snapshot_xmax(v_hi);
       IF v_at_xid >= pg_snapshot_xmax(v_lo) THEN
@@ -121,8 +135,8 @@ BEGIN
       expired_ack AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, 3 FROM batch WHERE expired AND NOT early),
       expired_key AS (DELETE FROM posthaste.unique_key u USING batch b WHERE b.expired AND NOT b.early AND u.key = b.unique_key AND u.id = b.id),
       expired_job AS (
-        INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-        SELECT id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, 'expired', queue, name, tag, unique_key, last_error, kwargs
+        INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+        SELECT id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, 'expired', queue, name, tag, unique_key, last_error, kwargs
           FROM batch WHERE expired AND NOT early ON CONFLICT (id) DO NOTHING)
       SELECT b.slot, c.batch, b.id, b.enqueued_at, b.scheduled_at, b.expires_at, b.priority, b.attempt, b.max_attempts, b.crashes,
              b.name, b.tag, b.unique_key, b.kwargs
@@ -138,8 +152,11 @@ END $f$;
 CREATE FUNCTION posthaste.skip_@k@(p_queue text, p_priority integer, p_worker bigint, p_cursor bigint, p_lo pg_snapshot, p_hi pg_snapshot)
 RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
-  IF pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority)) AND p_cursor = coalesce(
-       (SELECT batch FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1), 0) THEN
+  -- Two statements: the cursor must be read with a snapshot taken after the lock.
+  IF NOT pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority)) THEN
+    RETURN;
+  END IF;
+  IF p_cursor = coalesce((SELECT batch FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1), 0) THEN
     INSERT INTO posthaste.claim_@k@ (batch, worker, queue, priority, token, lo, hi, from_xid, from_id, to_xid, to_id, n, exhausted)
     VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, gen_random_uuid(), p_lo, p_hi, '0', 0, '0', 0, 0, true);
   END IF;

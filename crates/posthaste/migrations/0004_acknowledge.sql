@@ -97,7 +97,7 @@ END $f$;
 -- Closes jobs that are held, and returns them in the shape of store rows.
 CREATE FUNCTION posthaste.close_held(p_token uuid, p_ids bigint[]) RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
   DELETE FROM posthaste.held h WHERE h.id = ANY (p_ids) AND h.token = p_token AND h.state = 'running'
-  RETURNING NULL::xid8, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, 0, (-1)::smallint, h.crashes,
+  RETURNING NULL::xid8, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, h.kwargs_bytes, (-1)::smallint, h.crashes,
             h.queue, h.name, h.tag, h.unique_key, h.last_error, h.kwargs
 $f$;
 
@@ -110,17 +110,17 @@ BEGIN
   DELETE FROM posthaste.unique_key u USING unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
    WHERE v.kind IN (0, 2) AND u.key = j.unique_key AND u.id = j.id;
 
-  INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, queue, name, tag, unique_key, last_error, kwargs)
+  INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs)
   SELECT CASE WHEN v.due > v_now AND v.due > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked()) ELSE (SELECT posthaste.enter_ready()) END,
-         j.id, j.enqueued_at, v.due, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts,
+         j.id, j.enqueued_at, v.due, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, j.kwargs_bytes,
          CASE WHEN v.kind = 8 THEN j.crashes ELSE 0 END, j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
     FROM unnest(p_jobs) j
     JOIN (SELECT u.id, u.kind, u.attempt, u.error, CASE WHEN u.kind = 8 THEN v_now ELSE coalesce(u.until, v_now + u.after) END AS due
             FROM unnest(p_ids, p_kinds, p_attempts, p_after, p_until, p_errors) u(id, kind, attempt, after, until, error)) v ON v.id = j.id
    WHERE v.kind IN (1, 8);
 
-  INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-  SELECT j.id, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, j.crashes, v.state,
+  INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+  SELECT j.id, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, j.kwargs_bytes, j.crashes, v.state,
          j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
     FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_states, p_errors) v(id, kind, attempt, state, error) ON v.id = j.id
    WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;
@@ -130,8 +130,8 @@ BEGIN
     DELETE FROM posthaste.confirmed c USING unnest(p_ids, p_kinds) v(id, kind) WHERE v.kind = 4 AND c.id = v.id RETURNING c.id),
   freed AS (
     DELETE FROM posthaste.unique_key u USING here, unnest(p_jobs) j WHERE j.id = here.id AND u.key = j.unique_key AND u.id = j.id)
-  INSERT INTO posthaste.held (id, until, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-  SELECT j.id, v.until, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, 0, 'awaiting',
+  INSERT INTO posthaste.held (id, until, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+  SELECT j.id, v.until, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, j.kwargs_bytes, 0, 'awaiting',
          j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
     FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_until, p_errors) v(id, kind, attempt, until, error) ON v.id = j.id
    WHERE v.kind = 4 AND j.id NOT IN (SELECT id FROM here);

@@ -55,8 +55,8 @@ BEGIN
      WHERE c.batch = (SELECT max(batch) FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority) AND c.token = v_token
        AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)),
   closed AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, 5 FROM mine)
-  INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, queue, name, tag, unique_key, last_error, kwargs)
-  SELECT p_to, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, queue, name, tag, unique_key, last_error, kwargs FROM mine;
+  INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs)
+  SELECT p_to, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs FROM mine;
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   RETURN v_rows;
 END $f$;
@@ -96,8 +96,8 @@ BEGIN
        AND pg_visible_in_snapshot(o.xid, c.hi) AND NOT pg_visible_in_snapshot(o.xid, c.lo)
   LOOP
     BEGIN
-      INSERT INTO posthaste.held (id, enqueued_at, scheduled_at, expires_at, worker, token, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-      SELECT j.id, j.enqueued_at, j.scheduled_at, j.expires_at, v_open.worker, v_open.token, j.priority, j.attempt, j.max_attempts, j.crashes, 'running',
+      INSERT INTO posthaste.held (id, enqueued_at, scheduled_at, expires_at, worker, token, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+      SELECT j.id, j.enqueued_at, j.scheduled_at, j.expires_at, v_open.worker, v_open.token, j.priority, j.attempt, j.max_attempts, j.kwargs_bytes, j.crashes, 'running',
              j.queue, j.name, j.tag, j.unique_key, j.last_error, j.kwargs
         FROM posthaste.close_@k@(v_open.batch, v_open.token, ARRAY[v_open.id], ARRAY[6::smallint]) j;
       IF FOUND THEN
@@ -155,8 +155,8 @@ BEGIN
     closed AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, 3 FROM gone),
     early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone),
     freed AS (DELETE FROM posthaste.unique_key u USING gone g WHERE u.key = g.unique_key AND u.id = g.id)
-    INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-    SELECT id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, 'expired', queue, name, tag, unique_key, last_error, kwargs
+    INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+    SELECT id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, 'expired', queue, name, tag, unique_key, last_error, kwargs
       FROM gone ON CONFLICT (id) DO NOTHING;
     GET DIAGNOSTICS v_rows = ROW_COUNT;
     v_all := v_all + v_rows;
@@ -169,8 +169,8 @@ CREATE FUNCTION posthaste.suspect_@k@(p_batch bigint, p_token uuid, p_ids bigint
 DECLARE
   v_rows bigint;
 BEGIN
-  INSERT INTO posthaste.held (id, until, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-  SELECT j.id, clock_timestamp(), j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, j.attempt, j.max_attempts, j.crashes + 1, 'suspect',
+  INSERT INTO posthaste.held (id, until, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+  SELECT j.id, clock_timestamp(), j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, j.attempt, j.max_attempts, j.kwargs_bytes, j.crashes + 1, 'suspect',
          j.queue, j.name, j.tag, j.unique_key, 'its worker died while it had this job', j.kwargs
     FROM posthaste.close_@k@(p_batch, p_token, p_ids, array_fill(7::smallint, ARRAY[cardinality(p_ids)])) j;
   GET DIAGNOSTICS v_rows = ROW_COUNT;
@@ -211,6 +211,7 @@ END $f$;
 CREATE FUNCTION posthaste.promote_@k@(p_limit integer, p_final boolean) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v_now timestamptz := clock_timestamp();
+  v_until timestamptz := to_timestamp(pg_sequence_last_value('posthaste.parked_until'::regclass) / 1000000.0);
   c posthaste.pass_@k@;
   v_late xid8[] := '{}';
   v_early boolean;
@@ -226,18 +227,16 @@ BEGIN
     v_late := posthaste.late_@k@(c.hi, pg_current_snapshot(), c.hi_bound, '0');
     IF cardinality(v_late) < 8
        AND NOT EXISTS (SELECT FROM unnest(v_late) x, LATERAL (SELECT FROM posthaste.parked_@k@ r WHERE r.xid = x AND r.scheduled_at <= c.t_hi LIMIT 1) late)
-       AND NOT EXISTS (SELECT FROM posthaste.parked_@k@ r WHERE r.scheduled_at > c.t_hi AND (p_final OR r.scheduled_at <= v_now))
+       AND (CASE WHEN p_final THEN NOT EXISTS (SELECT FROM posthaste.parked_@k@ r WHERE r.scheduled_at > c.t_hi) ELSE v_until <= c.t_hi END)
        AND clock_timestamp() - v_now < interval '2 ms' THEN
       RETURN 0;
     END IF;
     c.t_lo := c.t_hi; c.lo := c.hi; c.lo_bound := c.hi_bound; c.at_xid := '0'; c.at_due := '-infinity'; c.at_id := 0; c.late_done := false;
-    c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_now, c.t_hi) END;
-    -- The order matters: t_hi is told to enqueuers before the bound is drawn, so a transaction with a later xid has read it.
-    IF NOT p_final AND ceil(extract(epoch FROM c.t_hi) * 1000000) > pg_sequence_last_value('posthaste.parked_until'::regclass) THEN
-      PERFORM setval('posthaste.parked_until', ceil(extract(epoch FROM c.t_hi) * 1000000)::bigint);
-    END IF;
+    c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_until, c.t_hi) END;
+    -- v_until was told to enqueuers, and a generation that is final was left by parked_current, before this transaction got its xid: whoever
+    -- has a later one knew it.
     c.hi_bound := pg_current_xact_id();
-    c.hi := pg_current_snapshot();
+    c.hi := posthaste.cursor_snapshot();
   END IF;
   IF NOT c.late_done THEN
     v_late := posthaste.late_@k@(c.lo, c.hi, c.lo_bound, c.at_xid);
@@ -302,8 +301,8 @@ BEGIN
      LIMIT p_limit),
   early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone),
   freed AS (DELETE FROM posthaste.unique_key u USING gone g WHERE u.key = g.unique_key AND u.id = g.id)
-  INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-  SELECT id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, 'expired', queue, name, tag, unique_key, last_error, kwargs
+  INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+  SELECT id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, 'expired', queue, name, tag, unique_key, last_error, kwargs
     FROM gone ON CONFLICT (id) DO NOTHING;
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   RETURN v_rows;
@@ -325,20 +324,25 @@ BEGIN
   RETURN true;
 END $f$;
 
+-- Whether the slot is really empty: a truncation whose transaction was lost after its setval leaves rows and passes behind.
+CREATE FUNCTION posthaste.is_empty_@k@() RETURNS boolean LANGUAGE sql AS $f$
+  SELECT NOT EXISTS (SELECT FROM posthaste.parked_@k@) AND NOT EXISTS (SELECT FROM posthaste.pass_@k@) AND NOT EXISTS (SELECT FROM posthaste.early_@k@)
+$f$;
+
 -- Rows of this slot, estimated from its first pages.
 CREATE FUNCTION posthaste.parked_rows_@k@() RETURNS bigint LANGUAGE sql AS $f$
   SELECT (count(*) * greatest(1, pg_relation_size('posthaste.parked_@k@') / current_setting('block_size')::bigint / 16.0))::bigint
     FROM posthaste.parked_@k@ r WHERE r.ctid < '(16,0)'::tid
 $f$
 $sql$, '@move@', $move$live AS (
-      INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, queue, name, tag, unique_key, last_error, kwargs)
-      SELECT CASE WHEN scheduled_at > v_now THEN (SELECT posthaste.enter_parked()) ELSE (SELECT posthaste.enter_ready()) END,
-             id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, queue, name, tag, unique_key, last_error, kwargs
+      INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs)
+      SELECT CASE WHEN scheduled_at > v_now AND scheduled_at > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked()) ELSE (SELECT posthaste.enter_ready()) END,
+             id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs
         FROM due WHERE expires_at > v_now AND NOT early),
     freed AS (DELETE FROM posthaste.unique_key u USING due d WHERE d.expires_at <= v_now AND NOT d.early AND u.key = d.unique_key AND u.id = d.id),
     gone AS (
-      INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-      SELECT id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, 'expired', queue, name, tag, unique_key, last_error, kwargs
+      INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+      SELECT id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, 'expired', queue, name, tag, unique_key, last_error, kwargs
         FROM due WHERE expires_at <= v_now AND NOT early ON CONFLICT (id) DO NOTHING)$move$), '@k@', k::text);
   END LOOP;
 END $do$;
@@ -404,12 +408,17 @@ END $f$;
 CREATE FUNCTION posthaste.move_aside(p_slot integer, p_limit integer) RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $f$
 DECLARE
-  v_current bigint := pg_sequence_last_value('posthaste.aside_current'::regclass);
-  v_to smallint := 4 + v_current % 2;
+  v_current bigint;
+  v_to smallint;
   v_queue text;
   v_priority integer;
 BEGIN
-  IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(1885893476, 1) OR p_slot = v_to THEN
+  IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(1885893476, 1) THEN
+    RETURN 0;
+  END IF;
+  v_current := pg_sequence_last_value('posthaste.aside_current'::regclass);
+  v_to := 4 + v_current % 2;
+  IF p_slot = v_to THEN
     RETURN 0;
   END IF;
   SELECT * INTO v_queue, v_priority FROM posthaste.pending_lane(p_slot);
@@ -558,37 +567,70 @@ CREATE FUNCTION posthaste.aside_rows_5() RETURNS bigint LANGUAGE sql AS $f$
   SELECT (count(*) * greatest(1, pg_relation_size('posthaste.ready_5') / current_setting('block_size')::bigint / 16.0))::bigint FROM posthaste.ready_5 r WHERE r.ctid < '(16,0)'::tid
 $f$;
 
--- One step of the scheduled road: promotes what is due, at most p_limit jobs of each slot.
-CREATE FUNCTION posthaste.promote(p_limit integer) RETURNS bigint LANGUAGE plpgsql
+-- First half of a step of the scheduled road: when a parked job is due, tells enqueuers how far the promoter is going to look. A transaction of its own,
+-- because setval takes an xid before it writes: the promoter may rely only on what was told before it had one.
+CREATE FUNCTION posthaste.tell_due() RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $f$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+  v_until timestamptz;
+BEGIN
+  IF NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
+    RETURN false;
+  END IF;
+  v_until := to_timestamp(pg_sequence_last_value('posthaste.parked_until'::regclass) / 1000000.0);
+  IF v_until >= v_now THEN
+    RETURN false;
+  END IF;
+  -- A look that is slow walks rows of an open or rolled-back transaction: moving on spares the next one the walk.
+  IF (CASE pg_sequence_last_value('posthaste.parked_current'::regclass) % 2
+        WHEN 0 THEN EXISTS (SELECT FROM posthaste.parked_6 r WHERE r.scheduled_at > v_until AND r.scheduled_at <= v_now)
+        ELSE EXISTS (SELECT FROM posthaste.parked_7 r WHERE r.scheduled_at > v_until AND r.scheduled_at <= v_now) END)
+     OR clock_timestamp() - v_now > interval '2 ms' THEN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM setval('posthaste.parked_until', floor(extract(epoch FROM v_now) * 1000000)::bigint);
+    RETURN true;
+  END IF;
+  RETURN false;
+END $f$;
+
+-- Second half: promotes what is due, at most p_limit jobs, from the current parked slot, or carries on with what is left in the old one. One generation
+-- in a transaction: a pass must not meet rows that its own transaction has just carried over.
+CREATE FUNCTION posthaste.promote(p_limit integer, p_old boolean) RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $f$
 DECLARE
-  v_low bigint := pg_sequence_last_value('posthaste.parked_low'::regclass);
-  v_current bigint := pg_sequence_last_value('posthaste.parked_current'::regclass);
-  v_rows bigint := 0;
+  v_low bigint;
+  v_current bigint;
+  v_generation bigint;
 BEGIN
-  IF current_setting('transaction_isolation') <> 'read committed' THEN
-    RAISE EXCEPTION 'posthaste: promote needs READ COMMITTED, not %', current_setting('transaction_isolation') USING ERRCODE = 'invalid_transaction_state';
+  IF current_setting('transaction_isolation') <> 'read committed' OR pg_current_xact_id_if_assigned() IS NOT NULL THEN
+    RAISE EXCEPTION 'posthaste: promote needs a READ COMMITTED transaction of its own' USING ERRCODE = 'invalid_transaction_state';
   END IF;
   IF NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
     RETURN 0;
   END IF;
-  FOR g IN v_low .. v_current LOOP
-    v_rows := v_rows + CASE g % 2 WHEN 0 THEN posthaste.promote_6(p_limit, g < v_current) ELSE posthaste.promote_7(p_limit, g < v_current) END;
-  END LOOP;
-  RETURN v_rows;
+  v_low := pg_sequence_last_value('posthaste.parked_low'::regclass);
+  v_current := pg_sequence_last_value('posthaste.parked_current'::regclass);
+  v_generation := CASE WHEN p_old THEN v_low ELSE v_current END;
+  IF p_old AND v_low = v_current THEN
+    RETURN 0;
+  END IF;
+  RETURN CASE v_generation % 2 WHEN 0 THEN posthaste.promote_6(p_limit, p_old) ELSE posthaste.promote_7(p_limit, p_old) END;
 END $f$;
 
 -- Keeps the parked slots small. When at least p_spent rows of the current one, and as many as wait in it, are promoted, a new generation
 -- starts and the promoter carries what waits over; an old generation that holds nothing any more is truncated.
 CREATE FUNCTION posthaste.tidy_parked(p_spent bigint) RETURNS text LANGUAGE plpgsql AS $f$
 DECLARE
-  v_low bigint := pg_sequence_last_value('posthaste.parked_low'::regclass);
-  v_current bigint := pg_sequence_last_value('posthaste.parked_current'::regclass);
+  v_low bigint;
+  v_current bigint;
   v_promoted bigint;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
     RETURN 'busy';
   END IF;
+  v_low := pg_sequence_last_value('posthaste.parked_low'::regclass);
+  v_current := pg_sequence_last_value('posthaste.parked_current'::regclass);
   IF v_low < v_current THEN
     IF pg_try_advisory_xact_lock(1885893474, v_low::integer)
        AND (CASE v_low % 2 WHEN 0 THEN posthaste.truncate_6() ELSE posthaste.truncate_7() END) THEN
@@ -599,11 +641,14 @@ BEGIN
   END IF;
   v_promoted := coalesce(CASE v_current % 2 WHEN 0 THEN (SELECT p.promoted FROM posthaste.pass_6 p ORDER BY page DESC LIMIT 1)
                                             ELSE (SELECT p.promoted FROM posthaste.pass_7 p ORDER BY page DESC LIMIT 1) END, 0);
-  IF v_promoted >= p_spent AND v_promoted * 2 >= (CASE v_current % 2 WHEN 0 THEN posthaste.parked_rows_6() ELSE posthaste.parked_rows_7() END) THEN
-    PERFORM setval('posthaste.parked_current', v_current + 1);
-    RETURN 'rotated';
+  IF v_promoted < p_spent OR v_promoted * 2 < (CASE v_current % 2 WHEN 0 THEN posthaste.parked_rows_6() ELSE posthaste.parked_rows_7() END) THEN
+    RETURN 'none';
   END IF;
-  RETURN 'none';
+  IF NOT (CASE v_current % 2 WHEN 0 THEN posthaste.is_empty_7() ELSE posthaste.is_empty_6() END) THEN
+    RETURN CASE WHEN (CASE v_current % 2 WHEN 0 THEN posthaste.truncate_7() ELSE posthaste.truncate_6() END) THEN 'truncated' ELSE 'draining' END;
+  END IF;
+  PERFORM setval('posthaste.parked_current', v_current + 1);
+  RETURN 'rotated';
 END $f$;
 
 -- Takes the jobs of a dead worker away from it. The caller has watched its heart not beat for long enough, by its own clock; here it is only
@@ -659,8 +704,8 @@ BEGIN
     IF h.crashes > 0 AND h.attempt + 1 >= h.max_attempts THEN
       DELETE FROM posthaste.held WHERE id = h.id;
       DELETE FROM posthaste.unique_key WHERE key = h.unique_key AND id = h.id;
-      INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-      VALUES (h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt + 1, h.max_attempts, h.crashes + 1, 'dead', h.queue, h.name, h.tag, h.unique_key,
+      INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+      VALUES (h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt + 1, h.max_attempts, h.kwargs_bytes, h.crashes + 1, 'dead', h.queue, h.name, h.tag, h.unique_key,
               'its worker died ' || h.crashes + 1 || ' times while it had this job', h.kwargs) ON CONFLICT (id) DO NOTHING;
     ELSE
       UPDATE posthaste.held SET state = 'suspect', worker = NULL, token = NULL, crashes = least(h.crashes + 1, 32000),
@@ -703,7 +748,7 @@ BEGIN
      LIMIT p_limit FOR UPDATE SKIP LOCKED),
   freed AS (
     DELETE FROM posthaste.held h USING late WHERE h.id = late.id
-    RETURNING NULL::xid8 AS xid, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, 0 AS kwargs_bytes, (-1)::smallint AS slot, h.crashes,
+    RETURNING NULL::xid8 AS xid, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, h.kwargs_bytes, (-1)::smallint AS slot, h.crashes,
               h.queue, h.name, h.tag, h.unique_key, h.last_error, h.kwargs)
   SELECT array_agg(ROW(freed.*)::posthaste.store), array_agg(freed.id) INTO v_jobs, v_ids FROM freed;
   IF v_ids IS NULL THEN

@@ -82,8 +82,10 @@ struct Heart {
 impl Leader {
     /// Does what is due and returns how long to pause.
     async fn round(&mut self, engine: &Engine) -> Duration {
-        let promoted =
-            note("promote", store::promote(&engine.promotions, PROMOTE).await).unwrap_or(0);
+        let link = &engine.promotions;
+        note("tell_due", store::tell_due(link).await);
+        let promoted = note("promote", store::promote(link, PROMOTE, false).await).unwrap_or(0);
+        let carried = note("promote", store::promote(link, PROMOTE, true).await).unwrap_or(0);
         let now = Instant::now();
         let due = |at: &mut Option<Instant>, every: Duration| {
             let is_due = at.is_none_or(|last| now.duration_since(last) >= every);
@@ -107,7 +109,7 @@ impl Leader {
         if due(&mut self.prune_at, Duration::from_secs(600)) {
             note("prune", store::prune(&engine.promotions).await);
         }
-        if promoted >= i64::from(PROMOTE) {
+        if promoted.max(carried) >= i64::from(PROMOTE) {
             Duration::from_millis(1)
         } else {
             engine.config.promote_interval

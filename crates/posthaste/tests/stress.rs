@@ -1,1 +1,134 @@
-//! To be written.
+//! The store under concurrency: producers of every kind, claimers with every outcome, maintenance without a pause, in generations so
+//! small that dozens turn in a run. Whatever a producer committed must be handed out, by one claim at a time, and closed once.
+
+pub mod claimer;
+pub mod ledger;
+pub mod producer;
+pub mod session;
+pub mod settings;
+pub mod upkeep;
+pub mod verdict;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posthaste_testkit::PgVersion;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::support;
+use ledger::Ledger;
+use settings::Settings;
+use upkeep::Turned;
+
+/// What all tasks of one run share.
+pub struct Stress {
+    pub url: String,
+    pub settings: Settings,
+    pub ledger: Ledger,
+    pub started: Instant,
+    /// Everything is closed: claimers and maintenance end.
+    pub quiet: CancellationToken,
+}
+
+impl Stress {
+    /// Whether producers go on.
+    pub fn producing(&self) -> bool {
+        self.started.elapsed() < self.settings.produce && !self.ledger.failed()
+    }
+
+    /// Whether claimers and maintenance go on.
+    pub fn working(&self) -> bool {
+        !self.quiet.is_cancelled() && !self.ledger.failed()
+    }
+}
+
+/// What a run did, when it found nothing wrong.
+#[derive(Debug)]
+pub struct Report {
+    pub jobs: usize,
+    pub deliveries: usize,
+    pub turned: Turned,
+}
+
+/// Runs the stress against a migrated database. The error says what was found wrong.
+pub async fn run(url: &str, settings: Settings) -> Result<Report, String> {
+    let setup = session::connect(url).await?;
+    setup
+        .batch_execute("CREATE TABLE expected (key bigint PRIMARY KEY, expired boolean NOT NULL)")
+        .await
+        .map_err(|error| session::told("preparing", &error))?;
+    let stress = Arc::new(Stress {
+        url: url.to_owned(),
+        settings,
+        ledger: Ledger::default(),
+        started: Instant::now(),
+        quiet: CancellationToken::new(),
+    });
+    let mut producers = JoinSet::new();
+    producer::start(&stress, &mut producers);
+    let mut workers = JoinSet::new();
+    claimer::start(&stress, &mut workers);
+    let upkeep = tokio::spawn(upkeep::run(Arc::clone(&stress)));
+
+    while let Some(ended) = producers.join_next().await {
+        heed(&stress, ended);
+    }
+    verdict::wait_until_closed(&stress, &setup).await;
+    stress.quiet.cancel();
+    while let Some(ended) = workers.join_next().await {
+        heed(&stress, ended);
+    }
+    match upkeep.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => stress.ledger.fail(error),
+        Err(error) => stress.ledger.fail(error.to_string()),
+    }
+    if let Some(finding) = stress.ledger.finding() {
+        return Err(finding);
+    }
+    verdict::check(&stress, &setup).await?;
+    let turned = upkeep::empty_all_slots(&setup).await?;
+    let (jobs, deliveries) = stress.ledger.totals();
+    Ok(Report {
+        jobs,
+        deliveries,
+        turned,
+    })
+}
+
+/// A task that fails ends the run: nothing it meets here is expected.
+fn heed(stress: &Stress, ended: Result<Result<(), String>, tokio::task::JoinError>) {
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => stress.ledger.fail(error),
+        Err(error) => stress.ledger.fail(error.to_string()),
+    }
+}
+
+async fn survives(version: PgVersion) {
+    let database = support::database(version).await;
+    let report = run(database.url(), Settings::full())
+        .await
+        .unwrap_or_else(|finding| panic!("{}: {finding}", version.name()));
+    println!("stress {}: {report:?}", version.name());
+    assert!(report.jobs > 2_000, "only {} jobs", report.jobs);
+    assert!(report.deliveries > report.jobs, "nothing was retried");
+    let turned = report.turned;
+    assert!(turned.ready >= 24, "{turned:?}");
+    assert!(turned.parked >= 4, "{turned:?}");
+    posthaste_testkit::ran::note("stress");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_committed_is_closed_once_whatever_else_happens_on_15() {
+    survives(PgVersion::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_committed_is_closed_once_whatever_else_happens_on_18() {
+    survives(PgVersion::V18).await;
+}
+
+/// How long a run may take beyond the time it produces.
+pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -423,8 +423,10 @@ macro_rules! duty {
         }
     };
 }
-duty!(/// Promotes due jobs; how many.
-    promote(limit: i32) -> i64);
+duty!(/// Tells enqueuers how far the promoter is going to look; whether something is due.
+    tell_due() -> bool);
+duty!(/// Promotes due jobs of the current parked slot, or carries on with the old one; how many.
+    promote(limit: i32, old: bool) -> i64);
 duty!(/// Starts a new generation when the current one is large: rotated, full, small or busy.
     rotate(bytes: i64) -> String);
 duty!(/// Seals the oldest generation when all of it was claimed.

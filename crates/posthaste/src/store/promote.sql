@@ -1,2 +1,2 @@
 -- Promotes what is due.
-SELECT posthaste.promote($1)
+SELECT posthaste.promote($1, $2)
