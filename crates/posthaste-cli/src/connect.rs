@@ -194,6 +194,9 @@ fn way_out(error: &tokio_postgres::Error) -> &'static str {
         Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
             "Start it, or leave DATABASE_URL unset to let posthaste run its own."
         }
+        _ if message(error).contains("certificate") => {
+            "Name the file of its authority in SSL_CERT_FILE, or ask for less than sslmode=verify-full."
+        }
         _ => "Correct DATABASE_URL, or leave it unset to let posthaste run its own.",
     }
 }

@@ -66,6 +66,9 @@ impl LocalPostgres {
     }
 
     async fn open_in_turn(home: Home, pg_bin: Option<&Path>) -> anyhow::Result<Self> {
+        // Before we look: from here on nobody else takes itself for the last user.
+        let users = lock_file(&home, "users")?;
+        users.lock_shared().context("cannot lock the users file")?;
         home.write(".gitignore", b"*\n")
             .map_err(|error| home.closed(&error))?;
         if !home.exists() {
@@ -87,8 +90,6 @@ impl LocalPostgres {
                 (server, Some(child))
             }
         };
-        let users = lock_file(&home, "users")?;
-        users.lock_shared().context("cannot lock the users file")?;
         cluster::make_database(server.port, &password).await?;
         let address = Address::private(server.port, USER, &password)?;
         let url = format!(

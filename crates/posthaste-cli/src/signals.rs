@@ -34,7 +34,7 @@ impl Signals {
         let told = signals.clone();
         tokio::spawn(async move {
             heard.next().await;
-            terminal.note("stopping: unfinished jobs are given back. Once more ends at once.");
+            terminal.note("stopping in good order; a second signal ends at once");
             told.stop.cancel();
             heard.next().await;
             if let Ok(last_word) = told.last_word.lock()

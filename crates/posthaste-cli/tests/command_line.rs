@@ -158,6 +158,8 @@ async fn a_folder_without_a_database_is_told_how_to_get_one() -> anyhow::Result<
             "error: no database: DATABASE_URL is not set, and no private Postgres was made here. Set it, or run 'posthaste up' in this folder first."
         );
     }
+    let unset = stage.run_with_url("", &["status"]).await?.failure()?;
+    assert!(unset.starts_with("error: no database: "), "{unset}");
     assert!(!stage.folder.join(".posthaste").exists());
     Ok(())
 }

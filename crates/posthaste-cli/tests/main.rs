@@ -8,5 +8,6 @@ mod migrate;
 mod private_postgres;
 mod stage;
 mod stopping;
+mod tls;
 mod tree;
 mod up;

@@ -33,7 +33,9 @@ async fn a_second_signal_ends_at_once_and_takes_the_private_server_along() -> an
     let mut child = busy(&stage, &["up", "files"]).await?;
     let server = stage.server()?;
     child.interrupt()?;
-    child.error_line("Once more ends at once", BOUND).await?;
+    child
+        .error_line("a second signal ends at once", BOUND)
+        .await?;
     assert!(is_alive(server), "the running job lost its database");
     child.interrupt()?;
     assert_eq!(child.exit(BOUND).await?.code(), Some(130));

@@ -1,0 +1,84 @@
+//! `sslmode` against a server that shows a self-signed certificate and lets nobody in without TLS.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use posthaste_testkit::{Child, PgServer, PgVersion, eventually};
+
+use crate::stage::{BOUND, Said, Stage};
+
+const ONLY_TLS: &str = "hostssl all all 127.0.0.1/32 trust\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_used_where_it_is_offered_and_checked_where_that_is_asked_for() -> anyhow::Result<()>
+{
+    let stage = Stage::new()?;
+    let server = PgServer::start(PgVersion::V15, &[])?;
+    let certificate = require_tls(&server, &stage).await?;
+    let with = |mode: &str| format!("{}{mode}", server.url("postgres"));
+    for mode in ["", "?sslmode=allow", "?sslmode=prefer", "?sslmode=require"] {
+        stage
+            .run_with_url(&with(mode), &["migrate"])
+            .await?
+            .good()?;
+    }
+    let plain = stage
+        .run_with_url(&with("?sslmode=disable"), &["status"])
+        .await?
+        .failure()?;
+    assert!(plain.contains("no encryption"), "{plain}");
+    let address = server.address();
+    let unknown = stage
+        .run_with_url(&with("?sslmode=verify-full"), &["status"])
+        .await?
+        .failure()?;
+    let start = format!("error: cannot reach Postgres at {address}: invalid peer certificate: ");
+    assert!(unknown.starts_with(&start), "{unknown}");
+    assert!(
+        unknown.contains("Name the file of its authority in SSL_CERT_FILE"),
+        "{unknown}"
+    );
+    let mut command = stage.command(&["status"]);
+    command
+        .env("DATABASE_URL", with("?sslmode=verify-full"))
+        .env("SSL_CERT_FILE", &certificate);
+    Said::by(Child::spawn(&mut command)?).await?.good()?;
+    Ok(())
+}
+
+/// Gives the server a certificate of its own making and has it refuse everything else.
+async fn require_tls(server: &PgServer, stage: &Stage) -> anyhow::Result<PathBuf> {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
+    let (data, certificate) = (server.data(), made.cert.pem());
+    let owner = fs::metadata(&data)?;
+    let files = [
+        ("server.crt", certificate.clone()),
+        ("server.key", made.signing_key.serialize_pem()),
+        ("pg_hba.conf", ONLY_TLS.to_owned()),
+    ];
+    let client = posthaste_testkit::connect(&server.url("postgres")).await?;
+    for (name, content) in files {
+        put(&data.join(name), &content, owner.uid(), owner.gid())?;
+    }
+    client.batch_execute("ALTER SYSTEM SET ssl = on").await?;
+    client.batch_execute("SELECT pg_reload_conf()").await?;
+    eventually(
+        BOUND,
+        "the server refuses what is not encrypted",
+        async || {
+            Ok(posthaste_testkit::connect(&server.url("postgres"))
+                .await
+                .is_err())
+        },
+    )
+    .await?;
+    stage.write("authority.pem", &certificate)
+}
+
+fn put(path: &Path, content: &str, uid: u32, gid: u32) -> anyhow::Result<()> {
+    fs::write(path, content)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    std::os::unix::fs::chown(path, Some(uid), Some(gid))?;
+    Ok(())
+}
