@@ -200,7 +200,9 @@ BEGIN
     SELECT 2::smallint, o.* FROM posthaste.open_of_2(p_worker, p_token) o UNION ALL
     SELECT 3::smallint, o.* FROM posthaste.open_of_3(p_worker, p_token) o UNION ALL
     SELECT 4::smallint, o.* FROM posthaste.open_of_4(p_worker, p_token) o UNION ALL
-    SELECT 5::smallint, o.* FROM posthaste.open_of_5(p_worker, p_token) o
+    SELECT 5::smallint, o.* FROM posthaste.open_of_5(p_worker, p_token) o UNION ALL
+    -- By now a leader may have held them, as it holds whatever is open for long.
+    SELECT (-1)::smallint, 0, p_token, array_agg(h.id) FROM posthaste.held h WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running' HAVING count(*) > 0
   LOOP
     v_jobs := v_jobs + cardinality(posthaste.settle(v_open.slot, v_open.batch, v_open.token, v_open.ids, array_fill(8::smallint, ARRAY[cardinality(v_open.ids)]),
       NULL, NULL, NULL, NULL, NULL));

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::job::Job;
+use crate::job::JobId;
 use crate::retry::{Backoff, Verdict};
 use crate::store::{self, Fence};
 
@@ -25,7 +25,9 @@ pub(crate) struct Batch {
 #[derive(Clone, Debug)]
 pub(crate) struct Settled {
     pub(crate) batch: Arc<Batch>,
-    pub(crate) job: Arc<Job>,
+    pub(crate) id: JobId,
+    /// It holds a unique key, which has to be released.
+    pub(crate) is_keyed: bool,
     pub(crate) verdict: Verdict,
 }
 
@@ -92,7 +94,7 @@ fn is_plain(jobs: &[Settled]) -> bool {
         .is_some_and(|one| one.batch.jobs == jobs.len() && one.batch.fence.slot >= 0)
         && jobs
             .iter()
-            .all(|one| one.verdict == Verdict::Done && one.job.unique_key.is_none())
+            .all(|one| one.verdict == Verdict::Done && !one.is_keyed)
 }
 
 async fn flush(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
@@ -134,7 +136,7 @@ async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>) {
                 break;
             }
             Err(error) if engine.gave_up() || !is_passing(&error) => {
-                tracing::error!(%error, jobs = jobs.len(), first = %jobs[0].job.id, "jobs could not be acknowledged; they will be rescued and run again");
+                tracing::error!(%error, jobs = jobs.len(), first = %jobs[0].id, "jobs could not be acknowledged; they will be rescued and run again");
                 break;
             }
             Err(error) => {
@@ -160,8 +162,8 @@ fn report_lost(jobs: &[Settled], ours: &[i64], repeated: bool) {
     // Giving back is also how a completion in the handler's own transaction is checked: losing that race is the good case.
     let lost: Vec<i64> = jobs
         .iter()
-        .filter(|one| one.verdict != Verdict::GiveBack && !ours.contains(&one.job.id.0))
-        .map(|one| one.job.id.0)
+        .filter(|one| one.verdict != Verdict::GiveBack && !ours.contains(&one.id.0))
+        .map(|one| one.id.0)
         .collect();
     if !lost.is_empty() && !repeated {
         tracing::warn!(

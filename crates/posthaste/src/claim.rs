@@ -93,13 +93,18 @@ async fn claim(engine: &Arc<Engine>, queue: &Arc<QueueState>, room: usize) -> Re
     )
     .await;
     match claimed {
-        Ok(jobs) => {
-            let found = jobs.len();
-            engine.deliver(queue, jobs);
+        Ok(claim) => {
+            let found = claim.jobs.len() + claim.unreadable.len();
+            engine.deliver(queue, claim.jobs);
+            for (fence, id, error) in claim.unreadable {
+                tracing::error!(queue = &*queue.name, job = %id, error, "a job that cannot be read is ended");
+                engine.bury(queue, fence, id, error);
+            }
             Ok(found)
         }
         Err(error) => {
-            if error.is_connection() {
+            // No answer, or one that could not be read: the claim may stand although nobody will work it.
+            if !error.is_rollback() {
                 engine.uncertain(worker, token);
             }
             Err(error)

@@ -111,7 +111,8 @@ impl Ticket {
             // The receiver ends only with the engine, and then the store takes the job back by itself.
             let _ = settled.send(Settled {
                 batch: Arc::clone(&self.batch),
-                job: Arc::clone(&self.job),
+                id: self.job.id,
+                is_keyed: self.job.unique_key.is_some(),
                 verdict,
             });
         }

@@ -17,8 +17,9 @@ use crate::config::Config;
 use crate::consumer::{Consumer, Delivery, Ticket};
 use crate::error::Error;
 use crate::heartbeat;
+use crate::job::JobId;
 use crate::maintenance;
-use crate::retry::Backoff;
+use crate::retry::{Backoff, Verdict};
 use crate::store::link::Link;
 use crate::store::{self, Claimed, Fence};
 use crate::{claim, work};
@@ -189,6 +190,28 @@ impl Engine {
             })
             .collect();
         queue.consumer.consume(claim);
+    }
+
+    /// Ends a claimed job whose row cannot be read.
+    pub(crate) fn bury(&self, queue: &Arc<QueueState>, fence: Fence, id: JobId, error: String) {
+        self.outstanding.fetch_add(1, Ordering::SeqCst);
+        let batch = Arc::new(Batch {
+            fence,
+            jobs: usize::MAX,
+            backoff: queue.backoff,
+        });
+        let verdict = Verdict::Bury {
+            attempt: None,
+            state: "dead",
+            error,
+        };
+        // The receiver lives as long as the engine.
+        let _ = self.settle.send(Settled {
+            batch,
+            id,
+            is_keyed: true,
+            verdict,
+        });
     }
 
     /// Jobs that were delivered and are not settled yet.

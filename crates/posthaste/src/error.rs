@@ -68,7 +68,12 @@ impl Error {
                 Some(db) => {
                     db.code().code().starts_with("57P") || db.code().code().starts_with("08")
                 }
-                None => true,
+                // What the driver could not read came over a connection that works.
+                None => {
+                    source.is_closed()
+                        || std::error::Error::source(source)
+                            .is_some_and(|cause| cause.is::<std::io::Error>())
+                }
             },
             _ => false,
         }
@@ -88,6 +93,11 @@ impl Error {
             reason: reason.into(),
         }
         .into()
+    }
+
+    /// The server itself refused: the transaction was rolled back, nothing took effect.
+    pub(crate) fn is_rollback(&self) -> bool {
+        self.sqlstate().is_some() && !self.is_connection()
     }
 
     /// Adapts a driver error; `what` says what was being done.

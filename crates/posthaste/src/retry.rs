@@ -79,7 +79,8 @@ pub(crate) enum Verdict {
         error: Option<String>,
     },
     Bury {
-        attempt: i32,
+        /// Attempts burnt; none when that is not known.
+        attempt: Option<i32>,
         state: &'static str,
         error: String,
     },
@@ -110,7 +111,7 @@ pub(crate) fn verdict(job: &Job, report: &Report, backoff: &Backoff, chance: f64
         let attempt = job.attempt.saturating_add(1);
         if job.max_attempts.is_some_and(|most| attempt >= most) {
             return Verdict::Bury {
-                attempt,
+                attempt: Some(attempt),
                 state: "dead",
                 error: error.unwrap_or_else(|| "the last attempt asked for a retry".into()),
             };
@@ -133,7 +134,7 @@ pub(crate) fn verdict(job: &Job, report: &Report, backoff: &Backoff, chance: f64
         },
         Report::Returned(Outcome::Await { until }) => Verdict::Await { until: *until },
         Report::Returned(Outcome::Discard { reason }) => Verdict::Bury {
-            attempt: job.attempt.saturating_add(1),
+            attempt: Some(job.attempt.saturating_add(1)),
             state: "discarded",
             error: printable(reason),
         },

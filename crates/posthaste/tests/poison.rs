@@ -9,7 +9,7 @@ use posthaste::{Backoff, Outcome, QueueConfig};
 use posthaste_testkit::{Child, PgVersion, TestDb, eventually};
 use tokio_postgres::Client;
 
-use crate::support::{SOON, database, unfinished, worker};
+use crate::support::{database, unfinished, worker};
 
 const QUICK: Backoff = Backoff {
     base: Duration::from_millis(20),
@@ -141,52 +141,54 @@ async fn an_endless_loop_blocks_a_thread_and_burns_only_its_own_attempts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_job_that_breaks_the_claim_is_found_and_ended_and_nobody_else_is_harmed() {
+async fn a_job_that_the_server_cannot_print_is_found_and_ended_and_nobody_else_is_harmed() {
+    // Somebody with the owner's rights disabled the check and wrote numbers whose text no message can hold.
+    let bomb = format!(
+        "CREATE OR REPLACE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer LANGUAGE sql STABLE AS 'SELECT 100';
+         INSERT INTO posthaste.job (name, kwargs) VALUES ('bomb', '{{\"a\":[{}1]}}')",
+        "1e131071,".repeat(NUMBERS)
+    );
+    unreadable(&bomb, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_that_the_worker_cannot_decode_is_found_and_ended_and_nobody_else_is_harmed() {
+    let bomb = "INSERT INTO posthaste.store (slot, queue, name, enqueued_at, kwargs_bytes)
+                VALUES (posthaste.enter_ready(), 'default', 'bomb', 'infinity', 2)";
+    unreadable(bomb, 500).await;
+}
+
+/// A job that breaks the claim it is part of, between innocents.
+async fn unreadable(bomb: &str, innocent: i32) {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    client
-        .batch_execute("INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, 20)")
-        .await
-        .unwrap();
-    // Somebody with the owner's rights disabled the check and wrote numbers whose text no message can hold.
-    client
-        .batch_execute(&format!(
-            "CREATE OR REPLACE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer LANGUAGE sql STABLE AS 'SELECT 100';
-             INSERT INTO posthaste.job (name, kwargs) VALUES ('bomb', '{{\"a\":[{}1]}}');
-             INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, 20)",
-            "1e131071,".repeat(NUMBERS)
-        ))
-        .await
-        .unwrap();
+    let good = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, $1)";
+    client.execute(good, &[&innocent]).await.unwrap();
+    client.batch_execute(bomb).await.unwrap();
+    client.execute(good, &[&innocent]).await.unwrap();
     let worker = worker(&db.pool(4).unwrap())
         .queue("default", 4)
-        .handler("good", |_, _| async { Ok(Outcome::Done) })
-        .handler("bomb", |_, _| async { Ok(Outcome::Done) })
+        .handler("good", |_, job| async move {
+            assert_eq!(job.attempt, 0, "an innocent job burnt an attempt");
+            Ok(Outcome::Done)
+        })
         .start()
         .await
         .unwrap();
-    eventually(Duration::from_secs(60), "the bomb is dead", async || {
-        Ok(client
-            .query_one(
-                "SELECT count(*) FROM posthaste.dead WHERE name = 'bomb'",
-                &[],
-            )
-            .await?
-            .get::<_, i64>(0)
-            == 1)
-    })
-    .await
-    .unwrap();
-    eventually(SOON, "everybody else is done", async || {
-        Ok(client
-            .query_one(
-                "SELECT count(*) FROM posthaste.job WHERE name <> 'bomb'",
-                &[],
-            )
-            .await?
-            .get::<_, i64>(0)
-            == 0)
-    })
+    eventually(
+        Duration::from_secs(120),
+        "only the bomb is left, dead",
+        async || {
+            let dead: i64 = client
+                .query_one(
+                    "SELECT count(*) FROM posthaste.dead WHERE name = 'bomb'",
+                    &[],
+                )
+                .await?
+                .get(0);
+            Ok(dead == 1 && unfinished(&client).await == 1)
+        },
+    )
     .await
     .unwrap();
     worker.stop().await.unwrap();

@@ -28,6 +28,12 @@ pub struct Fence {
 /// A job as it was claimed, with its fence.
 pub(crate) type Claimed = (Fence, Arc<Job>);
 
+/// What a claim handed out: jobs, and those whose rows this version cannot read, with the reason.
+pub(crate) struct Claim {
+    pub(crate) jobs: Vec<Claimed>,
+    pub(crate) unreadable: Vec<(Fence, JobId, String)>,
+}
+
 /// Claims up to `limit` jobs and about `bytes` of arguments.
 pub(crate) async fn claim(
     link: &Link,
@@ -37,7 +43,7 @@ pub(crate) async fn claim(
     token: Uuid,
     limit: i32,
     bytes: i64,
-) -> Result<Vec<Claimed>, Error> {
+) -> Result<Claim, Error> {
     let rows = link
         .fetch(
             "cannot claim",
@@ -45,7 +51,32 @@ pub(crate) async fn claim(
             &[&&**queue, &priorities, &worker, &token, &limit, &bytes],
         )
         .await?;
-    rows.iter().map(|row| claimed(row, queue, token)).collect()
+    let mut claim = Claim {
+        jobs: Vec::with_capacity(rows.len()),
+        unreadable: Vec::new(),
+    };
+    for row in &rows {
+        match claimed(row, queue, token) {
+            Ok(job) => claim.jobs.push(job),
+            Err(error) => {
+                let (fence, id) =
+                    identity(row, token).map_err(Error::postgres("cannot read a claim"))?;
+                claim.unreadable.push((fence, id, error.to_string()));
+            }
+        }
+    }
+    Ok(claim)
+}
+
+fn identity(row: &Row, token: Uuid) -> Result<(Fence, JobId), tokio_postgres::Error> {
+    Ok((
+        Fence {
+            slot: row.try_get(0)?,
+            batch: row.try_get(1)?,
+            token,
+        },
+        JobId(row.try_get(2)?),
+    ))
 }
 
 /// Claims one job whose worker died.
@@ -103,13 +134,9 @@ impl<'a> FromSql<'a> for JsonText<'a> {
 
 fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
     let read = || -> Result<Claimed, tokio_postgres::Error> {
-        let fence = Fence {
-            slot: row.try_get(0)?,
-            batch: row.try_get(1)?,
-            token,
-        };
+        let (fence, id) = identity(row, token)?;
         let job = Job {
-            id: JobId(row.try_get(2)?),
+            id,
             queue: Arc::clone(queue),
             enqueued_at: row.try_get(3)?,
             scheduled_at: row.try_get(4)?,
@@ -149,7 +176,7 @@ pub(crate) async fn settle(
     fence: Fence,
     settled: &[Settled],
 ) -> Result<Vec<i64>, Error> {
-    let ids: Vec<i64> = settled.iter().map(|one| one.job.id.0).collect();
+    let ids: Vec<i64> = settled.iter().map(|one| one.id.0).collect();
     let columns: Vec<Columns<'_>> = settled
         .iter()
         .map(|one| Columns::of(&one.verdict))
@@ -215,7 +242,7 @@ impl<'a> Columns<'a> {
                 state,
                 error,
             } => Self {
-                attempt: Some(*attempt),
+                attempt: *attempt,
                 state: Some(state),
                 error: Some(error),
                 ..Self::default()
