@@ -1,4 +1,4 @@
-//! 1. Enqueue: one INSERT on the caller's own transaction. Nothing here opens, commits or rolls back.
+//! 1. Enqueue: one statement on the caller's own transaction. Nothing here opens, commits or rolls back.
 
 use std::future::Future;
 
@@ -10,7 +10,6 @@ use crate::job::{JobId, NewJob};
 
 const ENQUEUE: &str = include_str!("store/enqueue.sql");
 const ENQUEUE_MANY: &str = include_str!("store/enqueue_many.sql");
-const ENQUEUE_UNIQUE: &str = include_str!("store/enqueue_unique.sql");
 
 /// Rows sent in one statement by [`enqueue_many`]: enough to pay for the round trip, few enough to stay small.
 const MANY: usize = 1000;
@@ -75,7 +74,7 @@ prepared!(deadpool_postgres::Transaction<'_>);
 /// With a unique key that an unfinished job holds, nothing is enqueued and that job's id is returned.
 pub async fn enqueue<E: Executor>(executor: &E, job: &NewJob) -> Result<JobId, Error> {
     job.check()?;
-    let mut parameters: Vec<Parameter<'_>> = vec![
+    let parameters: [Parameter<'_>; 9] = [
         (&job.name, Type::TEXT),
         (&job.kwargs, Type::TEXT),
         (&job.queue, Type::TEXT),
@@ -83,16 +82,11 @@ pub async fn enqueue<E: Executor>(executor: &E, job: &NewJob) -> Result<JobId, E
         (&job.scheduled_at, Type::TIMESTAMPTZ),
         (&job.expires_at, Type::TIMESTAMPTZ),
         (&job.tag, Type::TEXT),
+        (&job.unique_key, Type::TEXT),
         (&job.max_attempts, Type::INT4),
     ];
-    let sql = if job.unique_key.is_some() {
-        parameters.push((&job.unique_key, Type::TEXT));
-        ENQUEUE_UNIQUE
-    } else {
-        ENQUEUE
-    };
     let rows = executor
-        .fetch(sql, &parameters)
+        .fetch(ENQUEUE, &parameters)
         .await
         .map_err(Error::postgres("cannot enqueue"))?;
     id(rows.first())

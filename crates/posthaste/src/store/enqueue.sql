@@ -1,4 +1,2 @@
--- One job, in the caller's transaction. The rule on the view picks queue and slot.
-INSERT INTO posthaste.job (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
-VALUES ($1, $2::text::jsonb, $3, $4, $5, $6, $7, $8)
-RETURNING id
+-- One job, in the caller's transaction; with a unique key, the id of the job that holds it.
+SELECT posthaste.enqueue($1, $2::text::jsonb, $3, $4, coalesce($5, now()), $6, $7, $8, $9)

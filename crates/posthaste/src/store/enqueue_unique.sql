@@ -1,2 +1,0 @@
--- One job with a unique key: the id of the job that holds it.
-SELECT posthaste.enqueue($1, $2::text::jsonb, $3, $4, coalesce($5, now()), $6, $7, $9, $8)
