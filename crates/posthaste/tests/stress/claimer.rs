@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Row, Statement};
 use uuid::Uuid;
 
@@ -265,10 +266,12 @@ impl Claimer {
     }
 
     async fn take_away(&self, dead: i64) -> Result<(), String> {
-        alone(&self.client, "READ COMMITTED", &self.rescue, &[&dead])
-            .await
-            .map(drop)
-            .map_err(|error| told("a rescue", &error))
+        match alone(&self.client, "READ COMMITTED", &self.rescue, &[&dead]).await {
+            // It does not wait for whoever is just truncating; it is called again.
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(()),
+            Err(error) => Err(told("a rescue", &error)),
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Closes all batches in one statement; job by job if one of them was moved while it ran.

@@ -35,7 +35,7 @@ impl Settings {
             producers: 8,
             long_producers: 2,
             claimers: 6,
-            generation_bytes: 256 << 10,
+            generation_bytes: 48 << 10,
             claim_isolation: "READ COMMITTED",
             stalled: Duration::from_secs(8),
         }

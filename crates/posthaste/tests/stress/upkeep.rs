@@ -90,6 +90,16 @@ impl Upkeep<'_> {
         Ok(())
     }
 
+    async fn promote(&self, page: i32) -> Result<(), String> {
+        self.value::<bool>("SELECT posthaste.tell_due()", &[])
+            .await?;
+        for old in [false, true] {
+            self.value::<i64>("SELECT posthaste.promote($1, $2)", &[&page, &old])
+                .await?;
+        }
+        Ok(())
+    }
+
     async fn tidy(&mut self, spent: i64) -> Result<(), String> {
         self.value::<String>("SELECT posthaste.tidy_parked($1)", &[&spent])
             .await?;
@@ -99,20 +109,30 @@ impl Upkeep<'_> {
     }
 }
 
-/// Does every duty every few milliseconds.
-pub async fn run(stress: Arc<Stress>) -> Result<(), String> {
+/// Turns the ring every few milliseconds.
+pub async fn turn_ring(stress: Arc<Stress>) -> Result<(), String> {
     let client = connect(&stress.url).await?;
     let mut upkeep = Upkeep {
         client: &client,
         verified: (-1, 0),
     };
     while stress.working() {
-        let page = fastrand::i32(5..400);
-        upkeep
-            .value::<i64>("SELECT posthaste.promote($1)", &[&page])
-            .await?;
         upkeep.turn(stress.settings.generation_bytes).await?;
-        upkeep.tidy(150).await?;
+        sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+/// Does every other duty every few milliseconds.
+pub async fn tend(stress: Arc<Stress>) -> Result<(), String> {
+    let client = connect(&stress.url).await?;
+    let mut upkeep = Upkeep {
+        client: &client,
+        verified: (-1, 0),
+    };
+    while stress.working() {
+        upkeep.promote(fastrand::i32(5..400)).await?;
+        upkeep.tidy(100).await?;
         if fastrand::u32(0..8) == 0 {
             upkeep
                 .value::<i64>("SELECT posthaste.expire(20)", &[])
@@ -123,9 +143,12 @@ pub async fn run(stress: Arc<Stress>) -> Result<(), String> {
     Ok(())
 }
 
+// A cursor of an empty slot may stay: pass_k and claim_k have one row then.
 const SIZES: &str = "SELECT coalesce(sum(pg_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'posthaste' AND c.relkind = 'r' AND c.relname ~ '^(ready|claim|ack|early|parked|pass)_[0-7]$'";
-const CURRENT_IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM posthaste.store WHERE slot = (SELECT ready_current % 4 FROM posthaste.ring()))";
+    WHERE n.nspname = 'posthaste' AND c.relkind = 'r' AND c.relname ~ '^(ready|ack|early|parked)_[0-7]$'";
+// By its pages: rows that were rolled back take space too.
+const CURRENT_IS_EMPTY: &str =
+    "SELECT pg_relation_size(('posthaste.ready_' || ready_current % 4)::regclass) = 0 FROM posthaste.ring()";
 
 /// Turns all rings until every slot is empty.
 pub async fn empty_all_slots(client: &Client) -> Result<Turned, String> {
@@ -151,16 +174,15 @@ pub async fn empty_all_slots(client: &Client) -> Result<Turned, String> {
             });
         }
         if Instant::now() > deadline {
-            return Err(format!("{left} bytes of spent jobs could not be reclaimed"));
+            let what: String = upkeep.value(include_str!("spent.sql"), &[]).await?;
+            return Err(format!("spent jobs could not be reclaimed: {what}"));
         }
         let bytes = if upkeep.value(CURRENT_IS_EMPTY, &[]).await? {
             i64::MAX
         } else {
             -1
         };
-        upkeep
-            .value::<i64>("SELECT posthaste.promote(1000)", &[])
-            .await?;
+        upkeep.promote(1000).await?;
         upkeep.turn(bytes).await?;
         upkeep.tidy(0).await?;
     }
