@@ -116,7 +116,7 @@ impl Plan {
             rounds,
             drain_jobs: 300_000,
             spent_jobs: 500_000,
-            // Long enough for a generation to fill up and be rotated under the load itself.
+            // Long enough for generations to fill up and be rotated under the load itself.
             churn_seconds: 90,
             churn_rate: 2_000,
             paused_jobs: 100_000,

@@ -111,9 +111,10 @@ impl Server {
     /// Stops the server and removes its folder.
     pub(crate) fn stop(&mut self) -> Result<()> {
         if let Some(mut postmaster) = self.postmaster.take() {
+            // Nothing of it is kept, so nothing needs to be written before it ends.
             let asked = self
                 .as_service_user("pg_ctl")
-                .args(["stop", "--mode=fast", "--wait", "--silent", "--pgdata"])
+                .args(["stop", "--mode=immediate", "--wait", "--silent", "--pgdata"])
                 .arg(self.data_folder())
                 .status();
             if !asked.is_ok_and(|status| status.success()) {

@@ -19,6 +19,11 @@ use crate::verdict::{Bound, Evidence, Requirement};
 
 const OURS: &str = "posthaste";
 const PAUSED_QUEUE: &str = "paused";
+
+/// Smaller generations than the library's own: the ring is full, and what pins it is moved aside, well before
+/// the second third of the run begins.
+const GENERATION_MEBIBYTES: i64 = 8;
+
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// One long run is a round: growth is judged within it, so it is not repeated for a median.
@@ -30,6 +35,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     bar.parameter("jobs in the paused queue", plan.paused_jobs);
     bar.parameter("jobs per second beside it", plan.churn_rate);
     bar.parameter("seconds", plan.paused_seconds);
+    bar.parameter("MiB per generation", GENERATION_MEBIBYTES);
     bar.remarks.push(
         "One run; its last third is held against its middle third, since the ring fills up during the first. Processor \
          time is that of the whole server, maintenance included, at a constant load."
@@ -64,8 +70,14 @@ async fn pause(bench: &Bench<'_>) -> Result<Figures> {
     let database = Database::fresh(bench.server).await?;
     posthaste::prepare(&database).await?;
     posthaste::preload_queue(&database, plan.paused_jobs, PAUSED_QUEUE).await?;
-    let crew = Crew::start(&database, Manner::fast(), |_| {}).await?;
+    let crew = Crew::start(
+        &database,
+        Manner::fast().generations_of(GENERATION_MEBIBYTES),
+        |_| {},
+    )
+    .await?;
     let observer = database.connect().await?;
+    let first = posthaste::generations(&observer).await?;
     let disk = observer.prepare(instruments().get("schema_bytes")?).await?;
     let server = bench
         .server
@@ -91,6 +103,7 @@ async fn pause(bench: &Bench<'_>) -> Result<Figures> {
     let offered = offered??;
     crew.reach(offered, Duration::from_secs(30)).await?;
     crew.stop().await?;
+    let last = posthaste::generations(&observer).await?;
 
     let disks: Vec<f64> = samples.iter().map(|sample| sample.disk).collect();
     let ticks: Vec<f64> = samples
@@ -118,6 +131,8 @@ async fn pause(bench: &Bench<'_>) -> Result<Figures> {
             "jobs_per_second",
             offered as f64 / plan.paused_seconds as f64,
         )
+        .with("rotations", (last.0 - first.0) as f64)
+        .with("truncations", (last.1 - first.1) as f64)
         .with_series("disk_bytes", disks)
         .with_series("server_ticks_per_period", ticks))
 }

@@ -180,6 +180,8 @@ pub(crate) async fn generations(client: &Client) -> Result<(i64, i64)> {
 pub(crate) struct Manner {
     /// How many preloaded jobs a claim may take at most; `None` leaves it to the library.
     pub(crate) largest_claim: Option<i64>,
+    /// The size at which a generation is followed by a new one; `None` leaves it to the library.
+    pub(crate) generation_mebibytes: Option<i64>,
     /// Whether the server logs the duration of each of the crew's statements.
     pub(crate) logged: bool,
 }
@@ -189,6 +191,7 @@ impl Manner {
     pub(crate) fn fast() -> Self {
         Self {
             largest_claim: None,
+            generation_mebibytes: None,
             logged: false,
         }
     }
@@ -197,7 +200,15 @@ impl Manner {
     pub(crate) fn in_batches_of(jobs: i64) -> Self {
         Self {
             largest_claim: Some(jobs),
-            logged: false,
+            ..Self::fast()
+        }
+    }
+
+    /// With generations of this size.
+    pub(crate) fn generations_of(self, mebibytes: i64) -> Self {
+        Self {
+            generation_mebibytes: Some(mebibytes),
+            ..self
         }
     }
 
@@ -252,6 +263,9 @@ impl Crew {
         if let Some(jobs) = manner.largest_claim {
             // The library bounds a claim by the bytes of its arguments, and those of preloaded jobs are all alike.
             config.claim_bytes = jobs * KWARGS_BYTES;
+        }
+        if let Some(mebibytes) = manner.generation_mebibytes {
+            config.generation_bytes = mebibytes << 20;
         }
         let worker = Worker::builder(pool)
             .config(config)
