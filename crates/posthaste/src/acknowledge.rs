@@ -52,6 +52,7 @@ pub(crate) async fn run(engine: Arc<Engine>, mut settled: UnboundedReceiver<Sett
             }
             () = tokio::time::sleep_until(next.unwrap_or_else(|| Instant::now() + PATIENCE)), if next.is_some() => {}
         }
+        engine.ended();
         for one in taken.drain(..) {
             let entry = waiting.entry(one.batch.fence).or_insert_with(|| Waiting {
                 since: Instant::now(),

@@ -221,6 +221,10 @@ impl Engine {
 
     pub(crate) fn settled(&self, jobs: usize) {
         self.outstanding.fetch_sub(jobs, Ordering::SeqCst);
+    }
+
+    /// Jobs have ended: consumers may have room, although the jobs are not settled yet.
+    pub(crate) fn ended(&self) {
         self.queues.iter().for_each(|queue| queue.room.notify_one());
     }
 
@@ -326,11 +330,16 @@ async fn stop(engine: &Engine) {
         clean = engine.drained(LAST_TRIES).await;
         engine.hopeless.store(true, Ordering::SeqCst);
     }
+    // Nothing runs any more, or nothing that could be helped: the consumers' tasks end too.
+    engine
+        .queues
+        .iter()
+        .for_each(|queue| queue.consumer.abort());
     let worker = *engine.identity.borrow();
-    if let (true, Some(worker)) = (clean, worker) {
-        if let Err(error) = store::stop(&engine.claims, worker).await {
-            tracing::warn!(%error, "the worker could not sign off");
-        }
+    if let (true, Some(worker)) = (clean, worker)
+        && let Err(error) = store::stop(&engine.claims, worker).await
+    {
+        tracing::warn!(%error, "the worker could not sign off");
     }
     engine.stopped.cancel();
 }

@@ -23,6 +23,10 @@ const SPENT: i64 = 100_000;
 const EXPIRE: i32 = 5_000;
 /// Confirmations that never came, tried again in one transaction.
 const OVERDUE: i32 = 1_000;
+/// The second rescue of a dead worker comes after this long, each further one after twice as long.
+const RESCUE_AGAIN: Duration = Duration::from_secs(2);
+/// Rescues of one dead worker: the last comes about two minutes after the first.
+const RESCUES: u32 = 6;
 /// How long a claim without an answer may still commit on the server.
 const UNCERTAIN_FOR: Duration = Duration::from_secs(120);
 
@@ -76,7 +80,8 @@ struct Leader {
 struct Heart {
     beat: i64,
     since: Instant,
-    rescued: Option<Instant>,
+    /// How often its jobs were asked for since then.
+    rescues: u32,
 }
 
 impl Leader {
@@ -200,31 +205,33 @@ impl Leader {
             let heart = self.hearts.entry(worker).or_insert_with(|| Heart {
                 beat,
                 since: Instant::now(),
-                rescued: None,
+                rescues: 0,
             });
             if heart.beat != beat {
                 *heart = Heart {
                     beat,
                     since: Instant::now(),
-                    rescued: None,
+                    rescues: 0,
                 };
             }
             let silent = stopped || heart.since.elapsed() >= engine.config.rescue_after;
-            // Again now and then: a claim of the dead may commit late, and a job in somebody's open transaction was skipped.
-            let again = heart.rescued.is_none_or(|at| {
-                at.elapsed() >= engine.config.rescue_after.min(Duration::from_secs(10))
-            });
-            if !silent || !again {
+            // Again a few times, ever later: a claim of the dead may still commit, and a job in somebody's open transaction was skipped.
+            let again = heart.since.elapsed()
+                >= RESCUE_AGAIN.saturating_mul(1 << heart.rescues.min(16))
+                || heart.rescues == 0;
+            if !silent || !again || heart.rescues > RESCUES {
                 continue;
             }
-            heart.rescued = Some(Instant::now());
+            if heart.rescues == 0 {
+                heart.since = Instant::now();
+            }
+            heart.rescues += 1;
             if let Some(jobs) = note(
                 "rescue",
                 store::rescue(&engine.promotions, worker, beat).await,
-            ) {
-                if jobs > 0 {
-                    tracing::warn!(worker, jobs, "rescued the jobs of a dead worker");
-                }
+            ) && jobs > 0
+            {
+                tracing::warn!(worker, jobs, "rescued the jobs of a dead worker");
             }
         }
     }

@@ -252,7 +252,7 @@ impl Consumer for Arc<Runner> {
         let before = slots.len();
         slots.retain(|slot| {
             let mut current = slot.current.lock().unwrap_or_else(PoisonError::into_inner);
-            if !current.as_ref().is_some_and(|(_, started)| started.elapsed() > overdue) {
+            if current.as_ref().is_none_or(|(_, started)| started.elapsed() <= overdue) {
                 return true;
             }
             slot.abandoned.store(true, Ordering::SeqCst);
