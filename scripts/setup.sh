@@ -136,7 +136,7 @@ packages_for_pg18() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv ca-certificates)
 }
 install_pg18() {
-    [ -z "${POSTHASTE_PG18_BIN:-}" ] || return 1
+    [ -z "${POSTHASTE_PG18_BIN:-}" ] && command -v python3 >/dev/null || return 1
     local place=$tools/pg18
     # A home folder of mode 0700 hides everything below it from the servers' account.
     if ! as_servers test -x "$tools" && [ "$(id -u)" -eq 0 ]; then
@@ -219,8 +219,8 @@ install_packages() {
 cluster_setting=/etc/postgresql-common/createcluster.d/posthaste.conf
 without_a_cluster() {
     local status=0
-    trap forget_cluster_setting EXIT
     as_root mkdir -p "${cluster_setting%/*}" || return
+    trap forget_cluster_setting EXIT
     echo 'create_main_cluster = false' | as_root tee "$cluster_setting" >/dev/null || return
     "$@" || status=$?
     forget_cluster_setting
