@@ -6,6 +6,7 @@ pub mod ledger;
 pub mod producer;
 pub mod session;
 pub mod settings;
+pub mod store;
 pub mod upkeep;
 pub mod verdict;
 

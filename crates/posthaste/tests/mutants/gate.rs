@@ -1,0 +1,58 @@
+//! Points in the store's SQL at which a session waits until the test lets it go on: moments of microseconds, made as long as needed. A gate
+//! changes no outcome; the store itself passes each scenario with its gates in place.
+
+use anyhow::Context;
+use posthaste_testkit::{connect, eventually};
+use tokio_postgres::Client;
+
+use crate::stress::store::SOON;
+
+/// Waits at gate n, if somebody has closed it.
+pub const SQL: &str = "CREATE SCHEMA IF NOT EXISTS posthaste;
+CREATE FUNCTION posthaste.gate(n integer) RETURNS integer LANGUAGE plpgsql VOLATILE AS $f$
+BEGIN
+  PERFORM pg_advisory_lock_shared(7, n);
+  PERFORM pg_advisory_unlock_shared(7, n);
+  RETURN n;
+END $f$;";
+
+/// A closed gate; it opens when this is dropped.
+pub struct Closed {
+    client: Client,
+    number: i32,
+}
+
+/// Closes a gate.
+pub async fn close(url: &str, number: i32) -> anyhow::Result<Closed> {
+    let client = connect(url).await?;
+    client
+        .execute("SELECT pg_advisory_lock(7, $1)", &[&number])
+        .await?;
+    Ok(Closed { client, number })
+}
+
+impl Closed {
+    /// Waits until somebody stands before the gate.
+    pub async fn reached(&self) -> anyhow::Result<()> {
+        eventually(SOON, "somebody stands before the gate", async || {
+            let row = self
+                .client
+                .query_one(
+                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = 7 AND objid::integer = $1",
+                    &[&self.number],
+                )
+                .await?;
+            Ok(row.get::<_, i64>(0) > 0)
+        })
+        .await
+    }
+
+    /// Lets everybody through.
+    pub async fn open(self) -> anyhow::Result<()> {
+        self.client
+            .execute("SELECT pg_advisory_unlock(7, $1)", &[&self.number])
+            .await
+            .map(drop)
+            .context("opening a gate")
+    }
+}

@@ -1,0 +1,150 @@
+//! The mutants: what each one lacks, and who notices.
+
+use super::scenario::{
+    BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_PARKED_GENERATION,
+    FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE, LONG_WINDOW,
+    LOST_TRUNCATION, ONE_INSTANT, REPEATABLE_READ, REUSED_NUMBER, SEALED_BEFORE_THE_LOCK,
+    SEALED_UNDER_AN_OPEN_TRANSACTION, SKIPPING, STRESS, Scenario, TOLD_BEFORE_LOOKED,
+    TOLD_IN_BETWEEN,
+};
+use super::script::Edits;
+
+/// A broken variant of the store.
+pub struct Mutant {
+    pub name: &'static str,
+    pub edits: Edits<'static>,
+    pub scenario: &'static Scenario,
+}
+
+macro_rules! mutants {
+    ($($name:literal by $scenario:ident: $($from:literal => $to:literal),+;)+) => {
+        &[$(Mutant { name: $name, edits: &[$(($from, $to)),+], scenario: &$scenario }),+]
+    };
+}
+
+/// All of them. Those of claims come first, then fences, the ring, the road.
+pub const MUTANTS: &[Mutant] = mutants! {
+    "no probe of transactions that ran when the window was opened" by STRESS:
+        "WHERE p >= v_at_xid AND pg_visible_in_snapshot(p, v_hi)" => "WHERE false AND pg_visible_in_snapshot(p, v_hi)";
+
+    // A running xid can lie at or beyond xmax and is in no list then. This one believes that a snapshot's list is whole.
+    "no tail beyond xmax" by STRESS:
+        "v_from_xid := pg_snapshot_xmax(v_lo); v_from_id := -1;" =>
+        "v_from_xid := greatest(pg_snapshot_xmax(v_lo), (SELECT c.xmin::text::xid8 FROM posthaste.claim_@k@ c WHERE c.batch = v_cursor)); v_from_id := -1;";
+
+    "a window that ends at xmin" by STRESS:
+        "v_end := pg_snapshot_xmax(v_hi);" => "v_end := pg_snapshot_xmin(v_hi);";
+
+    "no lane lock" by STRESS:
+        "PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority));" => "PERFORM 1;";
+
+    "batch number drawn outside the lock" by STRESS:
+        "v_started timestamptz := clock_timestamp();\nBEGIN" => "v_started timestamptz := clock_timestamp();\n  v_batch bigint := nextval('posthaste.batch_id');\nBEGIN",
+        "SELECT nextval('posthaste.batch_id'), p_worker, p_queue" => "SELECT v_batch, p_worker, p_queue";
+
+    "cached sequence" by STRESS:
+        "CREATE SEQUENCE posthaste.batch_id;" => "CREATE SEQUENCE posthaste.batch_id CACHE 50;";
+
+    "claim in REPEATABLE READ" by REPEATABLE_READ:
+        "IF current_setting('transaction_isolation') <> 'read committed' THEN\n    RAISE EXCEPTION 'posthaste: claim needs" =>
+        "IF false THEN\n    RAISE EXCEPTION 'posthaste: claim needs";
+
+    "two-bound scan" by LONG_WINDOW:
+        "(r.xid, r.id) > (v_from_xid, v_from_id) AND r.xid < v_end" =>
+        "(r.xid, r.id) > (v_from_xid, v_from_id) AND r.xid < v_end AND r.xid >= pg_snapshot_xmax(v_lo)";
+
+    "a full batch exhausts its window" by STRESS:
+        "total.n = (SELECT count(*) FROM candidate) AND total.n < p_limit" => "total.n = (SELECT count(*) FROM candidate)";
+
+    "a batch cut by bytes exhausts its window" by STRESS:
+        "total.n = (SELECT count(*) FROM candidate) AND total.n < p_limit" => "total.n < p_limit";
+
+    "a slow look moves the cursor without a second look" by SKIPPING:
+        "IF p_cursor = coalesce((SELECT batch FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1), 0) THEN" =>
+        "IF true THEN";
+
+    "a cursor that takes its own transaction for finished" by CLAIM_AND_SETTLE_AT_ONCE:
+        "IF own IS NULL OR own >= pg_snapshot_xmax(s) THEN" => "IF true THEN";
+
+    "reused fence" by REUSED_NUMBER:
+        "c.batch = p_batch AND c.token = p_token" => "c.batch = p_batch";
+
+    "done() that does not look whether it closed anything" by REUSED_NUMBER:
+        "IF v_rows <> p_expected[i] THEN" => "IF false THEN";
+
+    "a batch without its upper end" by STRESS:
+        "AND c.to_xid > c.low_xid AND r.id <= c.to_id" => "AND c.to_xid > c.low_xid",
+        "AND r.id <= CASE WHEN c.low_xid < c.to_xid THEN 9223372036854775807 WHEN c.low_xid = c.to_xid THEN c.to_id ELSE -1 END" =>
+        "AND c.low_xid <= c.to_xid";
+
+    "a retry that is closed and not parked" by STRESS:
+        "WHERE v.kind IN (1, 8);" => "WHERE v.kind = 8;";
+
+    "a lost claim is not looked for among the held" by HELD_AND_GIVEN_BACK:
+        "h.token = p_token AND h.state = 'running' HAVING" => "h.token = p_token AND h.state = 'awaiting' HAVING";
+
+    "rescue that does not look at the heart again" by BEATING_WORKER:
+        "WHERE id = p_worker AND beat = p_beat;" => "WHERE id = p_worker;";
+
+    "expiry that does not mark what it closed" by STRESS:
+        "early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone)," => "";
+
+    "no scan_gen check" by SEALED_BEFORE_THE_LOCK:
+        " AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g" => "",
+        "IF pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g THEN" => "IF true THEN";
+
+    // low_gen is what tells the ring that a slot is still in use.
+    "no low_gen check" by FULL_RING:
+        "IF v_current + 1 - pg_sequence_last_value('posthaste.ready_low'::regclass) >= 4 THEN" => "IF false THEN";
+
+    "seal without the exclusive lock" by SEALED_UNDER_AN_OPEN_TRANSACTION:
+        " OR NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer) THEN" => " THEN";
+
+    "seal without a look for unclaimed jobs" by STRESS:
+        "IF (SELECT l.o_queue FROM posthaste.pending_lane((v_scan % 4)::integer) l) IS NOT NULL THEN" => "IF false THEN";
+
+    "counting instead of comparing" by FOREIGN_ACKNOWLEDGEMENT:
+        "o_done := o_page >= v_end;" =>
+        "o_done := (SELECT count(*) FROM posthaste.ack_@k@) >= (SELECT count(*) FROM posthaste.ready_@k@);";
+
+    "truncation without a look at open jobs" by STRESS:
+        "IF NOT v_done THEN\n    o_state := 'open';" => "IF false THEN\n    o_state := 'open';";
+
+    "promotion without late commits" by LATE_AND_DUE:
+        "v_late := posthaste.late_@k@(c.lo, c.hi, c.lo_bound, c.at_xid);" => "v_late := '{}';";
+
+    "promotion that believes a snapshot's list of running transactions" by TOLD_IN_BETWEEN:
+        "r.xid >= greatest(pg_snapshot_xmax(p_lo), p_at) AND r.xid < p_bound" => "false";
+
+    "promotion up to the clock instead of what was told" by TOLD_BEFORE_LOOKED:
+        "c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_until, c.t_hi) END;" =>
+        "c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_now, c.t_hi) END;";
+
+    "promotion that pages by time alone" by ONE_INSTANT:
+        "WHERE (r.scheduled_at, r.id) > (c.at_due, c.at_id)" => "WHERE r.scheduled_at > c.at_due";
+
+    "late promotion that pages by time alone" by ONE_INSTANT:
+        "AND (r.scheduled_at, r.id) > (CASE WHEN x = c.at_xid THEN c.at_due ELSE '-infinity' END, CASE WHEN x = c.at_xid THEN c.at_id ELSE 0 END)" =>
+        "AND r.scheduled_at > CASE WHEN x = c.at_xid THEN c.at_due ELSE '-infinity' END";
+
+    "a parked generation is entered without a second look" by CLOSED_PARKED_GENERATION:
+        "IF pg_sequence_last_value('posthaste.parked_current'::regclass) = g THEN" => "IF true THEN";
+
+    "a parked slot is truncated although jobs wait in it" by STRESS:
+        "IF EXISTS (SELECT FROM posthaste.parked_@k@ r LEFT JOIN" => "IF false AND EXISTS (SELECT FROM posthaste.parked_@k@ r LEFT JOIN";
+
+    "a parked slot is entered again although it was never emptied" by LOST_TRUNCATION:
+        "IF NOT (CASE v_current % 2 WHEN 0 THEN posthaste.is_empty_7() ELSE posthaste.is_empty_6() END) THEN" => "IF false THEN";
+
+    "an enqueue that asks only the clock" by CLOCK_STEPS_BACK:
+        "scheduled_at > moment AND scheduled_at > posthaste.parked_until()" => "scheduled_at > moment";
+
+    "a view that asks only the clock" by CLOCK_STEPS_BACK:
+        "r.scheduled_at > clock_timestamp() AND r.scheduled_at > (SELECT posthaste.parked_until())" => "r.scheduled_at > clock_timestamp()";
+
+    "a retry that asks only the clock" by CLOCK_STEPS_BACK:
+        "v.due > v_now AND v.due > (SELECT posthaste.parked_until())" => "v.due > v_now";
+
+    "a carry-over that asks only the clock" by CLOCK_STEPS_BACK:
+        "scheduled_at > v_now AND scheduled_at > (SELECT posthaste.parked_until())" => "scheduled_at > v_now";
+};

@@ -1,0 +1,102 @@
+//! Short histories with a known outcome, each for moments that the stress meets only by luck.
+
+mod clock;
+mod fence;
+mod lanes;
+mod ring;
+mod road;
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+
+use super::script::Edits;
+use crate::stress;
+use crate::stress::settings::Settings;
+
+/// A history to be played against a fresh store; the error says what was not as it should be.
+pub struct Scenario {
+    pub name: &'static str,
+    /// Where sessions can be made to wait.
+    pub gates: Edits<'static>,
+    pub play: fn(String) -> LocalBoxFuture<'static, anyhow::Result<()>>,
+}
+
+impl Scenario {
+    const fn new(
+        name: &'static str,
+        play: fn(String) -> LocalBoxFuture<'static, anyhow::Result<()>>,
+    ) -> Self {
+        Self {
+            name,
+            gates: &[],
+            play,
+        }
+    }
+
+    const fn gated(self, gates: Edits<'static>) -> Self {
+        Self { gates, ..self }
+    }
+}
+
+/// The stress, a little shorter.
+pub const STRESS: Scenario = Scenario::new("the stress", |url| {
+    async move { stressed(url, Settings::short()).await }.boxed_local()
+});
+
+/// The stress with claims in REPEATABLE READ, which the store itself refuses.
+pub const REPEATABLE_READ: Scenario = Scenario::new("claims in REPEATABLE READ", |url| {
+    async move {
+        stressed(
+            url,
+            Settings {
+                claim_isolation: "REPEATABLE READ",
+                ..Settings::short()
+            },
+        )
+        .await
+    }
+    .boxed_local()
+});
+
+/// The stress when each empty look moves the cursor, as slow looks do.
+pub const SKIPPING: Scenario = Scenario::new("the stress with slow looks", |url| {
+    async move { stressed(url, Settings::short()).await }.boxed_local()
+})
+.gated(&[(
+    "IF clock_timestamp() - v_started > interval '2 ms' THEN\n          PERFORM posthaste.skip_@k@",
+    "IF pg_sleep(random() * 0.003) IS NOT NULL THEN\n          PERFORM posthaste.skip_@k@",
+)]);
+
+async fn stressed(url: String, settings: Settings) -> anyhow::Result<()> {
+    match stress::run(&url, settings).await {
+        Ok(_) => Ok(()),
+        Err(finding) => Err(anyhow::anyhow!(finding)),
+    }
+}
+
+pub use clock::*;
+pub use fence::*;
+pub use lanes::*;
+pub use ring::*;
+pub use road::*;
+
+/// Everything that the store itself passes in an ordinary run of the tests; the plain stress has its own test.
+pub const ALL: &[Scenario] = &[
+    SEALED_BEFORE_THE_LOCK,
+    SEALED_UNDER_AN_OPEN_TRANSACTION,
+    FULL_RING,
+    FOREIGN_ACKNOWLEDGEMENT,
+    REUSED_NUMBER,
+    CLAIM_AND_SETTLE_AT_ONCE,
+    HELD_AND_GIVEN_BACK,
+    BEATING_WORKER,
+    LONG_WINDOW,
+    CLOSED_PARKED_GENERATION,
+    LOST_TRUNCATION,
+    ONE_INSTANT,
+    LATE_AND_DUE,
+    UNEVEN_SLOT,
+    TOLD_BEFORE_LOOKED,
+    TOLD_IN_BETWEEN,
+    CLOCK_STEPS_BACK,
+];

@@ -1,0 +1,159 @@
+//! Clocks may cost latency, never a job: what enqueuers and the promoter know of each other.
+
+use anyhow::ensure;
+use futures_util::FutureExt;
+
+use super::Scenario;
+use super::super::script::Edits;
+use crate::mutants::gate;
+use crate::stress::store::Store;
+
+/// An enqueuer waits at gate 3 after its look at the clock, before it asks how far the promoter has looked; the teller at gate 4
+/// after it has its xid, as setval itself takes one before it writes.
+const GATES: Edits<'static> = &[
+    (
+        "posthaste.parked_until() RETURNS timestamptz LANGUAGE plpgsql AS $f$\nDECLARE\n",
+        "posthaste.parked_until() RETURNS timestamptz LANGUAGE plpgsql AS $f$\nDECLARE\n  w integer := posthaste.gate(3);\n",
+    ),
+    (
+        "PERFORM setval('posthaste.parked_until', floor(",
+        "PERFORM pg_current_xact_id();\n    PERFORM posthaste.gate(4);\n    PERFORM setval('posthaste.parked_until', floor(",
+    ),
+];
+
+/// Promotes and claims until nothing comes; all of these jobs must.
+async fn come(store: &Store, jobs: usize) -> anyhow::Result<()> {
+    for _ in 0..4 {
+        store.promote(100).await?;
+    }
+    let come = store.claim_all().await?;
+    ensure!(
+        come.len() == jobs,
+        "{} jobs were handed out, {jobs} were due",
+        come.len()
+    );
+    store.finish(&come).await
+}
+
+async fn park(store: Store, due: String) -> anyhow::Result<Store> {
+    store
+        .value::<i64>(
+            "SELECT posthaste.enqueue('slow', scheduled_at => $1::text::timestamptz)",
+            &[&due],
+        )
+        .await?;
+    Ok(store)
+}
+
+/// A job becomes due after the promoter told how far it looks and before it looks, while its enqueuer stands between the clock and the
+/// question.
+pub const TOLD_BEFORE_LOOKED: Scenario = Scenario::new("due between telling and looking", |url| {
+    async move {
+        let store = Store::new(&url).await?;
+        store.enqueue("first", 200).await?;
+        let (told, due, looked) = (
+            store.clock(400).await?,
+            store.clock(800).await?,
+            store.clock(1000).await?,
+        );
+        let gate = gate::close(&url, 3).await?;
+        let enqueuer = tokio::spawn(park(Store::new(&url).await?, due));
+        gate.reached().await?;
+        store.until(&told).await?;
+        ensure!(
+            store
+                .value::<bool>("SELECT posthaste.tell_due()", &[])
+                .await?,
+            "the first job is due"
+        );
+        store.until(&looked).await?;
+        store
+            .value::<i64>("SELECT posthaste.promote(100, false)", &[])
+            .await?;
+        gate.open().await?;
+        enqueuer.await??;
+        come(&store, 2).await
+    }
+    .boxed_local()
+})
+.gated(GATES);
+
+/// An enqueuer gets its xid after the teller got its own and asks before the teller has told: its xid lies beyond the snapshot of the look, and
+/// is in no list of running ones.
+pub const TOLD_IN_BETWEEN: Scenario =
+    Scenario::new("an xid between the teller's and the promoter's", |url| {
+        async move {
+            let store = Store::new(&url).await?;
+            // Anybody else's transaction that ends in between would hide the moment; hardly twice.
+            for _ in 0..2 {
+                store.enqueue("first", 100).await?;
+                let (due, told) = (store.clock(300).await?, store.clock(500).await?);
+                let asking = gate::close(&url, 3).await?;
+                let enqueuer = Store::new(&url).await?;
+                enqueuer.say("BEGIN").await?;
+                let enqueuer = tokio::spawn(park(enqueuer, due));
+                asking.reached().await?;
+                store.until(&told).await?;
+                let telling = gate::close(&url, 4).await?;
+                let teller = Store::new(&url).await?;
+                let teller = tokio::spawn(async move {
+                    teller
+                        .value::<bool>("SELECT posthaste.tell_due()", &[])
+                        .await
+                });
+                telling.reached().await?;
+                asking.open().await?;
+                let enqueuer = enqueuer.await??;
+                telling.open().await?;
+                ensure!(teller.await??, "the first job is due");
+                store
+                    .value::<i64>("SELECT posthaste.promote(100, false)", &[])
+                    .await?;
+                enqueuer.say("COMMIT").await?;
+                come(&store, 2).await?;
+            }
+            Ok(())
+        }
+        .boxed_local()
+    })
+    .gated(GATES);
+
+/// The clock was ahead when the promoter told, and has been set back: whatever is due by what was told runs early, on each road into the
+/// store, and nothing is lost.
+pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", |url| {
+    async move {
+        let store = Store::new(&url).await?;
+        store.enqueue("carried over", 1200).await?;
+        store.enqueue("to be retried", 0).await?;
+        let retried = store.claim(1).await?;
+        ensure!(retried.len() == 1, "one job is due");
+        // The old generation keeps the far job; the new one gets a pass up to a time that is yet to come.
+        let current = store.position("parked_current").await?;
+        store
+            .value::<i64>("SELECT setval('posthaste.parked_current', $1)", &[&(current + 1)])
+            .await?;
+        store
+            .say("SELECT setval('posthaste.parked_until', (extract(epoch FROM clock_timestamp() + interval '1500 ms') * 1000000)::bigint)")
+            .await?;
+        store
+            .value::<i64>("SELECT posthaste.promote(100, false)", &[])
+            .await?;
+        store
+            .value::<i64>("SELECT posthaste.promote(100, true)", &[])
+            .await?;
+        store
+            .say("INSERT INTO posthaste.job (name, scheduled_at) VALUES ('by the view', clock_timestamp() + interval '600 ms')")
+            .await?;
+        store
+            .value::<i64>(
+                "SELECT posthaste.enqueue('by the function', scheduled_at => clock_timestamp() + interval '600 ms')",
+                &[],
+            )
+            .await?;
+        ensure!(store.settle(retried[0], 1, 600).await?, "it was ours");
+        store.until(&store.clock(1700).await?).await?;
+        come(&store, 4).await
+    }
+    .boxed_local()
+})
+.gated(GATES);

@@ -1,0 +1,46 @@
+//! Lanes: what a claim costs.
+
+use anyhow::{Context, ensure};
+use futures_util::FutureExt;
+
+use super::Scenario;
+use crate::stress::store::Store;
+
+/// Thirty thousand jobs in one window: the last ones cost no more to claim than the first.
+pub const LONG_WINDOW: Scenario = Scenario::new("a long window", |url| {
+    async move {
+        let store = Store::new(&url).await?;
+        store.enqueue_many("many", 30_000).await?;
+        // Once to fill the caches of this session.
+        cost(&store).await?;
+        let first = cost(&store).await?;
+        for _ in 0..5 {
+            ensure!(
+                store.claim(5_000).await?.len() == 5_000,
+                "a claim was not full"
+            );
+        }
+        let last = cost(&store).await?;
+        ensure!(
+            last <= first * 2 + 50,
+            "a claim touched {first} pages at first and {last} behind 25,000 claimed jobs"
+        );
+        Ok(())
+    }
+    .boxed_local()
+});
+
+/// Pages touched by a claim of ten jobs.
+async fn cost(store: &Store) -> anyhow::Result<u64> {
+    let plan: serde_json::Value = store
+        .value(
+            "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT FROM posthaste.claim('default', '{0}', currval('posthaste.worker_id'), gen_random_uuid(), 10, 16777216)",
+            &[],
+        )
+        .await?;
+    let of = |name: &str| plan.pointer(&format!("/0/Plan/{name}"))?.as_u64();
+    of("Shared Hit Blocks")
+        .zip(of("Shared Read Blocks"))
+        .map(|(hit, read)| hit + read)
+        .context("the plan tells its buffers")
+}

@@ -1,0 +1,119 @@
+//! The ring: whoever enqueues while generations are rotated, sealed and truncated.
+
+use anyhow::ensure;
+use futures_util::FutureExt;
+
+use super::Scenario;
+use crate::mutants::gate;
+use crate::stress::store::Store;
+
+/// An enqueuer has read which generation is current and is then held up until that one is sealed; on both roads into the ring.
+pub const SEALED_BEFORE_THE_LOCK: Scenario =
+    Scenario::new("sealed between the look and the lock", |url| {
+        async move {
+            let store = Store::new(&url).await?;
+            for sql in [
+                "INSERT INTO posthaste.job (name) VALUES ('by the view')",
+                "SELECT posthaste.enqueue('by the function')",
+            ] {
+                let gate = gate::close(&url, 1).await?;
+                let other = Store::new(&url).await?;
+                let enqueuer = tokio::spawn(async move { other.say(sql).await });
+                gate.reached().await?;
+                ensure!(store.rotate().await? == "rotated", "the ring is not full");
+                while store.seal().await? {}
+                gate.open().await?;
+                enqueuer.await??;
+                let jobs = store.claim_all().await?;
+                ensure!(
+                    jobs.len() == 1,
+                    "{} jobs of 1 are handed out after {sql}",
+                    jobs.len()
+                );
+                store.finish(&jobs).await?;
+            }
+            Ok(())
+        }
+        .boxed_local()
+    })
+    .gated(&[
+        (
+            "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0)",
+            "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1) OFFSET 0)",
+        ),
+        (
+            "g := pg_sequence_last_value('posthaste.ready_current'::regclass);\n    IF",
+            "g := pg_sequence_last_value('posthaste.ready_current'::regclass);\n    PERFORM posthaste.gate(1);\n    IF",
+        ),
+    ]);
+
+/// Transactions with jobs in a generation are open, or prepared, while somebody tries to seal it.
+pub const SEALED_UNDER_AN_OPEN_TRANSACTION: Scenario =
+    Scenario::new("an open transaction in the generation", |url| {
+        async move {
+            let (store, enqueuer) = (Store::new(&url).await?, Store::new(&url).await?);
+            let worker = store.worker;
+            for (before, after) in [
+                ("SELECT 1", "COMMIT".to_owned()),
+                (
+                    "PREPARE TRANSACTION 'ring'",
+                    "COMMIT PREPARED 'ring'".to_owned(),
+                ),
+                (
+                    "SAVEPOINT a; INSERT INTO posthaste.job (name) VALUES ('undone'); ROLLBACK TO a",
+                    "COMMIT".to_owned(),
+                ),
+            ] {
+                enqueuer.say("BEGIN").await?;
+                enqueuer.enqueue("open", 0).await?;
+                enqueuer.say(before).await?;
+                store.rotate().await?;
+                while store.seal().await? {}
+                enqueuer.say(&after).await?;
+                let jobs = store.claim_all().await?;
+                ensure!(
+                    jobs.len() == 1,
+                    "worker {worker} was handed {} jobs of 1 that was committed",
+                    jobs.len()
+                );
+                store.finish(&jobs).await?;
+                while store.seal().await? {}
+                while store.reclaim().await? == "truncated" {}
+            }
+            Ok(())
+        }
+        .boxed_local()
+    });
+
+/// A job runs so long that the ring fills; then it ends, and its generation is truncated while others enqueue.
+pub const FULL_RING: Scenario = Scenario::new("a full ring", |url| {
+    async move {
+        let store = Store::new(&url).await?;
+        store.enqueue("long", 0).await?;
+        let long = store.claim(1).await?;
+        for _ in 0..5 {
+            store.rotate().await?;
+            while store.seal().await? {}
+        }
+        store.finish(&long).await?;
+        let gate = gate::close(&url, 1).await?;
+        let reclaim = {
+            let other = Store::new(&url).await?;
+            tokio::spawn(async move { other.reclaim().await })
+        };
+        gate.reached().await?;
+        store.enqueue("meanwhile", 0).await?;
+        gate.open().await?;
+        reclaim.await??;
+        ensure!(
+            store.claim_all().await?.len() == 1,
+            "a committed job was truncated with an old generation"
+        );
+        Ok(())
+    }
+    .boxed_local()
+})
+.gated(&[(
+    "  BEGIN\n    LOCK TABLE posthaste.ready_@k@,",
+    "  PERFORM posthaste.gate(1);\n  BEGIN\n    LOCK TABLE posthaste.ready_@k@,",
+)]);

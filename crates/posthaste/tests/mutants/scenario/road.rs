@@ -1,0 +1,168 @@
+//! The scheduled road: generations of parked jobs, late commits, many jobs of one instant.
+
+use anyhow::ensure;
+use futures_util::FutureExt;
+
+use super::Scenario;
+use crate::mutants::gate;
+use crate::stress::store::Store;
+
+/// Everything that is due is promoted and handed out, each job once.
+async fn all_come(store: &Store, jobs: usize, page: i32) -> anyhow::Result<()> {
+    // A few empty rounds more: a job must not come late, or twice.
+    for _ in 0..jobs / usize::try_from(page)? + 6 {
+        store.promote(page).await?;
+    }
+    let come = store.claim_all().await?;
+    ensure!(
+        come.len() == jobs,
+        "{} jobs were handed out, {jobs} were due",
+        come.len()
+    );
+    store.finish(&come).await
+}
+
+/// An enqueuer has read which parked generation is current and is then held up until that one is truncated.
+pub const CLOSED_PARKED_GENERATION: Scenario =
+    Scenario::new("a parked generation that closes meanwhile", |url| {
+        async move {
+            let store = Store::new(&url).await?;
+            let gate = gate::close(&url, 2).await?;
+            let enqueuer = {
+                let other = Store::new(&url).await?;
+                tokio::spawn(async move { other.enqueue("held up", 300).await })
+            };
+            gate.reached().await?;
+            ensure!(store.tidy_parked(0).await? == "rotated", "it is empty");
+            ensure!(store.tidy_parked(0).await? == "truncated", "it is empty");
+            gate.open().await?;
+            enqueuer.await??;
+            store.until(&store.clock(350).await?).await?;
+            all_come(&store, 1, 10).await
+        }
+        .boxed_local()
+    })
+    .gated(&[(
+        "g := pg_sequence_last_value('posthaste.parked_current'::regclass);\n    IF",
+        "g := pg_sequence_last_value('posthaste.parked_current'::regclass);\n    PERFORM posthaste.gate(2);\n    IF",
+    )]);
+
+/// The transaction that truncated a parked slot is lost after its setval: the slot comes round again with its old rows and pages.
+pub const LOST_TRUNCATION: Scenario = Scenario::new("a truncation that was lost", |url| {
+    async move {
+        let store = Store::new(&url).await?;
+        store.enqueue("far", 86_400_000).await?;
+        for name in ["first", "second", "third"] {
+            for _ in 0..10 {
+                store.enqueue(name, 40).await?;
+            }
+            store.until(&store.clock(60).await?).await?;
+            all_come(&store, 10, 50).await?;
+            store.tidy_parked(1).await?;
+            store.promote(50).await?;
+            if name == "first" {
+                store.say("BEGIN").await?;
+                ensure!(
+                    store.tidy_parked(1).await? == "truncated",
+                    "the old slot is spent"
+                );
+                store.say("ROLLBACK").await?;
+            }
+            for _ in 0..3 {
+                store.tidy_parked(1).await?;
+                store.promote(50).await?;
+            }
+        }
+        ensure!(store.unfinished().await? == 1, "only the far one waits");
+        Ok(())
+    }
+    .boxed_local()
+});
+
+/// One statement schedules many jobs for the same instant, another does and commits after it.
+pub const ONE_INSTANT: Scenario = Scenario::new("many jobs of one instant", |url| {
+    async move {
+        let (store, late) = (Store::new(&url).await?, Store::new(&url).await?);
+        let instant = store.clock(300).await?;
+        let many =
+            "INSERT INTO posthaste.job (name, scheduled_at) SELECT 'instant', $1::text::timestamptz FROM generate_series(1, 25)";
+        store.client.execute(many, &[&instant]).await?;
+        late.say("BEGIN").await?;
+        late.client.execute(many, &[&instant]).await?;
+        store.until(&instant).await?;
+        all_come(&store, 25, 10).await?;
+        late.say("COMMIT").await?;
+        all_come(&store, 25, 10).await
+    }
+    .boxed_local()
+});
+
+/// Transactions that stay open until after their jobs were due, in every order of commits.
+pub const LATE_AND_DUE: Scenario = Scenario::new("late commits of scheduled jobs", |url| {
+    async move {
+        let store = Store::new(&url).await?;
+        let mut late = Vec::new();
+        for number in 0..4 {
+            let other = Store::new(&url).await?;
+            other.say("BEGIN").await?;
+            other.enqueue("late", 150).await?;
+            if number == 2 {
+                other.say("SAVEPOINT a").await?;
+                other.enqueue("undone", 150).await?;
+                other.say("ROLLBACK TO a").await?;
+            }
+            if number == 3 {
+                other.say("PREPARE TRANSACTION 'late'").await?;
+            }
+            late.push(other);
+        }
+        store.enqueue("early", 150).await?;
+        store.until(&store.clock(200).await?).await?;
+        all_come(&store, 1, 10).await?;
+        for (at, order) in [2, 0, 3, 1].into_iter().enumerate() {
+            let commit = if order == 3 {
+                "COMMIT PREPARED 'late'"
+            } else {
+                "COMMIT"
+            };
+            late[order].say(commit).await?;
+            // In between the promoter moves on, or does not.
+            if at % 2 == 0 {
+                store.enqueue("between", 20).await?;
+                store.until(&store.clock(30).await?).await?;
+            }
+            all_come(&store, 1 + (at + 1) % 2, 10).await?;
+        }
+        Ok(())
+    }
+    .boxed_local()
+});
+
+/// A slot that began with small rows and went on with large ones is left and truncated all the same.
+pub const UNEVEN_SLOT: Scenario = Scenario::new("a slot of uneven rows", |url| {
+    async move {
+        let store = Store::new(&url).await?;
+        for (jobs, pad) in [(2_000, 0), (4_000, 900)] {
+            store
+                .client
+                .execute(
+                    "INSERT INTO posthaste.job (name, scheduled_at, kwargs)
+                     SELECT 'uneven', clock_timestamp() + interval '200 ms', jsonb_build_object('pad', repeat('x', $2)) FROM generate_series(1, $1)",
+                    &[&jobs, &pad],
+                )
+                .await?;
+        }
+        store.until(&store.clock(250).await?).await?;
+        all_come(&store, 6_000, 2_000).await?;
+        for _ in 0..4 {
+            store.tidy_parked(1_000).await?;
+            store.promote(100).await?;
+        }
+        ensure!(
+            store.position("parked_low").await? > 0,
+            "a slot whose jobs are all promoted is never reclaimed"
+        );
+        Ok(())
+    }
+    .boxed_local()
+});
