@@ -329,11 +329,13 @@ CREATE FUNCTION posthaste.is_empty_@k@() RETURNS boolean LANGUAGE sql AS $f$
   SELECT NOT EXISTS (SELECT FROM posthaste.parked_@k@) AND NOT EXISTS (SELECT FROM posthaste.pass_@k@) AND NOT EXISTS (SELECT FROM posthaste.early_@k@)
 $f$;
 
--- Rows of this slot, estimated from its first pages.
-CREATE FUNCTION posthaste.parked_rows_@k@() RETURNS bigint LANGUAGE sql AS $f$
-  SELECT (count(*) * greatest(1, pg_relation_size('posthaste.parked_@k@') / current_setting('block_size')::bigint / 16.0))::bigint
-    FROM posthaste.parked_@k@ r WHERE r.ctid < '(16,0)'::tid
-$f$
+-- Rows of this slot: counted while it is small, else estimated from pages all over it.
+CREATE FUNCTION posthaste.parked_rows_@k@() RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  v_percent real := least(100, 6400.0 * current_setting('block_size')::bigint / greatest(1, pg_relation_size('posthaste.parked_@k@')));
+BEGIN
+  RETURN (SELECT count(*) FROM posthaste.parked_@k@ TABLESAMPLE SYSTEM (v_percent)) * 100 / v_percent;
+END $f$
 $sql$, '@move@', $move$live AS (
       INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs)
       SELECT CASE WHEN scheduled_at > v_now AND scheduled_at > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked()) ELSE (SELECT posthaste.enter_ready()) END,
@@ -559,13 +561,19 @@ BEGIN
   RETURN 'none';
 END $f$;
 
--- Rows of an aside slot, estimated from its first pages.
-CREATE FUNCTION posthaste.aside_rows_4() RETURNS bigint LANGUAGE sql AS $f$
-  SELECT (count(*) * greatest(1, pg_relation_size('posthaste.ready_4') / current_setting('block_size')::bigint / 16.0))::bigint FROM posthaste.ready_4 r WHERE r.ctid < '(16,0)'::tid
-$f$;
-CREATE FUNCTION posthaste.aside_rows_5() RETURNS bigint LANGUAGE sql AS $f$
-  SELECT (count(*) * greatest(1, pg_relation_size('posthaste.ready_5') / current_setting('block_size')::bigint / 16.0))::bigint FROM posthaste.ready_5 r WHERE r.ctid < '(16,0)'::tid
-$f$;
+-- Rows of an aside slot: counted while it is small, else estimated from pages all over it.
+CREATE FUNCTION posthaste.aside_rows_4() RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  v_percent real := least(100, 6400.0 * current_setting('block_size')::bigint / greatest(1, pg_relation_size('posthaste.ready_4')));
+BEGIN
+  RETURN (SELECT count(*) FROM posthaste.ready_4 TABLESAMPLE SYSTEM (v_percent)) * 100 / v_percent;
+END $f$;
+CREATE FUNCTION posthaste.aside_rows_5() RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  v_percent real := least(100, 6400.0 * current_setting('block_size')::bigint / greatest(1, pg_relation_size('posthaste.ready_5')));
+BEGIN
+  RETURN (SELECT count(*) FROM posthaste.ready_5 TABLESAMPLE SYSTEM (v_percent)) * 100 / v_percent;
+END $f$;
 
 -- First half of a step of the scheduled road: when a parked job is due, tells enqueuers how far the promoter is going to look. A transaction of its own,
 -- because setval takes an xid before it writes: the promoter may rely only on what was told before it had one.
