@@ -1,4 +1,4 @@
--- Maintenance: the elected duties. Each call is one short transaction; each duty has an advisory lock of its own, so that a second leader
+-- Maintenance, in one file beyond 400 lines because its duties guard one another: the elected duties. Each call is one short transaction; each duty has an advisory lock of its own, so that a second leader
 -- finds it taken and goes on. Nothing here waits for a user's transaction: locks are tried, not awaited, and rows are skipped.
 --
 -- Duty locks (1885893476, n): 1 the ring (rotate, seal, aside, reclaim)   2 the parked slots   3 rescue   4 expiry

@@ -1,5 +1,6 @@
 //! 2. The store: one function per statement. With `enqueue`, the only module that speaks SQL.
 
+mod duties;
 pub(crate) mod link;
 pub(crate) mod migrate;
 
@@ -15,6 +16,11 @@ use crate::error::Error;
 use crate::job::{Job, JobId};
 use crate::retry::Verdict;
 use link::Link;
+
+pub(crate) use duties::{
+    Reclaim, Ring, expire, hold, move_aside, overdue, promote, prune, reclaim, rescue, ring,
+    rotate, seal, tell_due, tidy_aside, tidy_parked,
+};
 
 /// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch numbers can come again after a crash, tokens
 /// cannot.
@@ -372,112 +378,6 @@ pub(crate) async fn beats(link: &Link) -> Result<Vec<(i64, i64, bool)>, Error> {
         .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
         .collect::<Result<_, _>>()
         .map_err(Error::postgres("cannot read heartbeats"))
-}
-
-/// Positions of the generations (0005_maintenance.sql, `ring`).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
-    pub(crate) ready_low: i64,
-    pub(crate) ready_scan: i64,
-    pub(crate) ready_current: i64,
-}
-
-pub(crate) async fn ring(link: &Link) -> Result<Ring, Error> {
-    let rows = link
-        .fetch("cannot read the ring", include_str!("ring.sql"), &[])
-        .await?;
-    let row = rows
-        .first()
-        .ok_or_else(|| Error::invalid("ring", "the database returned none"))?;
-    let read = || {
-        Ok(Ring {
-            ready_low: row.try_get(0)?,
-            ready_scan: row.try_get(1)?,
-            ready_current: row.try_get(2)?,
-        })
-    };
-    read().map_err(Error::postgres("cannot read the ring"))
-}
-
-/// What [`reclaim`] found.
-pub(crate) enum Reclaim {
-    /// Nothing is sealed.
-    Nothing,
-    /// A job of the generation is still open; its page.
-    Open(i64),
-    /// This session holds a lock on it (0: somebody in passing).
-    Blocked { page: i64, pid: i32 },
-    /// The space is back.
-    Truncated,
-}
-
-pub(crate) async fn reclaim(
-    link: &Link,
-    low: i64,
-    page: i64,
-    pages: i32,
-) -> Result<Reclaim, Error> {
-    let rows = link
-        .fetch(
-            "cannot reclaim a generation",
-            include_str!("reclaim.sql"),
-            &[&low, &page, &pages],
-        )
-        .await?;
-    let row = rows
-        .first()
-        .ok_or_else(|| Error::invalid("reclaim", "the database returned none"))?;
-    let read = || -> Result<Reclaim, tokio_postgres::Error> {
-        Ok(match row.try_get::<_, &str>(0)? {
-            "open" => Reclaim::Open(row.try_get(1)?),
-            "blocked" => Reclaim::Blocked {
-                page: row.try_get(1)?,
-                pid: row.try_get(2)?,
-            },
-            "truncated" => Reclaim::Truncated,
-            _ => Reclaim::Nothing,
-        })
-    };
-    read().map_err(Error::postgres("cannot reclaim a generation"))
-}
-
-/// Duties that return one value.
-macro_rules! duty {
-    ($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty) => {
-        $(#[$doc])*
-        pub(crate) async fn $name(link: &Link, $($argument: $kind),*) -> Result<$result, Error> {
-            one(link, concat!("cannot ", stringify!($name)), include_str!(concat!(stringify!($name), ".sql")), &[$(&$argument),*]).await
-        }
-    };
-}
-duty!(/// Tells enqueuers how far the promoter is going to look; whether something is due.
-    tell_due() -> bool);
-duty!(/// Promotes due jobs of the current parked slot, or carries on with the old one; how many.
-    promote(limit: i32, old: bool) -> i64);
-duty!(/// Starts a new generation when the current one is large: rotated, full, small or busy.
-    rotate(bytes: i64) -> String);
-duty!(/// Seals the oldest generation when all of it was claimed.
-    seal() -> bool);
-duty!(/// Moves unclaimed jobs out of the ring; how many.
-    move_aside(slot: i32, limit: i32) -> i64);
-duty!(/// Moves running jobs out of a generation; how many.
-    hold(slot: i32, page: i64, limit: i32) -> i64);
-duty!(/// One step of keeping the aside slots small.
-    tidy_aside(spent: i64, limit: i32) -> String);
-duty!(/// One step of keeping the parked slots small.
-    tidy_parked(spent: i64) -> String);
-duty!(/// Takes jobs away from a dead worker; how many.
-    rescue(worker: i64, beat: i64) -> i64);
-duty!(/// Tries again what was not confirmed in time; how many.
-    overdue(limit: i32) -> i64);
-duty!(/// Finds expired jobs; how many.
-    expire(limit: i32) -> i64);
-
-/// Forgets what nobody needs.
-pub(crate) async fn prune(link: &Link) -> Result<(), Error> {
-    link.fetch("cannot prune", include_str!("prune.sql"), &[])
-        .await
-        .map(drop)
 }
 
 async fn one<T: for<'a> FromSql<'a>>(
