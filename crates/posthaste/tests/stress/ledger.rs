@@ -15,7 +15,8 @@ pub enum End {
     TakenAway,
 }
 
-/// One time that a job was handed out.
+/// One time that a job was handed out. Slot, batch and claimer are for the reader of a finding.
+#[expect(dead_code, reason = "shown in findings only")]
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
     pub id: i64,

@@ -56,7 +56,10 @@ pub const SLOW_LOOK: Scenario = Scenario::new("a slow look at an empty lane", |u
         store.enqueue("meanwhile", 0).await?;
         let jobs = store.claim(10).await?;
         gate.open().await?;
-        ensure!(look.await??.is_empty(), "the slow look was at an empty lane");
+        ensure!(
+            look.await??.is_empty(),
+            "the slow look was at an empty lane"
+        );
         ensure!(jobs.len() == 1, "a committed job is not handed out");
         ensure!(
             store.claim_all().await?.is_empty(),

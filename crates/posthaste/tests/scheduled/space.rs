@@ -1,0 +1,68 @@
+//! Parked slots turn and are truncated while somebody holds the horizon; what waits is carried over unchanged.
+
+use posthaste_testkit::PgVersion;
+
+use super::on_both;
+use crate::stress::store::Store;
+use crate::support;
+
+on_both! {
+    space_is_bounded => parked_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_15, parked_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_18;
+}
+
+const ROUNDS: usize = 24;
+const EACH: i32 = 400;
+const FAR: &str = "SELECT coalesce(string_agg(id || ' ' || scheduled_at || ' ' || state, ',' ORDER BY id), '') FROM posthaste.job WHERE name = 'far'";
+const SIZE: &str = "SELECT sum(pg_total_relation_size(format('posthaste.parked_%s', k)::regclass) + pg_total_relation_size(format('posthaste.pass_%s', k)::regclass))::bigint FROM generate_series(6, 7) k";
+
+async fn space_is_bounded(version: PgVersion) -> anyhow::Result<()> {
+    let database = support::database(version).await;
+    let (store, pin) = (
+        Store::new(database.url()).await?,
+        Store::new(database.url()).await?,
+    );
+    pin.say("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
+        .await?;
+    let horizon = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text";
+    let pinned: String = pin.value(horizon, &[]).await?;
+    for day in 1..=50 {
+        store.enqueue("far", day * 86_400_000).await?;
+    }
+    let far: String = store.value(FAR, &[]).await?;
+    let mut sizes: Vec<i64> = Vec::new();
+    for _ in 0..ROUNDS {
+        store
+            .client
+            .execute(
+                "INSERT INTO posthaste.job (name, scheduled_at) SELECT 'soon', clock_timestamp() + interval '20 ms' FROM generate_series(1, $1)",
+                &[&EACH],
+            )
+            .await?;
+        store.until(&store.clock(30).await?).await?;
+        store.promote(1_000).await?;
+        let due = store.claim_all().await?;
+        assert_eq!(due.len(), usize::try_from(EACH)?, "what is due comes once");
+        store.tidy_parked(i64::from(EACH)).await?;
+        sizes.push(store.value(SIZE, &[]).await?);
+    }
+    assert!(
+        store.position("parked_low").await? >= 4,
+        "the slots do not turn: {sizes:?}"
+    );
+    let (early, late) = sizes.split_at(ROUNDS / 2);
+    assert!(
+        late.iter().max() <= early.iter().max().map(|most| most * 3 / 2).as_ref(),
+        "space grows although as much waits as ever: {sizes:?}"
+    );
+    assert_eq!(
+        store.value::<String>(FAR, &[]).await?,
+        far,
+        "what was carried over has changed"
+    );
+    assert_eq!(
+        pin.value::<String>(horizon, &[]).await?,
+        pinned,
+        "the horizon was not held"
+    );
+    pin.say("COMMIT").await
+}
