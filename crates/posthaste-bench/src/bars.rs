@@ -22,7 +22,12 @@ pub(crate) const ORDER: [&str; 9] = [
 
 /// Measures one bar; what went wrong becomes part of it.
 pub(crate) async fn measure(bench: &Bench<'_>, name: &str) -> Bar {
-    let mut bar = Bar::new(name, title(name));
+    let rounds = if name == "paused" {
+        paused::ROUNDS
+    } else {
+        bench.plan.rounds
+    };
+    let mut bar = Bar::new(name, title(name), rounds);
     eprintln!("\n{name}: {}", bar.title);
     if let Err(error) = attempt(bench, &mut bar).await {
         bar.failure = Some(format!("{error:#}"));

@@ -45,6 +45,8 @@ pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) parameters: BTreeMap<String, String>,
+    /// How many clean rounds the judgements need.
+    pub(crate) rounds_wanted: u32,
     pub(crate) judgements: Vec<Judgement>,
     pub(crate) remarks: Vec<String>,
     /// Why the bar could not be measured to its end; such a bar is missed.
@@ -54,11 +56,12 @@ pub(crate) struct Bar {
 
 impl Bar {
     /// A bar that has not been measured yet.
-    pub(crate) fn new(name: &str, title: &str) -> Self {
+    pub(crate) fn new(name: &str, title: &str, rounds_wanted: u32) -> Self {
         Self {
             name: name.to_owned(),
             title: title.to_owned(),
             parameters: BTreeMap::new(),
+            rounds_wanted,
             judgements: Vec::new(),
             remarks: Vec::new(),
             failure: None,

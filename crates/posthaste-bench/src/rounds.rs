@@ -102,6 +102,16 @@ pub(crate) fn clean_rounds(runs: &[Run]) -> BTreeSet<u32> {
         .collect()
 }
 
+/// The rounds that figures rest on: the clean ones where there are `wanted` of them, else all.  The flag says
+/// that tainted rounds had to be used.
+pub(crate) fn counted_rounds(runs: &[Run], wanted: u32) -> (BTreeSet<u32>, bool) {
+    let clean = clean_rounds(runs);
+    if clean.len() >= wanted as usize {
+        return (clean, false);
+    }
+    (runs.iter().map(|run| run.round).collect(), true)
+}
+
 fn order(contestants: usize, round: u32) -> impl Iterator<Item = usize> {
     (0..contestants).map(move |place| (place + round as usize - 1) % contestants)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::rounds::{Run, clean_rounds};
+use crate::rounds::{Run, counted_rounds};
 use crate::statistics::Spread;
 
 /// What a figure must reach.
@@ -104,13 +104,7 @@ pub(crate) struct Evidence<'a> {
 impl<'a> Evidence<'a> {
     /// Takes the clean rounds if there are `wanted` of them, else all rounds, and says so.
     pub(crate) fn from_runs(runs: &'a [Run], wanted: u32) -> Self {
-        let clean = clean_rounds(runs);
-        let tainted = clean.len() < wanted as usize;
-        let rounds = if tainted {
-            runs.iter().map(|run| run.round).collect()
-        } else {
-            clean
-        };
+        let (rounds, tainted) = counted_rounds(runs, wanted);
         Self {
             runs,
             rounds,

@@ -278,21 +278,21 @@ pub(crate) fn run(
     runtime.block_on(async {
         let acknowledging = tokio::spawn(acknowledge::run(Arc::clone(&engine), settled));
         load_lanes(&engine).await;
+        let mut claiming = tokio::task::JoinSet::new();
         for queue in &engine.queues {
-            tokio::spawn(claim::run(Arc::clone(&engine), Arc::clone(queue)));
+            claiming.spawn(claim::run(Arc::clone(&engine), Arc::clone(queue)));
         }
+        claiming.spawn(work::suspect::run(Arc::clone(&engine)));
         tokio::spawn(claim::discover(Arc::clone(&engine)));
-        tokio::spawn(work::suspect::run(Arc::clone(&engine)));
         tokio::spawn(watch_consumers(Arc::clone(&engine)));
         tokio::spawn(maintenance::return_uncertain(Arc::clone(&engine)));
         if engine.config.maintenance {
             tokio::spawn(maintenance::run(Arc::clone(&engine)));
         }
         engine.stopping.cancelled().await;
-        stop(&engine).await;
+        stop(&engine, claiming).await;
         drop(acknowledging);
     });
-    // A claim that was under way when the runtime ended is settled by rescue, like any other lost answer.
     runtime.shutdown_background();
     beats
         .join()
@@ -312,11 +312,16 @@ async fn load_lanes(engine: &Engine) {
 }
 
 /// Gives back what was not started, waits for what runs, then gives that back too; signs off when nothing is left.
-async fn stop(engine: &Engine) {
+async fn stop(engine: &Engine, mut claiming: tokio::task::JoinSet<()>) {
     engine
         .queues
         .iter()
         .for_each(|queue| queue.consumer.give_back());
+    // A claim that is under way hands out jobs still: they go straight back. Without its answer they would have to be rescued.
+    let last_claims = async { while claiming.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_TRIES, last_claims).await.is_err() {
+        tracing::warn!("a claim has no answer; its jobs will be rescued");
+    }
     let mut clean = engine.drained(engine.config.shutdown_grace).await;
     if !clean {
         tracing::warn!(

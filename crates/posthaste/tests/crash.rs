@@ -1,1 +1,148 @@
-//! To be written.
+//! Crashes: workers outlive the server, the server outlives its own half-done maintenance, and answers get lost.
+
+mod forgotten;
+mod intents;
+mod unanswered;
+mod undone;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use posthaste::{Outcome, WorkerHandle};
+use posthaste_testkit::{PgServer, PgVersion, eventually};
+
+use crate::support;
+use intents::{Fate, Intents};
+
+/// Crashes in one run; `POSTHASTE_CRASHES` asks for more.
+fn crashes() -> u64 {
+    std::env::var("POSTHASTE_CRASHES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(3)
+}
+
+/// How often each key was worked.
+#[derive(Clone, Default)]
+struct Worked(Arc<Mutex<HashMap<i64, u32>>>);
+
+impl Worked {
+    fn note(&self, key: i64) {
+        let mut worked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *worked.entry(key).or_default() += 1;
+    }
+
+    fn all(&self) -> HashMap<i64, u32> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// A worker of the library whose handler only remembers, and complains when an attempt was burnt: nothing here ever fails.
+async fn remembering(url: &str, worked: &Worked) -> WorkerHandle {
+    let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+    let pool = deadpool_postgres::Pool::builder(manager)
+        .max_size(4)
+        .build()
+        .unwrap();
+    let worked = worked.clone();
+    let config = posthaste::Config {
+        generation_bytes: 256 << 10,
+        ..support::quick()
+    };
+    support::worker(&pool)
+        .config(config)
+        .queue("default", 16)
+        .handler("crash", move |_context, job| {
+            let worked = worked.clone();
+            async move {
+                let key: serde_json::Value = job.kwargs()?;
+                assert_eq!(job.attempt, 0, "an attempt was burnt by nobody's fault");
+                worked.note(key["key"].as_i64().expect("a key"));
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .expect("a worker")
+}
+
+async fn nothing_committed_is_lost(version: PgVersion) {
+    let server = PgServer::start(version, &[]).expect("a server");
+    let database = support::migrated(&server).await;
+    let worked = Worked::default();
+    let workers = [
+        remembering(database.url(), &worked).await,
+        remembering(database.url(), &worked).await,
+    ];
+    let intents = Intents::start(database.url(), 6).await;
+    for _ in 0..crashes() {
+        let before = worked.len();
+        eventually(support::SOON, "the workers are busy", async || {
+            Ok(worked.len() > before + 200)
+        })
+        .await
+        .expect("work goes on after a crash");
+        tokio::task::block_in_place(|| {
+            server.stop_immediate().expect("a crash");
+            server.restart().expect("a restart");
+        });
+    }
+    let fates = intents.stop().await;
+    let client = database.client().await.expect("a connection");
+    eventually(Duration::from_secs(60), "all jobs are done", async || {
+        Ok(support::unfinished(&client).await == 0)
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error:#}"));
+    for worker in workers {
+        worker.stop().await.expect("a clean stop");
+    }
+    let kept = intents::kept(&client).await;
+    judge(&fates, &kept, &worked.all());
+    posthaste_testkit::ran::count("crashes", crashes());
+}
+
+/// Compares what producers intended, what the database kept and what was worked.
+fn judge(
+    fates: &HashMap<i64, Fate>,
+    kept: &std::collections::HashSet<i64>,
+    worked: &HashMap<i64, u32>,
+) {
+    let mut committed = 0;
+    for (key, fate) in fates {
+        let (is_kept, is_worked) = (kept.contains(key), worked.contains_key(key));
+        match fate {
+            Fate::Committed => assert!(is_kept && is_worked, "job {key} was committed and is lost"),
+            Fate::RolledBack => {
+                assert!(
+                    !is_kept && !is_worked,
+                    "job {key} was rolled back and worked"
+                )
+            }
+            Fate::Unknown => assert_eq!(is_kept, is_worked, "job {key}: neither all nor nothing"),
+        }
+        committed += usize::from(*fate == Fate::Committed);
+    }
+    assert!(committed > 300, "only {committed} jobs were committed");
+    for key in worked.keys() {
+        assert!(fates.contains_key(key), "job {key} came from nowhere");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_committed_is_lost_when_the_server_crashes_under_its_workers_on_15() {
+    nothing_committed_is_lost(PgVersion::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_committed_is_lost_when_the_server_crashes_under_its_workers_on_18() {
+    nothing_committed_is_lost(PgVersion::V18).await;
+}

@@ -27,7 +27,7 @@ const GENERATION_MEBIBYTES: i64 = 8;
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// One long run is a round: growth is judged within it, so it is not repeated for a median.
-const ROUNDS: u32 = 1;
+pub(super) const ROUNDS: u32 = 1;
 
 /// Plays the run and judges it.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {

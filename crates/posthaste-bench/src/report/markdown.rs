@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::number::number;
 use super::{Bar, Report};
-use crate::rounds::{Run, clean_rounds};
+use crate::rounds::{Run, clean_rounds, counted_rounds};
 use crate::statistics::Spread;
 use crate::verdict::{Bound, Judgement, Verdict, Weight};
 
@@ -134,7 +134,7 @@ fn section(text: &mut String, file: &str, bar: &Bar) {
     }
     text.push_str("| contestant | figure | median | single rounds |\n|---|---|---|---|\n");
     for contestant in contestants(&bar.runs) {
-        for (figure, spread) in spreads(&bar.runs, contestant) {
+        for (figure, spread) in spreads(bar, contestant) {
             let range = range(spread.lowest, spread.highest);
             let _ = writeln!(
                 text,
@@ -192,19 +192,13 @@ fn contestants(runs: &[Run]) -> Vec<&str> {
     names
 }
 
-fn spreads<'a>(runs: &'a [Run], contestant: &str) -> Vec<(&'a str, Spread)> {
-    let clean = clean_rounds(runs);
-    let theirs: Vec<&Run> = runs
+fn spreads<'a>(bar: &'a Bar, contestant: &str) -> Vec<(&'a str, Spread)> {
+    let (rounds, _) = counted_rounds(&bar.runs, bar.rounds_wanted);
+    let counted: Vec<&Run> = bar
+        .runs
         .iter()
-        .filter(|run| run.contestant == contestant)
+        .filter(|run| run.contestant == contestant && rounds.contains(&run.round))
         .collect();
-    // Figures of tainted rounds are shown only where there are no others.
-    let counted: Vec<&Run> = theirs
-        .iter()
-        .copied()
-        .filter(|run| clean.contains(&run.round))
-        .collect();
-    let counted = if counted.is_empty() { theirs } else { counted };
     let names: BTreeSet<&str> = counted
         .iter()
         .flat_map(|run| run.figures.keys().map(String::as_str))
@@ -269,7 +263,7 @@ pub(crate) mod tests {
 
     /// A report of two bars: one passed with an aim not reached, one that failed.
     pub(crate) fn sample() -> Report {
-        let mut drain = Bar::new("drain", "a backlog through the library");
+        let mut drain = Bar::new("drain", "a backlog through the library", 1);
         drain.parameter("jobs", 300_000);
         drain
             .remarks
@@ -286,7 +280,7 @@ pub(crate) mod tests {
             run("update_shape at 1000", 2, 20_100.0, None),
         ];
         drain.judgements = judgements(&drain.runs).unwrap_or_default();
-        let mut churn = Bar::new("churn", "a steady load after spent jobs");
+        let mut churn = Bar::new("churn", "a steady load after spent jobs", 1);
         churn.failure = Some("the pin was | not held".to_owned());
         Report {
             format: 1,

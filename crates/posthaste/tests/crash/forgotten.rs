@@ -1,0 +1,66 @@
+//! Claims commit asynchronously: a crash may forget them, and the batch numbers with them. A worker that outlives the crash must not close what is
+//! somebody else's now.
+
+use posthaste_testkit::{PgServer, PgVersion};
+
+use crate::stress::store::Store;
+use crate::support;
+
+async fn a_worker_of_before_the_crash_changes_nothing(version: PgVersion) {
+    // Nothing but the crash may decide what reaches the disk.
+    let server = PgServer::start(
+        version,
+        &[("wal_writer_delay", "10s"), ("autovacuum", "off")],
+    )
+    .expect("a server");
+    let database = support::migrated(&server).await;
+    let mut came_again = false;
+    for _ in 0..5 {
+        let store = Store::new(database.url()).await.unwrap();
+        store.enqueue_many("contested", 5).await.unwrap();
+        let forgotten = store.claim(5).await.unwrap();
+        assert_eq!(forgotten.len(), 5);
+        tokio::task::block_in_place(|| {
+            server.stop_immediate().expect("a crash");
+            server.restart().expect("a restart");
+        });
+        let (late, other) = (
+            Store::new(database.url()).await.unwrap(),
+            Store::new(database.url()).await.unwrap(),
+        );
+        let jobs = other.claim(5).await.unwrap();
+        if jobs.is_empty() {
+            // This claim had reached the disk; its owner still has it.
+            late.finish(&forgotten).await.unwrap();
+            continue;
+        }
+        came_again |= jobs[0].batch == forgotten[0].batch;
+        assert!(
+            late.done(&forgotten).await.is_err(),
+            "it is not told that its batch is lost"
+        );
+        for job in forgotten {
+            assert!(
+                !late.settle(job, 0, 0).await.unwrap(),
+                "it closed another's job"
+            );
+        }
+        other.done(&jobs).await.unwrap();
+        assert_eq!(other.unfinished().await.unwrap(), 0);
+        posthaste_testkit::ran::count("crashes", 1);
+        if came_again {
+            return;
+        }
+    }
+    panic!("in five crashes no batch number came again: the hazard was never met");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_of_before_the_crash_cannot_close_what_is_anothers_now_on_15() {
+    a_worker_of_before_the_crash_changes_nothing(PgVersion::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_of_before_the_crash_cannot_close_what_is_anothers_now_on_18() {
+    a_worker_of_before_the_crash_changes_nothing(PgVersion::V18).await;
+}

@@ -1,0 +1,118 @@
+//! Producers that remember what they asked for, because the database that knew may crash.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use posthaste::NewJob;
+use posthaste_testkit::connect;
+use tokio::task::JoinSet;
+use tokio_postgres::Client;
+
+/// What its producer knows of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Committed,
+    RolledBack,
+    /// The answer to COMMIT never came.
+    Unknown,
+}
+
+/// Producers at work.
+pub struct Intents {
+    stop: Arc<AtomicBool>,
+    producers: JoinSet<Vec<(i64, Fate)>>,
+}
+
+static KEYS: AtomicI64 = AtomicI64::new(1);
+
+impl Intents {
+    /// Starts so many producers; each writes its keys beside its jobs, into a table of its own.
+    pub async fn start(url: &str, producers: usize) -> Self {
+        connect(url)
+            .await
+            .expect("a connection")
+            .batch_execute("CREATE TABLE kept (key bigint PRIMARY KEY)")
+            .await
+            .expect("a table");
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut tasks = JoinSet::new();
+        for _ in 0..producers {
+            tasks.spawn(produce(url.to_owned(), Arc::clone(&stop)));
+        }
+        Self {
+            stop,
+            producers: tasks,
+        }
+    }
+
+    /// Ends them and returns what they know.
+    pub async fn stop(self) -> HashMap<i64, Fate> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.producers
+            .join_all()
+            .await
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
+/// Keys whose transactions the database kept.
+pub async fn kept(client: &Client) -> HashSet<i64> {
+    let rows = client
+        .query("SELECT key FROM kept", &[])
+        .await
+        .expect("the keys");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+async fn produce(url: String, stop: Arc<AtomicBool>) -> Vec<(i64, Fate)> {
+    let mut fates = Vec::new();
+    let mut client = None;
+    while !stop.load(Ordering::SeqCst) {
+        if client.as_ref().is_none_or(Client::is_closed) {
+            client = connect(&url).await.ok();
+        }
+        let Some(client) = client.as_mut() else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let count = fastrand::i64(1..5);
+        let first = KEYS.fetch_add(count, Ordering::Relaxed);
+        let keys: Vec<i64> = (first..first + count).collect();
+        let fate = one(client, &keys).await;
+        fates.extend(keys.into_iter().map(|key| (key, fate)));
+    }
+    fates
+}
+
+/// One transaction; what became of it as far as its producer can tell.
+async fn one(client: &mut Client, keys: &[i64]) -> Fate {
+    let Ok(tx) = client.transaction().await else {
+        return Fate::RolledBack;
+    };
+    for key in keys {
+        let mut job = NewJob::new("crash", &serde_json::json!({ "key": key })).expect("a job");
+        if key % 7 == 0 {
+            let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(150);
+            job = job.scheduled_at(soon);
+        }
+        let written = tx
+            .execute("INSERT INTO kept (key) VALUES ($1)", &[key])
+            .await;
+        // Without a commit nothing of it can last.
+        if written.is_err() || posthaste::enqueue(&tx, &job).await.is_err() {
+            return Fate::RolledBack;
+        }
+    }
+    if fastrand::u32(0..8) == 0 {
+        drop(tx.rollback().await);
+        return Fate::RolledBack;
+    }
+    match tx.commit().await {
+        Ok(()) => Fate::Committed,
+        Err(_) => Fate::Unknown,
+    }
+}
