@@ -76,6 +76,9 @@ async fn every_mutant_is_killed() {
     };
     let server = stress::server(version);
     for scenario in scenario::ALL.iter().chain([&scenario::STRESS]) {
+        if !wanted.is_empty() {
+            break; // somebody sharpens one mutant
+        }
         let started = Instant::now();
         if let Err(noticed) = run(server, scenario, &[]).await {
             panic!(

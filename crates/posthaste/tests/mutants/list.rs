@@ -4,7 +4,7 @@ use super::scenario::{
     BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_PARKED_GENERATION,
     FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE, LONG_WINDOW,
     LOST_TRUNCATION, ONE_INSTANT, REPEATABLE_READ, REUSED_NUMBER, SEALED_BEFORE_THE_LOCK,
-    SEALED_UNDER_AN_OPEN_TRANSACTION, SKIPPING, STRESS, Scenario, TOLD_BEFORE_LOOKED,
+    SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, STRESS, Scenario, TOLD_BEFORE_LOOKED,
     TOLD_IN_BETWEEN,
 };
 use super::script::Edits;
@@ -51,7 +51,7 @@ pub const MUTANTS: &[Mutant] = mutants! {
 
     "two-bound scan" by LONG_WINDOW:
         "(r.xid, r.id) > (v_from_xid, v_from_id) AND r.xid < v_end" =>
-        "(r.xid, r.id) > (v_from_xid, v_from_id) AND r.xid < v_end AND r.xid >= pg_snapshot_xmax(v_lo)";
+        "r.xid >= v_from_xid AND (r.xid > v_from_xid OR r.id > v_from_id) AND r.xid < v_end";
 
     "a full batch exhausts its window" by STRESS:
         "total.n = (SELECT count(*) FROM candidate) AND total.n < p_limit" => "total.n = (SELECT count(*) FROM candidate)";
@@ -59,7 +59,7 @@ pub const MUTANTS: &[Mutant] = mutants! {
     "a batch cut by bytes exhausts its window" by STRESS:
         "total.n = (SELECT count(*) FROM candidate) AND total.n < p_limit" => "total.n < p_limit";
 
-    "a slow look moves the cursor without a second look" by SKIPPING:
+    "a slow look moves the cursor without a second look" by SLOW_LOOK:
         "IF p_cursor = coalesce((SELECT batch FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1), 0) THEN" =>
         "IF true THEN";
 

@@ -58,15 +58,6 @@ pub const REPEATABLE_READ: Scenario = Scenario::new("claims in REPEATABLE READ",
     .boxed_local()
 });
 
-/// The stress when each empty look moves the cursor, as slow looks do.
-pub const SKIPPING: Scenario = Scenario::new("the stress with slow looks", |url| {
-    async move { stressed(url, Settings::short()).await }.boxed_local()
-})
-.gated(&[(
-    "IF clock_timestamp() - v_started > interval '2 ms' THEN\n          PERFORM posthaste.skip_@k@",
-    "IF pg_sleep(random() * 0.003) IS NOT NULL THEN\n          PERFORM posthaste.skip_@k@",
-)]);
-
 async fn stressed(url: String, settings: Settings) -> anyhow::Result<()> {
     match stress::run(&url, settings).await {
         Ok(_) => Ok(()),
@@ -91,6 +82,7 @@ pub const ALL: &[Scenario] = &[
     HELD_AND_GIVEN_BACK,
     BEATING_WORKER,
     LONG_WINDOW,
+    SLOW_LOOK,
     CLOSED_PARKED_GENERATION,
     LOST_TRUNCATION,
     ONE_INSTANT,

@@ -3,8 +3,8 @@
 use anyhow::ensure;
 use futures_util::FutureExt;
 
-use super::Scenario;
 use super::super::script::Edits;
+use super::Scenario;
 use crate::mutants::gate;
 use crate::stress::store::Store;
 

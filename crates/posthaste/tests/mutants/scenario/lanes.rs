@@ -1,9 +1,10 @@
-//! Lanes: what a claim costs.
+//! Lanes: what a claim costs, and where it leaves the cursor.
 
 use anyhow::{Context, ensure};
 use futures_util::FutureExt;
 
 use super::Scenario;
+use crate::mutants::gate;
 use crate::stress::store::Store;
 
 /// Thirty thousand jobs in one window: the last ones cost no more to claim than the first.
@@ -44,3 +45,28 @@ async fn cost(store: &Store) -> anyhow::Result<u64> {
         .map(|(hit, read)| hit + read)
         .context("the plan tells its buffers")
 }
+
+/// A slow look finds a lane empty; before it moves the cursor, a job comes and is claimed by somebody else.
+pub const SLOW_LOOK: Scenario = Scenario::new("a slow look at an empty lane", |url| {
+    async move {
+        let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
+        let gate = gate::close(&url, 5).await?;
+        let look = tokio::spawn(async move { slow.claim(10).await });
+        gate.reached().await?;
+        store.enqueue("meanwhile", 0).await?;
+        let jobs = store.claim(10).await?;
+        gate.open().await?;
+        ensure!(look.await??.is_empty(), "the slow look was at an empty lane");
+        ensure!(jobs.len() == 1, "a committed job is not handed out");
+        ensure!(
+            store.claim_all().await?.is_empty(),
+            "a job was handed out twice"
+        );
+        store.finish(&jobs).await
+    }
+    .boxed_local()
+})
+.gated(&[(
+    "IF clock_timestamp() - v_started > interval '2 ms' THEN\n          PERFORM posthaste.skip_@k@",
+    "IF posthaste.gate(5) = 5 THEN\n          PERFORM posthaste.skip_@k@",
+)]);
