@@ -39,7 +39,10 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 /// Gives suspects their turn. False: what runs did not end in time.
 async fn isolate(engine: &Arc<Engine>, queues: &[&Arc<QueueState>]) -> bool {
     engine.gate.set_closed(true);
-    let alone = engine.drained(PATIENCE).await;
+    let alone = tokio::select! {
+        alone = engine.drained(PATIENCE) => alone,
+        () = engine.stopping.cancelled() => false,
+    };
     if alone {
         let until = Instant::now() + TURN;
         for queue in queues {
