@@ -106,10 +106,12 @@ CREATE TABLE posthaste.store (
   kwargs       jsonb       NOT NULL DEFAULT '{}'
 ) PARTITION BY LIST (slot);
 
--- Slots. Each of the six slots that are claimed from is a triple:
+-- Slots. Each of the six slots that are claimed from is a set of tables:
 --   ready_k   the jobs; the index serves "the next job of a lane after a cursor" and nothing else
 --   claim_k   one row per claimed batch; the newest row of a lane IS the lane's cursor
---   ack_k     one row per closed job row; the key makes the first closer the only one
+--   whole_k   one row per batch that was closed as a whole, which is how nearly all jobs end: acknowledging a thousand costs one row
+--   split_k   batches that may not be closed as a whole any more, because a job of theirs was closed by itself
+--   ack_k     one row per job row that was closed by itself; the key makes the first closer the only one
 --   early_k   rows that were closed before they were claimed (expired without a consumer); nearly always empty, and then free to ask
 -- A parked slot is a pair: parked_k with an index by due time and one by transaction (for late commits), and pass_k, whose newest
 -- row is the promoter's cursor.
@@ -142,7 +144,38 @@ CREATE TABLE posthaste.ack_@k@ (
   outcome smallint NOT NULL,
   PRIMARY KEY (xid, id)
 ) WITH (autovacuum_enabled = off);
-CREATE TABLE posthaste.early_@k@ (xid xid8 NOT NULL, id bigint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off)
+CREATE TABLE posthaste.early_@k@ (xid xid8 NOT NULL, id bigint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off);
+CREATE TABLE posthaste.whole_@k@ (batch bigint NOT NULL PRIMARY KEY, outcome smallint NOT NULL) WITH (autovacuum_enabled = off);
+CREATE TABLE posthaste.split_@k@ (batch bigint NOT NULL) WITH (autovacuum_enabled = off);
+CREATE INDEX split_@k@_batch ON posthaste.split_@k@ (batch);
+
+-- The rows of a batch: its window cut by its edges. Deterministic, however often it is asked. Each part is one exact index range: a row
+-- comparison as upper bound does not stop a btree scan inside one transaction's rows, and would walk the rest of a bulk insert.
+-- OFFSET 0 keeps each part a parameterised look-up whatever the planner thinks of an empty table.
+CREATE FUNCTION posthaste.batch_rows_@k@(p_batch bigint, p_token uuid) RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
+  SELECT r.* FROM (
+    SELECT c.queue, c.priority, c.lo, c.hi, c.from_xid, c.from_id, c.to_xid, c.to_id,
+           CASE WHEN c.from_xid >= pg_snapshot_xmax(c.lo) THEN c.from_xid ELSE pg_snapshot_xmax(c.lo) END AS low_xid,
+           CASE WHEN c.from_xid >= pg_snapshot_xmax(c.lo) THEN c.from_id ELSE -1 END AS low_id
+      FROM posthaste.claim_@k@ c WHERE c.batch = p_batch AND c.token = p_token OFFSET 0) c,
+  LATERAL (
+    SELECT late.* FROM pg_snapshot_xip(c.lo) p, LATERAL (
+      SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = p
+         AND r.id >  CASE WHEN p > c.from_xid THEN -1 WHEN p = c.from_xid THEN c.from_id ELSE 9223372036854775807 END
+         AND r.id <= CASE WHEN p < c.to_xid THEN 9223372036854775807 WHEN p = c.to_xid THEN c.to_id ELSE -1 END OFFSET 0) late
+     WHERE pg_visible_in_snapshot(p, c.hi)
+    UNION ALL
+    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.low_xid AND r.id > c.low_id
+        AND r.id <= CASE WHEN c.low_xid < c.to_xid THEN 9223372036854775807 WHEN c.low_xid = c.to_xid THEN c.to_id ELSE -1 END
+        AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
+    UNION ALL
+    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid > c.low_xid AND r.xid < c.to_xid
+        AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
+    UNION ALL
+    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.to_xid AND c.to_xid > c.low_xid AND r.id <= c.to_id
+        AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
+  ) r
+$f$
 $sql$, '@k@', k::text);
   END LOOP;
   FOR k IN 6..7 LOOP

@@ -90,64 +90,88 @@ $f$;
 -- than it reads. Reading it in a transaction that stays open keeps generations from being truncated; claims do not care.
 CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, attempt, max_attempts, state, last_error) AS
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
-                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
-              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
-              ELSE 'claimable' END, r.last_error
+         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
     FROM posthaste.ready_0 r
     LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
                  FROM posthaste.claim_0 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.ack_0 a WHERE (a.xid, a.id) = (r.xid, r.id))
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_0 e WHERE (e.xid, e.id) = (r.xid, r.id))
+     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
+          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
+    FROM posthaste.claim_0 c, LATERAL posthaste.batch_rows_0(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.whole_0 w WHERE w.batch = c.batch)
+     AND NOT EXISTS (SELECT FROM posthaste.ack_0 a WHERE (a.xid, a.id) = (r.xid, r.id))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
-                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
-              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
-              ELSE 'claimable' END, r.last_error
+         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
     FROM posthaste.ready_1 r
     LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
                  FROM posthaste.claim_1 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.ack_1 a WHERE (a.xid, a.id) = (r.xid, r.id))
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_1 e WHERE (e.xid, e.id) = (r.xid, r.id))
+     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
+          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
+    FROM posthaste.claim_1 c, LATERAL posthaste.batch_rows_1(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.whole_1 w WHERE w.batch = c.batch)
+     AND NOT EXISTS (SELECT FROM posthaste.ack_1 a WHERE (a.xid, a.id) = (r.xid, r.id))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
-                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
-              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
-              ELSE 'claimable' END, r.last_error
+         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
     FROM posthaste.ready_2 r
     LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
                  FROM posthaste.claim_2 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.ack_2 a WHERE (a.xid, a.id) = (r.xid, r.id))
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_2 e WHERE (e.xid, e.id) = (r.xid, r.id))
+     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
+          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
+    FROM posthaste.claim_2 c, LATERAL posthaste.batch_rows_2(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.whole_2 w WHERE w.batch = c.batch)
+     AND NOT EXISTS (SELECT FROM posthaste.ack_2 a WHERE (a.xid, a.id) = (r.xid, r.id))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
-                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
-              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
-              ELSE 'claimable' END, r.last_error
+         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
     FROM posthaste.ready_3 r
     LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
                  FROM posthaste.claim_3 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.ack_3 a WHERE (a.xid, a.id) = (r.xid, r.id))
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_3 e WHERE (e.xid, e.id) = (r.xid, r.id))
+     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
+          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
+    FROM posthaste.claim_3 c, LATERAL posthaste.batch_rows_3(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.whole_3 w WHERE w.batch = c.batch)
+     AND NOT EXISTS (SELECT FROM posthaste.ack_3 a WHERE (a.xid, a.id) = (r.xid, r.id))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
-                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
-              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
-              ELSE 'claimable' END, r.last_error
+         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
     FROM posthaste.ready_4 r
     LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
                  FROM posthaste.claim_4 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.ack_4 a WHERE (a.xid, a.id) = (r.xid, r.id))
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_4 e WHERE (e.xid, e.id) = (r.xid, r.id))
+     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
+          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
+    FROM posthaste.claim_4 c, LATERAL posthaste.batch_rows_4(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.whole_4 w WHERE w.batch = c.batch)
+     AND NOT EXISTS (SELECT FROM posthaste.ack_4 a WHERE (a.xid, a.id) = (r.xid, r.id))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN c.queue IS NOT NULL AND (pg_visible_in_snapshot(r.xid, c.lo)
-                OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))) THEN 'running'
-              WHEN r.expires_at <= clock_timestamp() THEN 'expired'
-              ELSE 'claimable' END, r.last_error
+         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
     FROM posthaste.ready_5 r
     LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
                  FROM posthaste.claim_5 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.ack_5 a WHERE (a.xid, a.id) = (r.xid, r.id))
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_5 e WHERE (e.xid, e.id) = (r.xid, r.id))
+     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
+          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
+  UNION ALL
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
+    FROM posthaste.claim_5 c, LATERAL posthaste.batch_rows_5(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.whole_5 w WHERE w.batch = c.batch)
+     AND NOT EXISTS (SELECT FROM posthaste.ack_5 a WHERE (a.xid, a.id) = (r.xid, r.id))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
          CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' WHEN r.attempt > 0 THEN 'retrying' ELSE 'scheduled' END, r.last_error

@@ -132,6 +132,7 @@ BEGIN
                total.n = (SELECT count(*) FROM candidate) AND total.n < p_limit
           FROM (SELECT count(*)::integer AS n FROM batch) total, LATERAL (SELECT xid, id FROM batch ORDER BY xid DESC, id DESC LIMIT 1) edge
         RETURNING batch),
+      split AS (INSERT INTO posthaste.split_@k@ (batch) SELECT c.batch FROM claim c WHERE EXISTS (SELECT FROM batch b WHERE b.expired OR b.early)),
       expired_ack AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, 3 FROM batch WHERE expired AND NOT early),
       expired_key AS (DELETE FROM posthaste.unique_key u USING batch b WHERE b.expired AND NOT b.early AND u.key = b.unique_key AND u.id = b.id),
       expired_job AS (

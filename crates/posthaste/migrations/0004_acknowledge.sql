@@ -1,8 +1,8 @@
--- Acknowledge: a job row is closed once, by whoever inserts its ack row first; worker, rescue, hold and expiry all race for that key, and
+-- Acknowledge: a batch is closed as a whole, by one row, or job by job; each job row by whoever inserts its ack row first: worker, rescue, hold and expiry all race for that key, and
 -- the losers are told and change nothing. Whoever closes must show the fence: the claim row with this batch AND this token must exist (after a
 -- crash that forgot asynchronous claims, batch numbers come again, tokens do not), and the job must belong to that batch.
 --
--- Kinds of closing, which are the outcomes stored in ack_k:
+-- Kinds of closing, which are the outcomes stored in ack_k and whole_k:
 --   0 done     1 parked until later (retry, snooze)   2 dead or discarded   3 expired   4 awaiting
 --   5 moved aside   6 held while it runs on   7 rescued from a dead worker   8 given back unstarted
 
@@ -11,47 +11,30 @@ BEGIN
   FOR k IN 0..5 LOOP
     EXECUTE replace($sql$
 
--- The rows of a batch: its window cut by its edges. Deterministic, however often it is asked. Each part is one exact index range: a row
--- comparison as upper bound does not stop a btree scan inside one transaction's rows, and would walk the rest of a bulk insert.
--- OFFSET 0 keeps each part a parameterised look-up whatever the planner thinks of an empty table.
-CREATE FUNCTION posthaste.batch_rows_@k@(p_batch bigint, p_token uuid) RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
-  SELECT r.* FROM (
-    SELECT c.queue, c.priority, c.lo, c.hi, c.from_xid, c.from_id, c.to_xid, c.to_id,
-           CASE WHEN c.from_xid >= pg_snapshot_xmax(c.lo) THEN c.from_xid ELSE pg_snapshot_xmax(c.lo) END AS low_xid,
-           CASE WHEN c.from_xid >= pg_snapshot_xmax(c.lo) THEN c.from_id ELSE -1 END AS low_id
-      FROM posthaste.claim_@k@ c WHERE c.batch = p_batch AND c.token = p_token OFFSET 0) c,
-  LATERAL (
-    SELECT late.* FROM pg_snapshot_xip(c.lo) p, LATERAL (
-      SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = p
-         AND r.id >  CASE WHEN p > c.from_xid THEN -1 WHEN p = c.from_xid THEN c.from_id ELSE 9223372036854775807 END
-         AND r.id <= CASE WHEN p < c.to_xid THEN 9223372036854775807 WHEN p = c.to_xid THEN c.to_id ELSE -1 END OFFSET 0) late
-     WHERE pg_visible_in_snapshot(p, c.hi)
-    UNION ALL
-    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.low_xid AND r.id > c.low_id
-        AND r.id <= CASE WHEN c.low_xid < c.to_xid THEN 9223372036854775807 WHEN c.low_xid = c.to_xid THEN c.to_id ELSE -1 END
-        AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
-    UNION ALL
-    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid > c.low_xid AND r.xid < c.to_xid
-        AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
-    UNION ALL
-    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.to_xid AND c.to_xid > c.low_xid AND r.id <= c.to_id
-        AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
-  ) r
-$f$;
-
--- Closes a whole batch as done. A plain insert: whoever was faster makes it fail, and the caller settles job by job.
-CREATE FUNCTION posthaste.done_@k@(p_batch bigint, p_token uuid) RETURNS bigint LANGUAGE plpgsql AS $f$
-DECLARE
-  v_rows bigint;
+-- Closes a whole batch as done: one row, however many jobs. False when that cannot be: the batch is not ours, or a job of it was or is just being closed
+-- by itself. Whoever closes jobs by themselves holds the batch's lock shared until its transaction ends, and leaves a mark in split_k.
+CREATE FUNCTION posthaste.done_@k@(p_batch bigint, p_token uuid, p_jobs integer) RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
-  INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT r.xid, r.id, 0 FROM posthaste.batch_rows_@k@(p_batch, p_token) r;
-  GET DIAGNOSTICS v_rows = ROW_COUNT;
-  RETURN v_rows;
+  IF NOT pg_try_advisory_xact_lock(1885893477, (p_batch % 2147483648)::integer) THEN
+    RETURN false;
+  END IF;
+  INSERT INTO posthaste.whole_@k@ (batch, outcome)
+  SELECT c.batch, 0 FROM posthaste.claim_@k@ c
+   WHERE c.batch = p_batch AND c.token = p_token AND c.n = p_jobs
+     AND NOT EXISTS (SELECT FROM posthaste.split_@k@ s WHERE s.batch = p_batch) AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = p_batch);
+  RETURN FOUND;
 END $f$;
 
 -- Closes some jobs of a batch and returns those rows that this call closed.
 CREATE FUNCTION posthaste.close_@k@(p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[]) RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1885893477, (p_batch % 2147483648)::integer);
+  IF EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = p_batch) THEN
+    RETURN;
+  END IF;
+  IF NOT EXISTS (SELECT FROM posthaste.split_@k@ s WHERE s.batch = p_batch) THEN
+    INSERT INTO posthaste.split_@k@ (batch) VALUES (p_batch);
+  END IF;
   RETURN QUERY
     WITH mine AS MATERIALIZED (
       SELECT r AS job, u.kind FROM posthaste.batch_rows_@k@(p_batch, p_token) r JOIN unnest(p_ids, p_kinds) u(id, kind) ON u.id = r.id),
@@ -65,6 +48,7 @@ CREATE FUNCTION posthaste.open_of_@k@(p_worker bigint, p_token uuid) RETURNS TAB
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
     FROM posthaste.claim_@k@ c, LATERAL posthaste.batch_rows_@k@(c.batch, c.token) r
    WHERE c.worker = p_worker AND (p_token IS NULL OR c.token = p_token)
+     AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch)
      AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY c.batch, c.token
 $f$
@@ -72,26 +56,29 @@ $sql$, '@k@', k::text);
   END LOOP;
 END $do$;
 
--- Closes whole batches as done; all or nothing. 40001 says that some job of them was closed by somebody else, as 23505 does.
-CREATE FUNCTION posthaste.done(p_slots smallint[], p_batches bigint[], p_tokens uuid[], p_expected integer[]) RETURNS void LANGUAGE plpgsql
+-- Closes whole batches as done; returns the positions of those that could not be, which are to be settled job by job.
+CREATE FUNCTION posthaste.done(p_slots smallint[], p_batches bigint[], p_tokens uuid[], p_jobs integer[]) RETURNS integer[] LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $f$
 DECLARE
-  v_rows bigint;
+  v_left integer[] := '{}';
 BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'posthaste: done needs READ COMMITTED, not %', current_setting('transaction_isolation') USING ERRCODE = 'invalid_transaction_state';
+  END IF;
   FOR i IN 1 .. cardinality(p_slots) LOOP
-    v_rows := CASE p_slots[i]
-      WHEN 0 THEN posthaste.done_0(p_batches[i], p_tokens[i])
-      WHEN 1 THEN posthaste.done_1(p_batches[i], p_tokens[i])
-      WHEN 2 THEN posthaste.done_2(p_batches[i], p_tokens[i])
-      WHEN 3 THEN posthaste.done_3(p_batches[i], p_tokens[i])
-      WHEN 4 THEN posthaste.done_4(p_batches[i], p_tokens[i])
-      WHEN 5 THEN posthaste.done_5(p_batches[i], p_tokens[i])
-      ELSE 0
-    END;
-    IF v_rows <> p_expected[i] THEN
-      RAISE EXCEPTION 'posthaste: batch % closes % jobs, not %', p_batches[i], v_rows, p_expected[i] USING ERRCODE = 'serialization_failure';
+    IF (CASE p_slots[i]
+      WHEN 0 THEN posthaste.done_0(p_batches[i], p_tokens[i], p_jobs[i])
+      WHEN 1 THEN posthaste.done_1(p_batches[i], p_tokens[i], p_jobs[i])
+      WHEN 2 THEN posthaste.done_2(p_batches[i], p_tokens[i], p_jobs[i])
+      WHEN 3 THEN posthaste.done_3(p_batches[i], p_tokens[i], p_jobs[i])
+      WHEN 4 THEN posthaste.done_4(p_batches[i], p_tokens[i], p_jobs[i])
+      WHEN 5 THEN posthaste.done_5(p_batches[i], p_tokens[i], p_jobs[i])
+      ELSE false
+    END) IS NOT TRUE THEN
+      v_left := v_left || i;
     END IF;
   END LOOP;
+  RETURN v_left;
 END $f$;
 
 -- Closes jobs that are held, and returns them in the shape of store rows.

@@ -50,50 +50,49 @@ DECLARE
   v_rows bigint;
 BEGIN
   PERFORM posthaste.claim_@k@(p_queue, p_priority, 0, v_token, p_limit, 67108864);
-  WITH mine AS MATERIALIZED (
-    SELECT r.* FROM posthaste.claim_@k@ c, LATERAL posthaste.batch_rows_@k@(c.batch, c.token) r
-     WHERE c.batch = (SELECT max(batch) FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority) AND c.token = v_token
-       AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)),
-  closed AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, 5 FROM mine)
+  WITH mine AS (
+    SELECT c.batch FROM posthaste.claim_@k@ c
+     WHERE c.batch = (SELECT max(batch) FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority) AND c.token = v_token),
+  closed AS (INSERT INTO posthaste.whole_@k@ (batch, outcome) SELECT batch, 5 FROM mine)
   INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs)
-  SELECT p_to, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs FROM mine;
+  SELECT p_to, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt, r.max_attempts, r.kwargs_bytes, r.crashes, r.queue, r.name, r.tag, r.unique_key, r.last_error, r.kwargs
+    FROM mine, LATERAL posthaste.batch_rows_@k@(mine.batch, v_token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id);
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   RETURN v_rows;
 END $f$;
 
--- Compares rows, never counts: walks the slot's pages from p_page and stops at the first job row that nobody has closed.
--- o_page is where to go on next time (everything before it is closed for good, because a sealed slot gets no rows), o_done that the end was reached.
-CREATE FUNCTION posthaste.verify_@k@(p_page bigint, p_pages integer, OUT o_page bigint, OUT o_done boolean, OUT o_xid xid8, OUT o_id bigint) LANGUAGE plpgsql AS $f$
+-- Compares rows, never counts: looks at batches after p_batch, at most p_batches of them, and stops at the first that has a job which nobody has
+-- closed. In a sealed slot every job belongs to a batch. o_batch is where to go on next time (everything up to it is closed for good), o_done
+-- that the end was reached.
+CREATE FUNCTION posthaste.verify_@k@(p_batch bigint, p_batches integer, OUT o_batch bigint, OUT o_done boolean) LANGUAGE plpgsql AS $f$
 DECLARE
-  v_end bigint := pg_relation_size('posthaste.ready_@k@') / current_setting('block_size')::bigint;
-  v_stop bigint := least(v_end, p_page + p_pages);
+  v_last bigint := (SELECT max(c.batch) FROM (SELECT batch FROM posthaste.claim_@k@ WHERE batch > p_batch ORDER BY batch LIMIT p_batches) c);
+  v_open bigint;
 BEGIN
-  o_page := p_page;
-  WHILE o_page < v_stop LOOP
-    SELECT r.xid, r.id INTO o_xid, o_id FROM posthaste.ready_@k@ r
-     WHERE r.ctid >= ('(' || o_page || ',0)')::tid AND r.ctid < ('(' || least(o_page + 64, v_end) || ',0)')::tid
-       AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id) LIMIT 1;
-    EXIT WHEN FOUND;
-    o_page := least(o_page + 64, v_end);
-  END LOOP;
-  o_done := o_page >= v_end;
+  SELECT c.batch INTO v_open FROM posthaste.claim_@k@ c
+   WHERE c.batch > p_batch AND c.batch <= v_last
+     AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch)
+     AND EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r
+                  WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id))
+   ORDER BY c.batch LIMIT 1;
+  o_batch := coalesce(v_open - 1, v_last, p_batch);
+  o_done := v_open IS NULL AND NOT EXISTS (SELECT FROM posthaste.claim_@k@ WHERE batch > o_batch);
 END $f$;
 
 -- Moves jobs that are still being worked out of this slot: each gets a row in posthaste.held under the fence it has, so that its worker
 -- finishes it there. A row that somebody else is just closing is left to them.
-CREATE FUNCTION posthaste.hold_@k@(p_page bigint, p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
+CREATE FUNCTION posthaste.hold_@k@(p_batch bigint, p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v_open record;
   v_held bigint := 0;
 BEGIN
   PERFORM set_config('lock_timeout', '50ms', true);
   FOR v_open IN
-    SELECT c.batch, c.token, c.worker, o.id
-      FROM (SELECT r.queue, r.priority, r.xid, r.id FROM posthaste.ready_@k@ r WHERE r.ctid >= ('(' || p_page || ',0)')::tid
-               AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id) LIMIT p_limit) o
-      JOIN posthaste.claim_@k@ c ON c.queue = o.queue AND c.priority = o.priority
-       AND (o.xid, o.id) > (c.from_xid, c.from_id) AND (o.xid, o.id) <= (c.to_xid, c.to_id)
-       AND pg_visible_in_snapshot(o.xid, c.hi) AND NOT pg_visible_in_snapshot(o.xid, c.lo)
+    SELECT c.batch, c.token, c.worker, r.id
+      FROM (SELECT * FROM posthaste.claim_@k@ WHERE batch > p_batch ORDER BY batch LIMIT 20000) c, LATERAL posthaste.batch_rows_@k@(c.batch, c.token) r
+     WHERE NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch)
+       AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id) LIMIT p_limit
   LOOP
     BEGIN
       INSERT INTO posthaste.held (id, enqueued_at, scheduled_at, expires_at, worker, token, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
@@ -116,18 +115,19 @@ DECLARE
   v_blocker integer := (
     SELECT l.pid FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
      WHERE l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-       AND l.relation IN ('posthaste.ready_@k@'::regclass, 'posthaste.claim_@k@'::regclass, 'posthaste.ack_@k@'::regclass, 'posthaste.early_@k@'::regclass)
+       AND l.relation IN ('posthaste.ready_@k@'::regclass, 'posthaste.claim_@k@'::regclass, 'posthaste.ack_@k@'::regclass, 'posthaste.early_@k@'::regclass,
+                          'posthaste.whole_@k@'::regclass, 'posthaste.split_@k@'::regclass)
        AND l.pid IS DISTINCT FROM pg_backend_pid() AND coalesce(a.xact_start, '-infinity') < clock_timestamp() - interval '1 s' LIMIT 1);
 BEGIN
   IF v_blocker IS NOT NULL THEN
     RETURN v_blocker;
   END IF;
   BEGIN
-    LOCK TABLE posthaste.ready_@k@, posthaste.claim_@k@, posthaste.ack_@k@, posthaste.early_@k@ IN ACCESS EXCLUSIVE MODE NOWAIT;
+    LOCK TABLE posthaste.ready_@k@, posthaste.claim_@k@, posthaste.ack_@k@, posthaste.early_@k@, posthaste.whole_@k@, posthaste.split_@k@ IN ACCESS EXCLUSIVE MODE NOWAIT;
   EXCEPTION WHEN lock_not_available THEN
     RETURN 0;
   END;
-  TRUNCATE posthaste.ready_@k@, posthaste.claim_@k@, posthaste.ack_@k@, posthaste.early_@k@;
+  TRUNCATE posthaste.ready_@k@, posthaste.claim_@k@, posthaste.ack_@k@, posthaste.early_@k@, posthaste.whole_@k@, posthaste.split_@k@;
   RETURN NULL;
 END $f$;
 
@@ -449,32 +449,32 @@ CREATE FUNCTION posthaste.ring(OUT ready_low bigint, OUT ready_scan bigint, OUT 
          pg_sequence_last_value('posthaste.parked_low'::regclass), pg_sequence_last_value('posthaste.parked_current'::regclass)
 $f$;
 
--- Verifies a slot from p_page on, at most p_pages of it.
-CREATE FUNCTION posthaste.verify(p_slot integer, p_page bigint, p_pages integer, OUT o_page bigint, OUT o_done boolean, OUT o_xid xid8, OUT o_id bigint) LANGUAGE plpgsql
+-- Verifies a slot from p_batch on, at most p_batches of it.
+CREATE FUNCTION posthaste.verify(p_slot integer, p_batch bigint, p_batches integer, OUT o_batch bigint, OUT o_done boolean) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $f$
 BEGIN
   CASE p_slot
-    WHEN 0 THEN SELECT * INTO o_page, o_done, o_xid, o_id FROM posthaste.verify_0(p_page, p_pages);
-    WHEN 1 THEN SELECT * INTO o_page, o_done, o_xid, o_id FROM posthaste.verify_1(p_page, p_pages);
-    WHEN 2 THEN SELECT * INTO o_page, o_done, o_xid, o_id FROM posthaste.verify_2(p_page, p_pages);
-    WHEN 3 THEN SELECT * INTO o_page, o_done, o_xid, o_id FROM posthaste.verify_3(p_page, p_pages);
-    WHEN 4 THEN SELECT * INTO o_page, o_done, o_xid, o_id FROM posthaste.verify_4(p_page, p_pages);
-    WHEN 5 THEN SELECT * INTO o_page, o_done, o_xid, o_id FROM posthaste.verify_5(p_page, p_pages);
+    WHEN 0 THEN SELECT * INTO o_batch, o_done FROM posthaste.verify_0(p_batch, p_batches);
+    WHEN 1 THEN SELECT * INTO o_batch, o_done FROM posthaste.verify_1(p_batch, p_batches);
+    WHEN 2 THEN SELECT * INTO o_batch, o_done FROM posthaste.verify_2(p_batch, p_batches);
+    WHEN 3 THEN SELECT * INTO o_batch, o_done FROM posthaste.verify_3(p_batch, p_batches);
+    WHEN 4 THEN SELECT * INTO o_batch, o_done FROM posthaste.verify_4(p_batch, p_batches);
+    WHEN 5 THEN SELECT * INTO o_batch, o_done FROM posthaste.verify_5(p_batch, p_batches);
   END CASE;
 END $f$;
 
--- Reclaims the oldest generation of the ring if it is sealed and every row of it is closed. p_page: how far earlier calls have verified it.
--- o_state: 'open' (o_page says where the first open row lies), 'blocked' (o_blocker holds a lock), 'truncated', 'none'.
-CREATE FUNCTION posthaste.reclaim(p_low bigint, p_page bigint, p_pages integer, OUT o_state text, OUT o_page bigint, OUT o_blocker integer) LANGUAGE plpgsql AS $f$
+-- Reclaims the oldest generation of the ring if it is sealed and every row of it is closed. p_batch: how far earlier calls have verified it.
+-- o_state: 'open' (o_batch says up to which batch all is closed), 'blocked' (o_blocker holds a lock), 'truncated', 'none'.
+CREATE FUNCTION posthaste.reclaim(p_low bigint, p_batch bigint, p_batchs integer, OUT o_state text, OUT o_batch bigint, OUT o_blocker integer) LANGUAGE plpgsql AS $f$
 DECLARE
   v_done boolean;
 BEGIN
-  o_state := 'none'; o_page := 0;
+  o_state := 'none'; o_batch := 0;
   IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(1885893476, 1)
      OR p_low <> pg_sequence_last_value('posthaste.ready_low'::regclass) OR p_low >= pg_sequence_last_value('posthaste.ready_scan'::regclass) THEN
     RETURN;
   END IF;
-  SELECT v.o_page, v.o_done INTO o_page, v_done FROM posthaste.verify((p_low % 4)::integer, p_page, p_pages) v;
+  SELECT v.o_batch, v.o_done INTO o_batch, v_done FROM posthaste.verify((p_low % 4)::integer, p_batch, p_batchs) v;
   IF NOT v_done THEN
     o_state := 'open';
     RETURN;
@@ -490,19 +490,19 @@ BEGIN
 END $f$;
 
 -- Holds jobs that still run in the oldest generation, so that it can be truncated.
-CREATE FUNCTION posthaste.hold(p_slot integer, p_page bigint, p_limit integer) RETURNS bigint LANGUAGE plpgsql
+CREATE FUNCTION posthaste.hold(p_slot integer, p_batch bigint, p_limit integer) RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $f$
 BEGIN
   IF NOT pg_try_advisory_xact_lock(1885893476, 1) THEN
     RETURN 0;
   END IF;
   RETURN CASE p_slot
-    WHEN 0 THEN posthaste.hold_0(p_page, p_limit)
-    WHEN 1 THEN posthaste.hold_1(p_page, p_limit)
-    WHEN 2 THEN posthaste.hold_2(p_page, p_limit)
-    WHEN 3 THEN posthaste.hold_3(p_page, p_limit)
-    WHEN 4 THEN posthaste.hold_4(p_page, p_limit)
-    WHEN 5 THEN posthaste.hold_5(p_page, p_limit)
+    WHEN 0 THEN posthaste.hold_0(p_batch, p_limit)
+    WHEN 1 THEN posthaste.hold_1(p_batch, p_limit)
+    WHEN 2 THEN posthaste.hold_2(p_batch, p_limit)
+    WHEN 3 THEN posthaste.hold_3(p_batch, p_limit)
+    WHEN 4 THEN posthaste.hold_4(p_batch, p_limit)
+    WHEN 5 THEN posthaste.hold_5(p_batch, p_limit)
   END;
 END $f$;
 
@@ -513,7 +513,7 @@ DECLARE
   r record;
   v_slot integer;
   v_done boolean;
-  v_acks bigint;
+  v_spent bigint;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(1885893476, 1) THEN
     RETURN 'busy';
@@ -552,8 +552,8 @@ BEGIN
     RETURN 'truncated';
   END IF;
   IF r.aside_low = r.aside_current THEN
-    v_acks := pg_relation_size(CASE v_slot WHEN 4 THEN 'posthaste.ack_4'::regclass ELSE 'posthaste.ack_5'::regclass END) / 48;
-    IF v_acks >= p_spent AND v_acks * 2 >= (CASE v_slot WHEN 4 THEN posthaste.aside_rows_4() ELSE posthaste.aside_rows_5() END) THEN
+    v_spent := CASE v_slot WHEN 4 THEN (SELECT coalesce(sum(n), 0) FROM posthaste.claim_4) ELSE (SELECT coalesce(sum(n), 0) FROM posthaste.claim_5) END;
+    IF v_spent >= p_spent AND v_spent * 2 >= (CASE v_slot WHEN 4 THEN posthaste.aside_rows_4() ELSE posthaste.aside_rows_5() END) THEN
       PERFORM setval('posthaste.aside_current', r.aside_current + 1);
       RETURN 'compacting';
     END IF;

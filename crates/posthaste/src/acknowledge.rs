@@ -111,29 +111,37 @@ async fn flush(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
             })
             .collect();
         match store::done(&engine.acknowledgements, &closes).await {
-            Ok(()) => plain.iter().for_each(|jobs| engine.settled(jobs.len())),
+            Ok(left) => {
+                for (at, jobs) in plain.into_iter().enumerate() {
+                    if left.contains(&at) {
+                        settle(engine, jobs, false).await;
+                    } else {
+                        engine.settled(jobs.len());
+                    }
+                }
+            }
             Err(error) => {
-                // Somebody closed a job of these batches, or the answer was lost: job by job tells which.
+                // Without an answer the batches may be closed already: job by job they are closed now, or found closed.
                 tracing::debug!(%error, "whole batches could not be acknowledged at once");
                 for jobs in plain {
-                    settle(engine, jobs).await;
+                    settle(engine, jobs, true).await;
                 }
             }
         }
     }
     for jobs in mixed {
-        settle(engine, jobs).await;
+        settle(engine, jobs, false).await;
     }
 }
 
 /// Settles the jobs of one batch, again until there is an answer: a repeated acknowledgement finds its jobs closed and changes nothing.
-async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>) {
+async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>, repeated: bool) {
     let fence = jobs[0].batch.fence;
     let mut failures = 0u32;
     loop {
         match store::settle(&engine.acknowledgements, fence, &jobs).await {
             Ok(ours) => {
-                report_lost(&jobs, &ours, failures > 0);
+                report_lost(&jobs, &ours, repeated || failures > 0);
                 break;
             }
             Err(error) if engine.gave_up() || !is_passing(&error) => {

@@ -15,8 +15,8 @@ const PROMOTE: i32 = 5_000;
 const MOVE: i32 = 10_000;
 /// Running jobs held in one transaction.
 const HOLD: i32 = 200;
-/// Pages verified in one transaction.
-const VERIFY: i32 = 2_000;
+/// Batches verified in one transaction.
+const VERIFY: i32 = 10_000;
 /// A slot is compacted when this many of its rows, and half of them, are spent.
 const SPENT: i64 = 100_000;
 /// Expired jobs kept in one transaction.
@@ -71,7 +71,7 @@ struct Leader {
     expire_at: Option<Instant>,
     prune_at: Option<Instant>,
     hearts: HashMap<i64, Heart>,
-    /// How far the oldest generation is verified: (generation, page).
+    /// How far the oldest generation is verified: (generation, batch).
     verified: (i64, i64),
     blocked_by: Option<i32>,
 }
@@ -166,19 +166,19 @@ impl Leader {
             "reclaim",
             store::reclaim(link, ring.ready_low, self.verified.1, VERIFY).await,
         ) {
-            Some(Reclaim::Open(page)) => {
-                let stuck = self.verified.1 == page;
-                self.verified.1 = page;
+            Some(Reclaim::Open(batch)) => {
+                let stuck = self.verified.1 == batch;
+                self.verified.1 = batch;
                 // Older than two rotations: whoever still runs is held in a table of its own.
                 if stuck && ring.ready_current - ring.ready_low >= 2 {
                     note(
                         "hold",
-                        store::hold(link, (ring.ready_low % 4) as i32, page, HOLD).await,
+                        store::hold(link, (ring.ready_low % 4) as i32, batch, HOLD).await,
                     );
                 }
             }
-            Some(Reclaim::Blocked { page, pid }) => {
-                self.verified.1 = page;
+            Some(Reclaim::Blocked { batch, pid }) => {
+                self.verified.1 = batch;
                 if pid != 0 && self.blocked_by != Some(pid) {
                     tracing::warn!(
                         pid,

@@ -94,7 +94,7 @@ async fn generations_are_truncated_under_a_pinned_horizon_and_leave_no_dead_tupl
         assert!(held, "the horizon was pinned all the time");
         worker.stop().await.unwrap();
         let dead: i64 = client
-            .query_one("SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables WHERE relname ~ '^(ready|claim|ack|early|parked|pass)_[0-9]$'", &[])
+            .query_one("SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables WHERE relname ~ '^(ready|claim|ack|early|whole|split|parked|pass)_[0-9]$'", &[])
             .await
             .unwrap()
             .get(0);

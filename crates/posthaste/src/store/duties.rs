@@ -33,10 +33,10 @@ pub(crate) async fn ring(link: &Link) -> Result<Ring, Error> {
 pub(crate) enum Reclaim {
     /// Nothing is sealed.
     Nothing,
-    /// A job of the generation is still open; its page.
+    /// A job of the generation is still open; up to this batch all is closed.
     Open(i64),
     /// This session holds a lock on it (0: somebody in passing).
-    Blocked { page: i64, pid: i32 },
+    Blocked { batch: i64, pid: i32 },
     /// The space is back.
     Truncated,
 }
@@ -44,14 +44,14 @@ pub(crate) enum Reclaim {
 pub(crate) async fn reclaim(
     link: &Link,
     low: i64,
-    page: i64,
-    pages: i32,
+    batch: i64,
+    batches: i32,
 ) -> Result<Reclaim, Error> {
     let rows = link
         .fetch(
             "cannot reclaim a generation",
             include_str!("reclaim.sql"),
-            &[&low, &page, &pages],
+            &[&low, &batch, &batches],
         )
         .await?;
     let row = rows
@@ -61,7 +61,7 @@ pub(crate) async fn reclaim(
         Ok(match row.try_get::<_, &str>(0)? {
             "open" => Reclaim::Open(row.try_get(1)?),
             "blocked" => Reclaim::Blocked {
-                page: row.try_get(1)?,
+                batch: row.try_get(1)?,
                 pid: row.try_get(2)?,
             },
             "truncated" => Reclaim::Truncated,
@@ -91,7 +91,7 @@ duty!(/// Seals the oldest generation when all of it was claimed.
 duty!(/// Moves unclaimed jobs out of the ring; how many.
     move_aside(slot: i32, limit: i32) -> i64);
 duty!(/// Moves running jobs out of a generation; how many.
-    hold(slot: i32, page: i64, limit: i32) -> i64);
+    hold(slot: i32, batch: i64, limit: i32) -> i64);
 duty!(/// One step of keeping the aside slots small.
     tidy_aside(spent: i64, limit: i32) -> String);
 duty!(/// One step of keeping the parked slots small.

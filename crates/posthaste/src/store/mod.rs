@@ -161,19 +161,24 @@ fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
     read().map_err(Error::postgres("cannot read a claimed job"))
 }
 
-/// Closes whole batches as done; fails as a whole when any job of them was closed by somebody else.
-pub(crate) async fn done(link: &Link, batches: &[(Fence, i32)]) -> Result<(), Error> {
+/// Closes whole batches as done; returns the positions of those that are to be settled job by job.
+pub(crate) async fn done(link: &Link, batches: &[(Fence, i32)]) -> Result<Vec<usize>, Error> {
     let slots: Vec<i16> = batches.iter().map(|(fence, _)| fence.slot).collect();
     let numbers: Vec<i64> = batches.iter().map(|(fence, _)| fence.batch).collect();
     let tokens: Vec<Uuid> = batches.iter().map(|(fence, _)| fence.token).collect();
-    let expected: Vec<i32> = batches.iter().map(|(_, jobs)| *jobs).collect();
-    link.fetch(
+    let jobs: Vec<i32> = batches.iter().map(|(_, jobs)| *jobs).collect();
+    let left: Vec<i32> = one(
+        link,
         "cannot acknowledge",
         include_str!("done.sql"),
-        &[&slots, &numbers, &tokens, &expected],
+        &[&slots, &numbers, &tokens, &jobs],
     )
     .await?;
-    Ok(())
+    // Arrays of the database begin at 1.
+    Ok(left
+        .iter()
+        .filter_map(|at| usize::try_from(at - 1).ok())
+        .collect())
 }
 
 /// Closes jobs of one batch, each in its own way; returns the ids that were still ours.

@@ -143,12 +143,15 @@ impl Store {
     pub async fn done(&self, jobs: &[Claimed]) -> anyhow::Result<()> {
         let job = jobs.first().context("a batch has jobs")?;
         let count = i32::try_from(jobs.len())?;
-        self.client
-            .execute(
+        let left: Vec<i32> = self
+            .client
+            .query_one(
                 "SELECT posthaste.done(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[$4::integer])",
                 &[&job.slot, &job.batch, &job.token, &count],
             )
-            .await?;
+            .await?
+            .try_get(0)?;
+        ensure!(left.is_empty(), "the batch of {job:?} could not be closed as a whole");
         Ok(())
     }
 
