@@ -29,7 +29,8 @@ END $f$;
 CREATE FUNCTION posthaste.close_@k@(p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[]) RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1885893477, (p_batch % 2147483648)::integer);
-  IF EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = p_batch) THEN
+  IF EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = p_batch)
+     OR NOT EXISTS (SELECT FROM posthaste.claim_@k@ c WHERE c.batch = p_batch AND c.token = p_token) THEN
     RETURN;
   END IF;
   IF NOT EXISTS (SELECT FROM posthaste.split_@k@ s WHERE s.batch = p_batch) THEN

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 /// Outcomes taken from the channel at once.
 const TAKE: usize = 4096;
 
-/// Settles outcomes until the channel closes. When `deadline` passes, what could not be settled is left to rescue.
+/// Settles outcomes until the channel closes.
 pub(crate) async fn run(engine: Arc<Engine>, mut settled: UnboundedReceiver<Settled>) {
     let mut waiting: HashMap<Fence, Waiting> = HashMap::new();
     let mut taken = Vec::with_capacity(TAKE);
@@ -135,11 +135,39 @@ async fn flush(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
 }
 
 /// Settles the jobs of one batch, again until there is an answer: a repeated acknowledgement finds its jobs closed and changes nothing.
+/// A job that somebody's open transaction is closing is settled beside the others, so that it delays only itself.
 async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>, repeated: bool) {
-    let fence = jobs[0].batch.fence;
+    match store::settle(&engine.acknowledgements, jobs[0].batch.fence, &jobs).await {
+        Ok(ours) => {
+            report_lost(&jobs, &ours, repeated);
+            engine.settled(jobs.len());
+        }
+        Err(error) if is_locked(&error) => {
+            for job in jobs {
+                tokio::spawn(settle_until_answered(
+                    Arc::clone(engine),
+                    vec![job],
+                    repeated,
+                ));
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "an acknowledgement failed; it is tried again");
+            settle_until_answered(Arc::clone(engine), jobs, true).await;
+        }
+    }
+}
+
+async fn settle_until_answered(engine: Arc<Engine>, jobs: Vec<Settled>, repeated: bool) {
     let mut failures = 0u32;
     loop {
-        match store::settle(&engine.acknowledgements, fence, &jobs).await {
+        // What waits for a lock keeps off the connection that the others need.
+        let link = if jobs.len() == 1 {
+            &engine.duties
+        } else {
+            &engine.acknowledgements
+        };
+        match store::settle(link, jobs[0].batch.fence, &jobs).await {
             Ok(ours) => {
                 report_lost(&jobs, &ours, repeated || failures > 0);
                 break;
@@ -150,13 +178,20 @@ async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>, repeated: bool) {
             }
             Err(error) => {
                 failures += 1;
-                tracing::warn!(%error, failures, "an acknowledgement failed; it is tried again");
-                let longest = Duration::from_millis(20).saturating_mul(1 << failures.min(8));
+                tracing::debug!(%error, failures, "an acknowledgement failed again");
+                let longest = Duration::from_millis(20).saturating_mul(1 << failures.min(9));
                 tokio::time::sleep(longest.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             }
         }
     }
     engine.settled(jobs.len());
+}
+
+/// A lock was not to be had in time, or waiting for it would never have ended.
+fn is_locked(error: &Error) -> bool {
+    error
+        .sqlstate()
+        .is_some_and(|state| matches!(state.code(), "55P03" | "40P01"))
 }
 
 /// Whether the same statement may succeed later: lost connections, servers that restart, locks, serialization.

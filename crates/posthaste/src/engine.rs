@@ -77,6 +77,7 @@ pub(crate) struct Engine {
     pub(crate) stopped: CancellationToken,
     pub(crate) identity: watch::Sender<Option<i64>>,
     pub(crate) uncertain: Mutex<HashMap<Uuid, Uncertain>>,
+    registering: tokio::sync::Mutex<()>,
     outstanding: AtomicUsize,
     hopeless: AtomicBool,
     settle: UnboundedSender<Settled>,
@@ -113,6 +114,7 @@ impl Engine {
             stopped: CancellationToken::new(),
             identity: watch::Sender::new(None),
             uncertain: Mutex::new(HashMap::new()),
+            registering: tokio::sync::Mutex::new(()),
             outstanding: AtomicUsize::new(0),
             hopeless: AtomicBool::new(false),
             settle,
@@ -120,25 +122,15 @@ impl Engine {
         (Arc::new(engine), settled)
     }
 
-    /// This process's id in `posthaste.worker`; taken at the first claim, and anew when the old one was declared dead.
+    /// This process's id in `posthaste.worker`; taken when it is first asked for, and anew when the old one was declared dead.
     pub(crate) async fn worker(&self) -> Result<i64, Error> {
+        let _one_at_a_time = self.registering.lock().await;
         if let Some(worker) = *self.identity.borrow() {
             return Ok(worker);
         }
         let worker = store::register(&self.claims, &self.config.name).await?;
-        // Another loop may have been faster; its registration wins, ours is never used and ends by itself.
-        let mut ours = true;
-        self.identity.send_if_modified(|current| {
-            ours = current.is_none();
-            if ours {
-                *current = Some(worker);
-            }
-            ours
-        });
-        if !ours {
-            store::stop(&self.claims, worker).await?;
-        }
-        (*self.identity.borrow()).map_or_else(|| Ok(worker), Ok)
+        self.identity.send_replace(Some(worker));
+        Ok(worker)
     }
 
     /// The database does not count this worker among the living any more.

@@ -25,8 +25,8 @@ const EXPIRE: i32 = 5_000;
 const OVERDUE: i32 = 1_000;
 /// The second rescue of a dead worker comes after this long, each further one after twice as long.
 const RESCUE_AGAIN: Duration = Duration::from_secs(2);
-/// Rescues of one dead worker: the last comes about two minutes after the first.
-const RESCUES: u32 = 6;
+/// The longest wait between two rescues of one dead worker; they go on for a day.
+const RESCUE_LATEST: Duration = Duration::from_secs(600);
 /// How long a claim without an answer may still commit on the server.
 const UNCERTAIN_FOR: Duration = Duration::from_secs(120);
 
@@ -80,6 +80,7 @@ struct Leader {
 struct Heart {
     beat: i64,
     since: Instant,
+    rescued_at: Instant,
     /// How often its jobs were asked for since then.
     rescues: u32,
 }
@@ -205,26 +206,26 @@ impl Leader {
             let heart = self.hearts.entry(worker).or_insert_with(|| Heart {
                 beat,
                 since: Instant::now(),
+                rescued_at: Instant::now(),
                 rescues: 0,
             });
             if heart.beat != beat {
                 *heart = Heart {
                     beat,
                     since: Instant::now(),
+                    rescued_at: Instant::now(),
                     rescues: 0,
                 };
             }
             let silent = stopped || heart.since.elapsed() >= engine.config.rescue_after;
             // Again a few times, ever later: a claim of the dead may still commit, and a job in somebody's open transaction was skipped.
-            let again = heart.since.elapsed()
-                >= RESCUE_AGAIN.saturating_mul(1 << heart.rescues.min(16))
-                || heart.rescues == 0;
-            if !silent || !again || heart.rescues > RESCUES {
+            let wait = RESCUE_AGAIN
+                .saturating_mul(1 << heart.rescues.min(16))
+                .min(RESCUE_LATEST);
+            if !silent || (heart.rescues > 0 && heart.rescued_at.elapsed() < wait) {
                 continue;
             }
-            if heart.rescues == 0 {
-                heart.since = Instant::now();
-            }
+            heart.rescued_at = Instant::now();
             heart.rescues += 1;
             if let Some(jobs) = note(
                 "rescue",

@@ -19,6 +19,7 @@ mod enqueue;
 mod lifecycle;
 mod mutants;
 mod poison;
+mod rescue;
 mod ring;
 mod scheduled;
 mod shutdown;

@@ -188,3 +188,64 @@ async fn the_next_worker_takes_over_what_was_given_back() {
         "each job once: a clean stop repeats nothing"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+async fn a_completion_in_an_open_transaction_delays_no_other_acknowledgement() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let pool = db.pool(8).unwrap();
+    let inner = pool.clone();
+    let (release, released) = tokio::sync::watch::channel(false);
+    let worker = worker(&pool)
+        .queue_config(posthaste::QueueConfig {
+            timeout: Duration::from_millis(300),
+            ..posthaste::QueueConfig::new("default", 4)
+        })
+        .handler("quick", |_, _| async { Ok(Outcome::Done) })
+        .handler("slow", move |context, _| {
+            let (pool, mut released) = (inner.clone(), released.clone());
+            async move {
+                // The transaction outlives the attempt: a task of its own keeps it open beyond the timeout.
+                tokio::spawn(async move {
+                    let mut client = pool.get().await.unwrap();
+                    let tx = client.transaction().await.unwrap();
+                    context.complete_in(&tx).await.unwrap();
+                    released.wait_for(|over| *over).await.unwrap();
+                    tx.commit().await.unwrap();
+                })
+                .await?;
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    enqueue(&client, &NewJob::new("slow", &json!({})).unwrap())
+        .await
+        .unwrap();
+    eventually(SOON, "it runs", async || {
+        Ok(count(&client, "running").await == 1)
+    })
+    .await
+    .unwrap();
+    tokio::time::timeout(SOON, async {
+        for _ in 0..5 {
+            client
+                .batch_execute(
+                    "INSERT INTO posthaste.job (name) SELECT 'quick' FROM generate_series(1, 50)",
+                )
+                .await
+                .unwrap();
+            eventually(SOON, "the quick ones are done", async || {
+                Ok(unfinished(&client).await == 1)
+            })
+            .await
+            .unwrap();
+        }
+    })
+    .await
+    .unwrap();
+    release.send(true).unwrap();
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+}

@@ -13,6 +13,9 @@ use crate::error::{Error, ErrorKind};
 /// Beyond this the connection is taken for dead (a half-open one never answers) and the statement's effect for unknown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
+/// Locks are waited for briefly: whoever holds one for long is a user's transaction, and the statement is tried again later.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'";
+
 pub(crate) struct Link {
     pool: Pool,
     client: Mutex<Option<ClientWrapper>>,
@@ -81,7 +84,7 @@ async fn run(
         .map_err(Error::postgres(what))?;
     // Three messages, one round trip: the driver sends each as it is first polled.
     let (begun, rows, committed) = futures_util::future::join3(
-        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+        client.batch_execute(BEGIN),
         client.query(&statement, parameters),
         client.batch_execute("COMMIT"),
     )

@@ -24,7 +24,7 @@ macro_rules! mutants {
 
 /// All of them. Those of claims come first, then fences, the ring, the road.
 pub const MUTANTS: &[Mutant] = mutants! {
-    "no probe of transactions that ran when the window was opened" by STRESS:
+    "no in-progress-xid probe" by STRESS:
         "WHERE p >= v_at_xid AND pg_visible_in_snapshot(p, v_hi)" => "WHERE false AND pg_visible_in_snapshot(p, v_hi)";
 
     // A running xid can lie at or beyond xmax and is in no list then. This one believes that a snapshot's list is whole.

@@ -151,7 +151,10 @@ impl Store {
             )
             .await?
             .try_get(0)?;
-        ensure!(left.is_empty(), "the batch of {job:?} could not be closed as a whole");
+        ensure!(
+            left.is_empty(),
+            "the batch of {job:?} could not be closed as a whole"
+        );
         Ok(())
     }
 

@@ -73,7 +73,7 @@ impl Upkeep<'_> {
         let row = self
             .client
             .query_one(
-                "SELECT o_state, o_page FROM posthaste.reclaim($1, $2, 64)",
+                "SELECT o_state, o_batch FROM posthaste.reclaim($1, $2, 64)",
                 &[&low, &self.verified.1],
             )
             .await

@@ -57,7 +57,11 @@ pub const LOST_TRUNCATION: Scenario = Scenario::new("a truncation that was lost"
                 store.enqueue(name, 40).await?;
             }
             store.until(&store.clock(60).await?).await?;
-            all_come(&store, 10, 50).await?;
+            // Once is enough. A slow look, which moves the cursor, would find them at the second one even in a slot that was never emptied.
+            store.promote(50).await?;
+            let come = store.claim_all().await?;
+            ensure!(come.len() == 10, "{} jobs of 10 are promoted", come.len());
+            store.finish(&come).await?;
             store.tidy_parked(1).await?;
             store.promote(50).await?;
             if name == "first" {

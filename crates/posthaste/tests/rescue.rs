@@ -1,0 +1,190 @@
+//! Rescue and completion: who may close a job, when its worker died or its handler does it in its own transaction.
+
+use std::time::Duration;
+
+use posthaste::{Backoff, NewJob, Outcome, QueueConfig, enqueue};
+use posthaste_testkit::{PgVersion, eventually};
+use serde_json::json;
+
+use crate::support::{SOON, all_done, count, database, unfinished, worker};
+
+const QUICK: Backoff = Backoff {
+    base: Duration::from_millis(20),
+    cap: Duration::from_millis(100),
+};
+
+fn queue() -> QueueConfig {
+    QueueConfig {
+        backoff: QUICK,
+        ..QueueConfig::new("default", 4)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn complete_in_commits_the_handlers_writes_and_the_completion_together() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute("CREATE TABLE effect (id bigint)")
+        .await
+        .unwrap();
+    let pool = db.pool(8).unwrap();
+    let inner = pool.clone();
+    let worker = worker(&pool)
+        .queue_config(queue())
+        .handler("write", move |context, job| {
+            let pool = inner.clone();
+            async move {
+                let mut client = pool.get().await?;
+                let tx = client
+                    .build_transaction()
+                    .isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
+                    .start()
+                    .await?;
+                tx.execute("INSERT INTO effect VALUES ($1)", &[&job.id.0])
+                    .await?;
+                context.complete_in(&tx).await?;
+                // The first try rolls back although the handler says Done: the job must come again.
+                if job.kwargs_json().contains("roll back") && !seen_before(job.id.0) {
+                    tx.rollback().await?
+                } else {
+                    tx.commit().await?
+                }
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    for n in 0..50 {
+        let what = if n % 10 == 0 {
+            json!({"do": "roll back"})
+        } else {
+            json!({})
+        };
+        enqueue(&client, &NewJob::new("write", &what).unwrap())
+            .await
+            .unwrap();
+    }
+    all_done(&client).await;
+    let row = client
+        .query_one("SELECT count(*), count(DISTINCT id) FROM effect", &[])
+        .await
+        .unwrap();
+    assert_eq!(
+        (row.get::<_, i64>(0), row.get::<_, i64>(1)),
+        (50, 50),
+        "each effect once"
+    );
+    worker.stop().await.unwrap();
+}
+
+/// Whether this was called with the same id before.
+fn seen_before(id: i64) -> bool {
+    static SEEN: std::sync::Mutex<Vec<i64>> = std::sync::Mutex::new(Vec::new());
+    let mut seen = SEEN.lock().unwrap();
+    let before = seen.contains(&id);
+    seen.push(id);
+    before
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rescue_does_not_wait_for_an_open_transaction_and_comes_back_for_its_job() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute("INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 10)")
+        .await
+        .unwrap();
+    let dying: i64 = client
+        .query_one(
+            "INSERT INTO posthaste.worker (name) VALUES ('dying') RETURNING id",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    let token = "0bad0bad-0000-4000-8000-000000000000";
+    let rows = client
+        .query(&format!("SELECT slot, batch, id FROM posthaste.claim('default', '{{0}}', $1, '{token}', 10, 1000000)"), &[&dying])
+        .await
+        .unwrap();
+    let (slot, batch, id): (i16, i64, i64) = (rows[3].get(0), rows[3].get(1), rows[3].get(2));
+    // A handler of the dying worker is completing this job in its own transaction, and takes its time.
+    let handler = db.client().await.unwrap();
+    handler
+        .batch_execute(&format!(
+            "BEGIN; SELECT posthaste.settle({slot}::smallint, {batch}, '{token}', ARRAY[{id}], ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL)"
+        ))
+        .await
+        .unwrap();
+    let rescued: i64 = client
+        .query_one("SELECT posthaste.rescue($1, 0)", &[&dying])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(rescued, 9, "everything but the job in the open transaction");
+    handler.batch_execute("ROLLBACK").await.unwrap();
+    let again: i64 = client
+        .query_one("SELECT posthaste.rescue($1, 0)", &[&dying])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(again, 1, "the next call finds it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_workers_jobs_are_rescued_by_whoever_lives_and_the_living_keep_theirs() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    // A worker that claimed and died, long ago by its time stamp; and one that beats although its time stamp is old.
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 20);
+             INSERT INTO posthaste.worker (name, seen_at) VALUES ('dead', now() - interval '1 day'), ('slow', now() - interval '1 day')",
+        )
+        .await
+        .unwrap();
+    let ids: Vec<i64> = client
+        .query("SELECT id FROM posthaste.worker ORDER BY id", &[])
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
+    for id in &ids {
+        client.query("SELECT * FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 10, 1000000)", &[id]).await.unwrap();
+    }
+    let (beating, slow) = (db.client().await.unwrap(), ids[1]);
+    let heart = tokio::spawn(async move {
+        loop {
+            beating
+                .execute(
+                    "UPDATE posthaste.worker SET beat = beat + 1 WHERE id = $1",
+                    &[&slow],
+                )
+                .await
+                .unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 2)
+        .handler("x", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    eventually(SOON, "the ten jobs of the dead are worked", async || {
+        Ok(unfinished(&client).await == 10)
+    })
+    .await
+    .unwrap();
+    assert_eq!(
+        count(&client, "running").await,
+        10,
+        "the slow one keeps its jobs"
+    );
+    heart.abort();
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+}
