@@ -1,8 +1,33 @@
 //! Statements of maintenance: one function per duty (migrations/0005_maintenance.sql).
 
+use std::time::Duration;
+
 use super::link::Link;
-use super::one;
+use super::{milliseconds, one};
 use crate::error::Error;
+
+/// Takes or keeps the lease of maintenance.
+pub(crate) async fn lead(link: &Link, worker: i64, lease: Duration) -> Result<bool, Error> {
+    Ok(!link
+        .fetch(
+            "cannot take the lead",
+            include_str!("lead.sql"),
+            &[&worker, &milliseconds(lease)],
+        )
+        .await?
+        .is_empty())
+}
+
+/// (worker, beat, stopped) of every worker that matters to rescue.
+pub(crate) async fn beats(link: &Link) -> Result<Vec<(i64, i64, bool)>, Error> {
+    let rows = link
+        .fetch("cannot read heartbeats", include_str!("beats.sql"), &[])
+        .await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
+        .collect::<Result<_, _>>()
+        .map_err(Error::postgres("cannot read heartbeats"))
+}
 
 /// Positions of the generations (0005_maintenance.sql, `ring`).
 #[derive(Clone, Copy, Debug)]

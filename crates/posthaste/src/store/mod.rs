@@ -18,8 +18,8 @@ use crate::retry::Verdict;
 use link::Link;
 
 pub(crate) use duties::{
-    Reclaim, Ring, expire, hold, move_aside, overdue, promote, prune, reclaim, rescue, ring,
-    rotate, seal, tell_due, tidy_aside, tidy_parked,
+    Reclaim, Ring, beats, expire, hold, lead, move_aside, overdue, promote, prune, reclaim, rescue,
+    ring, rotate, seal, tell_due, tidy_aside, tidy_parked,
 };
 
 /// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch numbers can come again after a crash, tokens
@@ -360,29 +360,6 @@ pub(crate) async fn stop(link: &Link, worker: i64) -> Result<(), Error> {
     link.fetch("cannot sign off", include_str!("stop.sql"), &[&worker])
         .await
         .map(drop)
-}
-
-/// Takes or keeps the lease of maintenance.
-pub(crate) async fn lead(link: &Link, worker: i64, lease: Duration) -> Result<bool, Error> {
-    Ok(!link
-        .fetch(
-            "cannot take the lead",
-            include_str!("lead.sql"),
-            &[&worker, &milliseconds(lease)],
-        )
-        .await?
-        .is_empty())
-}
-
-/// (worker, beat, stopped) of every worker that matters to rescue.
-pub(crate) async fn beats(link: &Link) -> Result<Vec<(i64, i64, bool)>, Error> {
-    let rows = link
-        .fetch("cannot read heartbeats", include_str!("beats.sql"), &[])
-        .await?;
-    rows.iter()
-        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)))
-        .collect::<Result<_, _>>()
-        .map_err(Error::postgres("cannot read heartbeats"))
 }
 
 async fn one<T: for<'a> FromSql<'a>>(
