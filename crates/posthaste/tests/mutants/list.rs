@@ -3,9 +3,9 @@
 use super::scenario::{
     BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_PARKED_GENERATION,
     FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE, LONG_WINDOW,
-    LOST_TRUNCATION, ONE_INSTANT, REPEATABLE_READ, REUSED_NUMBER, SEALED_BEFORE_THE_LOCK,
-    SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, STRESS, Scenario, TOLD_BEFORE_LOOKED,
-    TOLD_IN_BETWEEN,
+    LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT, REPEATABLE_READ, REUSED_NUMBER,
+    SEALED_BEFORE_THE_LOCK, SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, SPLIT_BATCH,
+    SPLITTING_BATCH, STRESS, Scenario, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN, WHOLE_BATCH,
 };
 use super::script::Edits;
 
@@ -70,7 +70,19 @@ pub const MUTANTS: &[Mutant] = mutants! {
         "c.batch = p_batch AND c.token = p_token" => "c.batch = p_batch";
 
     "done() that does not look whether it closed anything" by REUSED_NUMBER:
-        "IF v_rows <> p_expected[i] THEN" => "IF false THEN";
+        "END) IS NOT TRUE THEN" => "END) IS NULL THEN";
+
+    "a batch closed as a whole although a job of it was closed by itself" by SPLIT_BATCH:
+        "AND NOT EXISTS (SELECT FROM posthaste.split_@k@ s WHERE s.batch = p_batch) AND NOT EXISTS" => "AND NOT EXISTS";
+
+    "a batch closed as a whole while a job of it is being closed by itself" by SPLITTING_BATCH:
+        "IF NOT pg_try_advisory_xact_lock(1885893477, (p_batch % 2147483648)::integer) THEN" => "IF false THEN";
+
+    "a job closed by itself after its batch was closed as a whole" by WHOLE_BATCH:
+        "IF EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = p_batch)\n     OR NOT EXISTS" => "IF NOT EXISTS";
+
+    "a move aside that closes nothing" by MOVED_ASIDE:
+        "closed AS (INSERT INTO posthaste.whole_@k@ (batch, outcome) SELECT batch, 5 FROM mine)" => "closed AS (SELECT 5)";
 
     "a batch without its upper end" by STRESS:
         "AND c.to_xid > c.low_xid AND r.id <= c.to_id" => "AND c.to_xid > c.low_xid",
@@ -104,8 +116,8 @@ pub const MUTANTS: &[Mutant] = mutants! {
         "IF (SELECT l.o_queue FROM posthaste.pending_lane((v_scan % 4)::integer) l) IS NOT NULL THEN" => "IF false THEN";
 
     "counting instead of comparing" by FOREIGN_ACKNOWLEDGEMENT:
-        "o_done := o_page >= v_end;" =>
-        "o_done := (SELECT count(*) FROM posthaste.ack_@k@) >= (SELECT count(*) FROM posthaste.ready_@k@);";
+        "AND EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r\n                  WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id))" =>
+        "AND (SELECT count(*) FROM posthaste.ack_@k@) < (SELECT sum(o.n) FROM posthaste.claim_@k@ o WHERE NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = o.batch))";
 
     "truncation without a look at open jobs" by STRESS:
         "IF NOT v_done THEN\n    o_state := 'open';" => "IF false THEN\n    o_state := 'open';";

@@ -3,6 +3,7 @@
 mod clock;
 mod fence;
 mod lanes;
+mod batch;
 mod ring;
 mod road;
 
@@ -65,6 +66,7 @@ async fn stressed(url: String, settings: Settings) -> anyhow::Result<()> {
     }
 }
 
+pub use batch::*;
 pub use clock::*;
 pub use fence::*;
 pub use lanes::*;
@@ -76,6 +78,10 @@ pub const ALL: &[Scenario] = &[
     SEALED_BEFORE_THE_LOCK,
     SEALED_UNDER_AN_OPEN_TRANSACTION,
     FULL_RING,
+    SPLIT_BATCH,
+    SPLITTING_BATCH,
+    WHOLE_BATCH,
+    MOVED_ASIDE,
     FOREIGN_ACKNOWLEDGEMENT,
     REUSED_NUMBER,
     CLAIM_AND_SETTLE_AT_ONCE,
