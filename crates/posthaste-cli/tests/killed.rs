@@ -1,5 +1,6 @@
 //! SIGKILL at twenty points of progress: the result is the one of a run that nobody disturbed.
 
+use anyhow::Context as _;
 use posthaste_testkit::{Child, TestDb, eventually, ran};
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -22,7 +23,7 @@ async fn a_run_killed_at_twenty_points_ends_like_one_that_was_not() -> anyhow::R
     let client = database.client().await?;
     for kill in 1..=KILLS {
         let mut up = stage.spawn_on(&database, &words(UP))?;
-        reached(&client, kill).await?;
+        reached(&client, kill, &up).await?;
         killed(&mut up)?;
     }
     let report = stage.run_on(&database, &words(UP)).await?.good()?;
@@ -51,7 +52,7 @@ async fn workers_killed_at_twenty_points_leave_no_gap_while_another_goes_on() ->
     for kill in 1..=KILLS {
         let mut worker = stage.spawn_on(&database, &words(WORK))?;
         worker.error_line("working on", BOUND).await?;
-        reached(&client, kill).await?;
+        reached(&client, kill, &up).await?;
         killed(&mut worker)?;
     }
     assert!(up.exit(BOUND * 2).await?.success(), "{:?}", up.stderr());
@@ -79,17 +80,19 @@ async fn stage_with_files() -> anyhow::Result<(Stage, Vec<Row>)> {
 }
 
 /// Waits for one of the points, which lie evenly between the first file and the last.
-async fn reached(client: &Client, point: i64) -> anyhow::Result<()> {
+async fn reached(client: &Client, point: i64, up: &Child) -> anyhow::Result<()> {
     let enough = FILES * point / (KILLS + 2);
-    eventually(BOUND, "the next point of progress", async || {
-        Ok(count(
-            client,
-            "SELECT count(*) FROM public.file WHERE worked_at IS NOT NULL",
-        )
-        .await?
-            >= enough)
+    let waited = eventually(BOUND, "the next point of progress", async || {
+        let worked = "SELECT count(*) FROM public.file WHERE worked_at IS NOT NULL";
+        Ok(count(client, worked).await? >= enough)
     })
-    .await
+    .await;
+    if waited.is_ok() {
+        return Ok(());
+    }
+    let by_state = "SELECT string_agg(state || ' ' || n, ', ') FROM (SELECT state, count(*) AS n FROM posthaste.job GROUP BY state) AS by_state";
+    let jobs: Option<String> = client.query_one(by_state, &[]).await?.try_get(0)?;
+    waited.with_context(|| format!("before kill {point}, with jobs {jobs:?}: {:?}", up.stderr()))
 }
 
 fn killed(child: &mut Child) -> anyhow::Result<()> {
