@@ -4,8 +4,9 @@ use super::scenario::{
     BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_PARKED_GENERATION,
     FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE, LONG_WINDOW,
     LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT, REPEATABLE_READ, REUSED_NUMBER,
-    SEALED_BEFORE_THE_LOCK, SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, SPLIT_BATCH,
-    SPLITTING_BATCH, STRESS, Scenario, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN, WHOLE_BATCH,
+    SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK,
+    SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN,
+    WHOLE_BATCH,
 };
 use super::script::Edits;
 
@@ -105,19 +106,25 @@ pub const MUTANTS: &[Mutant] = mutants! {
         " AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g" => "",
         "IF pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g THEN" => "IF true THEN";
 
+    "no scan_gen check in enqueue()" by SEALED_BEFORE_THE_LOCK:
+        "WHERE pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g;$branch$" => ";$branch$";
+
     // low_gen is what tells the ring that a slot is still in use.
     "no low_gen check" by FULL_RING:
         "IF v_current + 1 - pg_sequence_last_value('posthaste.ready_low'::regclass) >= 4 THEN" => "IF false THEN";
 
-    "seal without the exclusive lock" by SEALED_UNDER_AN_OPEN_TRANSACTION:
-        " OR NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer) THEN" => " THEN";
+    "seal without the exclusive lock" by SEALED_BEFORE_THE_ROW:
+        " OR NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer)" => "";
+
+    "seal without the lock on the table" by SEALED_UNDER_AN_OPEN_TRANSACTION:
+        "OR NOT (CASE v_scan % 4 WHEN 0 THEN posthaste.lock_0() WHEN 1 THEN posthaste.lock_1() WHEN 2 THEN posthaste.lock_2() ELSE posthaste.lock_3() END) THEN" => "THEN";
 
     "seal without a look for unclaimed jobs" by STRESS:
         "IF (SELECT l.o_queue FROM posthaste.pending_lane((v_scan % 4)::integer) l) IS NOT NULL THEN" => "IF false THEN";
 
     "counting instead of comparing" by FOREIGN_ACKNOWLEDGEMENT:
-        "AND EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r\n                  WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id))" =>
-        "AND (SELECT count(*) FROM posthaste.ack_@k@) < (SELECT sum(o.n) FROM posthaste.claim_@k@ o WHERE NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = o.batch))";
+        "WHERE EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r\n                  WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id))" =>
+        "WHERE (SELECT count(*) FROM posthaste.ack_@k@) < (SELECT sum(o.n) FROM posthaste.claim_@k@ o WHERE NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = o.batch))";
 
     "truncation without a look at open jobs" by STRESS:
         "IF NOT v_done THEN\n    o_state := 'open';" => "IF false THEN\n    o_state := 'open';";

@@ -76,6 +76,7 @@ pub use road::*;
 /// Everything that the store itself passes in an ordinary run of the tests; the plain stress has its own test.
 pub const ALL: &[Scenario] = &[
     SEALED_BEFORE_THE_LOCK,
+    SEALED_BEFORE_THE_ROW,
     SEALED_UNDER_AN_OPEN_TRANSACTION,
     FULL_RING,
     SPLIT_BATCH,

@@ -42,50 +42,78 @@ pub const SEALED_BEFORE_THE_LOCK: Scenario =
             "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1) OFFSET 0)",
         ),
         (
-            "g := pg_sequence_last_value('posthaste.ready_current'::regclass);\n    IF",
-            "g := pg_sequence_last_value('posthaste.ready_current'::regclass);\n    PERFORM posthaste.gate(1);\n    IF",
+            "g := pg_sequence_last_value('posthaste.ready_current'::regclass);\n    CASE",
+            "g := pg_sequence_last_value('posthaste.ready_current'::regclass);\n    PERFORM posthaste.gate(1);\n    CASE",
         ),
     ]);
 
-/// Transactions with jobs in a generation are open, or prepared, while somebody tries to seal it.
-pub const SEALED_UNDER_AN_OPEN_TRANSACTION: Scenario = Scenario::new(
-    "an open transaction in the generation",
-    |url| {
+/// A statement on the view has entered its generation and has not written its first row, so that it has no lock on the slot's table.
+pub const SEALED_BEFORE_THE_ROW: Scenario =
+    Scenario::new("sealed between the lock and the row", |url| {
+        async move {
+            let store = Store::new(&url).await?;
+            let gate = gate::close(&url, 6).await?;
+            let other = Store::new(&url).await?;
+            let enqueuer = tokio::spawn(async move {
+                other
+                    .say("INSERT INTO posthaste.job (name) VALUES ('by the view')")
+                    .await
+            });
+            gate.reached().await?;
+            store.rotate().await?;
+            while store.seal().await? {}
+            gate.open().await?;
+            enqueuer.await??;
+            ensure!(
+                store.claim_all().await?.len() == 1,
+                "a committed job is never handed out"
+            );
+            Ok(())
+        }
+        .boxed_local()
+    })
+    .gated(&[(
+        "THEN (c.g % 4)::smallint ELSE",
+        "THEN (c.g % 4 + 0 * posthaste.gate(6))::smallint ELSE",
+    )]);
+
+/// Transactions with jobs in a generation, on both roads, are open, or prepared, while somebody tries to seal it.
+pub const SEALED_UNDER_AN_OPEN_TRANSACTION: Scenario =
+    Scenario::new("an open transaction in the generation", |url| {
         async move {
             let (store, enqueuer) = (Store::new(&url).await?, Store::new(&url).await?);
-            let worker = store.worker;
-            for (before, after) in [
-                ("SELECT 1", "COMMIT".to_owned()),
-                (
-                    "PREPARE TRANSACTION 'ring'",
-                    "COMMIT PREPARED 'ring'".to_owned(),
-                ),
-                (
-                    "SAVEPOINT a; INSERT INTO posthaste.job (name) VALUES ('undone'); ROLLBACK TO a",
-                    "COMMIT".to_owned(),
-                ),
-            ] {
-                enqueuer.say("BEGIN").await?;
-                enqueuer.enqueue("open", 0).await?;
-                enqueuer.say(before).await?;
-                store.rotate().await?;
-                while store.seal().await? {}
-                enqueuer.say(&after).await?;
-                let jobs = store.claim_all().await?;
-                ensure!(
-                    jobs.len() == 1,
-                    "worker {worker} was handed {} jobs of 1 that was committed",
-                    jobs.len()
-                );
-                store.finish(&jobs).await?;
-                while store.seal().await? {}
-                while store.reclaim().await? == "truncated" {}
+            let roads = [
+                "INSERT INTO posthaste.job (name) VALUES ('by the view')",
+                "SELECT posthaste.enqueue('by the function')",
+            ];
+            for road in roads {
+                let undone = format!("SAVEPOINT a; {road}; ROLLBACK TO a");
+                for (before, after) in [
+                    ("SELECT 1", "COMMIT"),
+                    ("PREPARE TRANSACTION 'ring'", "COMMIT PREPARED 'ring'"),
+                    (undone.as_str(), "COMMIT"),
+                ] {
+                    enqueuer.say("BEGIN").await?;
+                    enqueuer.say(road).await?;
+                    enqueuer.say(before).await?;
+                    store.rotate().await?;
+                    while store.seal().await? {}
+                    enqueuer.say(after).await?;
+                    let jobs = store.claim_all().await?;
+                    ensure!(
+                        jobs.len() == 1,
+                        "{} jobs of 1 are handed out after {road} and {before}",
+                        jobs.len()
+                    );
+                    store.finish(&jobs).await?;
+                    while store.seal().await? {}
+                    while store.reclaim().await? == "truncated" {}
+                }
             }
             Ok(())
         }
         .boxed_local()
-    },
-);
+    });
 
 /// A job runs so long that the ring fills; then it ends, and its generation is truncated while others enqueue.
 pub const FULL_RING: Scenario = Scenario::new("a full ring", |url| {
