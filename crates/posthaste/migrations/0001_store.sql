@@ -175,7 +175,17 @@ CREATE FUNCTION posthaste.batch_rows_@k@(p_batch bigint, p_token uuid) RETURNS S
     (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.to_xid AND c.to_xid > c.low_xid AND r.id <= c.to_id
         AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
   ) r
-$f$
+$f$;
+
+-- Jobs of this slot that a worker has now. A function, because the plan of six such searches inlined into a view costs more than its rows.
+CREATE FUNCTION posthaste.running_@k@() RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE COST 10 ROWS 100 SET jit = off AS $f$
+BEGIN
+  RETURN QUERY
+    SELECT r.*
+      FROM (SELECT c.batch, c.token FROM posthaste.claim_@k@ c WHERE NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch) OFFSET 0) c,
+           LATERAL posthaste.batch_rows_@k@(c.batch, c.token) r
+     WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id);
+END $f$
 $sql$, '@k@', k::text);
   END LOOP;
   FOR k IN 6..7 LOOP

@@ -99,9 +99,7 @@ CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, 
           OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.claim_0 c, LATERAL posthaste.batch_rows_0(c.batch, c.token) r
-   WHERE NOT EXISTS (SELECT FROM posthaste.whole_0 w WHERE w.batch = c.batch)
-     AND NOT EXISTS (SELECT FROM posthaste.ack_0 a WHERE (a.xid, a.id) = (r.xid, r.id))
+    FROM posthaste.running_0() r
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
          CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
@@ -113,9 +111,7 @@ CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, 
           OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.claim_1 c, LATERAL posthaste.batch_rows_1(c.batch, c.token) r
-   WHERE NOT EXISTS (SELECT FROM posthaste.whole_1 w WHERE w.batch = c.batch)
-     AND NOT EXISTS (SELECT FROM posthaste.ack_1 a WHERE (a.xid, a.id) = (r.xid, r.id))
+    FROM posthaste.running_1() r
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
          CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
@@ -127,9 +123,7 @@ CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, 
           OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.claim_2 c, LATERAL posthaste.batch_rows_2(c.batch, c.token) r
-   WHERE NOT EXISTS (SELECT FROM posthaste.whole_2 w WHERE w.batch = c.batch)
-     AND NOT EXISTS (SELECT FROM posthaste.ack_2 a WHERE (a.xid, a.id) = (r.xid, r.id))
+    FROM posthaste.running_2() r
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
          CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
@@ -141,9 +135,7 @@ CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, 
           OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.claim_3 c, LATERAL posthaste.batch_rows_3(c.batch, c.token) r
-   WHERE NOT EXISTS (SELECT FROM posthaste.whole_3 w WHERE w.batch = c.batch)
-     AND NOT EXISTS (SELECT FROM posthaste.ack_3 a WHERE (a.xid, a.id) = (r.xid, r.id))
+    FROM posthaste.running_3() r
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
          CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
@@ -155,9 +147,7 @@ CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, 
           OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.claim_4 c, LATERAL posthaste.batch_rows_4(c.batch, c.token) r
-   WHERE NOT EXISTS (SELECT FROM posthaste.whole_4 w WHERE w.batch = c.batch)
-     AND NOT EXISTS (SELECT FROM posthaste.ack_4 a WHERE (a.xid, a.id) = (r.xid, r.id))
+    FROM posthaste.running_4() r
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
          CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
@@ -169,9 +159,7 @@ CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, 
           OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.claim_5 c, LATERAL posthaste.batch_rows_5(c.batch, c.token) r
-   WHERE NOT EXISTS (SELECT FROM posthaste.whole_5 w WHERE w.batch = c.batch)
-     AND NOT EXISTS (SELECT FROM posthaste.ack_5 a WHERE (a.xid, a.id) = (r.xid, r.id))
+    FROM posthaste.running_5() r
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
          CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' WHEN r.attempt > 0 THEN 'retrying' ELSE 'scheduled' END, r.last_error
@@ -221,9 +209,12 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
             CASE WHEN slot < 6 THEN 'claimable' ELSE 'scheduled' END, last_error;
 
 -- Enqueues one job in the caller's transaction and returns its id. For a single row this is the cheapest road: a cached plan without the
--- sub-selects that a rule needs for many. With a unique_key that another job holds, nothing is enqueued and
+-- sub-selects that a rule needs for many, straight into the slot. With a unique_key that another job holds, nothing is enqueued and
 -- that job's id is returned; the call waits for a transaction that is just claiming the same key. Under REPEATABLE READ and SERIALIZABLE a key that was
 -- taken after the snapshot gives a serialization failure (40001), as for any unique index.
+DO $do$
+BEGIN
+  EXECUTE replace($sql$
 CREATE FUNCTION posthaste.enqueue(name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
                                   scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',
                                   unique_key text DEFAULT NULL, max_attempts integer DEFAULT 25)
@@ -233,11 +224,16 @@ DECLARE
   job bigint;
   holder bigint;
   bytes integer;
-  slot smallint;
+  g bigint;
   moment timestamptz := clock_timestamp();
 BEGIN
-  name := coalesce(name, ''); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now()); tag := coalesce(tag, '');
-  kwargs := coalesce(kwargs, '{}'); expires_at := coalesce(expires_at, moment + interval '30 days');
+  IF expires_at IS NULL THEN
+    expires_at := moment + interval '30 days';
+  END IF;
+  IF name IS NULL OR priority IS NULL OR scheduled_at IS NULL OR tag IS NULL OR kwargs IS NULL THEN
+    name := coalesce(name, ''); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now()); tag := coalesce(tag, '');
+    kwargs := coalesce(kwargs, '{}');
+  END IF;
   IF queue IS NULL THEN
     queue := CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(name) END;
   END IF;
@@ -257,14 +253,26 @@ BEGIN
     END LOOP;
   END IF;
   IF scheduled_at > moment AND scheduled_at > posthaste.parked_until() THEN
-    slot := posthaste.enter_parked();
-  ELSE
-    slot := posthaste.enter_ready();
+    INSERT INTO posthaste.store (id, slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts)
+    VALUES (job, posthaste.enter_parked(), queue, name, priority, scheduled_at, expires_at, moment, tag, unique_key, kwargs, bytes, max_attempts);
+    RETURN job;
   END IF;
-  INSERT INTO posthaste.store (id, slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts)
-  VALUES (job, slot, queue, name, priority, scheduled_at, expires_at, moment, tag, unique_key, kwargs, bytes, max_attempts);
+  -- Straight into the slot. The statement has its lock on the table before it looks at ready_scan, and sealing takes a lock that conflicts: no
+  -- row written means that the generation was just sealed, and the next one is there.
+  LOOP
+    g := pg_sequence_last_value('posthaste.ready_current'::regclass);
+    CASE g % 4
+@branches@
+    END CASE;
+    EXIT WHEN FOUND;
+  END LOOP;
   RETURN job;
 END $f$;
+$sql$, '@branches@', (SELECT string_agg(replace($branch$      WHEN @k@ THEN
+        INSERT INTO posthaste.ready_@k@ (id, slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts)
+        SELECT job, @k@, queue, name, priority, scheduled_at, expires_at, moment, tag, unique_key, kwargs, bytes, max_attempts
+         WHERE pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g;$branch$, '@k@', k::text), E'\n' ORDER BY k) FROM generate_series(0, 3) k));
+END $do$;
 
 -- The id that a receiver outside sees and drops duplicates by: this database's incarnation and the job's id, shaped as a UUID (version 8).
 CREATE FUNCTION posthaste.delivery_id(job_id bigint) RETURNS uuid LANGUAGE sql STABLE AS $f$

@@ -44,14 +44,16 @@ BEGIN
     SELECT (m.job).* FROM mine m JOIN closed c ON c.xid = (m.job).xid AND c.id = (m.job).id;
 END $f$;
 
--- Jobs of a worker (or of one of its claims) in this slot that nobody has closed.
+-- Jobs of a worker (or of one of its claims) in this slot that nobody has closed; of at most 200 batches at a time, because each batch that is closed job
+-- by job costs its transaction a lock.
 CREATE FUNCTION posthaste.open_of_@k@(p_worker bigint, p_token uuid) RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
-    FROM posthaste.claim_@k@ c, LATERAL posthaste.batch_rows_@k@(c.batch, c.token) r
-   WHERE c.worker = p_worker AND (p_token IS NULL OR c.token = p_token)
-     AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch)
-     AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
-   GROUP BY c.batch, c.token
+    FROM (SELECT c.batch, c.token FROM posthaste.claim_@k@ c
+           WHERE c.worker = p_worker AND (p_token IS NULL OR c.token = p_token)
+             AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch) OFFSET 0) c,
+         LATERAL posthaste.batch_rows_@k@(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
+   GROUP BY c.batch, c.token LIMIT 200
 $f$
 $sql$, '@k@', k::text);
   END LOOP;

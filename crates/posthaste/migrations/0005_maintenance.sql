@@ -8,6 +8,15 @@ BEGIN
   FOR k IN 0..5 LOOP
     EXECUTE replace($sql$
 
+-- Locks the slot against posthaste.enqueue(), if nobody is just writing into it.
+CREATE FUNCTION posthaste.lock_@k@() RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  LOCK TABLE posthaste.ready_@k@ IN SHARE MODE NOWAIT;
+  RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+  RETURN false;
+END $f$;
+
 -- Whether a lane of this slot has jobs that were not claimed yet.
 CREATE FUNCTION posthaste.pending_@k@(p_queue text, p_priority integer) RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
@@ -70,10 +79,10 @@ DECLARE
   v_last bigint := (SELECT max(c.batch) FROM (SELECT batch FROM posthaste.claim_@k@ WHERE batch > p_batch ORDER BY batch LIMIT p_batches) c);
   v_open bigint;
 BEGIN
-  SELECT c.batch INTO v_open FROM posthaste.claim_@k@ c
-   WHERE c.batch > p_batch AND c.batch <= v_last
-     AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch)
-     AND EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r
+  SELECT c.batch INTO v_open
+    FROM (SELECT c.batch, c.token FROM posthaste.claim_@k@ c WHERE c.batch > p_batch AND c.batch <= v_last
+             AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch) OFFSET 0) c
+   WHERE EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r
                   WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id))
    ORDER BY c.batch LIMIT 1;
   o_batch := coalesce(v_open - 1, v_last, p_batch);
@@ -90,9 +99,10 @@ BEGIN
   PERFORM set_config('lock_timeout', '50ms', true);
   FOR v_open IN
     SELECT c.batch, c.token, c.worker, r.id
-      FROM (SELECT * FROM posthaste.claim_@k@ WHERE batch > p_batch ORDER BY batch LIMIT 20000) c, LATERAL posthaste.batch_rows_@k@(c.batch, c.token) r
-     WHERE NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch)
-       AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id) LIMIT p_limit
+      FROM (SELECT c.batch, c.token, c.worker FROM posthaste.claim_@k@ c
+             WHERE c.batch > p_batch AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch) ORDER BY c.batch LIMIT 1000) c,
+           LATERAL posthaste.batch_rows_@k@(c.batch, c.token) r
+     WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id) LIMIT p_limit
   LOOP
     BEGIN
       INSERT INTO posthaste.held (id, enqueued_at, scheduled_at, expires_at, worker, token, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
@@ -386,8 +396,8 @@ BEGIN
   END CASE;
 END $f$;
 
--- Seals the oldest generation that claims still look at, once every job in it was claimed. The exclusive lock proves that no enqueuer is in it;
--- whoever comes later finds ready_scan moved and takes a newer one.
+-- Seals the oldest generation that claims still look at, once every job in it was claimed. The exclusive locks (one for those who
+-- came by the view, one for posthaste.enqueue()) prove that no enqueuer is in it; whoever comes later finds ready_scan moved and takes a newer one.
 CREATE FUNCTION posthaste.seal() RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_scan bigint;
@@ -396,7 +406,8 @@ BEGIN
     RETURN false;
   END IF;
   v_scan := pg_sequence_last_value('posthaste.ready_scan'::regclass);
-  IF v_scan >= pg_sequence_last_value('posthaste.ready_current'::regclass) OR NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer) THEN
+  IF v_scan >= pg_sequence_last_value('posthaste.ready_current'::regclass) OR NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer)
+     OR NOT (CASE v_scan % 4 WHEN 0 THEN posthaste.lock_0() WHEN 1 THEN posthaste.lock_1() WHEN 2 THEN posthaste.lock_2() ELSE posthaste.lock_3() END) THEN
     RETURN false;
   END IF;
   IF (SELECT l.o_queue FROM posthaste.pending_lane((v_scan % 4)::integer) l) IS NOT NULL THEN
@@ -465,7 +476,7 @@ END $f$;
 
 -- Reclaims the oldest generation of the ring if it is sealed and every row of it is closed. p_batch: how far earlier calls have verified it.
 -- o_state: 'open' (o_batch says up to which batch all is closed), 'blocked' (o_blocker holds a lock), 'truncated', 'none'.
-CREATE FUNCTION posthaste.reclaim(p_low bigint, p_batch bigint, p_batchs integer, OUT o_state text, OUT o_batch bigint, OUT o_blocker integer) LANGUAGE plpgsql AS $f$
+CREATE FUNCTION posthaste.reclaim(p_low bigint, p_batch bigint, p_batches integer, OUT o_state text, OUT o_batch bigint, OUT o_blocker integer) LANGUAGE plpgsql AS $f$
 DECLARE
   v_done boolean;
 BEGIN
@@ -474,7 +485,7 @@ BEGIN
      OR p_low <> pg_sequence_last_value('posthaste.ready_low'::regclass) OR p_low >= pg_sequence_last_value('posthaste.ready_scan'::regclass) THEN
     RETURN;
   END IF;
-  SELECT v.o_batch, v.o_done INTO o_batch, v_done FROM posthaste.verify((p_low % 4)::integer, p_batch, p_batchs) v;
+  SELECT v.o_batch, v.o_done INTO o_batch, v_done FROM posthaste.verify((p_low % 4)::integer, p_batch, p_batches) v;
   IF NOT v_done THEN
     o_state := 'open';
     RETURN;

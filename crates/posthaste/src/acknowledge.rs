@@ -33,6 +33,8 @@ pub(crate) struct Settled {
 
 /// A batch that is not settled wholly waits this long for the rest of its jobs.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// Batches closed as a whole in one transaction, which holds a lock for each.
+const WHOLE: usize = 500;
 /// Outcomes taken from the channel at once.
 const TAKE: usize = 4096;
 
@@ -99,38 +101,41 @@ fn is_plain(jobs: &[Settled]) -> bool {
 }
 
 async fn flush(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
-    let (plain, mixed): (Vec<_>, Vec<_>) = batches.into_iter().partition(|jobs| is_plain(jobs));
-    if !plain.is_empty() {
-        let closes: Vec<(Fence, i32)> = plain
-            .iter()
-            .map(|jobs| {
-                (
-                    jobs[0].batch.fence,
-                    i32::try_from(jobs.len()).unwrap_or(i32::MAX),
-                )
-            })
-            .collect();
-        match store::done(&engine.acknowledgements, &closes).await {
-            Ok(left) => {
-                for (at, jobs) in plain.into_iter().enumerate() {
-                    if left.contains(&at) {
-                        settle(engine, jobs, false).await;
-                    } else {
-                        engine.settled(jobs.len());
-                    }
-                }
-            }
-            Err(error) => {
-                // Without an answer the batches may be closed already: job by job they are closed now, or found closed.
-                tracing::debug!(%error, "whole batches could not be acknowledged at once");
-                for jobs in plain {
-                    settle(engine, jobs, true).await;
-                }
-            }
-        }
+    let (mut plain, mixed): (Vec<_>, Vec<_>) = batches.into_iter().partition(|jobs| is_plain(jobs));
+    while !plain.is_empty() {
+        let rest = plain.split_off(plain.len().min(WHOLE));
+        close_whole(engine, plain).await;
+        plain = rest;
     }
     for jobs in mixed {
         settle(engine, jobs, false).await;
+    }
+}
+
+/// Closes batches as a whole, and job by job where that cannot be.
+async fn close_whole(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
+    let size = |jobs: &Vec<Settled>| i32::try_from(jobs.len()).unwrap_or(i32::MAX);
+    let closes: Vec<(Fence, i32)> = batches
+        .iter()
+        .map(|jobs| (jobs[0].batch.fence, size(jobs)))
+        .collect();
+    match store::done(&engine.acknowledgements, &closes).await {
+        Ok(left) => {
+            for (at, jobs) in batches.into_iter().enumerate() {
+                if left.contains(&at) {
+                    settle(engine, jobs, false).await;
+                } else {
+                    engine.settled(jobs.len());
+                }
+            }
+        }
+        Err(error) => {
+            // Without an answer the batches may be closed already: job by job they are closed now, or found closed.
+            tracing::debug!(%error, "whole batches could not be acknowledged at once");
+            for jobs in batches {
+                settle(engine, jobs, true).await;
+            }
+        }
     }
 }
 

@@ -89,9 +89,13 @@ impl Leader {
     /// Does what is due and returns how long to pause.
     async fn round(&mut self, engine: &Engine) -> Duration {
         let link = &engine.promotions;
-        note("tell_due", store::tell_due(link).await);
-        let promoted = note("promote", store::promote(link, PROMOTE, false).await).unwrap_or(0);
-        let carried = note("promote", store::promote(link, PROMOTE, true).await).unwrap_or(0);
+        self.note("tell_due", store::tell_due(link).await);
+        let promoted = self
+            .note("promote", store::promote(link, PROMOTE, false).await)
+            .unwrap_or(0);
+        let carried = self
+            .note("promote", store::promote(link, PROMOTE, true).await)
+            .unwrap_or(0);
         let now = Instant::now();
         let due = |at: &mut Option<Instant>, every: Duration| {
             let is_due = at.is_none_or(|last| now.duration_since(last) >= every);
@@ -105,7 +109,7 @@ impl Leader {
         }
         if due(&mut self.expire_at, engine.config.expire_interval) {
             let started = Instant::now();
-            note("expire", store::expire(&engine.promotions, EXPIRE).await);
+            self.note("expire", store::expire(&engine.promotions, EXPIRE).await);
             // Looking for expired jobs reads whole slots: at most a twentieth of the time.
             self.expire_at = Some(
                 Instant::now()
@@ -113,7 +117,7 @@ impl Leader {
             );
         }
         if due(&mut self.prune_at, Duration::from_secs(600)) {
-            note("prune", store::prune(&engine.promotions).await);
+            self.note("prune", store::prune(&engine.promotions).await);
         }
         if promoted.max(carried) >= i64::from(PROMOTE) {
             Duration::from_millis(1)
@@ -122,15 +126,28 @@ impl Leader {
         }
     }
 
+    /// A duty that failed is tried again in the next round. After a lost connection the server may have been down, and may have forgotten
+    /// acknowledgements that were not on its disk: what was verified is verified again.
+    fn note<T>(&mut self, duty: &'static str, result: Result<T, Error>) -> Option<T> {
+        result
+            .inspect_err(|error| {
+                tracing::warn!(duty, %error, "a maintenance duty failed; it is tried again");
+                if error.is_connection() {
+                    self.verified = (-1, 0);
+                }
+            })
+            .ok()
+    }
+
     async fn upkeep(&mut self, engine: &Engine) {
         self.turn_ring(engine).await;
         self.rescue(engine).await;
-        note("overdue", store::overdue(&engine.promotions, OVERDUE).await);
-        note(
+        self.note("overdue", store::overdue(&engine.promotions, OVERDUE).await);
+        self.note(
             "tidy_parked",
             store::tidy_parked(&engine.promotions, SPENT).await,
         );
-        note(
+        self.note(
             "tidy_aside",
             store::tidy_aside(&engine.promotions, SPENT, MOVE).await,
         );
@@ -139,19 +156,20 @@ impl Leader {
     /// Rotates, seals and reclaims; when the ring is full, removes what pins it.
     async fn turn_ring(&mut self, engine: &Engine) {
         let link = &engine.promotions;
-        let full = note(
-            "rotate",
-            store::rotate(link, engine.config.generation_bytes).await,
-        )
-        .is_some_and(|did| did == "full");
-        while note("seal", store::seal(link).await) == Some(true) {}
-        let Some(ring) = note("ring", store::ring(link).await) else {
+        let full = self
+            .note(
+                "rotate",
+                store::rotate(link, engine.config.generation_bytes).await,
+            )
+            .is_some_and(|did| did == "full");
+        while self.note("seal", store::seal(link).await) == Some(true) {}
+        let Some(ring) = self.note("ring", store::ring(link).await) else {
             return;
         };
         if ring.ready_low < ring.ready_scan {
             self.reclaim(engine, ring).await;
         } else if full {
-            note(
+            self.note(
                 "move_aside",
                 store::move_aside(link, (ring.ready_scan % 4) as i32, MOVE).await,
             );
@@ -163,7 +181,7 @@ impl Leader {
         if self.verified.0 != ring.ready_low {
             self.verified = (ring.ready_low, 0);
         }
-        match note(
+        match self.note(
             "reclaim",
             store::reclaim(link, ring.ready_low, self.verified.1, VERIFY).await,
         ) {
@@ -172,7 +190,7 @@ impl Leader {
                 self.verified.1 = batch;
                 // Older than two rotations: whoever still runs is held in a table of its own.
                 if stuck && ring.ready_current - ring.ready_low >= 2 {
-                    note(
+                    self.note(
                         "hold",
                         store::hold(link, (ring.ready_low % 4) as i32, batch, HOLD).await,
                     );
@@ -195,7 +213,7 @@ impl Leader {
 
     /// A worker is dead when this leader itself saw its heart not beat for the whole interval: after an outage nobody is rescued by an old time stamp.
     async fn rescue(&mut self, engine: &Engine) {
-        let Some(beats) = note("beats", store::beats(&engine.promotions).await) else {
+        let Some(beats) = self.note("beats", store::beats(&engine.promotions).await) else {
             // What was not watched does not count.
             self.hearts.clear();
             return;
@@ -227,24 +245,18 @@ impl Leader {
             }
             heart.rescued_at = Instant::now();
             heart.rescues += 1;
-            if let Some(jobs) = note(
+            // A call takes a limited number of batches: again while there are any.
+            while let Some(jobs) = self.note(
                 "rescue",
                 store::rescue(&engine.promotions, worker, beat).await,
-            ) && jobs > 0
-            {
+            ) {
+                if jobs == 0 {
+                    break;
+                }
                 tracing::warn!(worker, jobs, "rescued the jobs of a dead worker");
             }
         }
     }
-}
-
-/// A duty that failed is tried again in the next round; here it is only told.
-fn note<T>(duty: &'static str, result: Result<T, Error>) -> Option<T> {
-    result
-        .inspect_err(
-            |error| tracing::warn!(duty, %error, "a maintenance duty failed; it is tried again"),
-        )
-        .ok()
 }
 
 /// Gives back claims whose answers never came: at once, and again for a while, because a claim may commit after the first try.

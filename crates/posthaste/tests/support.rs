@@ -8,7 +8,7 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
 use tokio_postgres::Client;
 
 /// The longest a test waits for something that should be there soon.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// A migrated database on the shared server of this version.
 pub async fn database(version: PgVersion) -> TestDb {

@@ -1,9 +1,9 @@
 //! Short histories with a known outcome, each for moments that the stress meets only by luck.
 
+mod batch;
 mod clock;
 mod fence;
 mod lanes;
-mod batch;
 mod ring;
 mod road;
 
