@@ -29,7 +29,9 @@ pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
         engine.gate.opened(&engine.stopping).await;
         let room = queue.consumer.capacity().min(unreadable.limit());
         if room == 0 {
-            tokio::select! { () = queue.room.notified() => {}, () = engine.stopping.cancelled() => {} }
+            // Told when jobs end; asked again all the same, because a wake-up is only a hint.
+            let asked_again = tokio::time::sleep(Duration::from_millis(50));
+            tokio::select! { () = queue.room.notified() => {}, () = asked_again => {}, () = engine.stopping.cancelled() => {} }
             continue;
         }
         match claim(&engine, &queue, room).await {

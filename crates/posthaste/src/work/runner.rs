@@ -131,10 +131,16 @@ impl Runner {
         } else {
             report
         };
-        if let Some((ticket, _)) = slot.take() {
-            ticket.report(report);
-        }
         self.learn(started.elapsed());
+        if let Some((ticket, _)) = slot.take() {
+            self.end(ticket, report);
+        }
+    }
+
+    /// Whoever took a ticket out of its slot ends the run. The place is free before the report goes out: the report is what makes the engine ask for room.
+    fn end(&self, ticket: Ticket, report: Report) {
+        self.busy.fetch_sub(1, Ordering::SeqCst);
+        ticket.report(report);
     }
 
     async fn attempt(&self, context: Context, job: Arc<Job>) -> Report {
@@ -175,7 +181,6 @@ async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
                 if slot.abandoned.load(Ordering::SeqCst) {
                     return;
                 }
-                runner.busy.fetch_sub(1, Ordering::SeqCst);
             }
             None => {
                 let arrived = runner.arrived.notified();
@@ -243,7 +248,7 @@ impl Consumer for Arc<Runner> {
         slots
             .iter()
             .filter_map(|slot| slot.take())
-            .for_each(|(ticket, _)| ticket.give_back());
+            .for_each(|(ticket, _)| self.end(ticket, Report::GivenBack));
     }
 
     fn watch(&self) {
@@ -258,9 +263,8 @@ impl Consumer for Arc<Runner> {
             slot.abandoned.store(true, Ordering::SeqCst);
             if let Some((ticket, _)) = current.take() {
                 tracing::error!(job = %ticket.job.id, name = &*ticket.job.name, "a handler blocks its thread beyond its timeout; its slot is replaced");
-                ticket.report(Report::TimedOut(self.config.timeout));
+                self.end(ticket, Report::TimedOut(self.config.timeout));
             }
-            self.busy.fetch_sub(1, Ordering::SeqCst);
             false
         });
         let lost = before - slots.len();
