@@ -140,71 +140,87 @@ async fn close_whole(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
 }
 
 /// Settles the jobs of one batch, again until there is an answer: a repeated acknowledgement finds its jobs closed and changes nothing.
-/// A job that somebody's open transaction is closing is settled beside the others, so that it delays only itself.
-async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>, repeated: bool) {
-    match store::settle(&engine.acknowledgements, jobs[0].batch.fence, &jobs).await {
-        Ok(ours) => {
-            report_lost(&jobs, &ours, repeated);
-            engine.settled(jobs.len());
-        }
-        Err(error) if is_locked(&error) => {
-            for job in jobs {
-                tokio::spawn(settle_until_answered(
-                    Arc::clone(engine),
-                    vec![job],
-                    repeated,
-                ));
-            }
-        }
-        Err(error) => {
-            tracing::warn!(%error, "an acknowledgement failed; it is tried again");
-            settle_until_answered(Arc::clone(engine), jobs, true).await;
-        }
-    }
-}
-
-async fn settle_until_answered(engine: Arc<Engine>, jobs: Vec<Settled>, repeated: bool) {
+/// What the server refuses, because somebody's open transaction is closing one of the jobs or for what one of them says, is settled job by
+/// job beside the others, so that it delays only itself.
+async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>, mut repeated: bool) {
     let mut failures = 0u32;
     loop {
-        // What waits for a lock keeps off the connection that the others need.
-        let link = if jobs.len() == 1 {
-            &engine.duties
-        } else {
-            &engine.acknowledgements
-        };
+        let link = &engine.acknowledgements;
         match store::settle(link, jobs[0].batch.fence, &jobs).await {
             Ok(ours) => {
-                report_lost(&jobs, &ours, repeated || failures > 0);
+                report_lost(&jobs, &ours, repeated);
                 break;
             }
-            Err(error) if engine.gave_up() || !is_passing(&error) => {
-                tracing::error!(%error, jobs = jobs.len(), first = %jobs[0].id, "jobs could not be acknowledged; they will be rescued and run again");
+            Err(error) if engine.gave_up() => {
+                give_up(&jobs, &error);
                 break;
+            }
+            Err(error) if !error.is_connection() => {
+                tracing::debug!(%error, jobs = jobs.len(), "an acknowledgement was refused; its jobs are settled one by one");
+                for job in jobs {
+                    tokio::spawn(settle_alone(Arc::clone(engine), job, repeated));
+                }
+                return;
             }
             Err(error) => {
+                tracing::warn!(%error, "an acknowledgement failed; it is tried again");
+                repeated = true;
                 failures += 1;
-                tracing::debug!(%error, failures, "an acknowledgement failed again");
-                let longest = Duration::from_millis(20).saturating_mul(1 << failures.min(9));
-                tokio::time::sleep(longest.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                tokio::time::sleep(before_next(failures)).await;
             }
         }
     }
     engine.settled(jobs.len());
 }
 
-/// A lock was not to be had in time, or waiting for it would never have ended.
-fn is_locked(error: &Error) -> bool {
-    error
-        .sqlstate()
-        .is_some_and(|state| matches!(state.code(), "55P03" | "40P01"))
+/// Settles one job that could not be settled with its batch. What waits for a lock keeps off the connection that the others need.
+async fn settle_alone(engine: Arc<Engine>, job: Settled, mut repeated: bool) {
+    let jobs = [job];
+    let mut failures = 0u32;
+    loop {
+        match store::settle(&engine.repeats, jobs[0].batch.fence, &jobs).await {
+            Ok(ours) => {
+                report_lost(&jobs, &ours, repeated);
+                break;
+            }
+            Err(error) if engine.gave_up() => {
+                give_up(&jobs, &error);
+                break;
+            }
+            Err(error) => {
+                failures += 1;
+                repeated |= !error.is_rollback();
+                if is_passing(&error) {
+                    tracing::debug!(%error, failures, "an acknowledgement failed again");
+                } else {
+                    tracing::error!(job = %jobs[0].id, %error, failures, "an outcome is refused; it is tried again");
+                }
+                tokio::time::sleep(before_next(failures)).await;
+            }
+        }
+    }
+    engine.settled(1);
 }
 
-/// Whether the same statement may succeed later: lost connections, servers that restart, locks, serialization.
+fn give_up(jobs: &[Settled], error: &Error) {
+    tracing::error!(%error, jobs = jobs.len(), first = %jobs[0].id, "jobs could not be acknowledged; they will be rescued and run again");
+}
+
+fn before_next(failures: u32) -> Duration {
+    let longest = Duration::from_millis(20).saturating_mul(1 << failures.min(9));
+    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// Whether the same statement may succeed later by itself: lost connections, servers that restart or only read, locks, serialization.
 fn is_passing(error: &Error) -> bool {
     let class = error
         .sqlstate()
         .map(|state| state.code().get(..2).unwrap_or_default().to_owned());
-    error.is_connection() || matches!(class.as_deref(), Some("40" | "53" | "55" | "57" | "58"))
+    error.is_connection()
+        || matches!(
+            class.as_deref(),
+            Some("25" | "40" | "53" | "55" | "57" | "58")
+        )
 }
 
 fn report_lost(jobs: &[Settled], ours: &[i64], repeated: bool) {

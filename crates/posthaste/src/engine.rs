@@ -68,6 +68,8 @@ pub(crate) struct Engine {
     pub(crate) queues: Vec<Arc<QueueState>>,
     pub(crate) claims: Link,
     pub(crate) acknowledgements: Link,
+    /// Acknowledgements that could not be given with their batch; opened when there is one.
+    pub(crate) repeats: Link,
     pub(crate) duties: Link,
     pub(crate) promotions: Link,
     pub(crate) gate: Gate,
@@ -105,6 +107,7 @@ impl Engine {
         let engine = Self {
             claims: link(),
             acknowledgements: link(),
+            repeats: link(),
             duties: link(),
             promotions: link(),
             config: parts.config,
@@ -263,6 +266,7 @@ pub(crate) fn run(
     settled: UnboundedReceiver<Settled>,
     pool: Pool,
 ) -> Result<(), std::io::Error> {
+    let returns = Link::new(pool.clone());
     let beats = heartbeat::start(Arc::clone(&engine), pool)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -277,7 +281,7 @@ pub(crate) fn run(
         claiming.spawn(work::suspect::run(Arc::clone(&engine)));
         tokio::spawn(claim::discover(Arc::clone(&engine)));
         tokio::spawn(watch_consumers(Arc::clone(&engine)));
-        tokio::spawn(maintenance::return_uncertain(Arc::clone(&engine)));
+        tokio::spawn(maintenance::return_uncertain(Arc::clone(&engine), returns));
         if engine.config.maintenance {
             tokio::spawn(maintenance::run(Arc::clone(&engine)));
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Uncertain};
 use crate::error::Error;
+use crate::store::link::Link;
 use crate::store::{self, Reclaim, Ring};
 
 /// Jobs promoted in one transaction: claims never wait behind more than this.
@@ -259,8 +260,9 @@ impl Leader {
     }
 }
 
-/// Gives back claims whose answers never came: at once, and again for a while, because a claim may commit after the first try.
-pub(crate) async fn return_uncertain(engine: Arc<Engine>) {
+/// Gives back claims whose answers never came: at once, and again for a while, because a claim may commit after the first try. On a link of its own,
+/// which is opened when there is such a claim.
+pub(crate) async fn return_uncertain(engine: Arc<Engine>, link: Link) {
     while !engine.stopped.is_cancelled() {
         let open: Vec<(uuid::Uuid, Uncertain)> = engine
             .uncertain
@@ -270,7 +272,7 @@ pub(crate) async fn return_uncertain(engine: Arc<Engine>) {
             .map(|(token, one)| (*token, *one))
             .collect();
         for (token, one) in open {
-            match store::return_claim(&engine.duties, one.worker, token).await {
+            match store::return_claim(&link, one.worker, token).await {
                 Ok(0) if one.since.elapsed() > UNCERTAIN_FOR => {
                     engine
                         .uncertain

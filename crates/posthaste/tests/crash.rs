@@ -25,7 +25,7 @@ fn crashes() -> u64 {
 
 /// How often each key was worked.
 #[derive(Clone, Default)]
-struct Worked(Arc<Mutex<HashMap<i64, u32>>>);
+pub struct Worked(Arc<Mutex<HashMap<i64, u32>>>);
 
 impl Worked {
     fn note(&self, key: i64) {
@@ -33,7 +33,7 @@ impl Worked {
         *worked.entry(key).or_default() += 1;
     }
 
-    fn all(&self) -> HashMap<i64, u32> {
+    pub fn all(&self) -> HashMap<i64, u32> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -46,7 +46,7 @@ impl Worked {
 }
 
 /// A worker of the library whose handler only remembers, and complains when an attempt was burnt: nothing here ever fails.
-async fn remembering(url: &str, worked: &Worked) -> WorkerHandle {
+pub async fn remembering(url: &str, worked: &Worked) -> WorkerHandle {
     let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager)
         .max_size(4)

@@ -17,6 +17,7 @@ mod claim;
 mod crash;
 mod enqueue;
 mod lifecycle;
+mod links;
 mod mutants;
 mod poison;
 mod rescue;

@@ -61,7 +61,9 @@ async fn one(engine: &Arc<Engine>, queue: &Arc<QueueState>) -> bool {
     let Ok(worker) = engine.worker().await else {
         return false;
     };
-    match store::claim_suspect(&engine.duties, &queue.name, worker, Uuid::new_v4()).await {
+    let token = Uuid::new_v4();
+    // Claims pause, so their connection is free.
+    match store::claim_suspect(&engine.claims, &queue.name, worker, token).await {
         Ok(Some((fence, job))) => {
             tracing::info!(job = %job.id, name = &*job.name, crashes = job.crashes, "running a job alone whose worker died");
             engine.deliver(queue, vec![(fence, job)]);
@@ -73,6 +75,10 @@ async fn one(engine: &Arc<Engine>, queue: &Arc<QueueState>) -> bool {
         Ok(None) => false,
         Err(error) => {
             tracing::warn!(%error, "a suspect could not be claimed");
+            // No answer: it may be ours although nobody runs it.
+            if !error.is_rollback() {
+                engine.uncertain(worker, token);
+            }
             false
         }
     }
