@@ -34,10 +34,11 @@ BEGIN
   FOR k IN 0..5 LOOP
     EXECUTE replace($sql$
 
--- Claims up to p_limit jobs and p_bytes of arguments (but at least one job) of one lane of this slot.
--- A job that has expired is closed here and kept as expired; it is never returned.
-CREATE FUNCTION posthaste.claim_@k@(p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint)
-RETURNS SETOF posthaste.claimed LANGUAGE plpgsql AS $f$
+-- Claims up to p_limit jobs and p_bytes of arguments (but at least one job) of one lane of this slot and returns the batch; NULL when there is none.
+-- A job that has expired is closed here and kept as expired. o_mixed tells that some of the batch are closed already: those are not to be
+-- handed out, and there may be nothing else in it.
+CREATE FUNCTION posthaste.claim_@k@(p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
+                                    OUT o_batch bigint, OUT o_mixed boolean) LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
 DECLARE
   v_cursor bigint;            -- newest claim row seen, and the one seen before it
@@ -55,6 +56,12 @@ DECLARE
   v_locked boolean := false;
   v_fresh boolean;
   v_found boolean;
+  v_xid xid8;                 -- the batch: its last row, its rows, their bytes
+  v_id bigint;
+  v_n integer := 0;
+  v_size bigint;
+  v_bytes bigint := 0;
+  v_expires timestamptz;
   v_started timestamptz := clock_timestamp();
 BEGIN
   LOOP
@@ -109,44 +116,54 @@ BEGIN
     END IF;
     v_before := v_cursor;
     v_fresh := v_exhausted;
-    RETURN QUERY
-      WITH candidate AS MATERIALIZED (
-        SELECT * FROM (
-          SELECT late.* FROM unnest(v_late) p, LATERAL (
-            SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
-               AND r.id > CASE WHEN p = v_at_xid THEN v_at_id ELSE -1 END ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) late
-          UNION ALL
-          (SELECT r.* FROM posthaste.ready_@k@ r
-            WHERE r.queue = p_queue AND r.priority = p_priority AND (r.xid, r.id) > (v_from_xid, v_from_id) AND r.xid < v_end
-              AND pg_visible_in_snapshot(r.xid, v_hi)
-            ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit)
-        ) both_parts ORDER BY xid, id LIMIT p_limit),
-      counted AS (SELECT *, sum(kwargs_bytes) OVER (ORDER BY xid, id ROWS UNBOUNDED PRECEDING) - kwargs_bytes AS bytes_before FROM candidate),
-      batch AS MATERIALIZED (
-        SELECT *, v_early AND EXISTS (SELECT FROM posthaste.early_@k@ e WHERE (e.xid, e.id) = (counted.xid, counted.id)) AS early,
-               expires_at <= clock_timestamp() AS expired
-          FROM counted WHERE bytes_before < p_bytes),
-      claim AS (
-        INSERT INTO posthaste.claim_@k@ (batch, worker, queue, priority, token, lo, hi, from_xid, from_id, to_xid, to_id, n, exhausted)
-        SELECT nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, v_lo, v_hi, v_at_xid, v_at_id, edge.xid, edge.id, total.n,
-               total.n = (SELECT count(*) FROM candidate) AND total.n < p_limit
-          FROM (SELECT count(*)::integer AS n FROM batch) total, LATERAL (SELECT xid, id FROM batch ORDER BY xid DESC, id DESC LIMIT 1) edge
-        RETURNING batch),
-      split AS (INSERT INTO posthaste.split_@k@ (batch) SELECT c.batch FROM claim c WHERE EXISTS (SELECT FROM batch b WHERE b.expired OR b.early)),
-      expired_ack AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, 3 FROM batch WHERE expired AND NOT early),
-      expired_key AS (DELETE FROM posthaste.unique_key u USING batch b WHERE b.expired AND NOT b.early AND u.key = b.unique_key AND u.id = b.id),
-      expired_job AS (
-        INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-        SELECT id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, 'expired', queue, name, tag, unique_key, last_error, kwargs
-          FROM batch WHERE expired AND NOT early ON CONFLICT (id) DO NOTHING)
-      SELECT b.slot, c.batch, b.id, b.enqueued_at, b.scheduled_at, b.expires_at, b.priority, b.attempt, b.max_attempts, b.crashes,
-             b.name, b.tag, b.unique_key, b.kwargs
-        FROM batch b, claim c WHERE NOT b.expired AND NOT b.early;
-    IF FOUND THEN
+    -- How far the batch reaches. Only what decides that is read of each row: the jobs themselves are read once, by whoever hands them out.
+    o_mixed := false;
+    FOR v_xid, v_id, v_size, v_expires IN
+      SELECT * FROM (
+        SELECT late.* FROM unnest(v_late) p, LATERAL (
+          SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at FROM posthaste.ready_@k@ r WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
+             AND r.id > CASE WHEN p = v_at_xid THEN v_at_id ELSE -1 END ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) late
+        UNION ALL
+        (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at FROM posthaste.ready_@k@ r
+          WHERE r.queue = p_queue AND r.priority = p_priority AND (r.xid, r.id) > (v_from_xid, v_from_id) AND r.xid < v_end
+            AND pg_visible_in_snapshot(r.xid, v_hi)
+          ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit)
+      ) both_parts ORDER BY xid, id LIMIT p_limit
+    LOOP
+      v_n := v_n + 1;
+      v_bytes := v_bytes + v_size;
+      IF v_expires <= v_started THEN
+        o_mixed := true;
+      END IF;
+      EXIT WHEN v_bytes >= p_bytes;
+    END LOOP;
+    IF v_n > 0 THEN
+      INSERT INTO posthaste.claim_@k@ (batch, worker, queue, priority, token, lo, hi, from_xid, from_id, to_xid, to_id, n, exhausted)
+      VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, v_lo, v_hi, v_at_xid, v_at_id, v_xid, v_id, v_n,
+              v_n < p_limit AND v_bytes < p_bytes)
+      RETURNING batch INTO o_batch;
+      IF o_mixed OR v_early THEN
+        o_mixed := true;
+        PERFORM posthaste.expire_claimed_@k@(o_batch, p_token, v_started);
+      END IF;
       RETURN;
     END IF;
-    -- Nothing was returned: either all of the batch had expired (the cursor moved: go on), or the window is empty (open the next).
+    -- The window is empty: open the next.
   END LOOP;
+END $f$;
+
+-- Closes the jobs of a batch that expired before it was claimed; the batch is to be closed job by job from now on.
+CREATE FUNCTION posthaste.expire_claimed_@k@(p_batch bigint, p_token uuid, p_now timestamptz) RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  INSERT INTO posthaste.split_@k@ (batch) VALUES (p_batch);
+  WITH gone AS MATERIALIZED (
+    SELECT r.* FROM posthaste.batch_rows_@k@(p_batch, p_token) r
+     WHERE r.expires_at <= p_now AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)),
+  closed AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, 3 FROM gone),
+  freed AS (DELETE FROM posthaste.unique_key u USING gone g WHERE u.key = g.unique_key AND u.id = g.id)
+  INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+  SELECT id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, 'expired', queue, name, tag, unique_key, last_error, kwargs
+    FROM gone ON CONFLICT (id) DO NOTHING;
 END $f$;
 
 -- Moves a lane's cursor over a window that holds nothing.
@@ -182,6 +199,9 @@ $f$;
 -- The jobs belong to p_worker under the fence (slot, batch, p_token) until they are acknowledged or the worker is found dead.
 -- Must run READ COMMITTED: the cursor has to be read with a snapshot taken after the lane lock. The commit is asynchronous: a claim that a
 -- crash forgets only hands its jobs out again, and an acknowledgement that reached the disk took its claim with it.
+DO $do$
+BEGIN
+  EXECUTE replace($sql$
 CREATE FUNCTION posthaste.claim(p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint)
 RETURNS SETOF posthaste.claimed LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $f$
@@ -189,6 +209,8 @@ DECLARE
   v_slots integer[];
   v_priority integer;
   v_slot integer;
+  v_batch bigint;
+  v_mixed boolean;
   v_rows bigint;
   v_left integer := p_limit;
   v_bytes bigint := p_bytes;
@@ -203,16 +225,14 @@ BEGIN
   v_slots := posthaste.scan_slots();
   FOREACH v_priority IN ARRAY p_priorities LOOP
     FOREACH v_slot IN ARRAY v_slots LOOP
-      CASE v_slot
-        WHEN 0 THEN RETURN QUERY SELECT * FROM posthaste.claim_0(p_queue, v_priority, p_worker, p_token, v_left, v_bytes);
-        WHEN 1 THEN RETURN QUERY SELECT * FROM posthaste.claim_1(p_queue, v_priority, p_worker, p_token, v_left, v_bytes);
-        WHEN 2 THEN RETURN QUERY SELECT * FROM posthaste.claim_2(p_queue, v_priority, p_worker, p_token, v_left, v_bytes);
-        WHEN 3 THEN RETURN QUERY SELECT * FROM posthaste.claim_3(p_queue, v_priority, p_worker, p_token, v_left, v_bytes);
-        WHEN 4 THEN RETURN QUERY SELECT * FROM posthaste.claim_4(p_queue, v_priority, p_worker, p_token, v_left, v_bytes);
-        WHEN 5 THEN RETURN QUERY SELECT * FROM posthaste.claim_5(p_queue, v_priority, p_worker, p_token, v_left, v_bytes);
-      END CASE;
-      GET DIAGNOSTICS v_rows = ROW_COUNT;
-      IF v_rows > 0 THEN
+      LOOP
+        CASE v_slot
+@branches@
+        END CASE;
+        GET DIAGNOSTICS v_rows = ROW_COUNT;
+        EXIT WHEN v_batch IS NULL OR v_rows > 0;  -- all of a batch had expired: the lane goes on behind it
+      END LOOP;
+      IF v_batch IS NOT NULL THEN
         v_left := v_left - v_rows;
         v_bytes := v_bytes / 2;  -- rows are not read twice to know their size: halving keeps the sum of all lanes below p_bytes
         IF v_left <= 0 OR v_bytes < 1048576 THEN
@@ -222,6 +242,16 @@ BEGIN
     END LOOP;
   END LOOP;
 END $f$;
+$sql$, '@branches@', (SELECT string_agg(replace($branch$          WHEN @k@ THEN
+            SELECT o_batch, o_mixed INTO v_batch, v_mixed FROM posthaste.claim_@k@(p_queue, v_priority, p_worker, p_token, v_left, v_bytes);
+            IF v_batch IS NOT NULL THEN
+              RETURN QUERY
+                SELECT r.slot, v_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt, r.max_attempts, r.crashes,
+                       r.name, r.tag, r.unique_key, r.kwargs
+                  FROM posthaste.batch_rows_@k@(v_batch, p_token) r
+                 WHERE NOT v_mixed OR NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id);
+            END IF;$branch$, '@k@', k::text), E'\n' ORDER BY k) FROM generate_series(0, 5) k));
+END $do$;
 
 -- Priorities of a queue that have jobs but are not among the known ones: one index probe per gap between known lanes and slot, so that
 -- rows of known lanes are never walked.

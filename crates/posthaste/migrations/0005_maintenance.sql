@@ -56,18 +56,15 @@ END $f$;
 CREATE FUNCTION posthaste.move_@k@(p_queue text, p_priority integer, p_to smallint, p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v_token uuid := gen_random_uuid();
+  v_batch bigint := (SELECT o_batch FROM posthaste.claim_@k@(p_queue, p_priority, 0, v_token, p_limit, 67108864));
   v_rows bigint;
 BEGIN
-  PERFORM posthaste.claim_@k@(p_queue, p_priority, 0, v_token, p_limit, 67108864);
-  WITH mine AS (
-    SELECT c.batch FROM posthaste.claim_@k@ c
-     WHERE c.batch = (SELECT max(batch) FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority) AND c.token = v_token),
-  closed AS (INSERT INTO posthaste.whole_@k@ (batch, outcome) SELECT batch, 5 FROM mine)
   INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs)
   SELECT p_to, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt, r.max_attempts, r.kwargs_bytes, r.crashes, r.queue, r.name, r.tag, r.unique_key, r.last_error, r.kwargs
-    FROM mine, LATERAL posthaste.batch_rows_@k@(mine.batch, v_token) r
+    FROM posthaste.batch_rows_@k@(v_batch, v_token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id);
   GET DIAGNOSTICS v_rows = ROW_COUNT;
+  INSERT INTO posthaste.whole_@k@ (batch, outcome) SELECT v_batch, 5 WHERE v_batch IS NOT NULL;
   RETURN v_rows;
 END $f$;
 
