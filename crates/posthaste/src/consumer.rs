@@ -54,6 +54,10 @@ pub trait Consumer: Send + Sync + 'static {
     fn abort(&self);
     /// Called about ten times a second from a thread on which no consumer runs: whatever overstayed its time is to be reported now.
     fn watch(&self) {}
+    /// The longest that one job may run; none: without a limit.
+    fn limit(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// A job in the hands of a consumer.

@@ -25,4 +25,5 @@ mod ring;
 mod scheduled;
 mod shutdown;
 mod stress;
+mod suspects;
 mod tidy;

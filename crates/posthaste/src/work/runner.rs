@@ -201,6 +201,10 @@ fn message(panic: &(dyn Any + Send)) -> String {
 }
 
 impl Consumer for Arc<Runner> {
+    fn limit(&self) -> Option<Duration> {
+        Some(self.config.timeout)
+    }
+
     fn capacity(&self) -> usize {
         if self.closing.load(Ordering::SeqCst) {
             return 0;

@@ -1,6 +1,8 @@
 //! Jobs whose worker died are run alone once: claims pause, what runs is waited for, and then one suspect runs with nothing else in the process. If it
 //! kills again, it alone burns an attempt; whoever was merely near it when it struck is done and cleared.
 
+mod patience;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,39 +10,50 @@ use uuid::Uuid;
 
 use crate::engine::{Engine, QueueState};
 use crate::store;
+use patience::{LOOK, Patience};
 
-/// How often suspects are looked for.
-const LOOK: Duration = Duration::from_millis(500);
-/// How long running jobs are waited for before other work goes on first.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Suspects have the process for themselves for about this long at a time; then other work has its turn.
 const TURN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(engine: Arc<Engine>) {
+    // As long as the slowest handler may run; no limit if one has none.
+    let limits = engine.queues.iter().map(|queue| queue.consumer.limit());
+    let limit = limits
+        .collect::<Option<Vec<_>>>()
+        .map(|limits| limits.into_iter().max().unwrap_or_default());
+    let mut patience = Patience::new(limit);
     while !engine.stopping.is_cancelled() {
-        let mut pause = LOOK;
-        match store::suspect_queues(&engine.duties).await {
+        let pause = match store::suspect_queues(&engine.duties).await {
             Ok(names) => {
-                let ours: Vec<_> = engine
+                let mut ours: Vec<_> = engine
                     .queues
                     .iter()
                     .filter(|queue| names.iter().any(|name| **name == *queue.name))
                     .collect();
-                if !ours.is_empty() && !isolate(&engine, &ours).await {
-                    pause = PATIENCE;
+                if ours.is_empty() {
+                    patience.calm()
+                } else {
+                    // A turn is short: it is not to go to the same queue each time.
+                    fastrand::shuffle(&mut ours);
+                    let paused = Instant::now();
+                    let had_turn = isolate(&engine, &ours, patience.wait()).await;
+                    patience.rest(had_turn, paused.elapsed())
                 }
             }
-            Err(error) => tracing::debug!(%error, "suspects could not be looked for"),
-        }
+            Err(error) => {
+                tracing::debug!(%error, "suspects could not be looked for");
+                LOOK
+            }
+        };
         tokio::select! { () = tokio::time::sleep(pause) => {}, () = engine.stopping.cancelled() => {} }
     }
 }
 
 /// Gives suspects their turn. False: what runs did not end in time.
-async fn isolate(engine: &Arc<Engine>, queues: &[&Arc<QueueState>]) -> bool {
+async fn isolate(engine: &Arc<Engine>, queues: &[&Arc<QueueState>], wait: Duration) -> bool {
     engine.gate.set_closed(true);
     let alone = tokio::select! {
-        alone = engine.drained(PATIENCE) => alone,
+        alone = engine.drained(wait) => alone,
         () = engine.stopping.cancelled() => false,
     };
     if alone {
@@ -51,6 +64,8 @@ async fn isolate(engine: &Arc<Engine>, queues: &[&Arc<QueueState>]) -> bool {
                 && one(engine, queue).await
             {}
         }
+    } else if !engine.stopping.is_cancelled() {
+        tracing::info!(waited = ?wait, jobs = engine.outstanding(), "suspects wait: other jobs ran for too long");
     }
     engine.gate.set_closed(false);
     alone

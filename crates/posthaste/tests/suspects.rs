@@ -1,0 +1,91 @@
+//! Jobs of dead workers beside other work: they are run alone, and they are run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use posthaste::{Outcome, QueueConfig};
+use posthaste_testkit::{PgVersion, eventually};
+
+use crate::support::{count, database, worker};
+
+/// Longer than suspects wait at first for what runs.
+const LONG: Duration = Duration::from_secs(13);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspect_has_its_turn_beside_jobs_that_always_run_for_longer_than_it_waits_at_first() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    // Each a transaction of its own: a claim sees what others have committed.
+    for step in [
+        "INSERT INTO posthaste.job (name) VALUES ('suspect')",
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) FROM posthaste.worker",
+        "INSERT INTO posthaste.job (name) VALUES ('long')",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    let running = Arc::new(AtomicI64::new(0));
+    let (beside, started) = (Arc::clone(&running), Arc::new(AtomicI64::new(0)));
+    let (start, company) = (Arc::clone(&started), Arc::new(AtomicI64::new(-1)));
+    let met = Arc::clone(&company);
+    let worker = worker(&db.pool(4).unwrap())
+        .shutdown_grace(Duration::ZERO)
+        .queue_config(QueueConfig {
+            timeout: Duration::from_secs(60),
+            ..QueueConfig::new("default", 200)
+        })
+        .handler("long", move |_, _| {
+            let (running, started) = (Arc::clone(&running), Arc::clone(&start));
+            async move {
+                running.fetch_add(1, Ordering::SeqCst);
+                started.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(LONG).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok(Outcome::Done)
+            }
+        })
+        .handler("suspect", move |_, _| {
+            met.store(beside.load(Ordering::SeqCst), Ordering::SeqCst);
+            async { Ok(Outcome::Done) }
+        })
+        .start()
+        .await
+        .unwrap();
+    eventually(LONG, "something runs", async || {
+        Ok(count(&client, "running").await == 2)
+    })
+    .await
+    .unwrap();
+    client
+        .batch_execute("SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker")
+        .await
+        .unwrap();
+    // From now on something that has only just begun is always running, unless claims pause.
+    let enqueuer = db.client().await.unwrap();
+    let steady = tokio::spawn(async move {
+        let mut tick = tokio::time::interval(Duration::from_millis(500));
+        loop {
+            tick.tick().await;
+            enqueuer
+                .batch_execute("INSERT INTO posthaste.job (name) VALUES ('long')")
+                .await
+                .unwrap();
+        }
+    });
+    eventually(LONG * 8, "the suspect is run", async || {
+        Ok(company.load(Ordering::SeqCst) >= 0)
+    })
+    .await
+    .unwrap();
+    assert_eq!(company.load(Ordering::SeqCst), 0, "nothing ran beside it");
+    let before = started.load(Ordering::SeqCst);
+    assert!(before > 10, "others had their turn too: {before} of them");
+    eventually(LONG * 4, "others go on afterwards", async || {
+        Ok(started.load(Ordering::SeqCst) > before)
+    })
+    .await
+    .unwrap();
+    steady.abort();
+    worker.stop().await.unwrap();
+}
