@@ -55,5 +55,9 @@ pub use retry::Backoff;
 pub use shutdown::signal;
 pub use store::Fence;
 pub use store::migrate::{MigrationReport, migrate, migrations_sql};
-pub use work::handler::{Context, HandlerError, HandlerResult};
+#[cfg(feature = "exec")]
+pub use work::exec::Exec;
+pub use work::handler::{Context, HandlerError, HandlerResult, TryAgain};
+#[cfg(feature = "http")]
+pub use work::http::{Http, Secret};
 pub use work::{Worker, WorkerBuilder, WorkerHandle};

@@ -55,6 +55,12 @@ pub(crate) enum Report {
     Returned(Outcome),
     /// It returned an error.
     Failed(String),
+    /// It returned an error that says when to try again, and whether this attempt counts.
+    FailedUntil {
+        error: String,
+        after: Duration,
+        burns: bool,
+    },
     /// It panicked or dropped the job without a word.
     Panicked(String),
     /// It ran longer than allowed.
@@ -139,6 +145,21 @@ pub(crate) fn verdict(job: &Job, report: &Report, backoff: &Backoff, chance: f64
             error: printable(reason),
         },
         Report::Failed(error) => burn(None, Some(printable(error))),
+        Report::FailedUntil {
+            error,
+            after,
+            burns: true,
+        } => burn(Some(*after), Some(printable(error))),
+        Report::FailedUntil {
+            error,
+            after,
+            burns: false,
+        } => Verdict::Park {
+            attempt: job.attempt,
+            after: Some(*after),
+            until: None,
+            error: Some(printable(error)),
+        },
         Report::Panicked(error) => burn(None, Some(printable(&format!("panicked: {error}")))),
         Report::TimedOut(limit) => burn(
             None,

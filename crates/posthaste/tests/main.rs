@@ -16,6 +16,9 @@ mod support;
 mod claim;
 mod crash;
 mod enqueue;
+mod exec;
+#[cfg(feature = "http")]
+mod http;
 mod lifecycle;
 mod links;
 mod mutants;

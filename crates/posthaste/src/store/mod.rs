@@ -377,3 +377,12 @@ fn first<T: for<'a> FromSql<'a>>(rows: &[Row], what: &'static str) -> Result<T, 
         .try_get(0)
         .map_err(Error::postgres(what))
 }
+
+/// The delivery id of job 0; the others differ in the job's number only.
+pub(crate) async fn incarnation(client: &tokio_postgres::Client) -> Result<Uuid, Error> {
+    let known = client
+        .query_one(include_str!("incarnation.sql"), &[])
+        .await
+        .and_then(|row| row.try_get(0));
+    known.map_err(Error::postgres("cannot read the incarnation"))
+}

@@ -1,13 +1,16 @@
 //! What a handler is given, and what it may return.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::consumer::Outcome;
 use crate::enqueue::Executor;
@@ -25,28 +28,98 @@ type Handler = Box<
     dyn Fn(Context, Arc<Job>) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>> + Send + Sync,
 >;
 
-/// Handlers by job name.
+/// An error of a handler that says itself when the job is tried again.
+///
+/// ```
+/// use std::time::Duration;
+/// use posthaste::{HandlerResult, TryAgain};
+/// # async fn handler() -> HandlerResult {
+/// Err(TryAgain::after(Duration::from_secs(60), "the provider's quota is spent").into())
+/// # }
+/// ```
+#[derive(Debug, PartialEq)]
+pub struct TryAgain {
+    pub(crate) reason: String,
+    pub(crate) after: Option<Duration>,
+    pub(crate) burns: bool,
+}
+
+impl TryAgain {
+    /// Burns an attempt; the next one comes after this time, whatever the queue's back-off says.
+    pub fn after(after: Duration, reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            after: Some(after),
+            burns: true,
+        }
+    }
+
+    /// Burns no attempt: the worker was not able to try at all. The job is looked at again after this time.
+    pub fn unburnt(after: Duration, reason: impl Into<String>) -> Self {
+        Self {
+            burns: false,
+            ..Self::after(after, reason)
+        }
+    }
+
+    /// As any other error: the queue's back-off decides.
+    #[cfg(any(feature = "exec", feature = "http"))]
+    pub(crate) fn by_backoff(reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            after: None,
+            burns: true,
+        }
+    }
+}
+
+impl fmt::Display for TryAgain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for TryAgain {}
+
+/// Handlers by job name, or by a prefix of it.
 #[derive(Default)]
-pub(crate) struct Handlers(HashMap<String, Handler>);
+pub(crate) struct Handlers {
+    exact: HashMap<String, Handler>,
+    /// The longest first.
+    prefixes: Vec<(String, Handler)>,
+}
 
 impl Handlers {
-    pub(crate) fn add<F, R>(&mut self, name: String, handler: F)
+    pub(crate) fn add<F, R>(&mut self, pattern: String, handler: F)
     where
         F: Fn(Context, Arc<Job>) -> R + Send + Sync + 'static,
         R: Future<Output = HandlerResult> + Send + 'static,
     {
-        self.0.insert(
-            name,
-            Box::new(move |context, job| Box::pin(handler(context, job))),
-        );
+        let handler: Handler = Box::new(move |context, job| Box::pin(handler(context, job)));
+        match pattern.strip_suffix('*') {
+            Some(prefix) => {
+                self.prefixes.retain(|(other, _)| other != prefix);
+                self.prefixes.push((prefix.to_owned(), handler));
+                self.prefixes
+                    .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+            }
+            None => {
+                self.exact.insert(pattern, handler);
+            }
+        }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Handler> {
-        self.0.get(name)
+        self.exact.get(name).or_else(|| {
+            let mut prefixes = self.prefixes.iter();
+            prefixes
+                .find(|(prefix, _)| name.starts_with(prefix))
+                .map(|(_, handler)| handler)
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.exact.is_empty() && self.prefixes.is_empty()
     }
 }
 
@@ -57,12 +130,19 @@ pub struct Context {
     pub(crate) job: JobId,
     pub(crate) stopping: CancellationToken,
     pub(crate) completed: Arc<AtomicBool>,
+    /// The delivery id of job 0: the database's part of every delivery id.
+    pub(crate) incarnation: Uuid,
 }
 
 impl Context {
     /// The fence of this run.
     pub fn fence(&self) -> Fence {
         self.fence
+    }
+
+    /// The id by which a receiver outside drops duplicates: the same at each attempt, `posthaste.delivery_id(id)` in SQL.
+    pub fn delivery_id(&self) -> Uuid {
+        Uuid::from_u128(self.incarnation.as_u128() | u128::from(self.job.0.unsigned_abs()))
     }
 
     /// Completes when the worker was asked to stop: a long handler may end early and return [`Outcome::Snooze`] or an error.

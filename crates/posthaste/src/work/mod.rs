@@ -1,6 +1,10 @@
 //! 4a. Work: handlers in this process.
 
+#[cfg(feature = "exec")]
+pub(crate) mod exec;
 pub(crate) mod handler;
+#[cfg(feature = "http")]
+pub(crate) mod http;
 mod runner;
 pub(crate) mod suspect;
 
@@ -15,7 +19,7 @@ use crate::config::{Config, QueueConfig};
 use crate::engine::{self, Engine, Parts, QueueState};
 use crate::error::{Error, ErrorKind};
 use crate::job::Job;
-use crate::store::migrate;
+use crate::store::{self, migrate};
 use handler::{Context, HandlerResult, Handlers};
 use runner::Runner;
 
@@ -57,7 +61,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Runs jobs of this name with this handler.
+    /// Runs jobs of this name with this handler. A name that ends in `*` stands for all that begin so; an exact name goes before a pattern, and a longer
+    /// pattern before a shorter one, as in `posthaste.route`.
     pub fn handler<F, R>(mut self, name: impl Into<String>, handler: F) -> Self
     where
         F: Fn(Context, Arc<Job>) -> R + Send + Sync + 'static,
@@ -88,13 +93,20 @@ impl WorkerBuilder {
             .await
             .map_err(|error| ErrorKind::Connect(error.to_string()))?;
         migrate::require_current(&client).await?;
+        let incarnation = store::incarnation(&client).await?;
         drop(client);
         let stop = CancellationToken::new();
         let handlers = Arc::new(self.handlers);
         let runtime = tokio::runtime::Handle::current();
         let queues = self.queues.into_iter().map(|queue| {
             let (name, backoff) = (queue.name.clone(), queue.backoff);
-            let runner = Runner::start(queue, Arc::clone(&handlers), runtime.clone(), stop.clone());
+            let runner = Runner::start(
+                queue,
+                Arc::clone(&handlers),
+                runtime.clone(),
+                stop.clone(),
+                incarnation,
+            );
             Arc::new(QueueState::new(&name, backoff, Arc::new(runner)))
         });
         let parts = Parts {

@@ -11,8 +11,9 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use super::handler::{Context, Handlers};
+use super::handler::{Context, HandlerError, Handlers, TryAgain};
 use crate::config::QueueConfig;
 use crate::consumer::{Consumer, Delivery, Ticket};
 use crate::job::Job;
@@ -39,6 +40,7 @@ pub(crate) struct Runner {
     closing: AtomicBool,
     stopping: CancellationToken,
     aborted: CancellationToken,
+    incarnation: Uuid,
 }
 
 /// One place where a job runs. Whoever takes the ticket out speaks for the job; the other finds nothing.
@@ -64,6 +66,7 @@ impl Runner {
         handlers: Arc<Handlers>,
         runtime: Handle,
         stopping: CancellationToken,
+        incarnation: Uuid,
     ) -> Arc<Self> {
         let concurrency = config.concurrency;
         let runner = Arc::new(Self {
@@ -78,6 +81,7 @@ impl Runner {
             closing: AtomicBool::new(false),
             stopping,
             aborted: CancellationToken::new(),
+            incarnation,
         });
         (0..concurrency).for_each(|_| runner.open_slot());
         runner
@@ -119,6 +123,7 @@ impl Runner {
             job: job.id,
             stopping: self.stopping.clone(),
             completed: Arc::clone(&completed),
+            incarnation: self.incarnation,
         };
         *slot.current.lock().unwrap_or_else(PoisonError::into_inner) = Some((ticket, started));
         let report = tokio::select! {
@@ -156,7 +161,7 @@ impl Runner {
         let run = AssertUnwindSafe(async { handler(context, job).await }).catch_unwind();
         match tokio::time::timeout(self.config.timeout, run).await {
             Ok(Ok(Ok(outcome))) => Report::Returned(outcome),
-            Ok(Ok(Err(error))) => Report::Failed(error.to_string()),
+            Ok(Ok(Err(error))) => failure(error),
             Ok(Err(panic)) => Report::Panicked(message(&*panic)),
             Err(_) => Report::TimedOut(self.config.timeout),
         }
@@ -191,6 +196,22 @@ async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
                 }
             }
         }
+    }
+}
+
+fn failure(error: HandlerError) -> Report {
+    match error.downcast::<TryAgain>().map(|again| *again) {
+        Ok(TryAgain {
+            reason: error,
+            after: Some(after),
+            burns,
+        }) => Report::FailedUntil {
+            error,
+            after,
+            burns,
+        },
+        Ok(again) => Report::Failed(again.reason),
+        Err(error) => Report::Failed(error.to_string()),
     }
 }
 

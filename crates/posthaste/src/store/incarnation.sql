@@ -1,0 +1,2 @@
+-- The database's part of every delivery id.
+SELECT posthaste.delivery_id(0)

@@ -1,0 +1,124 @@
+//! How a command ended, and what that means for its job. No IO and no clock.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::consumer::Outcome;
+use crate::work::handler::TryAgain;
+
+/// `EX_DATAERR` of sysexits.h: these arguments will never do.
+const DISCARD: i32 = 65;
+/// `EX_TEMPFAIL` of sysexits.h.
+const RETRY: i32 = 75;
+/// So much of the output is kept in memory, and read for the error.
+const KEPT: usize = 8 << 10;
+/// So much of it goes into the error: what the store keeps is 2,000 characters.
+const QUOTED: usize = 1_700;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    Exited(i32),
+    Killed(i32),
+    OverTime(Duration),
+}
+
+impl End {
+    pub(super) fn of(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Exited(code),
+            (None, signal) => Self::Killed(signal.unwrap_or_default()),
+        }
+    }
+}
+
+/// What an end means.
+pub(super) fn decide(end: End, output: &Tail) -> Result<Outcome, TryAgain> {
+    let how = match end {
+        End::Exited(0) => return Ok(Outcome::Done),
+        End::Exited(DISCARD) => {
+            let reason = output.after(&format!("the command refused it (exit code {DISCARD})"));
+            return Ok(Outcome::Discard { reason });
+        }
+        End::Exited(RETRY) => format!("the command asked for a retry (exit code {RETRY})"),
+        End::Exited(code) => format!("the command failed with exit code {code}"),
+        End::Killed(signal) => format!("the command was killed by signal {signal}"),
+        End::OverTime(limit) => format!("the command ran longer than {} s", limit.as_secs_f32()),
+    };
+    Err(TryAgain::by_backoff(output.after(&how)))
+}
+
+/// The end of what a command has written.
+#[derive(Default)]
+pub(super) struct Tail(Vec<u8>);
+
+impl Tail {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+        if self.0.len() > KEPT {
+            self.0.drain(..self.0.len() - KEPT);
+        }
+    }
+
+    fn after(&self, how: &str) -> String {
+        let text = String::from_utf8_lossy(&self.0);
+        let text = text.trim();
+        let skipped = text.chars().count().saturating_sub(QUOTED);
+        let last: String = text.chars().skip(skipped).collect();
+        match (last.is_empty(), skipped) {
+            (true, _) => how.to_owned(),
+            (false, 0) => format!("{how}: {last}"),
+            (false, _) => format!("{how}: …{last}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> Tail {
+        let mut tail = Tail::default();
+        tail.push(text.as_bytes());
+        tail
+    }
+
+    #[test]
+    fn only_zero_is_done_and_only_65_discards() {
+        let nothing = Tail::default();
+        assert_eq!(decide(End::Exited(0), &said("loud")), Ok(Outcome::Done));
+        assert_eq!(
+            decide(End::Exited(65), &said("no such account\n")),
+            Ok(Outcome::Discard {
+                reason: "the command refused it (exit code 65): no such account".into()
+            })
+        );
+        for code in (1..=255).filter(|code| *code != 65) {
+            assert!(decide(End::Exited(code), &nothing).is_err(), "{code}");
+        }
+        assert_eq!(
+            decide(End::Killed(9), &nothing),
+            Err(TryAgain::by_backoff("the command was killed by signal 9"))
+        );
+        assert_eq!(
+            decide(End::OverTime(Duration::from_secs(2)), &said("slow")),
+            Err(TryAgain::by_backoff(
+                "the command ran longer than 2 s: slow"
+            ))
+        );
+    }
+
+    #[test]
+    fn of_long_output_the_end_is_kept() {
+        let mut tail = Tail::default();
+        for _ in 0..100_000 {
+            tail.push("äöü".as_bytes());
+        }
+        tail.push(b"the cause\n");
+        let text = tail.after("failed");
+        assert!(text.ends_with("the cause"), "{text}");
+        assert!(text.starts_with("failed: …"), "{text}");
+        assert!(text.chars().count() < 2000 && tail.0.len() <= KEPT);
+    }
+}

@@ -1,0 +1,367 @@
+//! Commands as handlers, looked at from outside: what they are given, what their ends mean, and that nothing of them is left.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use posthaste::{Backoff, Exec, NewJob, QueueConfig, WorkerHandle, enqueue};
+use posthaste_testkit::{PgVersion, TestDb, eventually, is_alive};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+use crate::support::{SOON, all_done, count, database, unfinished, worker};
+
+/// Whoever waits for less time than this was not waited for.
+const LONG: Duration = Duration::from_secs(600);
+
+/// A folder for commands and for what they leave behind.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = format!("posthaste-exec-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    /// A command that is this script; `$1` is the folder.
+    fn script(&self, text: &str) -> Exec {
+        Exec::new(self.file(text)).unwrap().arguments([&self.0])
+    }
+
+    fn file(&self, text: &str) -> PathBuf {
+        let file = self.0.join("command");
+        // Written elsewhere and renamed: a file that is open for writing cannot be executed.
+        let made = self.0.join("command.new");
+        fs::write(&made, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&made, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(&made, &file).unwrap();
+        file
+    }
+
+    async fn read(&self, name: &str) -> String {
+        let file = self.0.join(name);
+        eventually(SOON, name, async || {
+            Ok(fs::read_to_string(&file)?.ends_with('\n'))
+        })
+        .await
+        .unwrap();
+        fs::read_to_string(file).unwrap()
+    }
+
+    async fn pids(&self) -> Vec<u32> {
+        let pids = self.read("pids").await;
+        pids.split_whitespace()
+            .map(|pid| pid.parse().unwrap())
+            .collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A worker that runs `command` for jobs of any name.
+async fn start(db: &TestDb, command: Exec) -> WorkerHandle {
+    let queue = QueueConfig {
+        backoff: Backoff {
+            base: LONG,
+            cap: LONG,
+        },
+        timeout: LONG,
+        ..QueueConfig::new("default", 4)
+    };
+    worker(&db.pool(4).unwrap())
+        .queue_config(queue)
+        .handler("*", command.handler())
+        .shutdown_grace(Duration::from_millis(100))
+        .start()
+        .await
+        .unwrap()
+}
+
+async fn put(client: &Client, name: &str, kwargs: &Value) {
+    enqueue(client, &NewJob::new(name, kwargs).unwrap().tag("a tag"))
+        .await
+        .unwrap();
+}
+
+/// State, attempts and error of the only job.
+async fn job(client: &Client) -> (String, i32, String) {
+    let row = client
+        .query_one(
+            "SELECT state, attempt, coalesce(last_error, '') FROM posthaste.job",
+            &[],
+        )
+        .await
+        .unwrap();
+    (row.get(0), row.get(1), row.get(2))
+}
+
+async fn state(client: &Client, state: &str) {
+    eventually(SOON, state, async || Ok(count(client, state).await == 1))
+        .await
+        .unwrap();
+}
+
+async fn gone(pids: &[u32]) {
+    eventually(SOON, "its processes are gone", async || {
+        Ok(!pids.iter().any(|pid| is_alive(*pid)))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_gets_its_job_on_standard_input_and_in_its_environment() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("given");
+    let command = folder.script("cat >$1/input; env >$1/env.new; mv $1/env.new $1/env");
+    let worker = start(&db, command).await;
+    put(&client, "mail.send", &json!({ "to": "ü", "n": [1, 2] })).await;
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+    let input: Value = serde_json::from_str(&folder.read("input").await).unwrap();
+    assert_eq!(input, json!({ "to": "ü", "n": [1, 2] }));
+    let environment = folder.read("env").await;
+    let ids = client
+        .query_one("SELECT i::text, posthaste.delivery_id(i)::text FROM (SELECT last_value AS i FROM posthaste.job_id) AS last", &[])
+        .await
+        .unwrap();
+    for (name, value) in [
+        ("JOB_ID", ids.get(0)),
+        ("DELIVERY_ID", ids.get(1)),
+        ("JOB_NAME", "mail.send"),
+        ("QUEUE", "default"),
+        ("ATTEMPT", "0"),
+        ("TAG", "a tag"),
+    ] {
+        let line = format!("POSTHASTE_{name}={value}");
+        assert!(environment.lines().any(|found| found == line), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_exit_code_has_its_outcome() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("codes");
+    let command = folder.script("echo said; case $POSTHASTE_JOB_NAME in signal) kill -9 $$;; *) exit $POSTHASTE_JOB_NAME;; esac");
+    let worker = start(&db, command).await;
+    for name in ["0", "65", "75", "1", "127", "signal"] {
+        put(&client, name, &json!({})).await;
+    }
+    eventually(SOON, "all have ended", async || {
+        let rows = client
+            .query_one("SELECT count(*) FROM posthaste.job WHERE attempt > 0", &[])
+            .await?;
+        Ok(rows.get::<_, i64>(0) == 5 && unfinished(&client).await == 5)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    let rows = client
+        .query(
+            "SELECT name, state, attempt, last_error FROM posthaste.job ORDER BY name",
+            &[],
+        )
+        .await
+        .unwrap();
+    let found: Vec<(&str, &str, i32, &str)> = rows
+        .iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (
+                "1",
+                "retrying",
+                1,
+                "the command failed with exit code 1: said"
+            ),
+            (
+                "127",
+                "retrying",
+                1,
+                "the command failed with exit code 127: said"
+            ),
+            (
+                "65",
+                "discarded",
+                1,
+                "the command refused it (exit code 65): said"
+            ),
+            (
+                "75",
+                "retrying",
+                1,
+                "the command asked for a retry (exit code 75): said"
+            ),
+            (
+                "signal",
+                "retrying",
+                1,
+                "the command was killed by signal 9: said"
+            ),
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_megabytes_of_output_are_swallowed_and_their_end_is_kept() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("output");
+    let command =
+        folder.script("head -c 100000000 /dev/zero | tr '\\0' x; echo the cause >&2; exit 65");
+    let worker = start(&db, command).await;
+    put(&client, "loud", &json!({})).await;
+    state(&client, "discarded").await;
+    let (_, _, error) = job(&client).await;
+    assert!(error.ends_with("xxxthe cause"), "{error}");
+    assert!(error.chars().count() < 2_000);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_ignores_a_large_input_is_done_all_the_same() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("ignores");
+    let worker = start(&db, folder.script("exec 0<&-")).await;
+    put(&client, "large", &json!({ "text": "x".repeat(900_000) })).await;
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_is_limited_for_the_command_and_for_all_that_it_started() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("limit");
+    // The command ends when it is asked to, and says so; its child ignores that.
+    let command = folder.script(
+        "trap 'echo asked to end; exit 1' TERM; (trap '' TERM; sleep 600) & echo $$ $! >$1/pids; wait",
+    );
+    let worker = start(&db, command.time_limit(Duration::from_millis(300))).await;
+    put(&client, "slow", &json!({})).await;
+    eventually(SOON, "it was tried", async || Ok(job(&client).await.1 == 1))
+        .await
+        .unwrap();
+    let (_, _, error) = job(&client).await;
+    assert_eq!(error, "the command ran longer than 0.3 s: asked to end");
+    gone(&folder.pids().await).await;
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_ignores_the_first_signal_gets_the_second() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("stubborn");
+    let command = folder.script("trap '' TERM; echo $$ >$1/pids; while :; do sleep 600; done");
+    let worker = start(&db, command.time_limit(Duration::from_millis(200))).await;
+    put(&client, "stubborn", &json!({})).await;
+    let pids = folder.pids().await;
+    gone(&pids).await;
+    eventually(SOON, "it was tried", async || Ok(job(&client).await.1 == 1))
+        .await
+        .unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_command_leaves_behind_ends_with_it() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("behind");
+    let worker = start(&db, folder.script("sleep 600 & echo $! >$1/pids")).await;
+    let began = Instant::now();
+    put(&client, "forks", &json!({})).await;
+    all_done(&client).await;
+    assert!(began.elapsed() < SOON, "it was not waited for");
+    gone(&folder.pids().await).await;
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stops_gives_the_job_back_and_ends_the_command() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("stop");
+    let command = folder.script("sleep 600 & echo $$ $! >$1/pids; wait");
+    let worker = start(&db, command).await;
+    put(&client, "long", &json!({})).await;
+    let pids = folder.pids().await;
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    worker.stop().await.unwrap();
+    let (state, attempt, _) = job(&client).await;
+    assert_eq!((state.as_str(), attempt), ("claimable", 0));
+    gone(&pids).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_does_not_exist_is_refused_and_one_that_vanishes_burns_nothing() {
+    for wrong in ["/nowhere/command", "command", "/etc", "/etc/passwd"] {
+        assert!(Exec::new(wrong).is_err(), "{wrong}");
+    }
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("absent");
+    let command = folder.script("exit 0");
+    fs::remove_file(folder.0.join("command")).unwrap();
+    let worker = start(&db, command).await;
+    put(&client, "any", &json!({})).await;
+    eventually(SOON, "it was put off", async || {
+        Ok(job(&client).await.2.contains("there is no command"))
+    })
+    .await
+    .unwrap();
+    assert_eq!(job(&client).await.1, 0, "no attempt was burnt");
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exact_names_go_before_patterns_and_longer_patterns_before_shorter() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("patterns");
+    let program = folder.file("echo $2 $POSTHASTE_JOB_NAME >>$1/ran");
+    let told = |word: &str| {
+        let words = [folder.0.as_os_str(), Path::new(word).as_os_str()];
+        Exec::new(&program).unwrap().arguments(words).handler()
+    };
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 1)
+        .handler("*", told("any"))
+        .handler("mail.*", told("prefix"))
+        .handler("mail.x*", told("longer"))
+        .handler("mail.xy", told("exact"))
+        .start()
+        .await
+        .unwrap();
+    for name in ["mail", "mail.", "mail.x", "mail.xy", "mail.xyz"] {
+        put(&client, name, &json!({})).await;
+    }
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+    let ran = folder.read("ran").await;
+    let mut ran: Vec<&str> = ran.lines().collect();
+    ran.sort_unstable();
+    assert_eq!(
+        ran,
+        [
+            "any mail",
+            "exact mail.xy",
+            "longer mail.x",
+            "longer mail.xyz",
+            "prefix mail."
+        ]
+    );
+}

@@ -1,0 +1,280 @@
+//! HTTP as a handler, against a real server on the loopback: what it is asked, and what its answers mean.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use posthaste::{Backoff, Http, NewJob, QueueConfig, WorkerHandle, enqueue};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_postgres::Client;
+
+use crate::support::{SOON, all_done, count, database, unfinished, worker};
+
+const SECRETS: [&str; 2] = [
+    "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+    "whsec_Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=",
+];
+/// A back-off that no wait in these tests comes near.
+const NEVER: Duration = Duration::from_secs(40_000);
+
+type Seen = Arc<Mutex<Vec<(String, HeaderMap, Bytes)>>>;
+
+/// Answers with the status in the path, and keeps what it was asked.
+async fn serve() -> (String, Seen) {
+    let seen = Seen::default();
+    let routes = Router::new()
+        .route("/{status}", post(answer))
+        .route("/trap", get(|| async { "nobody follows" }))
+        .with_state(Arc::clone(&seen));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    (address, seen)
+}
+
+async fn answer(
+    State(seen): State<Seen>,
+    Path(status): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let asked = (status.clone(), headers, body);
+    seen.lock().unwrap().push(asked);
+    if status == "hang" {
+        std::future::pending::<()>().await;
+    }
+    let (status, extra) = status.split_once('-').unwrap_or((&status, ""));
+    let status = StatusCode::from_bytes(status.as_bytes()).unwrap();
+    let mut answer = (status, "because").into_response();
+    match extra {
+        "seconds" => drop(
+            answer
+                .headers_mut()
+                .insert(header::RETRY_AFTER, "120".parse().unwrap()),
+        ),
+        "date" => {
+            let headers = answer.headers_mut();
+            // An hour from now by the server's clock, which is decades behind.
+            headers.insert(
+                header::DATE,
+                "Sun, 06 Nov 1994 08:00:00 GMT".parse().unwrap(),
+            );
+            headers.insert(
+                header::RETRY_AFTER,
+                "Sun, 06 Nov 1994 09:00:00 GMT".parse().unwrap(),
+            );
+        }
+        "far" => drop(
+            answer
+                .headers_mut()
+                .insert(header::RETRY_AFTER, "99999999".parse().unwrap()),
+        ),
+        "trap" => drop(
+            answer
+                .headers_mut()
+                .insert(header::LOCATION, "/trap".parse().unwrap()),
+        ),
+        _ => {}
+    }
+    answer
+}
+
+fn http(url: &str) -> Http {
+    // Built together with the program, the client knows TLS, and asks for a provider even where it needs none.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Http::new(reqwest::Client::builder().no_proxy(), url).unwrap()
+}
+
+/// A worker with a handler of the same name for each of these paths.
+async fn start(db: &TestDb, address: &str, paths: &[&str]) -> WorkerHandle {
+    let queue = QueueConfig {
+        backoff: Backoff {
+            base: NEVER,
+            cap: NEVER,
+        },
+        ..QueueConfig::new("default", 4)
+    };
+    let mut worker = worker(&db.pool(4).unwrap()).queue_config(queue);
+    for path in paths {
+        let handler = http(&format!("{address}/{path}")).handler();
+        worker = worker.handler(*path, handler);
+    }
+    worker.start().await.unwrap()
+}
+
+async fn put(client: &Client, name: &str, kwargs: &Value) {
+    enqueue(client, &NewJob::new(name, kwargs).unwrap())
+        .await
+        .unwrap();
+}
+
+async fn tried(client: &Client, jobs: i64) {
+    eventually(SOON, "all were tried", async || {
+        let row = client
+            .query_one("SELECT count(*) FROM posthaste.job WHERE attempt > 0", &[])
+            .await?;
+        Ok(row.get::<_, i64>(0) == jobs && unfinished(client).await == jobs)
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_class_of_answer_has_its_outcome() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (address, seen) = serve().await;
+    let paths = [
+        "200", "204", "302-trap", "304", "400", "404", "408", "410", "425", "429", "500", "503",
+        "599",
+    ];
+    let worker = start(&db, &address, &paths).await;
+    for path in paths {
+        put(&client, path, &json!({})).await;
+    }
+    tried(&client, 11).await;
+    worker.stop().await.unwrap();
+    assert_eq!(
+        seen.lock().unwrap().len(),
+        paths.len(),
+        "each once, and no redirect"
+    );
+    let rows = client
+        .query(
+            "SELECT name, state, last_error FROM posthaste.job ORDER BY name",
+            &[],
+        )
+        .await
+        .unwrap();
+    for row in rows {
+        let (name, state, error): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
+        let is_discarded = ["400", "404", "410"].contains(&name);
+        assert_eq!(state == "discarded", is_discarded, "{name} is {state}");
+        assert!(error.contains(&name[..3]), "{error}");
+        if !matches!(name, "304") {
+            assert!(error.ends_with("because"), "{error}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retry_after_is_honoured_and_bounded() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (address, _) = serve().await;
+    let paths = ["429-seconds", "503-date", "503-far", "503"];
+    let worker = start(&db, &address, &paths).await;
+    for path in paths {
+        put(&client, path, &json!({})).await;
+    }
+    tried(&client, 4).await;
+    worker.stop().await.unwrap();
+    let rows = client
+        .query("SELECT name, extract(epoch FROM scheduled_at - enqueued_at)::float8 FROM posthaste.job ORDER BY name", &[])
+        .await
+        .unwrap();
+    let waits: Vec<(&str, f64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    for ((name, wait), (expected, least)) in waits.iter().zip([
+        ("429-seconds", 120.0),
+        ("503", NEVER.as_secs_f64() / 2.0),
+        ("503-date", 3_600.0),
+        ("503-far", 86_400.0),
+    ]) {
+        assert_eq!(*name, expected);
+        let most = if *name == "503" { least * 2.0 } else { least } + SOON.as_secs_f64();
+        assert!((least..most).contains(wait), "{name}: {wait}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_carries_the_job_and_a_signature_that_others_can_check() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (address, seen) = serve().await;
+    let handler = http(&format!("{address}/200"))
+        .secrets(SECRETS.map(|secret| secret.parse().unwrap()))
+        .handler();
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 1)
+        .handler("index.*", handler)
+        .start()
+        .await
+        .unwrap();
+    let job = NewJob::new("index.ü", &json!({ "id": 7, "text": "é" })).unwrap();
+    let id = enqueue(&client, &job.tag("50 %")).await.unwrap();
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+    let row = client
+        .query_one("SELECT posthaste.delivery_id($1)::text", &[&id.0])
+        .await
+        .unwrap();
+    let delivery: &str = row.get(0);
+    let seen = seen.lock().unwrap();
+    let (_, headers, body) = &seen[0];
+    for (name, value) in [
+        ("content-type", "application/json"),
+        ("posthaste-job-id", id.to_string().as_str()),
+        ("posthaste-job-name", "index.%C3%BC"),
+        ("posthaste-queue", "default"),
+        ("posthaste-attempt", "0"),
+        ("posthaste-tag", "50%20%25"),
+        ("webhook-id", delivery),
+        ("idempotency-key", delivery),
+    ] {
+        assert_eq!(headers[name], value, "{name}");
+    }
+    let sent: Value = serde_json::from_slice(body).unwrap();
+    assert_eq!(sent, json!({ "id": 7, "text": "é" }));
+    for secret in SECRETS {
+        let reader = standardwebhooks::Webhook::new(secret).unwrap();
+        reader.verify(body, headers).unwrap();
+        assert!(reader.verify(b"{}", headers).is_err(), "another body");
+    }
+    let stranger = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let stranger = standardwebhooks::Webhook::new(stranger).unwrap();
+    assert!(stranger.verify(body, headers).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_there_and_no_answer_are_tried_again() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (address, _) = serve().await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = format!("http://ann:geheim@{}/x", closed.local_addr().unwrap());
+    drop(closed);
+    let hang = http(&format!("{address}/hang")).time_limit(Duration::from_millis(200));
+    let worker = worker(&db.pool(4).unwrap())
+        .queue_config(QueueConfig {
+            backoff: Backoff {
+                base: NEVER,
+                cap: NEVER,
+            },
+            ..QueueConfig::new("default", 4)
+        })
+        .handler("hang", hang.handler())
+        .handler("nobody", http(&nobody).handler())
+        .start()
+        .await
+        .unwrap();
+    put(&client, "hang", &json!({})).await;
+    put(&client, "nobody", &json!({})).await;
+    tried(&client, 2).await;
+    worker.stop().await.unwrap();
+    let rows = client
+        .query("SELECT last_error FROM posthaste.job ORDER BY name", &[])
+        .await
+        .unwrap();
+    let errors: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    assert!(errors[0].starts_with("no answer in time"), "{errors:?}");
+    assert!(errors[1].starts_with("cannot connect: "), "{errors:?}");
+    assert!(!errors[1].contains("geheim"));
+    assert_eq!(count(&client, "dead").await, 0);
+}
