@@ -6,6 +6,7 @@ use deadpool_postgres::Pool;
 use posthaste::{Config, Outcome, QueueConfig, Worker, WorkerHandle};
 
 use crate::commands::up;
+use crate::commands::work::outside::Outside;
 use crate::connect::Address;
 
 /// A file of a terabyte takes its time; a handler that hangs is no concern of the ones shipped here.
@@ -18,6 +19,7 @@ const HANDLER_CONNECTIONS: usize = 16;
 pub(crate) struct Settings {
     pub(crate) queues: Vec<(String, u16)>,
     pub(crate) patience: Patience,
+    pub(crate) outside: Outside,
 }
 
 /// How long a worker waits for others, and others for it.
@@ -65,12 +67,11 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
         .handler("file.digest", move |context, job| {
             up::handler::file_digest(pool.clone(), context, job)
         });
+    let timeout = TIMEOUT.max(settings.outside.patience());
+    builder = settings.outside.add_to(builder);
     for (name, concurrency) in &settings.queues {
         let queue = QueueConfig::new(name, usize::from(*concurrency));
-        builder = builder.queue_config(QueueConfig {
-            timeout: TIMEOUT,
-            ..queue
-        });
+        builder = builder.queue_config(QueueConfig { timeout, ..queue });
     }
     let names: Vec<&str> = settings
         .queues

@@ -3,6 +3,7 @@
 
 mod command_line;
 mod enqueue;
+mod handlers;
 mod killed;
 mod migrate;
 mod private_postgres;

@@ -74,6 +74,7 @@ pub(crate) async fn run(
     let settings = Settings {
         queues: queues.into(),
         patience: arguments.patience,
+        outside: super::work::outside::Outside::default(),
     };
     let worker = worker::start(database.address(), settings).await?;
     let outcome = tokio::select! {

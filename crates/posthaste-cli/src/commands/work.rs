@@ -1,4 +1,6 @@
-//! `posthaste work`: a worker with the built-in handlers, until it is told to stop.
+//! `posthaste work`: a worker with the built-in handlers and those of its arguments, until it is told to stop.
+
+pub(crate) mod outside;
 
 use anyhow::Context as _;
 
@@ -7,7 +9,7 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};
 
-/// Work on jobs with the built-in handlers (file.digest, posthaste.noop)
+/// Work on jobs with commands, over HTTP, and with the built-in handlers (file.digest, posthaste.noop)
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A queue to work on and how many of its jobs run at once; may be given many times
@@ -18,6 +20,9 @@ pub(crate) struct Arguments {
         default_values = ["default=32", "file=32"]
     )]
     queues: Vec<(String, u16)>,
+
+    #[command(flatten)]
+    outside: outside::Handlers,
 
     #[command(flatten)]
     patience: Patience,
@@ -45,12 +50,14 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
+    let outside = arguments.outside.open()?;
     // A database that cannot be reached at the start is a mistake to be told; one that is lost
     // later comes back.
     database.address().connect().await?;
     let settings = Settings {
         queues: arguments.queues.clone(),
         patience: arguments.patience,
+        outside,
     };
     let worker = worker::start(database.address(), settings)
         .await

@@ -1,0 +1,262 @@
+//! `work --exec` and `work --http`, as processes that are stopped and killed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::http::HeaderMap;
+use axum::routing::post;
+use posthaste_testkit::{Child, TestDb, eventually, is_alive};
+use tokio_postgres::Client;
+
+use crate::stage::{self, BOUND, Stage, count};
+
+const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+/// Tells who it and its child are, and then takes its time.
+const LONG: &str = "sleep 600 & echo $$ $! >pids.new; mv pids.new pids; wait";
+
+fn script(stage: &Stage, text: &str) -> anyhow::Result<()> {
+    let file = stage.write("command.new", &format!("#!/bin/sh\n{text}\n"))?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+    Ok(fs::rename(file, stage.folder.join("command"))?)
+}
+
+/// The processes that the script told of.
+async fn pids(stage: &Stage) -> anyhow::Result<Vec<u32>> {
+    let file = stage.folder.join("pids");
+    eventually(BOUND, "the command runs", async || Ok(file.exists())).await?;
+    let text = fs::read_to_string(file)?;
+    let pids = text.split_whitespace().map(str::parse);
+    let pids: Vec<u32> = pids.collect::<Result<_, _>>()?;
+    anyhow::ensure!(pids.len() == 2 && pids.iter().all(|pid| is_alive(*pid)));
+    Ok(pids)
+}
+
+async fn gone(pids: &[u32]) -> anyhow::Result<()> {
+    eventually(BOUND, "the command and its child are gone", async || {
+        Ok(!pids.iter().any(|pid| is_alive(*pid)))
+    })
+    .await
+}
+
+async fn put(client: &Client, name: &str) -> anyhow::Result<()> {
+    let insert = r#"INSERT INTO posthaste.job (name, kwargs) VALUES ($1, '{"to": 7}')"#;
+    client.execute(insert, &[&name]).await?;
+    Ok(())
+}
+
+async fn done(client: &Client) -> anyhow::Result<()> {
+    eventually(BOUND, "the jobs are done", async || {
+        Ok(count(client, "SELECT count(*) FROM posthaste.job").await? == 0)
+    })
+    .await
+}
+
+/// A worker that is ready, with whatever the test puts into its environment.
+async fn work(
+    stage: &Stage,
+    database: &TestDb,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> anyhow::Result<Child> {
+    let mut command = stage.command(&["work", "--rescue-after", "3", "--grace", "0"]);
+    command.args(arguments).env("DATABASE_URL", database.url());
+    for (name, value) in environment {
+        command.env(name, value);
+    }
+    let mut worker = Child::spawn(&mut command)?;
+    worker.error_line("working on", BOUND).await?;
+    Ok(worker)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_killed_takes_its_commands_and_their_children_along() -> anyhow::Result<()>
+{
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    script(&stage, LONG)?;
+    let mut worker = work(&stage, &database, &["--exec", "long.*=./command"], &[]).await?;
+    put(&client, "long.one").await?;
+    let killed = pids(&stage).await?;
+    assert!(worker.kill()?.code().is_none());
+    gone(&killed).await?;
+
+    script(&stage, "exit 0")?;
+    let mut next = work(&stage, &database, &["--exec", "long.*=./command"], &[]).await?;
+    done(&client).await?;
+    next.terminate()?;
+    assert!(next.exit(BOUND).await?.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_guard_was_killed_gets_another_at_the_next_command() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    script(&stage, LONG)?;
+    let mut worker = work(&stage, &database, &["--exec", "*=./command"], &[]).await?;
+    put(&client, "first").await?;
+    let first = pids(&stage).await?;
+    let guard = guard_of(worker.pid())?;
+    let guard = rustix::process::Pid::from_raw(guard.cast_signed()).unwrap();
+    rustix::process::kill_process(guard, rustix::process::Signal::KILL)?;
+    eventually(BOUND, "the guard is gone", async || {
+        Ok(!is_alive(guard.as_raw_nonzero().get().cast_unsigned()))
+    })
+    .await?;
+    fs::remove_file(stage.folder.join("pids"))?;
+    put(&client, "second").await?;
+    let second = pids(&stage).await?;
+    worker.kill()?;
+    gone(&[first, second].concat()).await
+}
+
+/// The process beside the worker that sees to it.
+fn guard_of(worker: u32) -> anyhow::Result<u32> {
+    for entry in fs::read_dir("/proc")? {
+        let folder = entry?.path();
+        let line = fs::read(folder.join("cmdline")).unwrap_or_default();
+        let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+        if status.contains(&format!("PPid:\t{worker}\n"))
+            && String::from_utf8_lossy(&line).contains("posthaste-guard")
+        {
+            let pid = folder.file_name().and_then(|name| name.to_str());
+            return Ok(pid.unwrap_or_default().parse()?);
+        }
+    }
+    anyhow::bail!("no guard")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_stopped_gives_the_job_back_and_ends_the_command() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    script(&stage, LONG)?;
+    let mut worker = work(&stage, &database, &["--exec", "long=./command"], &[]).await?;
+    put(&client, "long").await?;
+    let running = pids(&stage).await?;
+    worker.terminate()?;
+    assert!(worker.exit(BOUND).await?.success());
+    gone(&running).await?;
+    let row = client
+        .query_one("SELECT state, attempt FROM posthaste.job", &[])
+        .await?;
+    let found: (&str, i32) = (row.get(0), row.get(1));
+    assert_eq!(found, ("claimable", 0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_gets_its_words_and_nothing_that_opens_the_database() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    script(
+        &stage,
+        "{ echo \"words: $*\"; env; cat; } >said.new; mv said.new said",
+    )?;
+    let secrets = [
+        ("PGPASSWORD", "geheim"),
+        ("PGSSLKEY", "geheim"),
+        ("POSTHASTE_WEBHOOK_SECRET", "geheim"),
+        ("KEPT", "plain"),
+    ];
+    let exec = ["--exec", "mail.*=./command -v  twice"];
+    let mut worker = work(&stage, &database, &exec, &secrets).await?;
+    put(&client, "mail.send").await?;
+    done(&client).await?;
+    worker.terminate()?;
+    assert!(worker.exit(BOUND).await?.success());
+    let said = fs::read_to_string(stage.folder.join("said"))?;
+    assert!(said.starts_with("words: -v twice\n"), "{said}");
+    assert!(said.ends_with("{\"to\": 7}\n"), "{said}");
+    for there in ["KEPT=plain\n", "POSTHASTE_JOB_NAME=mail.send\n"] {
+        assert!(said.contains(there), "{said}");
+    }
+    for absent in ["DATABASE_URL", "geheim", "PGSSLKEY"] {
+        assert!(!said.contains(absent), "{said}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_posted_is_signed_and_the_secret_is_never_shown() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let seen: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();
+    let keep = Arc::clone(&seen);
+    let answer = post(async move |headers: HeaderMap, body: String| {
+        keep.lock().unwrap().push((headers, body));
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("index.*=http://ann:geheim@{}/index", listener.local_addr()?);
+    let routes = Router::new().route("/index", answer);
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    let file = stage.write("secret", &format!("{SECRET}\n"))?;
+    let arguments = ["--http", &url, "--secret-file", &file.display().to_string()];
+    let loud = [("POSTHASTE_LOG", "trace"), ("NO_PROXY", "127.0.0.1")];
+    let mut worker = work(&stage, &database, &arguments, &loud).await?;
+    put(&client, "index.document").await?;
+    done(&client).await?;
+    worker.terminate()?;
+    assert!(worker.exit(BOUND).await?.success());
+    let seen = seen.lock().unwrap();
+    let (headers, body) = &seen[0];
+    standardwebhooks::Webhook::new(SECRET)?.verify(body.as_bytes(), headers)?;
+    assert_eq!(body, "{\"to\": 7}");
+    let said = [worker.stdout(), worker.stderr()].concat().join("\n");
+    assert!(said.contains("connected to"), "it logged: {said}");
+    for secret in [&SECRET[6..30], "geheim"] {
+        assert!(!said.contains(secret), "{secret} was shown");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_never_work_is_refused_at_the_start() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    stage.write("plain", "text")?;
+    stage.write("secret", "swordfish")?;
+    stage.write("empty", "\n")?;
+    let place = stage.folder.display().to_string();
+    let http = "x=http://127.0.0.1:1/";
+    for (arguments, line) in [
+        (
+            &["--exec", "x=./absent"][..],
+            format!("error: --exec x: there is no command {place}/absent: no such file"),
+        ),
+        (
+            &["--exec", "x=./plain"],
+            format!("error: --exec x: there is no command {place}/plain: it may not be executed"),
+        ),
+        (
+            &["--exec", "x=absent-4711 word"],
+            "error: --exec x: there is no command absent-4711 on PATH. Write its path, such as ./absent-4711.".into(),
+        ),
+        (
+            &["--exec", "x=sh", "--http", http],
+            "error: two handlers for x. Give one.".into(),
+        ),
+        (
+            &["--http", "x=geheim"],
+            "error: --http x: url: must be http://host/path or https://host/path".into(),
+        ),
+        (
+            &["--http", http, "--secret-file", "secret"],
+            "error: secret: secret: must be whsec_ and base64 of 24 to 64 random bytes".into(),
+        ),
+        (
+            &["--http", http, "--secret-file", "empty"],
+            "error: empty holds no secret. Write whsec_ and base64 of 24 to 64 random bytes.".into(),
+        ),
+        (
+            &["--http", http, "--secret-file", "nowhere"],
+            "error: nowhere: no such file or directory".into(),
+        ),
+    ] {
+        let arguments = [&["work"], arguments].concat();
+        let said = stage.run_on(&database, &arguments).await?.failure()?;
+        assert_eq!(said, line);
+    }
+    Ok(())
+}
