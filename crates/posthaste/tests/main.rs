@@ -21,6 +21,7 @@ mod exec;
 mod http;
 mod lifecycle;
 mod links;
+mod locks;
 mod mutants;
 mod poison;
 mod rescue;

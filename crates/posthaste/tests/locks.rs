@@ -1,0 +1,117 @@
+//! The server's lock table is small, and each batch that is closed takes a lock until its transaction ends: no transaction of ours closes so
+//! many that it could never succeed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use posthaste::{Config, Outcome};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
+use tokio::sync::Semaphore;
+
+use crate::support::{SOON, all_done, count, migrated, quick, worker};
+
+/// More open batches than the server has room for locks.
+const BATCHES: i64 = 4_000;
+
+/// A server with the smallest lock table on which posthaste is expected to work.
+fn server() -> PgServer {
+    let settings = [
+        ("max_connections", "30"),
+        ("max_prepared_transactions", "0"),
+        ("max_wal_senders", "0"),
+        ("max_locks_per_transaction", "32"),
+    ];
+    PgServer::start(PgVersion::V15, &settings).expect("a server")
+}
+
+/// The hazard is real here: one transaction cannot take a lock for each batch.
+async fn has_no_room(db: &TestDb) -> bool {
+    let locks = "SELECT pg_advisory_xact_lock(7, i) FROM generate_series(1, $1::bigint::integer) i";
+    let client = db.client().await.unwrap();
+    let refused = client.execute(locks, &[&BATCHES]).await;
+    // The refusal is told before the locks are let go; the next answer comes after.
+    client.batch_execute("SELECT 1").await.unwrap();
+    refused
+        .is_err_and(|error| error.code() == Some(&tokio_postgres::error::SqlState::OUT_OF_MEMORY))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_worker_with_thousands_of_open_batches_is_rescued() {
+    let server = server();
+    let db = migrated(&server).await;
+    assert!(has_no_room(&db).await);
+    let client = db.client().await.unwrap();
+    let dying = "INSERT INTO posthaste.worker (name) VALUES ('dying') RETURNING id";
+    let dying: i64 = client.query_one(dying, &[]).await.unwrap().get(0);
+    let insert = "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, $1::bigint)";
+    client.execute(insert, &[&BATCHES]).await.unwrap();
+    client
+        .batch_execute(&format!(
+            "DO $do$ BEGIN FOR i IN 1..{BATCHES} LOOP
+               PERFORM posthaste.claim('default', '{{0}}', {dying}, gen_random_uuid(), 1, 1000000); COMMIT;
+             END LOOP; END $do$"
+        ))
+        .await
+        .unwrap();
+    assert_eq!(count(&client, "running").await, BATCHES);
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("another", 1)
+        .handler("x", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    eventually(SOON, "all its jobs are suspects", async || {
+        Ok(count(&client, "suspect").await == BATCHES)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_batches_that_end_at_once_are_closed_whole() {
+    let server = server();
+    let db = migrated(&server).await;
+    assert!(has_no_room(&db).await);
+    let client = db.client().await.unwrap();
+    let insert = "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, $1::bigint)";
+    client.execute(insert, &[&BATCHES]).await.unwrap();
+    let ready = Arc::new(Semaphore::new(0));
+    let begun = Arc::new(AtomicI64::new(0));
+    let (begins, gate) = (Arc::clone(&begun), Arc::clone(&ready));
+    let worker = worker(&db.pool(4).unwrap())
+        .config(Config {
+            // Each claim is of one job.
+            claim_bytes: 1,
+            ..quick()
+        })
+        // Twice as many slots: a worker that is half busy takes its time with claims so small.
+        .queue("default", 2 * BATCHES as usize)
+        .handler("x", move |_, _| {
+            let gate = Arc::clone(&gate);
+            begins.fetch_add(1, Ordering::SeqCst);
+            async move {
+                gate.acquire().await?.forget();
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    eventually(SOON, "all of them run", async || {
+        Ok(begun.load(Ordering::SeqCst) == BATCHES)
+    })
+    .await
+    .unwrap();
+    ready.add_permits(BATCHES as usize);
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+    let closed =
+        "SELECT (SELECT count(*) FROM posthaste.whole_0), (SELECT count(*) FROM posthaste.ack_0)";
+    let closed = client.query_one(closed, &[]).await.unwrap();
+    assert_eq!(
+        (closed.get::<_, i64>(0), closed.get::<_, i64>(1)),
+        (BATCHES, 0),
+        "whole batches, and jobs closed by themselves"
+    );
+}
