@@ -8,11 +8,14 @@ use axum::Router;
 use axum::http::HeaderMap;
 use axum::routing::post;
 use posthaste_testkit::{Child, TestDb, eventually, is_alive};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_postgres::Client;
 
 use crate::stage::{self, BOUND, Stage, count};
 
 const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+/// Whatever proxy the machine uses, it does not lead to its own loopback.
+const NO_PROXY: (&str, &str) = ("NO_PROXY", "127.0.0.1");
 /// Tells who it and its child are, and then takes its time.
 const LONG: &str = "sleep 600 & echo $$ $! >pids.new; mv pids.new pids; wait";
 
@@ -88,6 +91,39 @@ async fn a_worker_that_is_killed_takes_its_commands_and_their_children_along() -
     next.terminate()?;
     assert!(next.exit(BOUND).await?.success());
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_killed_while_it_starts_commands_leaves_none_of_them() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    script(&stage, "echo $$ >>begun; sleep 600")?;
+    client
+        .batch_execute("INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 500)")
+        .await?;
+    for kill in 1..=5 {
+        let arguments = ["--exec", "x=./command", "--queue", "default=100"];
+        let mut worker = work(&stage, &database, &arguments, &[]).await?;
+        let begun = stage.folder.join("begun");
+        eventually(BOUND, "some have begun", async || {
+            Ok(fs::read_to_string(&begun)?.lines().count() >= kill * 10)
+        })
+        .await?;
+        assert!(worker.kill()?.code().is_none());
+        eventually(BOUND, "nobody is at home in the folder", async || {
+            Ok(residents(&stage)? == 0)
+        })
+        .await?;
+        fs::remove_file(&begun)?;
+    }
+    Ok(())
+}
+
+/// Processes whose current folder is the stage's.
+fn residents(stage: &Stage) -> anyhow::Result<usize> {
+    let homes = fs::read_dir("/proc")?.flatten();
+    let homes = homes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok());
+    Ok(homes.filter(|home| *home == stage.folder).count())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,7 +230,7 @@ async fn what_is_posted_is_signed_and_the_secret_is_never_shown() -> anyhow::Res
     tokio::spawn(async move { axum::serve(listener, routes).await });
     let file = stage.write("secret", &format!("{SECRET}\n"))?;
     let arguments = ["--http", &url, "--secret-file", &file.display().to_string()];
-    let loud = [("POSTHASTE_LOG", "trace"), ("NO_PROXY", "127.0.0.1")];
+    let loud = [("POSTHASTE_LOG", "trace"), NO_PROXY];
     let mut worker = work(&stage, &database, &arguments, &loud).await?;
     put(&client, "index.document").await?;
     done(&client).await?;
@@ -210,6 +246,66 @@ async fn what_is_posted_is_signed_and_the_secret_is_never_shown() -> anyhow::Res
         assert!(!said.contains(secret), "{secret} was shown");
     }
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_answers_over_tls_must_show_a_certificate_that_is_trusted() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
+    let certificate = stage.write("certificate", &made.cert.pem())?;
+    let url = format!("x=https://{}/", serve_tls(&made).await?);
+    let mut stranger = work(&stage, &database, &["--http", &url], &[NO_PROXY]).await?;
+    put(&client, "x").await?;
+    eventually(BOUND, "it was refused", async || {
+        let refused = "SELECT count(*) FROM posthaste.job WHERE attempt > 0 AND last_error LIKE 'cannot connect: invalid peer certificate%'";
+        Ok(count(&client, refused).await? == 1)
+    })
+    .await?;
+    stranger.terminate()?;
+    assert!(stranger.exit(BOUND).await?.success());
+    let certificate = certificate.display().to_string();
+    let trusted = [NO_PROXY, ("SSL_CERT_FILE", certificate.as_str())];
+    let mut friend = work(&stage, &database, &["--http", &url], &trusted).await?;
+    done(&client).await?;
+    friend.terminate()?;
+    assert!(friend.exit(BOUND).await?.success());
+    Ok(())
+}
+
+/// A server that says yes to whoever trusts its certificate.
+async fn serve_tls(
+    made: &rcgen::CertifiedKey<rcgen::KeyPair>,
+) -> anyhow::Result<std::net::SocketAddr> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![made.cert.der().clone()],
+            key.map_err(anyhow::Error::msg)?,
+        )?;
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            // Who does not trust it hangs up.
+            let Ok(mut socket) = acceptor.accept(socket).await else {
+                continue;
+            };
+            let mut asked = Vec::new();
+            while !asked.ends_with(br#"{"to": 7}"#) {
+                anyhow::ensure!(socket.read_buf(&mut asked).await? > 0, "it hung up");
+            }
+            let yes = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            socket.write_all(yes).await?;
+            socket.shutdown().await?;
+        }
+        anyhow::Ok(())
+    });
+    Ok(address)
 }
 
 #[tokio::test(flavor = "multi_thread")]

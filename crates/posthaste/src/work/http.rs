@@ -4,6 +4,7 @@ mod answer;
 mod signature;
 
 use std::error::Error as _;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 ///     .handler("index.*", index.handler());
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Http {
     client: Client,
     url: Url,
@@ -144,6 +145,15 @@ impl Http {
             headers.insert(HeaderName::from_static(name), value);
         }
         Ok(headers)
+    }
+}
+
+/// The address may hold a password.
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http")
+            .field("host", &self.url.host_str())
+            .finish_non_exhaustive()
     }
 }
 
