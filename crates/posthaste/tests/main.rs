@@ -16,6 +16,7 @@ mod support;
 mod claim;
 mod crash;
 mod enqueue;
+#[cfg(feature = "exec")]
 mod exec;
 #[cfg(feature = "http")]
 mod http;
