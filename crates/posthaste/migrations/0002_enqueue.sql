@@ -208,10 +208,14 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
   RETURNING id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, attempt, max_attempts,
             CASE WHEN slot < 6 THEN 'claimable' ELSE 'scheduled' END, last_error;
 
--- Enqueues one job in the caller's transaction and returns its id. For a single row this is the cheapest road: a cached plan without the
--- sub-selects that a rule needs for many, straight into the slot. With a unique_key that another job holds, nothing is enqueued and
--- that job's id is returned; the call waits for a transaction that is just claiming the same key. Under REPEATABLE READ and SERIALIZABLE a key that was
+-- Enqueues one job in the caller's transaction and returns its id. With a unique_key that another job holds, nothing is enqueued and that job's id is
+-- returned; the call waits for a transaction that is just claiming the same key. Under REPEATABLE READ and SERIALIZABLE a key that was
 -- taken after the snapshot gives a serialization failure (40001), as for any unique index.
+--
+-- A plain job that is due goes straight into its slot, judged by the very statement that writes it: each expression that PL/pgSQL evaluates by
+-- itself takes a snapshot, and snapshots are what concurrent commits make dear. The statement has its lock on the table before it looks at
+-- ready_scan, and sealing takes a lock that conflicts. No row written means that the job is not plain or not valid, or that the generation
+-- was just sealed: enqueue_other() finds out.
 DO $do$
 BEGIN
   EXECUTE replace($sql$
@@ -222,22 +226,42 @@ RETURNS bigint LANGUAGE plpgsql AS $f$
 #variable_conflict use_variable
 DECLARE
   job bigint;
+  g bigint := pg_sequence_last_value('posthaste.ready_current'::regclass);
+BEGIN
+  CASE g % 4
+@branches@
+  END CASE;
+  IF job IS NULL THEN
+    RETURN posthaste.enqueue_other(name, kwargs, queue, priority, scheduled_at, expires_at, tag, unique_key, max_attempts);
+  END IF;
+  RETURN job;
+END $f$;
+$sql$, '@branches@', (SELECT string_agg(replace($branch$    WHEN @k@ THEN
+      INSERT INTO posthaste.ready_@k@ AS r (slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, kwargs_bytes, max_attempts)
+      SELECT @k@, n.way, name, priority, scheduled_at, coalesce(expires_at, n.moment + interval '30 days'), n.moment, tag, kwargs, n.bytes, max_attempts
+        FROM (SELECT clock_timestamp() AS moment, posthaste.text_bytes(kwargs) AS bytes,
+                     coalesce(queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(name) END) AS way
+              OFFSET 0) n
+       WHERE unique_key IS NULL AND priority IS NOT NULL AND scheduled_at <= n.moment
+         AND posthaste.is_valid(name, n.way, tag, NULL, kwargs, n.bytes, 0, max_attempts, scheduled_at, coalesce(expires_at, n.moment), n.moment)
+         AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g
+      RETURNING r.id INTO job;$branch$, '@k@', k::text), E'\n' ORDER BY k) FROM generate_series(0, 3) k));
+END $do$;
+
+-- Any job: with arguments left NULL, scheduled, with a unique key, or one that has to be refused.
+CREATE FUNCTION posthaste.enqueue_other(name text, kwargs jsonb, queue text, priority integer, scheduled_at timestamptz, expires_at timestamptz, tag text,
+                                        unique_key text, max_attempts integer)
+RETURNS bigint LANGUAGE plpgsql AS $f$
+#variable_conflict use_variable
+DECLARE
+  job bigint;
   holder bigint;
   bytes integer;
-  g bigint;
   moment timestamptz := clock_timestamp();
 BEGIN
-  IF expires_at IS NULL THEN
-    expires_at := moment + interval '30 days';
-  END IF;
-  IF name IS NULL OR priority IS NULL OR scheduled_at IS NULL OR tag IS NULL OR kwargs IS NULL THEN
-    name := coalesce(name, ''); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now()); tag := coalesce(tag, '');
-    kwargs := coalesce(kwargs, '{}');
-  END IF;
-  IF queue IS NULL THEN
-    queue := CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(name) END;
-  END IF;
-  bytes := posthaste.text_bytes(kwargs);
+  name := coalesce(name, ''); kwargs := coalesce(kwargs, '{}'); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now());
+  queue := coalesce(queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(name) END);
+  expires_at := coalesce(expires_at, moment + interval '30 days'); tag := coalesce(tag, ''); bytes := posthaste.text_bytes(kwargs);
   IF posthaste.is_valid(name, queue, tag, unique_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment) IS NOT TRUE THEN
     PERFORM posthaste.refuse(name, queue, tag, unique_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment);
   END IF;
@@ -252,27 +276,11 @@ BEGIN
       END IF;
     END LOOP;
   END IF;
-  IF scheduled_at > moment AND scheduled_at > posthaste.parked_until() THEN
-    INSERT INTO posthaste.store (id, slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts)
-    VALUES (job, posthaste.enter_parked(), queue, name, priority, scheduled_at, expires_at, moment, tag, unique_key, kwargs, bytes, max_attempts);
-    RETURN job;
-  END IF;
-  -- Straight into the slot. The statement has its lock on the table before it looks at ready_scan, and sealing takes a lock that conflicts: no
-  -- row written means that the generation was just sealed, and the next one is there.
-  LOOP
-    g := pg_sequence_last_value('posthaste.ready_current'::regclass);
-    CASE g % 4
-@branches@
-    END CASE;
-    EXIT WHEN FOUND;
-  END LOOP;
+  INSERT INTO posthaste.store (id, slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts)
+  SELECT job, CASE WHEN scheduled_at > moment AND scheduled_at > posthaste.parked_until() THEN posthaste.enter_parked() ELSE posthaste.enter_ready() END,
+         queue, name, priority, scheduled_at, expires_at, moment, tag, unique_key, kwargs, bytes, max_attempts;
   RETURN job;
 END $f$;
-$sql$, '@branches@', (SELECT string_agg(replace($branch$      WHEN @k@ THEN
-        INSERT INTO posthaste.ready_@k@ (id, slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts)
-        SELECT job, @k@, queue, name, priority, scheduled_at, expires_at, moment, tag, unique_key, kwargs, bytes, max_attempts
-         WHERE pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g;$branch$, '@k@', k::text), E'\n' ORDER BY k) FROM generate_series(0, 3) k));
-END $do$;
 
 -- The id that a receiver outside sees and drops duplicates by: this database's incarnation and the job's id, shaped as a UUID (version 8).
 CREATE FUNCTION posthaste.delivery_id(job_id bigint) RETURNS uuid LANGUAGE sql STABLE AS $f$

@@ -7,8 +7,10 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::Error;
 use crate::job::{JobId, NewJob};
+use crate::store::json_text::JsonText;
 
 const ENQUEUE: &str = include_str!("store/enqueue.sql");
+const ENQUEUE_PLAIN: &str = include_str!("store/enqueue_plain.sql");
 const ENQUEUE_MANY: &str = include_str!("store/enqueue_many.sql");
 
 /// Rows sent in one statement by [`enqueue_many`]: enough to pay for the round trip, few enough to stay small.
@@ -74,9 +76,10 @@ prepared!(deadpool_postgres::Transaction<'_>);
 /// With a unique key that an unfinished job holds, nothing is enqueued and that job's id is returned.
 pub async fn enqueue<E: Executor>(executor: &E, job: &NewJob) -> Result<JobId, Error> {
     job.check()?;
-    let parameters: [Parameter<'_>; 9] = [
+    let kwargs = JsonText(&job.kwargs);
+    let all: [Parameter<'_>; 9] = [
         (&job.name, Type::TEXT),
-        (&job.kwargs, Type::TEXT),
+        (&kwargs, Type::JSONB),
         (&job.queue, Type::TEXT),
         (&job.priority, Type::INT4),
         (&job.scheduled_at, Type::TIMESTAMPTZ),
@@ -85,8 +88,13 @@ pub async fn enqueue<E: Executor>(executor: &E, job: &NewJob) -> Result<JobId, E
         (&job.unique_key, Type::TEXT),
         (&job.max_attempts, Type::INT4),
     ];
+    let (sql, parameters) = if job.is_plain() {
+        (ENQUEUE_PLAIN, &all[..2])
+    } else {
+        (ENQUEUE, &all[..])
+    };
     let rows = executor
-        .fetch(ENQUEUE, &parameters)
+        .fetch(sql, parameters)
         .await
         .map_err(Error::postgres("cannot enqueue"))?;
     id(rows.first())

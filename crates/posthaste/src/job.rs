@@ -13,6 +13,9 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
+/// Attempts that may be burnt where nothing else is said; the database's default too.
+const DEFAULT_ATTEMPTS: i32 = 25;
+
 /// A job's number, drawn by the database when it was enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub i64);
@@ -68,7 +71,7 @@ impl NewJob {
             expires_at: None,
             tag: String::new(),
             unique_key: None,
-            max_attempts: Some(25),
+            max_attempts: Some(DEFAULT_ATTEMPTS),
         })
     }
 
@@ -112,6 +115,17 @@ impl NewJob {
     pub fn max_attempts(mut self, attempts: Option<i32>) -> Self {
         self.max_attempts = attempts;
         self
+    }
+
+    /// Nothing is said but name and arguments.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.queue.is_none()
+            && self.priority == 0
+            && self.scheduled_at.is_none()
+            && self.expires_at.is_none()
+            && self.tag.is_empty()
+            && self.unique_key.is_none()
+            && self.max_attempts == Some(DEFAULT_ATTEMPTS)
     }
 
     /// What the setters could not refuse; called before anything is sent.

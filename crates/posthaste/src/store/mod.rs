@@ -1,13 +1,14 @@
 //! 2. The store: one function per statement. With `enqueue`, the only module that speaks SQL.
 
 mod duties;
+pub(crate) mod json_text;
 pub(crate) mod link;
 pub(crate) mod migrate;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres_types::{FromSql, Type};
+use postgres_types::FromSql;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -15,6 +16,7 @@ use crate::acknowledge::Settled;
 use crate::error::Error;
 use crate::job::{Job, JobId};
 use crate::retry::Verdict;
+use json_text::JsonText;
 use link::Link;
 
 pub(crate) use duties::{
@@ -120,22 +122,6 @@ pub(crate) async fn bury_next(
         &[&queue, &priorities, &worker, &token, &error],
     )
     .await
-}
-
-/// The text inside a jsonb value, without parsing it.
-struct JsonText<'a>(&'a str);
-
-impl<'a> FromSql<'a> for JsonText<'a> {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        match raw.split_first() {
-            Some((1, text)) => Ok(Self(std::str::from_utf8(text)?)),
-            _ => Err("unknown jsonb version".into()),
-        }
-    }
-
-    fn accepts(kind: &Type) -> bool {
-        *kind == Type::JSONB
-    }
 }
 
 fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {

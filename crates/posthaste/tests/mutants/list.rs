@@ -110,7 +110,7 @@ pub const MUTANTS: &[Mutant] = mutants! {
         "IF pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g THEN" => "IF true THEN";
 
     "no scan_gen check in enqueue()" by SEALED_BEFORE_THE_LOCK:
-        "WHERE pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g;$branch$" => ";$branch$";
+        "AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g\n      RETURNING" => "RETURNING";
 
     // low_gen is what tells the ring that a slot is still in use.
     "no low_gen check" by FULL_RING:

@@ -42,8 +42,8 @@ pub const SEALED_BEFORE_THE_LOCK: Scenario =
             "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1) OFFSET 0)",
         ),
         (
-            "g := pg_sequence_last_value('posthaste.ready_current'::regclass);\n    CASE",
-            "g := pg_sequence_last_value('posthaste.ready_current'::regclass);\n    PERFORM posthaste.gate(1);\n    CASE",
+            "BEGIN\n  CASE g % 4",
+            "BEGIN\n  PERFORM posthaste.gate(1);\n  CASE g % 4",
         ),
     ]);
 
