@@ -72,7 +72,7 @@ struct Leader {
     expire_at: Option<Instant>,
     prune_at: Option<Instant>,
     hearts: HashMap<i64, Heart>,
-    /// How far the oldest generation is verified: (generation, batch).
+    /// How far the oldest generation is verified: (generation, batch). It counts only within the session that verified it.
     verified: (i64, i64),
     blocked_by: Option<i32>,
 }
@@ -127,16 +127,12 @@ impl Leader {
         }
     }
 
-    /// A duty that failed is tried again in the next round. After a lost connection the server may have been down, and may have forgotten
-    /// acknowledgements that were not on its disk: what was verified is verified again.
-    fn note<T>(&mut self, duty: &'static str, result: Result<T, Error>) -> Option<T> {
+    /// A duty that failed is tried again in the next round.
+    fn note<T>(&self, duty: &'static str, result: Result<T, Error>) -> Option<T> {
         result
-            .inspect_err(|error| {
-                tracing::warn!(duty, %error, "a maintenance duty failed; it is tried again");
-                if error.is_connection() {
-                    self.verified = (-1, 0);
-                }
-            })
+            .inspect_err(
+                |error| tracing::warn!(duty, %error, "a maintenance duty failed; it is tried again"),
+            )
             .ok()
     }
 

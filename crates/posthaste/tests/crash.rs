@@ -4,6 +4,7 @@ mod forgotten;
 mod intents;
 mod unanswered;
 mod undone;
+mod verified;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

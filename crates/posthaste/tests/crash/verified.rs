@@ -1,0 +1,116 @@
+//! The leader remembers how far it has verified the oldest generation. A crash may forget acknowledgements that it has seen, where they were
+//! committed asynchronously: then it has to look at them again, or it would truncate open jobs.
+
+use std::time::Duration;
+
+use posthaste::{Config, Outcome, WorkerHandle};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
+
+use crate::stress::store::{Claimed, Store};
+use crate::support;
+
+/// Only commits that ask for it reach the disk before the crash.
+const SETTINGS: [(&str, &str); 4] = [
+    ("wal_writer_delay", "10s"),
+    ("wal_writer_flush_after", "1GB"),
+    ("full_page_writes", "off"),
+    ("autovacuum", "off"),
+];
+
+/// A worker that does maintenance only, in rounds so far apart that it can miss a crash wholly, and that writes hardly ever.
+async fn leader(db: &TestDb) -> WorkerHandle {
+    let config = Config {
+        name: "leader".to_owned(),
+        promote_interval: Duration::from_secs(2),
+        maintenance_interval: Duration::from_secs(2),
+        heartbeat_interval: Duration::from_secs(600),
+        rescue_after: Duration::from_secs(3600),
+        ..support::quick()
+    };
+    support::worker(&db.pool(2).unwrap())
+        .config(config)
+        .queue("another", 1)
+        .handler("x", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .expect("a worker")
+}
+
+/// Waits until the leader has gone through a whole round from now on, and rests: of a worker's connections the only one that does.
+async fn looked(store: &Store) -> anyhow::Result<()> {
+    let since = store.clock(300).await?;
+    let rests = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'
+        AND query_start > $1::text::timestamptz AND state_change < clock_timestamp() - interval '500 ms')";
+    eventually(support::SOON, "the leader rests", async || {
+        store.value::<bool>(rests, &[&since]).await
+    })
+    .await
+}
+
+/// A sealed generation of three batches, which no crash forgets.
+async fn sealed(store: &Store) -> anyhow::Result<[Vec<Claimed>; 3]> {
+    store.enqueue_many("x", 3).await?;
+    let batches = [
+        store.claim(1).await?,
+        store.claim(1).await?,
+        store.claim(1).await?,
+    ];
+    store.rotate().await?;
+    while store.seal().await? {}
+    store.say("CHECKPOINT").await?;
+    Ok(batches)
+}
+
+async fn what_a_crash_forgot_is_verified_again(version: PgVersion) -> anyhow::Result<()> {
+    let server = PgServer::start(version, &SETTINGS)?;
+    let db = support::migrated(&server).await;
+    for _ in 0..5 {
+        tokio::task::block_in_place(|| server.restart())?;
+        let worker = leader(&db).await;
+        let store = Store::new(db.url()).await?;
+        looked(&store).await?;
+        let [first, second, third] = sealed(&store).await?;
+        let generation = store.position("ready_low").await?;
+        store.say("SET synchronous_commit = off").await?;
+        store.done(&first).await?;
+        store.done(&second).await?;
+        looked(&store).await?;
+        tokio::task::block_in_place(|| -> anyhow::Result<()> {
+            server.stop_immediate()?;
+            server.restart()
+        })?;
+        let store = Store::new(db.url()).await?;
+        let forgotten = store.unfinished().await? == 3;
+        store.done(&third).await?;
+        if forgotten {
+            looked(&store).await?;
+            for batch in [&first, &second] {
+                store.done(batch).await?;
+            }
+        }
+        eventually(support::SOON, "the generation is truncated", async || {
+            Ok(store.position("ready_low").await? > generation)
+        })
+        .await?;
+        worker.stop().await?;
+        posthaste_testkit::ran::count("crashes", 1);
+        if forgotten {
+            return Ok(());
+        }
+    }
+    panic!("in five crashes no acknowledgement was forgotten: the hazard was never met");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn acknowledgements_that_a_crash_forgot_are_verified_again_on_15() {
+    what_a_crash_forgot_is_verified_again(PgVersion::V15)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn acknowledgements_that_a_crash_forgot_are_verified_again_on_18() {
+    what_a_crash_forgot_is_verified_again(PgVersion::V18)
+        .await
+        .unwrap();
+}
