@@ -88,7 +88,7 @@ CREATE TABLE posthaste.store (
   id           bigint      NOT NULL DEFAULT nextval('posthaste.job_id'),
   enqueued_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
   scheduled_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  expires_at   timestamptz NOT NULL DEFAULT clock_timestamp() + interval '30 days',
+  expires_at   timestamptz NOT NULL,
   priority     integer     NOT NULL DEFAULT 0,
   attempt      integer     NOT NULL DEFAULT 0,
   max_attempts integer              DEFAULT 25,

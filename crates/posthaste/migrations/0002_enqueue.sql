@@ -200,7 +200,7 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
                       FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0) c) END,
          r.queue, r.name, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts
     FROM (SELECT n.name, n.priority, n.scheduled_at, n.tag, n.kwargs, n.unique_key, n.attempt, n.max_attempts, posthaste.text_bytes(n.kwargs) AS kwargs_bytes,
-                 coalesce(n.expires_at, clock_timestamp() + interval '30 days') AS expires_at, coalesce(n.enqueued_at, clock_timestamp()) AS enqueued_at,
+                 coalesce(n.expires_at, greatest(n.scheduled_at, clock_timestamp()) + interval '30 days') AS expires_at, coalesce(n.enqueued_at, clock_timestamp()) AS enqueued_at,
                  coalesce(n.queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(n.name) END) AS queue
             FROM (SELECT NEW.queue, coalesce(NEW.name, '') AS name, coalesce(NEW.priority, 0) AS priority, coalesce(NEW.scheduled_at, now()) AS scheduled_at, NEW.expires_at,
                          NEW.enqueued_at, coalesce(NEW.tag, '') AS tag, coalesce(NEW.kwargs, '{}') AS kwargs, NEW.unique_key, coalesce(NEW.attempt, 0) AS attempt,
@@ -213,9 +213,10 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
 -- taken after the snapshot gives a serialization failure (40001), as for any unique index.
 --
 -- A plain job that is due goes straight into its slot, judged by the very statement that writes it: each expression that PL/pgSQL evaluates by
--- itself takes a snapshot, and snapshots are what concurrent commits make dear. The statement has its lock on the table before it looks at
--- ready_scan, and sealing takes a lock that conflicts. No row written means that the job is not plain or not valid, or that the generation
--- was just sealed: enqueue_other() finds out.
+-- itself takes a snapshot, and snapshots are what concurrent commits make dear. What is volatile comes from the columns' defaults, because a
+-- volatile select list would cost the plan a node of its own. The statement has its lock on the table before it looks at
+-- ready_scan, and sealing takes a lock that conflicts. No row written means that a route has to be looked up, that the job is not plain or not
+-- valid, or that the generation was just sealed: enqueue_other() finds out.
 DO $do$
 BEGIN
   EXECUTE replace($sql$
@@ -226,24 +227,25 @@ RETURNS bigint LANGUAGE plpgsql AS $f$
 #variable_conflict use_variable
 DECLARE
   job bigint;
+  bytes integer := posthaste.text_bytes(kwargs);
   g bigint := pg_sequence_last_value('posthaste.ready_current'::regclass);
 BEGIN
   CASE g % 4
 @branches@
   END CASE;
-  IF job IS NULL THEN
-    RETURN posthaste.enqueue_other(name, kwargs, queue, priority, scheduled_at, expires_at, tag, unique_key, max_attempts);
+  IF job IS NOT NULL THEN
+    RETURN job;
+  ELSIF queue IS NULL AND pg_sequence_last_value('posthaste.has_routes'::regclass) = 1 THEN
+    RETURN posthaste.enqueue(name, kwargs, posthaste.route_of(name), priority, scheduled_at, expires_at, tag, unique_key, max_attempts);
   END IF;
-  RETURN job;
+  RETURN posthaste.enqueue_other(name, kwargs, coalesce(queue, 'default'), priority, scheduled_at, expires_at, tag, unique_key, max_attempts);
 END $f$;
 $sql$, '@branches@', (SELECT string_agg(replace($branch$    WHEN @k@ THEN
-      INSERT INTO posthaste.ready_@k@ AS r (slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, kwargs_bytes, max_attempts)
-      SELECT @k@, n.way, name, priority, scheduled_at, coalesce(expires_at, n.moment + interval '30 days'), n.moment, tag, kwargs, n.bytes, max_attempts
-        FROM (SELECT clock_timestamp() AS moment, posthaste.text_bytes(kwargs) AS bytes,
-                     coalesce(queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(name) END) AS way
-              OFFSET 0) n
-       WHERE unique_key IS NULL AND priority IS NOT NULL AND scheduled_at <= n.moment
-         AND posthaste.is_valid(name, n.way, tag, NULL, kwargs, n.bytes, 0, max_attempts, scheduled_at, coalesce(expires_at, n.moment), n.moment)
+      INSERT INTO posthaste.ready_@k@ AS r (slot, queue, name, priority, scheduled_at, expires_at, tag, kwargs, kwargs_bytes, max_attempts)
+      SELECT @k@, coalesce(queue, 'default'), name, priority, scheduled_at, coalesce(expires_at, now() + interval '30 days'), tag, kwargs, bytes, max_attempts
+       WHERE unique_key IS NULL AND priority IS NOT NULL AND scheduled_at <= clock_timestamp()
+         AND (queue IS NOT NULL OR pg_sequence_last_value('posthaste.has_routes'::regclass) = 0)
+         AND posthaste.is_valid(name, coalesce(queue, 'default'), tag, NULL, kwargs, bytes, 0, max_attempts, scheduled_at, coalesce(expires_at, scheduled_at), scheduled_at)
          AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g
       RETURNING r.id INTO job;$branch$, '@k@', k::text), E'\n' ORDER BY k) FROM generate_series(0, 3) k));
 END $do$;
@@ -260,8 +262,7 @@ DECLARE
   moment timestamptz := clock_timestamp();
 BEGIN
   name := coalesce(name, ''); kwargs := coalesce(kwargs, '{}'); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now());
-  queue := coalesce(queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(name) END);
-  expires_at := coalesce(expires_at, moment + interval '30 days'); tag := coalesce(tag, ''); bytes := posthaste.text_bytes(kwargs);
+  expires_at := coalesce(expires_at, greatest(scheduled_at, moment) + interval '30 days'); tag := coalesce(tag, ''); bytes := posthaste.text_bytes(kwargs);
   IF posthaste.is_valid(name, queue, tag, unique_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment) IS NOT TRUE THEN
     PERFORM posthaste.refuse(name, queue, tag, unique_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment);
   END IF;

@@ -34,7 +34,7 @@ impl fmt::Display for JobId {
 /// let job = NewJob::new("index.document", &serde_json::json!({ "id": 7 }))?
 ///     .priority(100)
 ///     .tag("reindex")
-///     .max_attempts(None); // tried until it expires, 30 days from now
+///     .max_attempts(None); // tried until it expires, after 30 days
 /// assert!(NewJob::new("", &serde_json::json!({})).is_err());
 /// # Ok(()) }
 /// ```
@@ -93,7 +93,7 @@ impl NewJob {
         self
     }
 
-    /// Never started after this instant; the default is 30 days from now.
+    /// Never started after this instant; the default is 30 days after it is due.
     pub fn expires_at(mut self, at: Timestamp) -> Self {
         self.expires_at = Some(at);
         self

@@ -114,6 +114,30 @@ async fn a_volatile_time_is_judged_and_stored_once() {
 }
 
 #[tokio::test]
+async fn a_job_without_an_expiry_expires_thirty_days_after_it_is_due() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "SELECT posthaste.enqueue('due'), posthaste.enqueue('later', scheduled_at => now() + interval '60 days');
+             INSERT INTO posthaste.job (name) VALUES ('due');
+             INSERT INTO posthaste.job (name, scheduled_at) VALUES ('later', now() + interval '60 days');",
+        )
+        .await
+        .unwrap();
+    let right: i64 = client
+        .query_one(
+            "SELECT count(*) FROM posthaste.job
+              WHERE expires_at - scheduled_at BETWEEN interval '30 days' AND interval '30 days 1 minute'",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(right, 4);
+}
+
+#[tokio::test]
 async fn the_queue_comes_from_the_exact_route_else_the_longest_prefix_else_default() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();

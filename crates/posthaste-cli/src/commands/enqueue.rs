@@ -64,7 +64,7 @@ struct Options {
     #[arg(long, value_name = "TIME")]
     scheduled_at: Option<Timestamp>,
 
-    /// Never after this time; 30 days from now if not given
+    /// Never after this time; 30 days after it is due if not given
     #[arg(long, value_name = "TIME")]
     expires_at: Option<Timestamp>,
 
