@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test mutants bench fmt lint deny docs
+.PHONY: help up test examples mutants bench fmt lint deny docs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -18,6 +18,9 @@ up: ## Build, start a private Postgres and do a real job; ARGS=--once ends when 
 test: ## Run all tests on PostgreSQL 15 and 18; ARGS go to cargo test
 	@scripts/setup.sh test
 	@scripts/test.sh $(ARGS)
+
+examples: ## Run the examples in other languages; ARGS name languages
+	@scripts/examples.sh $(ARGS)
 
 mutants: ## Show that the stress kills every broken variant of the store
 	@scripts/setup.sh test

@@ -1,0 +1,224 @@
+#!/usr/bin/env bash
+# Runs the examples in other languages against a private Postgres, and looks at the database from outside after each:
+# what was committed is there exactly, of what was rolled back there is nothing. Then a worker really runs the jobs.
+# Arguments name the languages to run: scripts/examples.sh python go. Without any, all run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PATH:$HOME/.cargo/bin"
+
+root=$PWD
+tools=$root/.tools/examples
+languages=("$@")
+[ ${#languages[@]} -gt 0 ] || languages=(python node go ruby)
+pids=()
+failed=0
+
+main() {
+    # The one of whoever calls is not for this.
+    unset DATABASE_URL
+    scripts/setup.sh examples "${languages[@]}"
+    cargo build --quiet -p posthaste-cli
+    posthaste=$(realpath "${CARGO_TARGET_DIR:-target}")/debug/posthaste
+    work=$(mktemp -d)
+    trap end EXIT
+    trap 'exit 130' INT TERM
+    # The servers' account must be able to walk through.
+    chmod 755 "$work"
+    : >"$work/ran"
+    start_postgres
+    local language
+    for language in "${languages[@]}"; do "in_$language"; done
+    worked
+    documented
+    # Each folder is an example: one that did not run is missing.
+    local demand=()
+    for language in "${languages[@]}"; do
+        demand+=("$language=$(find "examples/$language" -mindepth 2 -name 'enqueue.*' | wc -l)")
+    done
+    scripts/ran.sh "$work/ran" "${demand[@]}"
+    return "$failed"
+}
+
+end() {
+    local pid
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" || true; done
+    rm -rf "$work"
+}
+
+# --- the languages ---------------------------------------------------------------------------------------
+
+in_python() {
+    example python psycopg "$tools/python/bin/python" examples/python/psycopg/enqueue.py
+    example python sqlalchemy "$tools/python/bin/python" examples/python/sqlalchemy/enqueue.py
+    example python django "$tools/python/bin/python" examples/python/django/enqueue.py
+}
+
+# Node looks for packages above the program, so the programs go to their packages.
+in_node() {
+    cp -r examples/node/*/ "$tools/node/"
+    example node pg node "$tools/node/pg/enqueue.js"
+    example node drizzle node "$tools/node/drizzle/enqueue.js"
+}
+
+in_go() {
+    (cd examples/go && "$tools/go/go" vet ./... && "$tools/go/go" build -o "$work/go/" ./...)
+    example go pgx "$work/go/pgx"
+}
+
+in_ruby() {
+    example ruby activerecord ruby examples/ruby/activerecord/enqueue.rb
+}
+
+# --- one example -----------------------------------------------------------------------------------------
+
+example() {
+    local language=$1 tool=$2
+    shift 2
+    if commits "$tool" "$@" && rolls_back "$tool" "$@"; then
+        echo "$language $tool: committed the customer and both jobs; rolled back all three"
+        echo "$language=1" >>"$work/ran"
+        printf '%s\n' "$(name_of "$tool")" >>"$work/welcomed"
+    else
+        echo "$language $tool: FAILED"
+        failed=1
+    fi
+}
+
+# What needs quoting in one language or another.
+name_of() { printf '%s' "Zoë O'Hara \"$1\" \\ ?"; }
+
+# A program's time zone is not the server's.
+run() { TZ=Asia/Kathmandu timeout 60 "$@" >"$work/out" 2>"$work/err"; }
+
+commits() {
+    local tool=$1 name before
+    shift
+    name=$(name_of "$tool")
+    before=$(count)
+    run "$@" "$name" valid || { complain "$tool: the program failed" && return 1; }
+    enqueued || { complain "$tool: it printed no two jobs" && return 1; }
+    expect "$tool: after the commit" "$(committed "$name")" \
+        "mail.welcome default claimable t t t
+mail.reminder reminders scheduled t t t" || return 1
+    expect "$tool: customers and jobs after the commit" "$(count)" "$((${before% *} + 1)) $((${before#* } + 2))"
+}
+
+rolls_back() {
+    local tool=$1 before
+    shift
+    before=$(count)
+    if run "$@" nobody declined; then complain "$tool: the declined card went through" && return 1; fi
+    grep -q 'the card was declined' "$work/err" || { complain "$tool: it failed otherwise" && return 1; }
+    enqueued || { complain "$tool: it failed before both jobs were enqueued" && return 1; }
+    expect "$tool: jobs of the rollback" "$(committed nobody)" "" || return 1
+    expect "$tool: customers and jobs after the rollback" "$(count)" "$before"
+}
+
+# The program prints the ids that it got.
+enqueued() { read -r welcome reminder rest <"$work/out" && [[ "$welcome $reminder$rest" =~ ^[0-9]+\ [0-9]+$ ]]; }
+
+committed() { ask -v name="$1" -v welcome="$welcome" -v reminder="$reminder" -f examples/committed.sql; }
+count() { ask -c 'SELECT (SELECT count(*) FROM customer), (SELECT count(*) FROM posthaste.job)'; }
+
+expect() {
+    [ "$2" = "$3" ] || { complain "$1: expected \"$3\", found \"$2\"" && return 1; }
+}
+
+complain() {
+    echo "$1" >&2
+    sed 's/^/  | /' "$work/out" "$work/err" >&2
+}
+
+# --- the worker ------------------------------------------------------------------------------------------
+
+# Each welcome reaches a worker once, with its arguments; the reminders wait for tomorrow.
+worked() {
+    [ -s "$work/welcomed" ] || return 0
+    printf '%s\n' '#!/bin/sh' "printf '%s %s\\n' \"\$POSTHASTE_JOB_NAME\" \"\$(cat)\" >>'$work/worked'" >"$work/note"
+    chmod 755 "$work/note"
+    : >"$work/worked"
+    start_worker --queue default=2 --queue reminders=2 --exec "mail.*=$work/note"
+    local tries=0
+    until [ "$(ask -c "SELECT count(*) FROM posthaste.job WHERE name = 'mail.welcome'")" = 0 ] || [ $((tries += 1)) -gt 300 ]; do
+        sleep 0.1
+    done
+    stop_worker
+    local jobs
+    jobs=$(wc -l <"$work/welcomed")
+    expect "what the worker ran" "$(ran_welcomes | sort)" "$(sed 's/^/mail.welcome t /' "$work/welcomed" | sort)" || failed=1
+    expect "what is left" "$(ask -c "SELECT name, state, count(*) FROM posthaste.job GROUP BY 1, 2")" "mail.reminder scheduled $jobs" || failed=1
+    [ "$failed" -ne 0 ] || echo "worker: ran each of the $jobs welcomes once, with its arguments; the reminders wait"
+}
+
+# Each run's job, whether its arguments are those of the customer, and the customer.
+ran_welcomes() {
+    local name json
+    while read -r name json; do
+        echo "$name $(ask -v json="$json" -f <(echo "SELECT jsonb_build_object('customer', id, 'to', name) = :'json'::jsonb, name FROM customer WHERE name = :'json'::jsonb->>'to'"))"
+    done <"$work/worked"
+}
+
+# --- the document ----------------------------------------------------------------------------------------
+
+# What docs/languages.md shows stands word by word in the file that is linked above it.
+documented() {
+    local file block line shown=0
+    while IFS= read -r line; do
+        if [[ $line =~ \(\.\./(examples/[^\)]*/enqueue\.[a-z]*)\)$ ]]; then
+            file=${BASH_REMATCH[1]}
+        elif [[ $line =~ ^\`\`\`[a-z]+$ ]]; then
+            block=
+            while IFS= read -r line && [ "$line" != '```' ]; do block+=$line$'\n'; done
+            shown=$((shown + 1))
+            if [[ $(<"$file")$'\n' != *"$block"* ]]; then
+                echo "docs/languages.md shows something else than $file" >&2
+                failed=1
+            fi
+        fi
+    done <docs/languages.md
+    [ "$shown" -eq "$(find examples -mindepth 3 -name 'enqueue.*' | wc -l)" ] || { echo "docs/languages.md does not show each example" >&2 && failed=1; }
+}
+
+# --- the private Postgres --------------------------------------------------------------------------------
+
+# `posthaste migrate` makes it; each program of posthaste that runs in the folder keeps it up, and the last one stops it. So a worker
+# without work is there as long as this script.
+start_postgres() {
+    local bin
+    bin=$(scripts/setup.sh pg-bin)
+    [ -z "$bin" ] || export POSTHASTE_PG_BIN=$bin
+    psql=$(find_psql)
+    (cd "$work" && "$posthaste" migrate >"$work/migrate.log" 2>&1) || { cat "$work/migrate.log" >&2 && return 1; }
+    start_worker --queue idle=1
+    DATABASE_URL=$(cat "$work/.posthaste/url")
+    export DATABASE_URL
+    ask -f examples/customer.sql
+}
+
+find_psql() {
+    local program
+    for program in "${POSTHASTE_PG_BIN:-}/psql" "$(type -P psql)" /usr/lib/postgresql/*/bin/psql; do
+        if [ -x "$program" ]; then echo "$program" && return; fi
+    done
+    echo "examples: no psql" >&2
+    return 1
+}
+
+ask() { "$psql" -X -q -A -t -F ' ' -v ON_ERROR_STOP=1 "$@" "$DATABASE_URL"; }
+
+start_worker() {
+    local log=$work/worker.${#pids[@]} tries=0
+    (cd "$work" && DATABASE_URL='' exec "$posthaste" work "$@") >"$log" 2>&1 &
+    pids+=($!)
+    until grep -q 'working on' "$log"; do
+        if ! kill -0 "${pids[-1]}" 2>/dev/null || [ $((tries += 1)) -gt 600 ]; then cat "$log" >&2 && return 1; fi
+        sleep 0.1
+    done
+}
+
+stop_worker() {
+    kill "${pids[-1]}" && wait "${pids[-1]}"
+    unset 'pids[-1]'
+}
+
+main
