@@ -111,6 +111,11 @@ async fn is_killed(server: &PgServer, mutant: &Mutant) -> bool {
     let seconds = started.elapsed().as_secs_f32();
     match noticed {
         Err(how) => {
+            assert!(
+                !is_misspelt(&how),
+                "{}: the mutant is no program: {how}",
+                mutant.name
+            );
             let how: String = how
                 .lines()
                 .next()
@@ -132,4 +137,11 @@ async fn is_killed(server: &PgServer, mutant: &Mutant) -> bool {
             false
         }
     }
+}
+
+/// A mutant that does not compile is not killed by what it does: 42601, 42703, 42883, 42P01 …
+fn is_misspelt(how: &str) -> bool {
+    how.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| {
+        word.len() == 5 && word.starts_with("42") && word != "42501" && how.contains("ERROR")
+    })
 }

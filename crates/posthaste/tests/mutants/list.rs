@@ -2,10 +2,10 @@
 
 use super::scenario::{
     BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_PARKED_GENERATION,
-    FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE, LONG_WINDOW,
-    LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT, REPEATABLE_READ, REUSED_NUMBER,
-    SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK,
-    SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN,
+    EXPIRED_AHEAD_OF_TIME, FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE,
+    LATE_TO_THE_LOCK, LONG_WINDOW, LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT, REPEATABLE_READ,
+    REUSED_NUMBER, SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION,
+    SLOW_LOOK, SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN,
     WHOLE_BATCH,
 };
 use super::script::Edits;
@@ -39,9 +39,9 @@ pub const MUTANTS: &[Mutant] = mutants! {
     "no lane lock" by STRESS:
         "PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority));" => "PERFORM 1;";
 
-    "batch number drawn outside the lock" by STRESS:
+    "batch number drawn outside the lock" by LATE_TO_THE_LOCK:
         "v_started timestamptz := clock_timestamp();\nBEGIN" => "v_started timestamptz := clock_timestamp();\n  v_batch bigint := nextval('posthaste.batch_id');\nBEGIN",
-        "VALUES (nextval('posthaste.batch_id'), p_worker, p_queue" => "VALUES (v_batch, p_worker, p_queue";
+        "VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token" => "VALUES (v_batch, p_worker, p_queue, p_priority, p_token";
 
     "cached sequence" by STRESS:
         "CREATE SEQUENCE posthaste.batch_id;" => "CREATE SEQUENCE posthaste.batch_id CACHE 50;";
@@ -102,7 +102,7 @@ pub const MUTANTS: &[Mutant] = mutants! {
     "rescue that does not look at the heart again" by BEATING_WORKER:
         "WHERE id = p_worker AND beat = p_beat;" => "WHERE id = p_worker;";
 
-    "expiry that does not mark what it closed" by STRESS:
+    "expiry that does not mark what it closed" by EXPIRED_AHEAD_OF_TIME:
         "early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone)," => "";
 
     "no scan_gen check" by SEALED_BEFORE_THE_LOCK:

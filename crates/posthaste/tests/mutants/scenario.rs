@@ -90,6 +90,7 @@ pub const ALL: &[Scenario] = &[
     BEATING_WORKER,
     LONG_WINDOW,
     SLOW_LOOK,
+    LATE_TO_THE_LOCK,
     CLOSED_PARKED_GENERATION,
     LOST_TRUNCATION,
     ONE_INSTANT,
@@ -98,4 +99,5 @@ pub const ALL: &[Scenario] = &[
     TOLD_BEFORE_LOOKED,
     TOLD_IN_BETWEEN,
     CLOCK_STEPS_BACK,
+    EXPIRED_AHEAD_OF_TIME,
 ];

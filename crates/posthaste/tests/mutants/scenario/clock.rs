@@ -157,3 +157,26 @@ pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", 
     .boxed_local()
 })
 .gated(GATES);
+
+/// Expiry looks by a clock that is two hours ahead, which is then set right: what it closed is not handed out, although by now it has not expired.
+pub const EXPIRED_AHEAD_OF_TIME: Scenario =
+    Scenario::new("expiry by a clock that steps back", |url| {
+        async move {
+            let store = Store::new(&url).await?;
+            store
+                .say("SELECT posthaste.enqueue('closed', expires_at => clock_timestamp() + interval '1 hour')")
+                .await?;
+            let expired: i64 = store.value("SELECT posthaste.expire(100)", &[]).await?;
+            ensure!(expired == 1, "{expired} jobs of 1 expired");
+            store.enqueue("open", 0).await?;
+            come(&store, 1).await
+        }
+        .boxed_local()
+    })
+    .gated(&[(
+        "WHERE r.expires_at <= clock_timestamp() AND NOT EXISTS (SELECT FROM posthaste.ack_@k@",
+        "WHERE r.expires_at <= clock_timestamp() + interval '2 hours' AND NOT EXISTS (SELECT FROM posthaste.ack_@k@",
+    ), (
+        "r.priority = v_lane.priority AND r.expires_at <= clock_timestamp()",
+        "r.priority = v_lane.priority AND r.expires_at <= clock_timestamp() + interval '2 hours'",
+    )]);

@@ -73,3 +73,32 @@ pub const SLOW_LOOK: Scenario = Scenario::new("a slow look at an empty lane", |u
     "IF clock_timestamp() - v_started > interval '2 ms' THEN\n          PERFORM posthaste.skip_@k@",
     "IF posthaste.gate(5) = 5 THEN\n          PERFORM posthaste.skip_@k@",
 )]);
+
+/// A claimer comes late to the lane's lock: another has claimed meanwhile, and more jobs have come.
+pub const LATE_TO_THE_LOCK: Scenario = Scenario::new("a claimer late to the lane's lock", |url| {
+    async move {
+        let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
+        store.enqueue("first", 0).await?;
+        let gate = gate::close(&url, 6).await?;
+        let late = tokio::spawn(async move { slow.claim(10).await });
+        gate.reached().await?;
+        let first = store.claim(1).await?;
+        store.enqueue("second", 0).await?;
+        gate.open().await?;
+        let second = late.await??;
+        ensure!(
+            (first.len(), second.len()) == (1, 1) && first[0].id != second[0].id,
+            "each claimer takes one job"
+        );
+        ensure!(
+            store.claim_all().await?.is_empty(),
+            "a job was handed out twice"
+        );
+        store.finish(&[first, second].concat()).await
+    }
+    .boxed_local()
+})
+.gated(&[(
+    "PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority));",
+    "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n      PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority));",
+)]);
