@@ -153,8 +153,8 @@ async fn a_job_that_the_server_cannot_print_is_found_and_ended_and_nobody_else_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_job_that_the_worker_cannot_decode_is_found_and_ended_and_nobody_else_is_harmed() {
-    let bomb = "INSERT INTO posthaste.store (slot, queue, name, enqueued_at, kwargs_bytes)
-                VALUES (posthaste.enter_ready(), 'default', 'bomb', 'infinity', 2)";
+    let bomb = "INSERT INTO posthaste.store (slot, queue, name, enqueued_at, expires_at, kwargs_bytes)
+                VALUES (posthaste.enter_ready(), 'default', 'bomb', 'infinity', now() + interval '1 day', 2)";
     unreadable(bomb, 500).await;
 }
 
