@@ -8,6 +8,9 @@ POSTHASTE_RAN=$(mktemp)
 export POSTHASTE_RAN
 trap 'rm -f "$POSTHASTE_RAN"' EXIT
 
+# One test more than there are cores: some of them only wait for time to pass.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(getconf _NPROCESSORS_ONLN) + 1))}
+
 status=0
 cargo test --workspace --no-fail-fast "$@" </dev/null || status=$?
 # shellcheck disable=SC2086 # The demand is a list of words.

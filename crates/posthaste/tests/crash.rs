@@ -41,7 +41,12 @@ impl Worked {
             .clone()
     }
 
-    fn len(&self) -> usize {
+    pub fn has(&self, key: i64) -> bool {
+        let worked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        worked.contains_key(&key)
+    }
+
+    pub fn len(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }

@@ -20,6 +20,7 @@ mod enqueue;
 mod exec;
 #[cfg(feature = "http")]
 mod http;
+mod late;
 mod lifecycle;
 mod links;
 mod locks;
