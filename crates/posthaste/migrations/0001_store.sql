@@ -37,12 +37,13 @@ SELECT setval('posthaste.ready_current', 0), setval('posthaste.ready_scan', 0), 
 -- hide many of them is searched for such numbers before it is printed: nobody pays a gigabyte to learn that it is refused.
 CREATE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer LANGUAGE sql STABLE PARALLEL SAFE AS $f$
   SELECT CASE
-    WHEN pg_column_size(kwargs) > 8192 AND jsonb_path_exists(kwargs,
+    WHEN (pg_column_size(kwargs) > 8192 OR pg_column_compression(kwargs) IS NOT NULL) AND jsonb_path_exists(kwargs,
          'strict $.** ? (@.type() == "number" && (@ > 1e400 || @ < -1e400 || (@ != 0 && @ < 1e-400 && @ > -1e-400)))') THEN 2147483647
     ELSE octet_length(kwargs::text) END
 $f$;
 
--- The depth test hides behind a size: 65 levels of nesting need more than 512 bytes of jsonb.
+-- The depth test hides behind a size: 65 levels of nesting need more than 512 bytes of jsonb. What comes from a table may be compressed, and its size
+-- says nothing then.
 CREATE FUNCTION posthaste.is_valid(name text, queue text, tag text, unique_key text, kwargs jsonb, kwargs_bytes integer, attempt integer,
                                    max_attempts integer, scheduled_at timestamptz, expires_at timestamptz, enqueued_at timestamptz)
 RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $f$
@@ -51,7 +52,7 @@ RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $f$
     AND (unique_key IS NULL OR octet_length(unique_key) BETWEEN 1 AND 1024)
     AND jsonb_typeof(kwargs) = 'object'
     AND kwargs_bytes <= 1048576
-    AND (pg_column_size(kwargs) < 512 OR NOT jsonb_path_exists(kwargs, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")'))
+    AND (pg_column_size(kwargs) < 512 AND pg_column_compression(kwargs) IS NULL OR NOT jsonb_path_exists(kwargs, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")'))
     AND attempt >= 0
     AND (max_attempts < 1) IS NOT TRUE
     AND least(scheduled_at, expires_at, enqueued_at) >= '0001-01-01 00:00Z' AND greatest(scheduled_at, expires_at, enqueued_at) < '9999-01-01 00:00Z'

@@ -1,6 +1,17 @@
 -- Enqueue: the view posthaste.job takes INSERTs by one unconditional rule, so that INSERT ... SELECT, RETURNING, savepoints, prepared
 -- transactions and all isolation levels work as on a table; posthaste.enqueue() is a convenience over the same rows.
 
+-- Where a ring stands. A role that may not read it is told so: newer servers answer NULL instead.
+CREATE FUNCTION posthaste.position(cell regclass) RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  v bigint := pg_sequence_last_value(cell);
+BEGIN
+  IF v IS NULL THEN
+    RAISE EXCEPTION 'posthaste: permission denied for sequence %', cell USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  RETURN v;
+END $f$;
+
 -- Enters the current generation of the ready ring for the rest of the transaction and returns its slot.
 -- The shared advisory lock is what sealing conflicts with: while it is held the generation cannot be sealed. It is taken before the second
 -- look at ready_scan, so a generation that was sealed in between is noticed and the newer one is taken: nobody waits, nothing fails.
@@ -11,9 +22,9 @@ DECLARE
   tries integer := 0;
 BEGIN
   LOOP
-    g := pg_sequence_last_value('posthaste.ready_current'::regclass);
+    g := posthaste.position('posthaste.ready_current');
     IF pg_try_advisory_xact_lock_shared(1885893473, g::integer) THEN
-      IF pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g THEN
+      IF posthaste.position('posthaste.ready_scan') <= g THEN
         RETURN g % 4;
       END IF;
     ELSE
@@ -34,9 +45,9 @@ DECLARE
   tries integer := 0;
 BEGIN
   LOOP
-    g := pg_sequence_last_value('posthaste.parked_current'::regclass);
+    g := posthaste.position('posthaste.parked_current');
     IF pg_try_advisory_xact_lock_shared(1885893474, g::integer) THEN
-      IF pg_sequence_last_value('posthaste.parked_current'::regclass) = g THEN
+      IF posthaste.position('posthaste.parked_current') = g THEN
         RETURN 6 + g % 2;
       END IF;
     ELSE
@@ -232,6 +243,7 @@ DECLARE
 BEGIN
   CASE g % 4
 @branches@
+    ELSE NULL;  -- the role may not read where the ring stands; enqueue_other() says so
   END CASE;
   IF job IS NOT NULL THEN
     RETURN job;

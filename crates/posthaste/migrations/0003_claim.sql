@@ -38,7 +38,7 @@ BEGIN
 -- A job that has expired is closed here and kept as expired. o_mixed tells that some of the batch are closed already: those are not to be
 -- handed out, and there may be nothing else in it.
 CREATE FUNCTION posthaste.claim_@k@(p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
-                                    OUT o_batch bigint, OUT o_mixed boolean) LANGUAGE plpgsql AS $f$
+                                    OUT o_batch bigint, OUT o_bytes bigint, OUT o_mixed boolean) LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
 DECLARE
   v_cursor bigint;            -- newest claim row seen, and the one seen before it
@@ -60,8 +60,7 @@ DECLARE
   v_id bigint;
   v_n integer := 0;
   v_size bigint;
-  v_bytes bigint := 0;
-  v_expires timestamptz;
+  v_expired boolean;
   v_started timestamptz := clock_timestamp();
 BEGIN
   LOOP
@@ -118,33 +117,34 @@ BEGIN
     v_fresh := v_exhausted;
     -- How far the batch reaches. Only what decides that is read of each row: the jobs themselves are read once, by whoever hands them out.
     o_mixed := false;
-    FOR v_xid, v_id, v_size, v_expires IN
+    o_bytes := 0;
+    FOR v_xid, v_id, v_size, v_expired IN
       SELECT * FROM (
         SELECT late.* FROM unnest(v_late) p, LATERAL (
-          SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at FROM posthaste.ready_@k@ r WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
+          SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp() FROM posthaste.ready_@k@ r WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
              AND r.id > CASE WHEN p = v_at_xid THEN v_at_id ELSE -1 END ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) late
         UNION ALL
-        (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at FROM posthaste.ready_@k@ r
+        (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp() FROM posthaste.ready_@k@ r
           WHERE r.queue = p_queue AND r.priority = p_priority AND (r.xid, r.id) > (v_from_xid, v_from_id) AND r.xid < v_end
             AND pg_visible_in_snapshot(r.xid, v_hi)
           ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit)
       ) both_parts ORDER BY xid, id LIMIT p_limit
     LOOP
       v_n := v_n + 1;
-      v_bytes := v_bytes + v_size;
-      IF v_expires <= v_started THEN
-        o_mixed := true;
-      END IF;
-      EXIT WHEN v_bytes >= p_bytes;
+      o_bytes := o_bytes + v_size;
+      o_mixed := o_mixed OR v_expired;
+      EXIT WHEN o_bytes >= p_bytes;
     END LOOP;
     IF v_n > 0 THEN
       INSERT INTO posthaste.claim_@k@ (batch, worker, queue, priority, token, lo, hi, from_xid, from_id, to_xid, to_id, n, exhausted)
       VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, v_lo, v_hi, v_at_xid, v_at_id, v_xid, v_id, v_n,
-              v_n < p_limit AND v_bytes < p_bytes)
+              v_n < p_limit AND o_bytes < p_bytes)
       RETURNING batch INTO o_batch;
-      IF o_mixed OR v_early THEN
-        o_mixed := true;
-        PERFORM posthaste.expire_claimed_@k@(o_batch, p_token, v_started);
+      IF v_early AND NOT o_mixed THEN
+        o_mixed := EXISTS (SELECT FROM posthaste.early_@k@ e JOIN posthaste.batch_rows_@k@(o_batch, p_token) r ON (r.xid, r.id) = (e.xid, e.id));
+      END IF;
+      IF o_mixed THEN
+        PERFORM posthaste.expire_claimed_@k@(o_batch, p_token);
       END IF;
       RETURN;
     END IF;
@@ -153,12 +153,12 @@ BEGIN
 END $f$;
 
 -- Closes the jobs of a batch that expired before it was claimed; the batch is to be closed job by job from now on.
-CREATE FUNCTION posthaste.expire_claimed_@k@(p_batch bigint, p_token uuid, p_now timestamptz) RETURNS void LANGUAGE plpgsql AS $f$
+CREATE FUNCTION posthaste.expire_claimed_@k@(p_batch bigint, p_token uuid) RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   INSERT INTO posthaste.split_@k@ (batch) VALUES (p_batch);
   WITH gone AS MATERIALIZED (
     SELECT r.* FROM posthaste.batch_rows_@k@(p_batch, p_token) r
-     WHERE r.expires_at <= p_now AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)),
+     WHERE r.expires_at <= clock_timestamp() AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)),
   closed AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, 3 FROM gone),
   freed AS (DELETE FROM posthaste.unique_key u USING gone g WHERE u.key = g.unique_key AND u.id = g.id)
   INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
@@ -210,6 +210,7 @@ DECLARE
   v_priority integer;
   v_slot integer;
   v_batch bigint;
+  v_taken bigint;
   v_mixed boolean;
   v_rows bigint;
   v_left integer := p_limit;
@@ -234,8 +235,8 @@ BEGIN
       END LOOP;
       IF v_batch IS NOT NULL THEN
         v_left := v_left - v_rows;
-        v_bytes := v_bytes / 2;  -- rows are not read twice to know their size: halving keeps the sum of all lanes below p_bytes
-        IF v_left <= 0 OR v_bytes < 1048576 THEN
+        v_bytes := v_bytes - v_taken;
+        IF v_left <= 0 OR v_bytes <= 0 THEN
           RETURN;
         END IF;
       END IF;
@@ -243,7 +244,7 @@ BEGIN
   END LOOP;
 END $f$;
 $sql$, '@branches@', (SELECT string_agg(replace($branch$          WHEN @k@ THEN
-            SELECT o_batch, o_mixed INTO v_batch, v_mixed FROM posthaste.claim_@k@(p_queue, v_priority, p_worker, p_token, v_left, v_bytes);
+            SELECT o_batch, o_bytes, o_mixed INTO v_batch, v_taken, v_mixed FROM posthaste.claim_@k@(p_queue, v_priority, p_worker, p_token, v_left, v_bytes);
             IF v_batch IS NOT NULL THEN
               RETURN QUERY
                 SELECT r.slot, v_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt, r.max_attempts, r.crashes,

@@ -103,11 +103,11 @@ BEGIN
   INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs)
   SELECT CASE WHEN v.due > v_now AND v.due > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked()) ELSE (SELECT posthaste.enter_ready()) END,
          j.id, j.enqueued_at, v.due, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, j.kwargs_bytes,
-         CASE WHEN v.kind = 8 THEN j.crashes ELSE 0 END, j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
+         0, j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
     FROM unnest(p_jobs) j
     JOIN (SELECT u.id, u.kind, u.attempt, u.error, CASE WHEN u.kind = 8 THEN v_now ELSE coalesce(u.until, v_now + u.after) END AS due
             FROM unnest(p_ids, p_kinds, p_attempts, p_after, p_until, p_errors) u(id, kind, attempt, after, until, error)) v ON v.id = j.id
-   WHERE v.kind IN (1, 8);
+   WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);
 
   INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
   SELECT j.id, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, j.kwargs_bytes, j.crashes, v.state,
@@ -115,7 +115,15 @@ BEGIN
     FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_states, p_errors) v(id, kind, attempt, state, error) ON v.id = j.id
    WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;
 
-  -- A confirmation that is already here ends the job at once.
+  -- A suspect that is given back is a suspect still: it was not seen to run alone.
+  INSERT INTO posthaste.held (id, until, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
+  SELECT j.id, v_now, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, j.attempt, j.max_attempts, j.kwargs_bytes, j.crashes, 'suspect',
+         j.queue, j.name, j.tag, j.unique_key, j.last_error, j.kwargs
+    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
+   WHERE v.kind = 8 AND j.crashes > 0;
+
+  -- A confirmation that is already here ends the job at once. One whose transaction is open still, or whose snapshot is older than the held row, meets it
+  -- later: posthaste.confirm_held().
   WITH here AS (
     DELETE FROM posthaste.confirmed c USING unnest(p_ids, p_kinds) v(id, kind) WHERE v.kind = 4 AND c.id = v.id RETURNING c.id),
   freed AS (

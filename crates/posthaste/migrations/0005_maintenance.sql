@@ -145,9 +145,12 @@ DECLARE
   v_rows bigint;
   v_all bigint := 0;
 BEGIN
+  -- Each lane costs the transaction a lock. Any hundred of them: those whose expired jobs are running keep coming up and must not crowd out the others.
   FOR v_lane IN
-    SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_@k@ r
-     WHERE r.expires_at <= clock_timestamp() AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
+    SELECT * FROM (
+      SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_@k@ r
+       WHERE r.expires_at <= clock_timestamp() AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)) lane
+     ORDER BY random() LIMIT 100
   LOOP
     CONTINUE WHEN NOT pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(v_lane.queue, v_lane.priority));
     WITH gone AS MATERIALIZED (
@@ -749,6 +752,21 @@ CREATE FUNCTION posthaste.suspect_queues() RETURNS SETOF text LANGUAGE sql STABL
   SELECT DISTINCT queue FROM posthaste.held WHERE state = 'suspect' AND until <= clock_timestamp() AND expires_at > clock_timestamp()
 $f$;
 
+-- Ends awaited jobs that are to be judged by p_until and whose confirmation is here: it was given by a transaction that could not see the job being held.
+CREATE FUNCTION posthaste.confirm_held(p_until timestamptz, p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  v_jobs bigint;
+BEGIN
+  WITH met AS (
+    SELECT h.id FROM posthaste.held h WHERE h.state = 'awaiting' AND h.until <= p_until AND EXISTS (SELECT FROM posthaste.confirmed c WHERE c.id = h.id)
+     LIMIT p_limit FOR UPDATE SKIP LOCKED),
+  ended AS (DELETE FROM posthaste.held h USING met WHERE h.id = met.id RETURNING h.id, h.unique_key),
+  used AS (DELETE FROM posthaste.confirmed c USING met WHERE c.id = met.id),
+  freed AS (DELETE FROM posthaste.unique_key u USING ended e WHERE u.key = e.unique_key AND u.id = e.id)
+  SELECT count(*) INTO v_jobs FROM ended;
+  RETURN v_jobs;
+END $f$;
+
 -- Awaited jobs that were not confirmed in time are tried again, which burns an attempt; held jobs that expired are kept as expired.
 CREATE FUNCTION posthaste.overdue(p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
@@ -758,6 +776,7 @@ BEGIN
   IF NOT pg_try_advisory_xact_lock(1885893476, 4) THEN
     RETURN 0;
   END IF;
+  PERFORM posthaste.confirm_held(clock_timestamp(), p_limit);
   WITH late AS (
     SELECT h.id FROM posthaste.held h
      WHERE (h.state = 'awaiting' AND h.until <= clock_timestamp()) OR (h.state IN ('awaiting', 'suspect') AND h.expires_at <= clock_timestamp())
@@ -785,12 +804,13 @@ BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(1885893476, 4) THEN
     RETURN 0;
   END IF;
+  PERFORM posthaste.confirm_held('infinity', p_limit);
   RETURN posthaste.expire_0(p_limit) + posthaste.expire_1(p_limit) + posthaste.expire_2(p_limit) + posthaste.expire_3(p_limit)
        + posthaste.expire_4(p_limit) + posthaste.expire_5(p_limit) + posthaste.expire_6(p_limit) + posthaste.expire_7(p_limit);
 END $f$;
 
 -- Forgets confirmations that nobody asked for and workers that are long gone.
 CREATE FUNCTION posthaste.prune() RETURNS void LANGUAGE sql AS $f$
-  DELETE FROM posthaste.confirmed WHERE confirmed_at < clock_timestamp() - interval '1 day';
+  DELETE FROM posthaste.confirmed c WHERE c.confirmed_at < clock_timestamp() - interval '1 day' AND NOT EXISTS (SELECT FROM posthaste.held h WHERE h.id = c.id);
   DELETE FROM posthaste.worker w WHERE w.stopped_at < clock_timestamp() - interval '1 day' AND NOT EXISTS (SELECT FROM posthaste.held h WHERE h.worker = w.id)
 $f$;

@@ -1,9 +1,9 @@
 //! Claims: their cost does not depend on what was done before, and a claim whose answer is lost loses nothing.
 
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, eventually};
 use tokio_postgres::Client;
 
-use crate::support::database;
+use crate::support::{SOON, database};
 
 async fn register(client: &Client) -> i64 {
     client
@@ -43,6 +43,59 @@ async fn cost(client: &Client, worker: i64) -> i64 {
         .get(0);
     plan[0]["Plan"]["Shared Hit Blocks"].as_i64().unwrap()
         + plan[0]["Plan"]["Shared Read Blocks"].as_i64().unwrap()
+}
+
+/// A claim waits for its lane; meanwhile the job expires.
+#[tokio::test]
+async fn a_job_that_expires_while_its_claim_waits_is_not_handed_out() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let other = db.client().await.unwrap();
+    let worker = register(&client).await;
+    let enqueue =
+        "SELECT posthaste.enqueue('n', expires_at => clock_timestamp() + interval '500 ms')";
+    client.execute(enqueue, &[]).await.unwrap();
+    other
+        .batch_execute("SELECT pg_advisory_lock(1885893475, posthaste.lane_key('default', 0))")
+        .await
+        .unwrap();
+    let waiting = tokio::spawn(async move { claim(&client, worker, 10).await });
+    eventually(SOON, "the claim waits while its job expires", async || {
+        let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = 1885893475
+                                      AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+                        AND bool_and(expires_at < clock_timestamp()) FROM posthaste.ready_0";
+        Ok(other.query_one(waits, &[]).await?.get(0))
+    })
+    .await
+    .unwrap();
+    other
+        .batch_execute("SELECT pg_advisory_unlock_all()")
+        .await
+        .unwrap();
+    assert_eq!(waiting.await.unwrap(), Vec::<i64>::new());
+    let kept = "SELECT count(*) FROM posthaste.dead WHERE state = 'expired'";
+    let kept: i64 = other.query_one(kept, &[]).await.unwrap().get(0);
+    assert_eq!(kept, 1);
+}
+
+/// A job that expired unclaimed costs its own batch the cheap end, and no other batch of its slot.
+#[tokio::test]
+async fn after_a_job_expired_unclaimed_other_batches_are_closed_whole() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = register(&client).await;
+    client
+        .batch_execute(
+            "SELECT posthaste.enqueue('n', queue => 'nobody', expires_at => now() - interval '1 s');
+             SELECT posthaste.expire(100);
+             INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 10)",
+        )
+        .await
+        .unwrap();
+    assert_eq!(claim(&client, worker, 10).await.len(), 10);
+    let whole = "SELECT posthaste.done(ARRAY[0::smallint], ARRAY[batch], ARRAY[token], ARRAY[n]) FROM posthaste.claim_0 WHERE n > 0";
+    let left: Vec<i32> = client.query_one(whole, &[]).await.unwrap().get(0);
+    assert!(left.is_empty(), "the batch was closed by one row");
 }
 
 #[tokio::test]

@@ -298,6 +298,37 @@ async fn bad_arguments_are_refused_by_22023_that_names_the_field() {
 }
 
 #[tokio::test]
+async fn arguments_that_a_table_holds_compressed_are_judged_by_what_they_are() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "SET statement_timeout = '10s'; CREATE TABLE payload (name text, body jsonb)",
+        )
+        .await
+        .unwrap();
+    let deep = format!("{}1{}", "{\"a\":".repeat(3000), "}".repeat(3000));
+    let bomb = format!("{{\"a\":[{}1]}}", "1e131071,".repeat(10_000));
+    for (name, body) in [("deep", deep), ("bomb", bomb)] {
+        let store = "INSERT INTO payload VALUES ($1, $2::text::jsonb)";
+        client.execute(store, &[&name, &body]).await.unwrap();
+    }
+    let compressed = "SELECT count(*) FROM payload WHERE pg_column_compression(body) IS NOT NULL";
+    let compressed: i64 = client.query_one(compressed, &[]).await.unwrap().get(0);
+    assert_eq!(compressed, 2, "the table compresses them");
+    for name in ["deep", "bomb"] {
+        for way in [
+            "INSERT INTO posthaste.job (name, kwargs) SELECT 'a', body FROM payload WHERE name = $1",
+            "SELECT posthaste.enqueue('a', body) FROM payload WHERE name = $1",
+        ] {
+            let refused = client.execute(way, &[&name]).await.unwrap_err();
+            let refused = refused.as_db_error().unwrap();
+            assert_eq!(refused.code().code(), "22023", "{name}: {refused}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn rust_refuses_bad_jobs_before_anything_is_sent() {
     let db = database(PgVersion::V15).await;
     let mut client = db.client().await.unwrap();

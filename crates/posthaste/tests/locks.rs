@@ -115,3 +115,24 @@ async fn thousands_of_batches_that_end_at_once_are_closed_whole() {
         "whole batches, and jobs closed by themselves"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expired_jobs_of_thousands_of_lanes_are_found() {
+    let server = server();
+    let db = migrated(&server).await;
+    assert!(has_no_room(&db).await);
+    let client = db.client().await.unwrap();
+    let insert = "INSERT INTO posthaste.job (name, priority, expires_at)
+                  SELECT 'x', i, now() - interval '1 s' FROM generate_series(1, $1::bigint::integer) i";
+    client.execute(insert, &[&BATCHES]).await.unwrap();
+    let mut kept = 0;
+    for _ in 0..BATCHES {
+        let row = client.query_one("SELECT posthaste.expire(5000)", &[]).await;
+        let found: i64 = row.unwrap().get(0);
+        if found == 0 {
+            break;
+        }
+        kept += found;
+    }
+    assert_eq!(kept, BATCHES);
+}

@@ -28,6 +28,7 @@ mod mutants;
 mod poison;
 mod rescue;
 mod ring;
+mod roles;
 mod scheduled;
 mod shutdown;
 mod stress;

@@ -23,8 +23,9 @@ async fn all_come(store: &Store, jobs: usize, page: i32) -> anyhow::Result<()> {
 }
 
 /// An enqueuer has read which parked generation is current and is then held up until that one is truncated.
-pub const CLOSED_PARKED_GENERATION: Scenario =
-    Scenario::new("a parked generation that closes meanwhile", |url| {
+pub const CLOSED_PARKED_GENERATION: Scenario = Scenario::new(
+    "a parked generation that closes meanwhile",
+    |url| {
         async move {
             let store = Store::new(&url).await?;
             let gate = gate::close(&url, 2).await?;
@@ -41,11 +42,12 @@ pub const CLOSED_PARKED_GENERATION: Scenario =
             all_come(&store, 1, 10).await
         }
         .boxed_local()
-    })
-    .gated(&[(
-        "g := pg_sequence_last_value('posthaste.parked_current'::regclass);\n    IF",
-        "g := pg_sequence_last_value('posthaste.parked_current'::regclass);\n    PERFORM posthaste.gate(2);\n    IF",
-    )]);
+    },
+)
+.gated(&[(
+    "g := posthaste.position('posthaste.parked_current');\n    IF",
+    "g := posthaste.position('posthaste.parked_current');\n    PERFORM posthaste.gate(2);\n    IF",
+)]);
 
 /// The transaction that truncated a parked slot is lost after its setval: the slot comes round again with its old rows and pages.
 pub const LOST_TRUNCATION: Scenario = Scenario::new("a truncation that was lost", |url| {
