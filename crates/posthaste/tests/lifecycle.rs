@@ -24,11 +24,11 @@ fn queue() -> QueueConfig {
     }
 }
 
-fn job(name: &str) -> NewJob {
+pub fn job(name: &str) -> NewJob {
     NewJob::new(name, &json!({})).unwrap()
 }
 
-async fn state(client: &Client, id: i64) -> Option<(String, i32, Option<String>)> {
+pub async fn state(client: &Client, id: i64) -> Option<(String, i32, Option<String>)> {
     let row = client
         .query_opt(
             "SELECT state, attempt, last_error FROM posthaste.job WHERE id = $1",
@@ -150,119 +150,6 @@ async fn outcomes_do_what_they_say_and_burn_what_they_say() {
         .unwrap()
         .get(0);
     assert!(!foreign, "an id of another database confirms nothing");
-    worker.stop().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_confirmation_that_comes_before_the_acknowledgement_ends_the_job() {
-    let db = database(PgVersion::V15).await;
-    let client = db.client().await.unwrap();
-    let pool = db.pool(4).unwrap();
-    let receiver = pool.clone();
-    let worker = worker(&pool)
-        .queue("default", 2)
-        .handler("send", move |_, job| {
-            let receiver = receiver.clone();
-            async move {
-                receiver
-                    .get()
-                    .await?
-                    .execute(
-                        "SELECT posthaste.done(posthaste.delivery_id($1))",
-                        &[&job.id.0],
-                    )
-                    .await?;
-                Ok(Outcome::Await {
-                    until: Timestamp::now() + SignedDuration::from_hours(1),
-                })
-            }
-        })
-        .start()
-        .await
-        .unwrap();
-    enqueue(&client, &job("send")).await.unwrap();
-    all_done(&client).await;
-    worker.stop().await.unwrap();
-}
-
-/// The receiver's transaction cannot see the job being held: it is open across the acknowledgement, or its snapshot is older.
-#[tokio::test]
-async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_job() {
-    for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
-        let db = database(PgVersion::V15).await;
-        let (client, receiver) = (db.client().await.unwrap(), db.client().await.unwrap());
-        let worker = "INSERT INTO posthaste.worker (name) VALUES ('w') RETURNING id";
-        let worker: i64 = client.query_one(worker, &[]).await.unwrap().get(0);
-        enqueue(&client, &job("send").unique_key("once"))
-            .await
-            .unwrap();
-        let token = "0b5a7a4e-3c57-4f0e-8b8e-2f6d5d1f3a11";
-        let claim = format!(
-            "SELECT slot, batch, id FROM posthaste.claim('default', '{{0}}', {worker}, '{token}', 1, 1)"
-        );
-        let claimed = client.query_one(&claim, &[]).await.unwrap();
-        let id: i64 = claimed.get(2);
-        let begin = format!("BEGIN ISOLATION LEVEL {isolation}; SELECT 1");
-        receiver.batch_execute(&begin).await.unwrap();
-        let done = "SELECT posthaste.done(posthaste.delivery_id($1))";
-        if isolation == "READ COMMITTED" {
-            receiver.execute(done, &[&id]).await.unwrap();
-        }
-        let wait = format!(
-            "SELECT posthaste.settle($1, $2, '{token}', ARRAY[$3::bigint], ARRAY[4::smallint], NULL, NULL, ARRAY[clock_timestamp() + interval '1 hour'], NULL, NULL)"
-        );
-        let place = (claimed.get::<_, i16>(0), claimed.get::<_, i64>(1));
-        client
-            .execute(&wait, &[&place.0, &place.1, &id])
-            .await
-            .unwrap();
-        if isolation != "READ COMMITTED" {
-            receiver.execute(done, &[&id]).await.unwrap();
-        }
-        assert_eq!(count(&client, "awaiting").await, 1, "{isolation}");
-        receiver.batch_execute("COMMIT").await.unwrap();
-        client
-            .batch_execute("SELECT posthaste.expire(100)")
-            .await
-            .unwrap();
-        assert_eq!(unfinished(&client).await, 0, "{isolation}");
-        let keys = "SELECT (SELECT count(*) FROM posthaste.unique_key) + (SELECT count(*) FROM posthaste.confirmed)";
-        let keys: i64 = client.query_one(keys, &[]).await.unwrap().get(0);
-        assert_eq!(
-            keys, 0,
-            "{isolation}: its key and the confirmation are let go"
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_awaited_job_that_is_not_confirmed_is_tried_again_and_burns_an_attempt() {
-    let db = database(PgVersion::V15).await;
-    let client = db.client().await.unwrap();
-    let worker = worker(&db.pool(4).unwrap())
-        .queue("default", 2)
-        .handler("send", |_, _| async {
-            Ok(Outcome::Await {
-                until: Timestamp::now() + SignedDuration::from_millis(50),
-            })
-        })
-        .start()
-        .await
-        .unwrap();
-    let id = enqueue(&client, &job("send").max_attempts(Some(2)))
-        .await
-        .unwrap()
-        .0;
-    let wanted = (
-        "dead".to_owned(),
-        2,
-        Some("it was not confirmed in time".to_owned()),
-    );
-    eventually(SOON, "two sends", async || {
-        Ok(state(&client, id).await == Some(wanted.clone()))
-    })
-    .await
-    .unwrap();
     worker.stop().await.unwrap();
 }
 

@@ -13,6 +13,7 @@
 
 mod support;
 
+mod awaiting;
 mod claim;
 mod crash;
 mod enqueue;
