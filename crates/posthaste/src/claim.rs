@@ -26,15 +26,21 @@ pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
     let mut failures = 0u32;
     let mut unreadable = Unreadable::default();
     while !engine.stopping.is_cancelled() {
-        engine.gate.opened(&engine.stopping).await;
+        let Some(passed) = engine.gate.pass(&engine.stopping).await else {
+            return;
+        };
         let room = queue.consumer.capacity().min(unreadable.limit());
         if room == 0 {
+            drop(passed);
             // Told when jobs end; asked again all the same, because a wake-up is only a hint.
             let asked_again = tokio::time::sleep(Duration::from_millis(50));
             tokio::select! { () = queue.room.notified() => {}, () = asked_again => {}, () = engine.stopping.cancelled() => {} }
             continue;
         }
-        match claim(&engine, &queue, room).await {
+        let claimed = claim(&engine, &queue, room).await;
+        // Its jobs were delivered, so suspects wait for them by now.
+        drop(passed);
+        match claimed {
             Ok(0) => {
                 failures = 0;
                 unreadable = Unreadable::default();
@@ -109,6 +115,12 @@ async fn claim(engine: &Arc<Engine>, queue: &Arc<QueueState>, room: usize) -> Re
             if !error.is_rollback() {
                 engine.uncertain(worker, token);
             }
+            if error
+                .sqlstate()
+                .is_some_and(|state| state.code() == "55000")
+            {
+                engine.forget_worker(worker);
+            }
             Err(error)
         }
     }
@@ -124,12 +136,7 @@ async fn recover(
     unreadable: &mut Unreadable,
 ) {
     tracing::warn!(queue = &*queue.name, failures, %error, "a claim failed");
-    if error
-        .sqlstate()
-        .is_some_and(|state| state.code() == "55000")
-    {
-        engine.forget_worker();
-    } else if is_of_the_data(error) {
+    if is_of_the_data(error) {
         // A job that cannot be read breaks the claim that holds it. Halving finds it; alone, it is ended, and nobody else is harmed.
         unreadable.failed(asked);
         if asked == 1 {

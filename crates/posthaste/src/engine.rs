@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -136,9 +136,11 @@ impl Engine {
         Ok(worker)
     }
 
-    /// The database does not count this worker among the living any more.
-    pub(crate) fn forget_worker(&self) {
-        self.identity.send_replace(None);
+    /// The database does not count this worker among the living any more. It may say so late, when we live under a new id already: that one stays,
+    /// or nobody would beat for it while its jobs run.
+    pub(crate) fn forget_worker(&self, declared_dead: i64) {
+        self.identity
+            .send_if_modified(|identity| identity.take_if(|id| *id == declared_dead).is_some());
     }
 
     /// Remembers a claim that may have been committed although no answer came.
@@ -230,30 +232,49 @@ impl Engine {
 
     /// Waits until nothing is outstanding, at most this long.
     pub(crate) async fn drained(&self, within: Duration) -> bool {
-        let empty = async {
-            while self.outstanding() > 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+        tokio::time::timeout(within, self.emptied()).await.is_ok()
+    }
+
+    /// Closes the gate and waits until no claim is under way and nothing is outstanding; nothing if that takes longer than this. Until the guard is
+    /// dropped it stays so.
+    pub(crate) async fn alone(&self, within: Duration) -> Option<RwLockWriteGuard<'_, ()>> {
+        let alone = async {
+            let closed = self.gate.close().await;
+            self.emptied().await;
+            closed
         };
-        tokio::time::timeout(within, empty).await.is_ok()
+        tokio::time::timeout(within, alone).await.ok()
+    }
+
+    async fn emptied(&self) {
+        while self.outstanding() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 
-/// Pauses claims while a suspect runs alone.
+/// Pauses claims while a suspect runs alone. A claim that has passed holds it open until its jobs were delivered: without that they would be delivered
+/// beside the suspect. The lock is fair, so neither side starves the other.
 #[derive(Default)]
 pub(crate) struct Gate {
-    closed: watch::Sender<bool>,
+    passing: RwLock<()>,
 }
 
 impl Gate {
-    pub(crate) fn set_closed(&self, closed: bool) {
-        self.closed.send_replace(closed);
+    /// Waits while the gate is closed; nothing when the engine stops.
+    pub(crate) async fn pass(
+        &self,
+        stopping: &CancellationToken,
+    ) -> Option<RwLockReadGuard<'_, ()>> {
+        tokio::select! {
+            passed = self.passing.read() => Some(passed),
+            () = stopping.cancelled() => None,
+        }
     }
 
-    /// Returns at once while the gate is open, or when the engine stops.
-    pub(crate) async fn opened(&self, stopping: &CancellationToken) {
-        let mut closed = self.closed.subscribe();
-        tokio::select! { _ = closed.wait_for(|closed| !closed) => {}, () = stopping.cancelled() => {} }
+    /// Lets nobody pass any more and waits for claims under way. It opens again when the guard is dropped, or this future.
+    pub(crate) async fn close(&self) -> RwLockWriteGuard<'_, ()> {
+        self.passing.write().await
     }
 }
 
@@ -354,3 +375,6 @@ async fn watch_consumers(engine: Arc<Engine>) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

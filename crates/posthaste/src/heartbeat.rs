@@ -31,7 +31,7 @@ async fn beat(engine: Arc<Engine>, link: Link) {
                         worker,
                         "this worker was declared dead; it goes on under a new id"
                     );
-                    engine.forget_worker();
+                    engine.forget_worker(worker);
                 }
                 Err(error) => tracing::warn!(worker, %error, "a heartbeat failed"),
             }

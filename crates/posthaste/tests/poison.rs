@@ -9,7 +9,7 @@ use posthaste::{Backoff, Outcome, QueueConfig};
 use posthaste_testkit::{Child, PgVersion, TestDb, eventually};
 use tokio_postgres::Client;
 
-use crate::support::{database, unfinished, worker};
+use crate::support::{SOON, count, database, unfinished, worker};
 
 const QUICK: Backoff = Backoff {
     base: Duration::from_millis(20),
@@ -17,6 +17,8 @@ const QUICK: Backoff = Backoff {
 };
 /// Innocent jobs around the poison.
 const INNOCENT: i64 = 999;
+/// Innocent jobs that wait whenever a process starts beside a poison that is due.
+const WAITING: i32 = 1_000;
 /// Enough numbers of 128 KiB each that no server can print them.
 const NUMBERS: usize = 9_000;
 /// Names this binary as a worker that a test starts and kills (see `a_worker_process`).
@@ -237,6 +239,63 @@ async fn a_job_that_aborts_its_process_is_run_alone_and_no_innocent_one_dies() {
     posthaste_testkit::ran::count("aborts", kills);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_suspect_that_is_due_when_a_process_starts_kills_none_of_the_jobs_that_wait() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    // Each a transaction of its own: a claim sees what others have committed.
+    for step in [
+        "INSERT INTO posthaste.job (name, max_attempts) VALUES ('abort', 3)",
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) FROM posthaste.worker",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    let waiting = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, $1)";
+    for run in 0..3 {
+        rescue_the_dead(&client).await;
+        eventually(SOON, "the poison is due", async || {
+            let due = "SELECT count(*) FROM posthaste.suspect_queues()";
+            Ok(client.query_one(due, &[]).await?.get::<_, i64>(0) == 1)
+        })
+        .await
+        .unwrap();
+        client.execute(waiting, &[&WAITING]).await.unwrap();
+        let mut process = start_process(&db);
+        let ended = process.exit(SOON).await;
+        assert!(ended.is_ok(), "the poison did not strike in run {run}");
+    }
+    rescue_the_dead(&client).await;
+    let mut process = start_process(&db);
+    only_the_poison_died(&client, "abort", 3).await;
+    process.kill().unwrap();
+    let row = client
+        .query_one(
+            "SELECT count(*), count(*) FILTER (WHERE attempt > 0 OR crashes > 0) FROM poison_log",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (row.get::<_, i64>(0), row.get::<_, i64>(1)),
+        (3 * i64::from(WAITING), 0),
+        "each innocent ran once, none as a suspect"
+    );
+}
+
+/// Takes their jobs from processes that are known to be dead, without waiting for their hearts.
+async fn rescue_the_dead(client: &Client) {
+    let rescue = "SELECT posthaste.rescue(id, beat) FROM posthaste.worker WHERE id = $1";
+    eventually(SOON, "nothing runs any more", async || {
+        for row in client.query("SELECT id FROM posthaste.worker", &[]).await? {
+            client.execute(rescue, &[&row.get::<_, i64>(0)]).await?;
+        }
+        Ok(count(client, "running").await == 0)
+    })
+    .await
+    .unwrap();
+}
+
 fn start_process(db: &TestDb) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -265,7 +324,9 @@ async fn a_worker_process() {
     pool.get()
         .await
         .unwrap()
-        .batch_execute("CREATE TABLE IF NOT EXISTS poison_log (name text, attempt integer)")
+        .batch_execute(
+            "CREATE TABLE IF NOT EXISTS poison_log (name text, attempt integer, crashes smallint)",
+        )
         .await
         .unwrap();
     let log = pool.clone();
@@ -280,8 +341,8 @@ async fn a_worker_process() {
                 log.get()
                     .await?
                     .execute(
-                        "INSERT INTO poison_log VALUES ($1, $2)",
-                        &[&&*job.name, &job.attempt],
+                        "INSERT INTO poison_log VALUES ($1, $2, $3)",
+                        &[&&*job.name, &job.attempt, &job.crashes],
                     )
                     .await?;
                 Ok(Outcome::Done)

@@ -1,4 +1,4 @@
-//! Jobs whose worker died are run alone once: claims pause, what runs is waited for, and then one suspect runs with nothing else in the process. If it
+//! Jobs whose worker died are run alone once: claims pause, those under way and what runs are waited for, and then one suspect runs with nothing else in the process. If it
 //! kills again, it alone burns an attempt; whoever was merely near it when it struck is done and cleared.
 
 mod patience;
@@ -51,24 +51,22 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 
 /// Gives suspects their turn. False: what runs did not end in time.
 async fn isolate(engine: &Arc<Engine>, queues: &[&Arc<QueueState>], wait: Duration) -> bool {
-    engine.gate.set_closed(true);
     let alone = tokio::select! {
-        alone = engine.drained(wait) => alone,
-        () = engine.stopping.cancelled() => false,
+        alone = engine.alone(wait) => alone,
+        () = engine.stopping.cancelled() => return false,
     };
-    if alone {
-        let until = Instant::now() + TURN;
-        for queue in queues {
-            while Instant::now() < until
-                && !engine.stopping.is_cancelled()
-                && one(engine, queue).await
-            {}
+    // The gate stays closed for as long as this lives.
+    let Some(_alone) = alone else {
+        tracing::info!(waited = ?wait, jobs = engine.outstanding(), "suspects wait: other jobs ran, or a claim had no answer, for too long");
+        return false;
+    };
+    let until = Instant::now() + TURN;
+    for queue in queues {
+        while Instant::now() < until && !engine.stopping.is_cancelled() && one(engine, queue).await
+        {
         }
-    } else if !engine.stopping.is_cancelled() {
-        tracing::info!(waited = ?wait, jobs = engine.outstanding(), "suspects wait: other jobs ran for too long");
     }
-    engine.gate.set_closed(false);
-    alone
+    true
 }
 
 /// Runs one suspect to its end; false when there is none.
@@ -77,7 +75,7 @@ async fn one(engine: &Arc<Engine>, queue: &Arc<QueueState>) -> bool {
         return false;
     };
     let token = Uuid::new_v4();
-    // Claims pause, so their connection is free.
+    // No other claim is under way, so nothing is delivered beside this one, and their connection is free.
     match store::claim_suspect(&engine.claims, &queue.name, worker, token).await {
         Ok(Some((fence, job))) => {
             tracing::info!(job = %job.id, name = &*job.name, crashes = job.crashes, "running a job alone whose worker died");
