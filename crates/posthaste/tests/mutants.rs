@@ -15,34 +15,63 @@ use list::{MUTANTS, Mutant};
 use scenario::Scenario;
 use script::Edits;
 
-/// A scenario that comes to no end has noticed something, too.
+/// No scenario takes half as long. One that comes to no end proves nothing about a mutant.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Runs a scenario against the store with these edits. The error says what it noticed.
-async fn run(server: &PgServer, scenario: &Scenario, edits: Edits<'_>) -> Result<(), String> {
-    let script = script::edited(scenario.gates, edits)?;
-    let database = TestDb::empty(server)
-        .await
-        .map_err(|error| format!("{error:#}"))?;
-    let client = connect(database.url())
-        .await
-        .map_err(|error| format!("{error:#}"))?;
-    client
-        .batch_execute(&script)
-        .await
-        .map_err(|error| stress::session::told("it cannot be installed", &error))?;
+/// What became of a scenario.
+enum Ended {
+    Passed,
+    /// What it noticed.
+    Noticed(String),
+    Hung,
+}
+
+/// Runs a scenario against the store with these edits.
+///
+/// # Panics
+/// When the store cannot be set up: nothing was played then, and nothing noticed.
+async fn run(server: &PgServer, scenario: &Scenario, edits: Edits<'_>) -> Ended {
+    let script = script::edited(scenario.gates, edits).unwrap_or_else(|stale| panic!("{stale}"));
+    let database = TestDb::empty(server).await.expect("a database");
+    let client = connect(database.url()).await.expect("a connection");
+    client.batch_execute(&script).await.unwrap_or_else(|error| {
+        panic!(
+            "{}",
+            stress::session::told("it cannot be installed", &error)
+        )
+    });
     match tokio::time::timeout(LONGEST, (scenario.play)(database.url().to_owned())).await {
-        Ok(noticed) => noticed.map_err(|error| format!("{error:#}")),
-        Err(_) => Err("it hangs".into()),
+        Ok(Ok(())) => Ended::Passed,
+        Ok(Err(noticed)) => Ended::Noticed(described(&noticed)),
+        Err(_) => Ended::Hung,
+    }
+}
+
+/// With the server's code in front, which no message has.
+fn described(error: &anyhow::Error) -> String {
+    let code = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<tokio_postgres::Error>())
+        .find_map(tokio_postgres::Error::code);
+    match code {
+        Some(code) => format!("{} {error:#}", code.code()),
+        None => format!("{error:#}"),
+    }
+}
+
+/// The store itself has nothing that a scenario could notice.
+async fn must_pass(server: &PgServer, scenario: &Scenario) {
+    match run(server, scenario, &[]).await {
+        Ended::Passed => {}
+        Ended::Noticed(how) => panic!("the store itself does not pass {}: {how}", scenario.name),
+        Ended::Hung => panic!("the store itself hangs in {}", scenario.name),
     }
 }
 
 async fn baseline(version: PgVersion) {
     let server = stress::server(version);
     for scenario in scenario::ALL {
-        if let Err(noticed) = run(server, scenario, &[]).await {
-            panic!("{}: {}: {noticed}", version.name(), scenario.name);
-        }
+        must_pass(server, scenario).await;
     }
     posthaste_testkit::ran::count("scenarios", scenario::ALL.len() as u64);
 }
@@ -80,12 +109,7 @@ async fn every_mutant_is_killed() {
             break; // somebody sharpens one mutant
         }
         let started = Instant::now();
-        if let Err(noticed) = run(server, scenario, &[]).await {
-            panic!(
-                "the store itself does not pass {}: {noticed}",
-                scenario.name
-            );
-        }
+        must_pass(server, scenario).await;
         println!(
             "passed    the store itself: {}  {:.1} s",
             scenario.name,
@@ -105,43 +129,77 @@ async fn every_mutant_is_killed() {
     assert!(survivors.is_empty(), "survived: {survivors:?}");
 }
 
+/// Prints one line. A mutant that hangs is no kill: a slow machine would kill it as well.
 async fn is_killed(server: &PgServer, mutant: &Mutant) -> bool {
+    let (name, scenario) = (mutant.name, mutant.scenario.name);
     let started = Instant::now();
-    let noticed = run(server, mutant.scenario, mutant.edits).await;
+    let ended = run(server, mutant.scenario, mutant.edits).await;
     let seconds = started.elapsed().as_secs_f32();
-    match noticed {
-        Err(how) => {
+    match ended {
+        Ended::Noticed(how) => {
             assert!(
                 !is_misspelt(&how),
-                "{}: the mutant is no program: {how}",
-                mutant.name
+                "{name}: the mutant is no program: {how}"
             );
-            let how: String = how
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .chars()
-                .take(140)
-                .collect();
-            println!(
-                "killed    {}  by {} after {seconds:.1} s: {how}",
-                mutant.name, mutant.scenario.name
+            assert!(
+                !is_outage(&how),
+                "{name}: the server failed, not the mutant: {how}"
             );
+            let line = how.lines().next().unwrap_or_default();
+            let line: String = line.chars().take(140).collect();
+            println!("killed    {name}  by {scenario} after {seconds:.1} s: {line}");
             true
         }
-        Ok(()) => {
-            println!(
-                "SURVIVED  {}  {} for {seconds:.1} s",
-                mutant.name, mutant.scenario.name
-            );
+        Ended::Passed => {
+            println!("SURVIVED  {name}  {scenario} for {seconds:.1} s");
+            false
+        }
+        Ended::Hung => {
+            println!("HUNG      {name}  {scenario} for {seconds:.1} s");
             false
         }
     }
 }
 
+/// Whether one of the codes in a text is such a one.
+fn has_code(how: &str, is_meant: impl Fn(&str) -> bool) -> bool {
+    how.contains("ERROR")
+        && how
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(|word| word.len() == 5 && is_meant(word))
+}
+
 /// A mutant that does not compile is not killed by what it does: 42601, 42703, 42883, 42P01 …
 fn is_misspelt(how: &str) -> bool {
-    how.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| {
-        word.len() == 5 && word.starts_with("42") && word != "42501" && how.contains("ERROR")
-    })
+    has_code(how, |code| code.starts_with("42") && code != "42501")
+}
+
+/// Nor by a full disk (53100), by too many connections (53300), by a server that stops (57P01) or that cannot be reached.
+fn is_outage(how: &str) -> bool {
+    let is_meant = |code: &str| {
+        ["53", "57P", "58"]
+            .iter()
+            .any(|class| code.starts_with(class))
+    };
+    has_code(how, is_meant)
+        || how.contains("error connecting to server")
+        || how.contains("connection closed")
+}
+
+#[test]
+fn an_error_that_no_mutant_makes_is_no_kill() {
+    assert!(is_outage(
+        "53100 db error: ERROR: could not extend file: No space left on device"
+    ));
+    assert!(is_outage("error connecting to server: Connection refused"));
+    assert!(is_misspelt(
+        "it claims: 42703 ERROR: column \"a\" does not exist"
+    ));
+    for kill in [
+        "job 53100 is lost",
+        "55000 db error: ERROR: the batch is lost",
+        "42501 ERROR: no",
+    ] {
+        assert!(!is_outage(kill) && !is_misspelt(kill), "{kill}");
+    }
 }
