@@ -128,7 +128,7 @@ async fn survives(version: PgVersion) {
     let turned = report.turned;
     assert!(turned.ready >= 12, "{turned:?}");
     assert!(turned.parked >= 3, "{turned:?}");
-    posthaste_testkit::ran::note("stress");
+    posthaste_testkit::ran::count("stress", 1);
     posthaste_testkit::ran::count("generations", turned.ready.unsigned_abs());
 }
 

@@ -41,6 +41,7 @@ async fn a_lost_answer_burns_nothing(version: PgVersion) {
         .expect("a count")
         .get(0);
     assert_eq!(given_back, 10);
+    posthaste_testkit::ran::count("unanswered", 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
