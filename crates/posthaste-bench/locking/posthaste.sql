@@ -20,7 +20,7 @@ SELECT count(*) FROM posthaste.job;
 SELECT coalesce(sum(n_dead_tup), 0)::bigint AS dead, coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint AS changed,
        coalesce(sum(n_tup_ins), 0)::bigint AS inserted
 FROM pg_stat_user_tables
-WHERE schemaname = 'posthaste' AND relname ~ '^(ready|claim|ack|early|parked|pass)_[0-9]+$';
+WHERE schemaname = 'posthaste' AND relname ~ '^(ready|claim|ack|early|whole|split|parked|pass)_[0-9]+$';
 
 -- name: claims
 SELECT count(*) AS claims, coalesce(sum(n), 0)::bigint AS jobs
