@@ -15,6 +15,8 @@ const ENQUEUE_MANY: &str = include_str!("store/enqueue_many.sql");
 
 /// Rows sent in one statement by [`enqueue_many`]: enough to pay for the round trip, few enough to stay small.
 const MANY: usize = 1000;
+/// Bytes of the jobs in one such statement, but for one job that is larger. Postgres cuts the connection at a message of 1 GiB.
+const MANY_BYTES: usize = 8 << 20;
 
 /// A parameter and its type; typed parameters need no preparation.
 pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -100,7 +102,8 @@ pub async fn enqueue<E: Executor>(executor: &E, job: &NewJob) -> Result<JobId, E
     id(rows.first())
 }
 
-/// Enqueues many jobs in the caller's transaction and returns their ids in the same order; a thousand a statement.
+/// Enqueues many jobs in the caller's transaction and returns their ids in the same order; at most a thousand of them, or about
+/// 8 MiB, a statement.
 pub async fn enqueue_many<E: Executor>(executor: &E, jobs: &[NewJob]) -> Result<Vec<JobId>, Error> {
     jobs.iter().try_for_each(NewJob::check)?;
     let mut ids = Vec::with_capacity(jobs.len());
@@ -110,11 +113,27 @@ pub async fn enqueue_many<E: Executor>(executor: &E, jobs: &[NewJob]) -> Result<
             ids.push(enqueue(executor, only).await?);
             continue;
         }
-        for chunk in run.chunks(MANY) {
+        for chunk in chunks(run) {
             ids.extend(enqueue_chunk(executor, chunk).await?);
         }
     }
     Ok(ids)
+}
+
+/// The jobs in order, cut by their number and by their size.
+fn chunks(jobs: &[NewJob]) -> impl Iterator<Item = &[NewJob]> {
+    let mut rest = jobs;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fitting = rest.iter().take(MANY).take_while(|job| {
+            bytes += job.bytes();
+            bytes <= MANY_BYTES
+        });
+        let count = fitting.count().max(1);
+        let chunk = rest.get(..count)?;
+        rest = &rest[count..];
+        Some(chunk)
+    })
 }
 
 async fn enqueue_chunk<E: Executor>(executor: &E, jobs: &[NewJob]) -> Result<Vec<JobId>, Error> {
@@ -148,4 +167,33 @@ fn id(row: Option<&Row>) -> Result<JobId, Error> {
         .try_get(0)
         .map(JobId)
         .map_err(Error::postgres("cannot read the id of an enqueued job"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MANY, MANY_BYTES, NewJob, chunks};
+
+    fn jobs(count: usize, bytes: usize) -> Vec<NewJob> {
+        let kwargs = serde_json::json!({ "a": "x".repeat(bytes) });
+        vec![NewJob::new("x", &kwargs).expect("a job"); count]
+    }
+
+    fn lengths(jobs: &[NewJob]) -> Vec<usize> {
+        chunks(jobs).map(<[NewJob]>::len).collect()
+    }
+
+    #[test]
+    fn small_jobs_are_sent_by_the_thousand() {
+        assert_eq!(lengths(&jobs(2 * MANY + 1, 1)), [MANY, MANY, 1]);
+        assert_eq!(lengths(&[]), [0; 0]);
+    }
+
+    #[test]
+    fn no_statement_of_large_jobs_grows_beyond_its_bytes() {
+        let jobs = jobs(20, (1 << 20) - 100);
+        assert_eq!(lengths(&jobs), [8, 8, 4]);
+        for chunk in chunks(&jobs) {
+            assert!(chunk.iter().map(NewJob::bytes).sum::<usize>() <= MANY_BYTES);
+        }
+    }
 }

@@ -7,7 +7,7 @@ pub use state::{Event, IllegalTransition, State, next};
 
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -15,6 +15,10 @@ use crate::error::Error;
 
 /// Attempts that may be burnt where nothing else is said; the database's default too.
 const DEFAULT_ATTEMPTS: i32 = 25;
+/// From when a job is due until it expires where nothing is said: 30 days, by the database's default.
+const DEFAULT_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// Bytes of a job on the wire beside its texts: numbers, times, lengths.
+const BESIDES: usize = 64;
 
 /// A job's number, drawn by the database when it was enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,7 +59,8 @@ impl NewJob {
     /// A job of this name with these arguments, which must serialise to a JSON object.
     ///
     /// Everything Postgres would refuse later, in the middle of the caller's transaction, is refused here: a name that is empty or longer
-    /// than 255 bytes, arguments beyond 1 MiB or 64 levels, NUL characters, lone surrogates, numbers outside 1e±400.
+    /// than 255 bytes, arguments beyond 1 MiB as the database prints them or 64 levels, NUL characters, lone surrogates, numbers outside 1e±400 or
+    /// with more than 16,383 decimals. What the setters are given is refused when the job is enqueued, before anything is sent.
     pub fn new<T: Serialize + ?Sized>(name: impl Into<String>, kwargs: &T) -> Result<Self, Error> {
         let name = name.into();
         text("name", &name, 1, 255)?;
@@ -143,7 +148,22 @@ impl NewJob {
                 "must be at least 1, or none for no limit",
             ));
         }
-        Ok(())
+        let expires = self.expires_at.or_else(|| self.default_expiry());
+        instant("scheduled_at", self.scheduled_at)?;
+        instant("expires_at", expires)
+    }
+
+    /// When the database lets it expire by itself; a time that cannot be written down is refused as the one it is counted from.
+    fn default_expiry(&self) -> Option<Timestamp> {
+        let due = self.scheduled_at?;
+        due.checked_add(DEFAULT_EXPIRY).ok()
+    }
+
+    /// About as many bytes as it is sent with.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = [self.queue.as_ref(), self.unique_key.as_ref()];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        BESIDES + self.name.len() + self.kwargs.len() + self.tag.len() + texts
     }
 }
 
@@ -166,6 +186,16 @@ fn text(field: &'static str, value: &str, min: usize, max: usize) -> Result<(), 
     }
     if value.contains('\0') {
         return Err(Error::invalid(field, "must not contain NUL"));
+    }
+    Ok(())
+}
+
+/// Times are those that all clients of the database can read.
+fn instant(field: &'static str, at: Option<Timestamp>) -> Result<(), Error> {
+    // The first second of year 1, and of year 9999.
+    const YEARS: std::ops::Range<i64> = -62_135_596_800..253_370_764_800;
+    if at.is_some_and(|at| !YEARS.contains(&at.as_microsecond().div_euclid(1_000_000))) {
+        return Err(Error::invalid(field, "must lie in the years 1 to 9998"));
     }
     Ok(())
 }
@@ -221,5 +251,41 @@ impl fmt::Debug for Job {
             .field("queue", &self.queue)
             .field("attempt", &self.attempt)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::NewJob;
+
+    fn refused(job: &NewJob) -> Option<String> {
+        job.check().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn times_beyond_the_years_1_to_9998_are_refused_before_anything_is_sent() {
+        let job = || NewJob::new("x", &serde_json::json!({})).expect("a job");
+        let at = |text: &str| text.parse::<Timestamp>().expect("a time");
+        let (first, last) = (
+            at("0001-01-01T00:00:00Z"),
+            at("9998-12-31T23:59:59.999999Z"),
+        );
+        let (before, after) = (
+            at("0000-12-31T23:59:59.999999Z"),
+            at("9999-01-01T00:00:00Z"),
+        );
+        assert_eq!(refused(&job().scheduled_at(first).expires_at(last)), None);
+        assert_eq!(refused(&job().scheduled_at(last).expires_at(last)), None);
+        for time in [before, after, Timestamp::MIN, Timestamp::MAX] {
+            let scheduled = refused(&job().scheduled_at(time)).expect("a refusal");
+            assert!(scheduled.starts_with("scheduled_at"), "{scheduled}");
+            let expires = refused(&job().expires_at(time)).expect("a refusal");
+            assert!(expires.starts_with("expires_at"), "{expires}");
+        }
+        // It would expire 30 days later.
+        let expires = refused(&job().scheduled_at(last)).expect("a refusal");
+        assert!(expires.starts_with("expires_at"), "{expires}");
     }
 }

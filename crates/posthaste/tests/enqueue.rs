@@ -1,8 +1,10 @@
 //! Enqueue: in the caller's transaction, in every isolation level, and refused clearly where it must be.
 
+use jiff::Timestamp;
 use posthaste::{NewJob, enqueue, enqueue_many};
 use posthaste_testkit::PgVersion;
 use serde_json::json;
+use serde_json::value::RawValue;
 use tokio_postgres::error::SqlState;
 
 use crate::support::{count, database, unfinished};
@@ -341,6 +343,8 @@ async fn rust_refuses_bad_jobs_before_anything_is_sent() {
         good().unique_key(""),
         good().max_attempts(Some(0)),
         good().max_attempts(Some(-1)),
+        good().scheduled_at(Timestamp::MAX),
+        good().expires_at(Timestamp::MIN),
     ] {
         assert!(enqueue(&tx, &bad).await.unwrap_err().is_invalid());
         assert!(
@@ -360,6 +364,33 @@ async fn rust_refuses_bad_jobs_before_anything_is_sent() {
     enqueue(&tx, &good()).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(unfinished(&client).await, 1);
+}
+
+/// Beyond each of these Rust refuses; up to them the database must take it.
+#[tokio::test]
+async fn the_widest_arguments_that_rust_accepts_are_stored() {
+    let zeros = |count: usize| "0".repeat(count);
+    let numbers = [
+        "1e400".to_owned(),
+        "-9.99e399".to_owned(),
+        "1e-400".to_owned(),
+        format!("0.5{}", zeros(16_382)),
+        format!("5.{}e-400", zeros(15_983)),
+        format!("[{}1]", "1e400,".repeat(2_600)),
+    ];
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let last: Timestamp = "9998-12-01T23:59:59Z".parse().unwrap();
+        for number in &numbers {
+            let kwargs: Box<RawValue> =
+                RawValue::from_string(format!("{{\"a\":{number}}}")).unwrap();
+            let job = NewJob::new("a", &kwargs).unwrap().scheduled_at(last);
+            enqueue(&client, &job).await.unwrap();
+            enqueue_many(&client, &[job.clone(), job]).await.unwrap();
+        }
+        assert_eq!(unfinished(&client).await, 3 * 6);
+    }
 }
 
 #[tokio::test]

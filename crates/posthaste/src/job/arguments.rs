@@ -5,7 +5,9 @@ const MAX_BYTES: usize = 1 << 20;
 /// Levels of nesting.
 const MAX_DEPTH: usize = 64;
 /// Powers of ten: `1e131071` is a few bytes here and 128 KiB when the database prints it.
-const MAX_EXPONENT: i64 = 400;
+const MAX_EXPONENT: u64 = 400;
+/// Digits after the point that the database's numbers have room for.
+const MAX_DECIMALS: usize = 16_383;
 
 /// Checks well-formed JSON text. The error is a reason for people, without the arguments themselves.
 pub(super) fn check(json: &str) -> Result<(), String> {
@@ -17,10 +19,15 @@ pub(super) fn check(json: &str) -> Result<(), String> {
     let mut printed = 0usize;
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
-        let start = at;
+        let mut counted = at;
         match byte {
             b'"' => at = string(bytes, at)?,
-            b'-' | b'0'..=b'9' => at = number(bytes, at)?,
+            b'-' | b'0'..=b'9' => {
+                let number = number(bytes, at)?;
+                printed += number.printed;
+                at = number.end;
+                counted = at;
+            }
             b'{' | b'[' => {
                 depth += 1;
                 if depth > MAX_DEPTH {
@@ -39,7 +46,7 @@ pub(super) fn check(json: &str) -> Result<(), String> {
             }
             _ => at += 1,
         }
-        printed += at - start;
+        printed += at - counted;
         if printed > MAX_BYTES {
             return Err("must be at most 1 MiB as text".into());
         }
@@ -81,28 +88,69 @@ fn hex4(bytes: &[u8], at: usize) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(bytes.get(at..at + 4)?).ok()?, 16).ok()
 }
 
-/// Passes over a number that starts at `at`; refuses magnitudes that explode when printed.
-fn number(bytes: &[u8], start: usize) -> Result<usize, String> {
-    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
-    let end = start
-        + bytes[start..]
-            .iter()
-            .take_while(|byte| is_part(byte))
-            .count();
-    let text = &bytes[start..end];
-    let Some(e) = text.iter().position(|byte| matches!(byte, b'e' | b'E')) else {
-        return Ok(end);
+/// A number in the text.
+struct Number {
+    /// Where the text goes on.
+    end: usize,
+    /// Bytes as the database prints it, without an exponent: `1e400` has 401.
+    printed: usize,
+}
+
+/// Passes over a number that starts at `at`; refuses what explodes when printed, and what the database has no room for.
+fn number(bytes: &[u8], start: usize) -> Result<Number, String> {
+    let is_part = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+    let text = &bytes[start..];
+    let text = &text[..text.iter().take_while(is_part).count()];
+    let e = text.iter().position(|byte| matches!(byte, b'e' | b'E'));
+    let exponent = e.map_or(Some(0), |e| parsed(&text[e + 1..]));
+    let Some(exponent) = exponent.filter(|exponent| exponent.unsigned_abs() <= MAX_EXPONENT) else {
+        return Err(beyond());
     };
-    let exponent = std::str::from_utf8(&text[e + 1..])
-        .ok()
-        .and_then(|digits| digits.parse::<i64>().ok())
-        .unwrap_or(i64::MAX);
-    if exponent.saturating_abs() > MAX_EXPONENT {
+    Ok(Number {
+        end: start + text.len(),
+        printed: printed(&text[..e.unwrap_or(text.len())], exponent)?,
+    })
+}
+
+/// Bytes of such a number when it is printed without its exponent.
+fn printed(mantissa: &[u8], exponent: i64) -> Result<usize, String> {
+    let sign = usize::from(mantissa.first() == Some(&b'-'));
+    let point = mantissa.iter().position(|byte| *byte == b'.');
+    let whole = point.unwrap_or(mantissa.len()) - sign;
+    let decimals = point.map_or(0, |point| mantissa.len() - point - 1);
+    let decimals = usize::try_from(signed(decimals) - exponent).unwrap_or(0);
+    if decimals > MAX_DECIMALS {
         return Err(format!(
-            "must not contain a number beyond 1e±{MAX_EXPONENT}"
+            "must not contain a number with more than {MAX_DECIMALS} decimals"
         ));
     }
-    Ok(end)
+    let digits = || mantissa.iter().filter(|byte| byte.is_ascii_digit());
+    let mut before_point = 0;
+    // Zero has no first digit.
+    if let Some(zeros) = digits().position(|digit| *digit != b'0') {
+        before_point = signed(whole) - signed(zeros) + exponent;
+        let power = (before_point - 1).unsigned_abs();
+        let is_one = || digits().filter(|digit| **digit != b'0').eq(b"1");
+        let is_more = before_point > 0 && power == MAX_EXPONENT && !is_one();
+        if power > MAX_EXPONENT || is_more {
+            return Err(beyond());
+        }
+    }
+    let before_point = usize::try_from(before_point).unwrap_or(0).max(1);
+    Ok(sign + before_point + usize::from(decimals > 0) + decimals)
+}
+
+fn beyond() -> String {
+    format!("must not contain a number beyond 1e±{MAX_EXPONENT}")
+}
+
+fn parsed(digits: &[u8]) -> Option<i64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Texts are shorter than that.
+fn signed(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -143,6 +191,60 @@ mod tests {
         ] {
             let error = check(&json).expect_err(reason);
             assert!(error.contains(reason), "{error} should mention {reason}");
+        }
+    }
+
+    #[test]
+    fn numbers_count_as_the_database_prints_them() {
+        for (text, printed) in [
+            ("0", 1),
+            ("-7", 2),
+            ("-1.50", 5),
+            ("1e400", 401),
+            ("1.5e3", 4),
+            ("12.345e1", 6),
+            ("1e-400", 402),
+            ("0.001e3", 1),
+            ("0.5", 3),
+            ("-0.05E+1", 4),
+            ("0e400", 1),
+            ("0e-3", 5),
+        ] {
+            let number = super::number(text.as_bytes(), 0).map(|one| (one.end, one.printed));
+            assert_eq!(number, Ok((text.len(), printed)), "{text}");
+        }
+    }
+
+    #[test]
+    fn small_text_that_is_printed_large_is_refused() {
+        let numbers = |count: usize| format!("{{\"a\":[{}1]}}", "1e400,".repeat(count));
+        assert_eq!(check(&numbers(2_600)), Ok(()));
+        let error = check(&numbers(2_700)).expect_err("1.08 MB");
+        assert!(error.contains("1 MiB"), "{error}");
+    }
+
+    #[test]
+    fn numbers_are_bounded_by_what_they_are_and_not_by_how_they_are_written() {
+        let zeros = |count: usize| "0".repeat(count);
+        for fine in [
+            format!("1{}", zeros(400)),
+            format!("0.{}1", zeros(399)),
+            format!("0.5{}", zeros(16_382)),
+            format!("1{}e-400", zeros(800)),
+        ] {
+            assert_eq!(check(&format!("{{\"a\":{fine}}}")), Ok(()), "{fine}");
+        }
+        for (large, reason) in [
+            (format!("1{}", zeros(131_072)), "beyond"),
+            (format!("1{}e400", zeros(400)), "beyond"),
+            ("1.1e400".to_owned(), "beyond"),
+            ("2e400".to_owned(), "beyond"),
+            ("0.1e-400".to_owned(), "beyond"),
+            (format!("0.5{}", zeros(16_383)), "decimals"),
+            (format!("0.5{}e-400", zeros(16_000)), "decimals"),
+        ] {
+            let error = check(&format!("{{\"a\":{large}}}")).expect_err(reason);
+            assert!(error.contains(reason), "{error}");
         }
     }
 
