@@ -16,7 +16,7 @@ SELECT name, current_setting(name) FROM pg_settings WHERE source = 'configuratio
 SELECT current_setting('server_version');
 
 -- name: wal_bytes
-SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint;
+SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint;
 
 -- name: backend
 SELECT pg_backend_pid();

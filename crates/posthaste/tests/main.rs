@@ -27,6 +27,7 @@ mod links;
 mod locks;
 mod mutants;
 mod poison;
+mod refused;
 mod rescue;
 mod ring;
 mod roles;

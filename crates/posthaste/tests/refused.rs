@@ -1,0 +1,187 @@
+//! What may not be a job is refused clearly: in Rust before anything is sent, and in SQL by the field's name.
+
+use jiff::Timestamp;
+use posthaste::{NewJob, enqueue, enqueue_many};
+use posthaste_testkit::PgVersion;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio_postgres::error::SqlState;
+
+use crate::support::{database, unfinished};
+
+#[tokio::test]
+async fn bad_arguments_are_refused_by_22023_that_names_the_field() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let deep = |levels: usize| format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+    let bomb = format!("{{\"a\":[{}1]}}", "1e131071,".repeat(10_000));
+    let small_bomb = format!("{{\"a\":[{}1]}}", "1e131071,".repeat(20));
+    let large = format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 20));
+    let long = "n".repeat(256);
+    for (field, call) in [
+        ("name", "posthaste.enqueue('')".to_owned()),
+        ("name", "posthaste.enqueue(NULL)".to_owned()),
+        ("name", format!("posthaste.enqueue('{long}')")),
+        ("queue", "posthaste.enqueue('a', queue => '')".to_owned()),
+        ("tag", format!("posthaste.enqueue('a', tag => '{long}')")),
+        (
+            "unique_key",
+            "posthaste.enqueue('a', unique_key => '')".to_owned(),
+        ),
+        ("kwargs", "posthaste.enqueue('a', '[1]')".to_owned()),
+        ("kwargs", "posthaste.enqueue('a', '7')".to_owned()),
+        ("kwargs", format!("posthaste.enqueue('a', '{}')", deep(65))),
+        ("kwargs", format!("posthaste.enqueue('a', '{bomb}')")),
+        ("kwargs", format!("posthaste.enqueue('a', '{small_bomb}')")),
+        ("kwargs", format!("posthaste.enqueue('a', '{large}')")),
+        (
+            "max_attempts",
+            "posthaste.enqueue('a', max_attempts => 0)".to_owned(),
+        ),
+        (
+            "max_attempts",
+            "posthaste.enqueue('a', max_attempts => -3)".to_owned(),
+        ),
+        (
+            "scheduled_at",
+            "posthaste.enqueue('a', scheduled_at => 'infinity')".to_owned(),
+        ),
+        (
+            "expires_at",
+            "posthaste.enqueue('a', expires_at => '-infinity')".to_owned(),
+        ),
+    ] {
+        let error = client
+            .query_one(&format!("SELECT {call}"), &[])
+            .await
+            .unwrap_err();
+        let db_error = error.as_db_error().expect("an error of the server");
+        assert_eq!(
+            db_error.code(),
+            &SqlState::INVALID_PARAMETER_VALUE,
+            "{field}: {}",
+            db_error.message()
+        );
+        assert!(
+            db_error.message().contains(&format!("{field}:")),
+            "{field}: {}",
+            db_error.message()
+        );
+    }
+    let error = client
+        .batch_execute("INSERT INTO posthaste.job (name, attempt) VALUES ('a', -1)")
+        .await
+        .unwrap_err();
+    assert!(error.as_db_error().unwrap().message().contains("attempt:"));
+    let error = client
+        .batch_execute("INSERT INTO posthaste.job (name, unique_key) VALUES ('a', 'k')")
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .as_db_error()
+            .unwrap()
+            .message()
+            .contains("unique_key:")
+    );
+    for fine in [deep(64), "{\"a\":1e400}".to_owned(), "{}".to_owned()] {
+        client
+            .query_one(&format!("SELECT posthaste.enqueue('a', '{fine}')"), &[])
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn arguments_that_a_table_holds_compressed_are_judged_by_what_they_are() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "SET statement_timeout = '10s'; CREATE TABLE payload (name text, body jsonb)",
+        )
+        .await
+        .unwrap();
+    let deep = format!("{}1{}", "{\"a\":".repeat(3000), "}".repeat(3000));
+    let bomb = format!("{{\"a\":[{}1]}}", "1e131071,".repeat(10_000));
+    for (name, body) in [("deep", deep), ("bomb", bomb)] {
+        let store = "INSERT INTO payload VALUES ($1, $2::text::jsonb)";
+        client.execute(store, &[&name, &body]).await.unwrap();
+    }
+    let compressed = "SELECT count(*) FROM payload WHERE pg_column_compression(body) IS NOT NULL";
+    let compressed: i64 = client.query_one(compressed, &[]).await.unwrap().get(0);
+    assert_eq!(compressed, 2, "the table compresses them");
+    for name in ["deep", "bomb"] {
+        for way in [
+            "INSERT INTO posthaste.job (name, kwargs) SELECT 'a', body FROM payload WHERE name = $1",
+            "SELECT posthaste.enqueue('a', body) FROM payload WHERE name = $1",
+        ] {
+            let refused = client.execute(way, &[&name]).await.unwrap_err();
+            let refused = refused.as_db_error().unwrap();
+            assert_eq!(refused.code().code(), "22023", "{name}: {refused}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn rust_refuses_bad_jobs_before_anything_is_sent() {
+    let db = database(PgVersion::V15).await;
+    let mut client = db.client().await.unwrap();
+    let tx = client.transaction().await.unwrap();
+    let good = || NewJob::new("a", &json!({})).unwrap();
+    for bad in [
+        good().queue(""),
+        good().queue("q\0"),
+        good().tag("t".repeat(256)),
+        good().unique_key(""),
+        good().max_attempts(Some(0)),
+        good().max_attempts(Some(-1)),
+        good().scheduled_at(Timestamp::MAX),
+        good().expires_at(Timestamp::MIN),
+    ] {
+        assert!(enqueue(&tx, &bad).await.unwrap_err().is_invalid());
+        assert!(
+            enqueue_many(&tx, &[good(), bad])
+                .await
+                .unwrap_err()
+                .is_invalid()
+        );
+    }
+    assert!(NewJob::new("", &json!({})).unwrap_err().is_invalid());
+    assert!(
+        NewJob::new("a", &json!({"a": "\0"}))
+            .unwrap_err()
+            .is_invalid()
+    );
+    // The caller's transaction is unharmed.
+    enqueue(&tx, &good()).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(unfinished(&client).await, 1);
+}
+
+/// Beyond each of these Rust refuses; up to them the database must take it.
+#[tokio::test]
+async fn the_widest_arguments_that_rust_accepts_are_stored() {
+    let zeros = |count: usize| "0".repeat(count);
+    let numbers = [
+        "1e400".to_owned(),
+        "-9.99e399".to_owned(),
+        "1e-400".to_owned(),
+        format!("0.5{}", zeros(16_382)),
+        format!("5.{}e-400", zeros(15_983)),
+        format!("[{}1]", "1e400,".repeat(2_600)),
+    ];
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let last: Timestamp = "9998-12-01T23:59:59Z".parse().unwrap();
+        for number in &numbers {
+            let kwargs: Box<RawValue> =
+                RawValue::from_string(format!("{{\"a\":{number}}}")).unwrap();
+            let job = NewJob::new("a", &kwargs).unwrap().scheduled_at(last);
+            enqueue(&client, &job).await.unwrap();
+            enqueue_many(&client, &[job.clone(), job]).await.unwrap();
+        }
+        assert_eq!(unfinished(&client).await, 3 * 6);
+    }
+}
