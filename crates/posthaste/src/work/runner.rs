@@ -26,7 +26,7 @@ const LONGEST_LINE: usize = 5000;
 /// A handler that ignores its timeout for this long blocks its thread: its job is taken from it and another slot takes over.
 const OVERSTAY: Duration = Duration::from_millis(500);
 
-/// The consumer kind *work*: typed async handlers.
+/// The consumer kind *work*: async handlers.
 pub(crate) struct Runner {
     config: QueueConfig,
     handlers: Arc<Handlers>,
