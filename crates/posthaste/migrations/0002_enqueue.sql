@@ -99,96 +99,36 @@ $f$;
 -- Every job that is not done, with its state: claimable, scheduled, retrying, running, awaiting, suspect, expired, dead, discarded.
 -- For people and reports: it reads whole slots. It names each slot instead of the partitioned parent, so that a reader locks no more
 -- than it reads. Reading it in a transaction that stays open keeps generations from being truncated; claims do not care.
-CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, attempt, max_attempts, state, last_error) AS
+DO $do$
+BEGIN
+  EXECUTE 'CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, attempt, max_attempts, state, last_error) AS'
+    || (SELECT string_agg(replace($arm$
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
          CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
-    FROM posthaste.ready_0 r
+    FROM posthaste.ready_@k@ r
     LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
-                 FROM posthaste.claim_0 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.early_0 e WHERE (e.xid, e.id) = (r.xid, r.id))
+                 FROM posthaste.claim_@k@ ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE (e.xid, e.id) = (r.xid, r.id))
      AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
           OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
   UNION ALL
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.running_0() r
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
-    FROM posthaste.ready_1 r
-    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
-                 FROM posthaste.claim_1 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.early_1 e WHERE (e.xid, e.id) = (r.xid, r.id))
-     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
-          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.running_1() r
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
-    FROM posthaste.ready_2 r
-    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
-                 FROM posthaste.claim_2 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.early_2 e WHERE (e.xid, e.id) = (r.xid, r.id))
-     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
-          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.running_2() r
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
-    FROM posthaste.ready_3 r
-    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
-                 FROM posthaste.claim_3 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.early_3 e WHERE (e.xid, e.id) = (r.xid, r.id))
-     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
-          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.running_3() r
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
-    FROM posthaste.ready_4 r
-    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
-                 FROM posthaste.claim_4 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.early_4 e WHERE (e.xid, e.id) = (r.xid, r.id))
-     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
-          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.running_4() r
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
-    FROM posthaste.ready_5 r
-    LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
-                 FROM posthaste.claim_5 ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.early_5 e WHERE (e.xid, e.id) = (r.xid, r.id))
-     AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
-          OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
-    FROM posthaste.running_5() r
-  UNION ALL
+    FROM posthaste.running_@k@() r
+  UNION ALL$arm$, '@k@', k::text), '' ORDER BY k) FROM generate_series(0, 5) k)
+    || (SELECT string_agg(replace($arm$
   SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
          CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' WHEN r.attempt > 0 THEN 'retrying' ELSE 'scheduled' END, r.last_error
-    FROM posthaste.parked_6 r LEFT JOIN (SELECT * FROM posthaste.pass_6 ORDER BY page DESC LIMIT 1) p ON true
-   WHERE NOT EXISTS (SELECT FROM posthaste.early_6 e WHERE (e.xid, e.id) = (r.xid, r.id))
+    FROM posthaste.parked_@k@ r LEFT JOIN (SELECT * FROM posthaste.pass_@k@ ORDER BY page DESC LIMIT 1) p ON true
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE (e.xid, e.id) = (r.xid, r.id))
      AND NOT coalesce(posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted), false)
-  UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' WHEN r.attempt > 0 THEN 'retrying' ELSE 'scheduled' END, r.last_error
-    FROM posthaste.parked_7 r LEFT JOIN (SELECT * FROM posthaste.pass_7 ORDER BY page DESC LIMIT 1) p ON true
-   WHERE NOT EXISTS (SELECT FROM posthaste.early_7 e WHERE (e.xid, e.id) = (r.xid, r.id))
-     AND NOT coalesce(posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted), false)
-  UNION ALL
+  UNION ALL$arm$, '@k@', k::text), '' ORDER BY k) FROM generate_series(6, 7) k)
+    || $arm$
   SELECT h.id, h.name, h.queue, h.priority, h.scheduled_at, h.expires_at, h.enqueued_at, h.tag, h.kwargs, h.unique_key, h.attempt, h.max_attempts, h.state, h.last_error
     FROM posthaste.held h
   UNION ALL
   SELECT d.id, d.name, d.queue, d.priority, d.scheduled_at, d.expires_at, d.enqueued_at, d.tag, d.kwargs, d.unique_key, d.attempt, d.max_attempts, d.state, d.last_error
-    FROM posthaste.dead d;
+    FROM posthaste.dead d$arm$;
+END $do$;
 
 ALTER VIEW posthaste.job ALTER COLUMN priority     SET DEFAULT 0;
 ALTER VIEW posthaste.job ALTER COLUMN scheduled_at SET DEFAULT now();

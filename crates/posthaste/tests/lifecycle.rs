@@ -5,24 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use posthaste::{Backoff, NewJob, Outcome, QueueConfig, enqueue};
+use posthaste::{NewJob, Outcome, enqueue};
 use posthaste_testkit::{PgVersion, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
 
-use crate::support::{SOON, all_done, count, database, unfinished, worker};
-
-const QUICK: Backoff = Backoff {
-    base: Duration::from_millis(20),
-    cap: Duration::from_millis(100),
-};
-
-fn queue() -> QueueConfig {
-    QueueConfig {
-        backoff: QUICK,
-        ..QueueConfig::new("default", 4)
-    }
-}
+use crate::support::{SOON, all_done, count, database, quick_queue as queue, unfinished, worker};
 
 pub fn job(name: &str) -> NewJob {
     NewJob::new(name, &json!({})).unwrap()

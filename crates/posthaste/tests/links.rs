@@ -6,7 +6,9 @@ use posthaste::{Outcome, QueueConfig};
 use posthaste_testkit::{Answer, PgServer, PgVersion, Proxy, eventually};
 
 use crate::crash::{Worked, remembering};
-use crate::support::{SOON, all_done, count, database, migrated, unfinished, worker};
+use crate::support::{
+    SOON, all_done, completed_when, count, database, migrated, unfinished, worker,
+};
 
 /// Each of them makes an acknowledgement wait for a second.
 const LOCKED: i64 = 20;
@@ -25,19 +27,7 @@ async fn completions_in_open_transactions_delay_no_discovery() {
         })
         .handler("quick", |_, _| async { Ok(Outcome::Done) })
         .handler("slow", move |context, _| {
-            let (pool, mut released) = (inner.clone(), released.clone());
-            async move {
-                // The transaction outlives the attempt: a task of its own keeps it open beyond the timeout.
-                tokio::spawn(async move {
-                    let mut client = pool.get().await.unwrap();
-                    let tx = client.transaction().await.unwrap();
-                    context.complete_in(&tx).await.unwrap();
-                    released.wait_for(|over| *over).await.unwrap();
-                    tx.commit().await.unwrap();
-                })
-                .await?;
-                Ok(Outcome::Done)
-            }
+            completed_when(released.clone(), inner.clone(), context)
         })
         .start()
         .await

@@ -2,23 +2,11 @@
 
 use std::time::Duration;
 
-use posthaste::{Backoff, NewJob, Outcome, QueueConfig, enqueue};
+use posthaste::{NewJob, Outcome, enqueue};
 use posthaste_testkit::{PgVersion, eventually};
 use serde_json::json;
 
-use crate::support::{SOON, all_done, count, database, unfinished, worker};
-
-const QUICK: Backoff = Backoff {
-    base: Duration::from_millis(20),
-    cap: Duration::from_millis(100),
-};
-
-fn queue() -> QueueConfig {
-    QueueConfig {
-        backoff: QUICK,
-        ..QueueConfig::new("default", 4)
-    }
-}
+use crate::support::{SOON, all_done, count, database, quick_queue as queue, unfinished, worker};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn complete_in_commits_the_handlers_writes_and_the_completion_together() {

@@ -9,7 +9,7 @@ use posthaste_testkit::{PgVersion, eventually};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use crate::support::{SOON, all_done, count, database, unfinished, worker};
+use crate::support::{SOON, all_done, completed_when, count, database, unfinished, worker};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_jobs_are_finished_and_waiting_ones_given_back() {
@@ -203,19 +203,7 @@ async fn a_completion_in_an_open_transaction_delays_no_other_acknowledgement() {
         })
         .handler("quick", |_, _| async { Ok(Outcome::Done) })
         .handler("slow", move |context, _| {
-            let (pool, mut released) = (inner.clone(), released.clone());
-            async move {
-                // The transaction outlives the attempt: a task of its own keeps it open beyond the timeout.
-                tokio::spawn(async move {
-                    let mut client = pool.get().await.unwrap();
-                    let tx = client.transaction().await.unwrap();
-                    context.complete_in(&tx).await.unwrap();
-                    released.wait_for(|over| *over).await.unwrap();
-                    tx.commit().await.unwrap();
-                })
-                .await?;
-                Ok(Outcome::Done)
-            }
+            completed_when(released.clone(), inner.clone(), context)
         })
         .start()
         .await

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use posthaste::{Config, Worker, WorkerBuilder};
+use posthaste::{
+    Backoff, Config, Context, HandlerResult, Outcome, QueueConfig, Worker, WorkerBuilder,
+};
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+use tokio::sync::watch;
 use tokio_postgres::Client;
 
 /// The longest a test waits for something that should be there soon.
@@ -52,6 +55,38 @@ pub fn quick() -> Config {
         expire_interval: Duration::from_millis(100),
         ..Config::default()
     }
+}
+
+/// A back-off quick enough for tests.
+const QUICK: Backoff = Backoff {
+    base: Duration::from_millis(20),
+    cap: Duration::from_millis(100),
+};
+
+/// The queue `default`, four jobs at once, with that back-off.
+pub fn quick_queue() -> QueueConfig {
+    QueueConfig {
+        backoff: QUICK,
+        ..QueueConfig::new("default", 4)
+    }
+}
+
+/// A handler's run that completes its job in a transaction and commits when it is released. The transaction outlives the attempt: a task of
+/// its own keeps it open beyond the timeout.
+pub async fn completed_when(
+    mut released: watch::Receiver<bool>,
+    pool: Pool,
+    context: Context,
+) -> HandlerResult {
+    tokio::spawn(async move {
+        let mut client = pool.get().await.unwrap();
+        let tx = client.transaction().await.unwrap();
+        context.complete_in(&tx).await.unwrap();
+        released.wait_for(|over| *over).await.unwrap();
+        tx.commit().await.unwrap();
+    })
+    .await?;
+    Ok(Outcome::Done)
 }
 
 /// Jobs of the view in this state.
