@@ -163,14 +163,11 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
 -- returned; the call waits for a transaction that is just claiming the same key. Under REPEATABLE READ and SERIALIZABLE a key that was
 -- taken after the snapshot gives a serialization failure (40001), as for any unique index.
 --
--- A plain job that is due goes straight into its slot, judged by the very statement that writes it: each expression that PL/pgSQL evaluates by
--- itself takes a snapshot, and snapshots are what concurrent commits make dear. What is volatile comes from the columns' defaults, because a
--- volatile select list would cost the plan a node of its own. The statement has its lock on the table before it looks at
--- ready_scan, and sealing takes a lock that conflicts. No row written means that a route has to be looked up, that the job is not plain or not
--- valid, or that the generation was just sealed: enqueue_other() finds out.
-DO $do$
-BEGIN
-  EXECUTE replace($sql$
+-- A plain job that is due is judged by the very statement that writes it: each expression that PL/pgSQL evaluates by itself takes a snapshot,
+-- and snapshots are what concurrent commits make dear. Only its size is measured before: as a part of the statement, a number bomb might be
+-- printed by the planner. What is volatile comes from the columns' defaults. The guard is enter_ready() without the call, as a CASE
+-- because the planner may turn the parts of an AND around. No row written means that a route has to be looked up, that the job is not
+-- plain or not valid, or that the generation is just being sealed: enqueue_other() finds out.
 CREATE FUNCTION posthaste.enqueue(name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
                                   scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',
                                   unique_key text DEFAULT NULL, max_attempts integer DEFAULT 25)
@@ -179,12 +176,18 @@ RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   job bigint;
   bytes integer := posthaste.text_bytes(kwargs);
-  g bigint := pg_sequence_last_value('posthaste.ready_current'::regclass);
 BEGIN
-  CASE g % 4
-@branches@
-    ELSE NULL;  -- the role may not read where the ring stands; enqueue_other() says so
-  END CASE;
+  INSERT INTO posthaste.store AS r (slot, queue, name, priority, scheduled_at, expires_at, tag, kwargs, kwargs_bytes, max_attempts)
+  SELECT (c.g % 4)::smallint, coalesce(queue, 'default'), name, priority, scheduled_at, coalesce(expires_at, now() + interval '30 days'),
+         tag, kwargs, bytes, max_attempts
+    FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0) c
+   WHERE unique_key IS NULL AND priority IS NOT NULL AND scheduled_at <= clock_timestamp()
+     AND (queue IS NOT NULL OR pg_sequence_last_value('posthaste.has_routes'::regclass) = 0)
+     AND posthaste.is_valid(name, coalesce(queue, 'default'), tag, NULL, kwargs, bytes, 0, max_attempts, scheduled_at,
+                            coalesce(expires_at, scheduled_at), scheduled_at)
+     AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
+              THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
+  RETURNING r.id INTO job;
   IF job IS NOT NULL THEN
     RETURN job;
   ELSIF queue IS NULL AND pg_sequence_last_value('posthaste.has_routes'::regclass) = 1 THEN
@@ -192,15 +195,6 @@ BEGIN
   END IF;
   RETURN posthaste.enqueue_other(name, kwargs, coalesce(queue, 'default'), priority, scheduled_at, expires_at, tag, unique_key, max_attempts);
 END $f$;
-$sql$, '@branches@', (SELECT string_agg(replace($branch$    WHEN @k@ THEN
-      INSERT INTO posthaste.ready_@k@ AS r (slot, queue, name, priority, scheduled_at, expires_at, tag, kwargs, kwargs_bytes, max_attempts)
-      SELECT @k@, coalesce(queue, 'default'), name, priority, scheduled_at, coalesce(expires_at, now() + interval '30 days'), tag, kwargs, bytes, max_attempts
-       WHERE unique_key IS NULL AND priority IS NOT NULL AND scheduled_at <= clock_timestamp()
-         AND (queue IS NOT NULL OR pg_sequence_last_value('posthaste.has_routes'::regclass) = 0)
-         AND posthaste.is_valid(name, coalesce(queue, 'default'), tag, NULL, kwargs, bytes, 0, max_attempts, scheduled_at, coalesce(expires_at, scheduled_at), scheduled_at)
-         AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g
-      RETURNING r.id INTO job;$branch$, '@k@', k::text), E'\n' ORDER BY k) FROM generate_series(0, 3) k));
-END $do$;
 
 -- Any job: with arguments left NULL, scheduled, with a unique key, or one that has to be refused.
 CREATE FUNCTION posthaste.enqueue_other(name text, kwargs jsonb, queue text, priority integer, scheduled_at timestamptz, expires_at timestamptz, tag text,

@@ -25,6 +25,9 @@ pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 ///
 /// A client without an open transaction enqueues in a transaction of its own, at once.
 pub trait Executor: Sync {
+    /// Whether a statement that is sent again is not planned again. Where it is, a short statement is worth more than a fast one.
+    const PREPARES: bool;
+
     /// Runs one statement and returns its rows.
     fn fetch(
         &self,
@@ -37,6 +40,8 @@ pub trait Executor: Sync {
 macro_rules! unprepared {
     ($executor:ty) => {
         impl Executor for $executor {
+            const PREPARES: bool = false;
+
             async fn fetch(
                 &self,
                 sql: &'static str,
@@ -54,6 +59,8 @@ unprepared!(tokio_postgres::Transaction<'_>);
 macro_rules! prepared {
     ($executor:ty) => {
         impl Executor for $executor {
+            const PREPARES: bool = true;
+
             async fn fetch(
                 &self,
                 sql: &'static str,
@@ -90,15 +97,17 @@ pub async fn enqueue<E: Executor>(executor: &E, job: &NewJob) -> Result<JobId, E
         (&job.unique_key, Type::TEXT),
         (&job.max_attempts, Type::INT4),
     ];
-    let (sql, parameters) = if job.is_plain() {
-        (ENQUEUE_PLAIN, &all[..2])
-    } else {
-        (ENQUEUE, &all[..])
+    let send = async |sql, parameters| {
+        let rows = executor.fetch(sql, parameters).await;
+        rows.map_err(Error::postgres("cannot enqueue"))
     };
-    let rows = executor
-        .fetch(sql, parameters)
-        .await
-        .map_err(Error::postgres("cannot enqueue"))?;
+    let mut rows = Vec::new();
+    if E::PREPARES && job.is_plain() {
+        rows = send(ENQUEUE_PLAIN, &all[..2]).await?;
+    }
+    if rows.is_empty() {
+        rows = send(ENQUEUE, &all[..]).await?;
+    }
     id(rows.first())
 }
 

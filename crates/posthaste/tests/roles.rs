@@ -46,7 +46,15 @@ async fn the_documented_producer_enqueues_in_every_way() {
         let job = NewJob::new("rust", &json!({})).unwrap();
         enqueue(&producer, &job).await.unwrap();
         enqueue(&producer, &job.clone().queue("q")).await.unwrap();
-        enqueue_many(&producer, &[job.clone(), job]).await.unwrap();
+        enqueue_many(&producer, &[job.clone(), job.clone()])
+            .await
+            .unwrap();
+        let pooled = db.pool(1).unwrap().get().await.unwrap();
+        pooled
+            .batch_execute(&format!("SET ROLE {name}"))
+            .await
+            .unwrap();
+        enqueue(&pooled, &job).await.unwrap();
         owner
             .batch_execute("INSERT INTO posthaste.route (pattern, queue) VALUES ('r*', 'routed')")
             .await
@@ -55,7 +63,17 @@ async fn the_documented_producer_enqueues_in_every_way() {
             .batch_execute("SELECT posthaste.enqueue('routed')")
             .await
             .unwrap();
-        assert_eq!(unfinished(&owner).await, 10);
+        enqueue(&pooled, &job).await.unwrap();
+        assert_eq!(unfinished(&owner).await, 12);
+        let routed: i64 = owner
+            .query_one(
+                "SELECT count(*) FROM posthaste.job WHERE queue = 'routed'",
+                &[],
+            )
+            .await
+            .unwrap()
+            .get(0);
+        assert_eq!(routed, 2, "a route holds for every way to enqueue");
     }
 }
 
