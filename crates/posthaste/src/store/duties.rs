@@ -1,4 +1,4 @@
-//! Statements of maintenance: one function per duty (migrations/0005_maintenance.sql).
+//! Statements of maintenance: one function per duty (migrations/0005_ring.sql and those after it).
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) async fn beats(link: &Link) -> Result<Vec<(i64, i64, bool)>, Error> {
         .map_err(Error::postgres("cannot read heartbeats"))
 }
 
-/// Positions of the generations (0005_maintenance.sql, `ring`).
+/// Positions of the generations (0005_ring.sql, `ring`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     pub(crate) ready_low: i64,

@@ -22,9 +22,18 @@ const STEPS: &[(&str, &str)] = &[
         "0004_acknowledge",
         include_str!("../../migrations/0004_acknowledge.sql"),
     ),
+    ("0005_ring", include_str!("../../migrations/0005_ring.sql")),
     (
-        "0005_maintenance",
-        include_str!("../../migrations/0005_maintenance.sql"),
+        "0006_scheduled",
+        include_str!("../../migrations/0006_scheduled.sql"),
+    ),
+    (
+        "0007_rescue",
+        include_str!("../../migrations/0007_rescue.sql"),
+    ),
+    (
+        "0008_expiry",
+        include_str!("../../migrations/0008_expiry.sql"),
     ),
 ];
 
