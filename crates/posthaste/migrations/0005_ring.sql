@@ -8,15 +8,6 @@ BEGIN
   FOR k IN 0..5 LOOP
     EXECUTE replace($sql$
 
--- Locks the slot against posthaste.enqueue(), if nobody is just writing into it.
-CREATE FUNCTION posthaste.lock_@k@() RETURNS boolean LANGUAGE plpgsql AS $f$
-BEGIN
-  LOCK TABLE posthaste.ready_@k@ IN SHARE MODE NOWAIT;
-  RETURN true;
-EXCEPTION WHEN lock_not_available THEN
-  RETURN false;
-END $f$;
-
 -- Whether a lane of this slot has jobs that were not claimed yet.
 CREATE FUNCTION posthaste.pending_@k@(p_queue text, p_priority integer) RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
@@ -178,8 +169,8 @@ BEGIN
   END CASE;
 END $f$;
 
--- Seals the oldest generation that claims still look at, once every job in it was claimed. The exclusive locks (one for those who
--- came by the view, one for posthaste.enqueue()) prove that no enqueuer is in it; whoever comes later finds ready_scan moved and takes a newer one.
+-- Seals the oldest generation that claims still look at, once every job in it was claimed. The exclusive lock proves that no
+-- enqueuer is in it; whoever comes later finds ready_scan moved and takes a newer one.
 CREATE FUNCTION posthaste.seal() RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_scan bigint;
@@ -188,8 +179,7 @@ BEGIN
     RETURN false;
   END IF;
   v_scan := pg_sequence_last_value('posthaste.ready_scan'::regclass);
-  IF v_scan >= pg_sequence_last_value('posthaste.ready_current'::regclass) OR NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer)
-     OR NOT (CASE v_scan % 4 WHEN 0 THEN posthaste.lock_0() WHEN 1 THEN posthaste.lock_1() WHEN 2 THEN posthaste.lock_2() ELSE posthaste.lock_3() END) THEN
+  IF v_scan >= pg_sequence_last_value('posthaste.ready_current'::regclass) OR NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer) THEN
     RETURN false;
   END IF;
   IF (SELECT l.o_queue FROM posthaste.pending_lane((v_scan % 4)::integer) l) IS NOT NULL THEN

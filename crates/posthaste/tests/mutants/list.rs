@@ -110,7 +110,7 @@ pub const MUTANTS: &[Mutant] = mutants! {
         "IF posthaste.position('posthaste.ready_scan') <= g THEN" => "IF true THEN";
 
     "no scan_gen check in enqueue()" by SEALED_BEFORE_THE_LOCK:
-        "AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= g\n      RETURNING" => "RETURNING";
+        "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END" => "THEN true END";
 
     // low_gen is what tells the ring that a slot is still in use.
     "no low_gen check" by FULL_RING:
@@ -119,8 +119,8 @@ pub const MUTANTS: &[Mutant] = mutants! {
     "seal without the exclusive lock" by SEALED_BEFORE_THE_ROW:
         " OR NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer)" => "";
 
-    "seal without the lock on the table" by SEALED_UNDER_AN_OPEN_TRANSACTION:
-        "OR NOT (CASE v_scan % 4 WHEN 0 THEN posthaste.lock_0() WHEN 1 THEN posthaste.lock_1() WHEN 2 THEN posthaste.lock_2() ELSE posthaste.lock_3() END) THEN" => "THEN";
+    "enqueue() without the shared lock" by SEALED_UNDER_AN_OPEN_TRANSACTION:
+        "AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)" => "AND CASE WHEN true";
 
     "seal without a look for unclaimed jobs" by STRESS:
         "IF (SELECT l.o_queue FROM posthaste.pending_lane((v_scan % 4)::integer) l) IS NOT NULL THEN" => "IF false THEN";

@@ -36,46 +36,50 @@ pub const SEALED_BEFORE_THE_LOCK: Scenario =
         }
         .boxed_local()
     })
-    .gated(&[
-        (
-            "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0)",
-            "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1) OFFSET 0)",
-        ),
-        (
-            "BEGIN\n  CASE g % 4",
-            "BEGIN\n  PERFORM posthaste.gate(1);\n  CASE g % 4",
-        ),
-    ]);
+    .gated(&[(
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0)",
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1) OFFSET 0)",
+    )]);
 
-/// A statement on the view has entered its generation and has not written its first row, so that it has no lock on the slot's table.
+/// A statement has entered its generation and has not written its first row, so that it has no lock on the slot's table; on both roads.
 pub const SEALED_BEFORE_THE_ROW: Scenario =
     Scenario::new("sealed between the lock and the row", |url| {
         async move {
             let store = Store::new(&url).await?;
-            let gate = gate::close(&url, 6).await?;
-            let other = Store::new(&url).await?;
-            let enqueuer = tokio::spawn(async move {
-                other
-                    .say("INSERT INTO posthaste.job (name) VALUES ('by the view')")
-                    .await
-            });
-            gate.reached().await?;
-            store.rotate().await?;
-            while store.seal().await? {}
-            gate.open().await?;
-            enqueuer.await??;
-            ensure!(
-                store.claim_all().await?.len() == 1,
-                "a committed job is never handed out"
-            );
+            for sql in [
+                "INSERT INTO posthaste.job (name) VALUES ('by the view')",
+                "SELECT posthaste.enqueue('by the function')",
+            ] {
+                let gate = gate::close(&url, 6).await?;
+                let other = Store::new(&url).await?;
+                let enqueuer = tokio::spawn(async move { other.say(sql).await });
+                gate.reached().await?;
+                store.rotate().await?;
+                while store.seal().await? {}
+                gate.open().await?;
+                enqueuer.await??;
+                let jobs = store.claim_all().await?;
+                ensure!(
+                    jobs.len() == 1,
+                    "{} jobs of 1 are handed out after {sql}",
+                    jobs.len()
+                );
+                store.finish(&jobs).await?;
+            }
             Ok(())
         }
         .boxed_local()
     })
-    .gated(&[(
-        "THEN (c.g % 4)::smallint ELSE",
-        "THEN (c.g % 4 + 0 * posthaste.gate(6))::smallint ELSE",
-    )]);
+    .gated(&[
+        (
+            "THEN (c.g % 4)::smallint ELSE",
+            "THEN (c.g % 4 + 0 * posthaste.gate(6))::smallint ELSE",
+        ),
+        (
+            "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END",
+            "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g + 0 * posthaste.gate(6) END",
+        ),
+    ]);
 
 /// Transactions with jobs in a generation, on both roads, are open, or prepared, while somebody tries to seal it.
 pub const SEALED_UNDER_AN_OPEN_TRANSACTION: Scenario =
