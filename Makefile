@@ -35,7 +35,7 @@ fmt: ## Format
 
 lint: ## Check the formatting and the lints
 	cargo fmt --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-features --all-targets -- -D warnings
 
 # The advisories are left out: their database is fetched over a network that the build machine lacks.
 deny: ## Check dependencies: bans, licences, sources
@@ -44,4 +44,4 @@ deny: ## Check dependencies: bans, licences, sources
 
 # The command is left out: its pages would overwrite those of the library, which has the same name.
 docs: ## Build the documentation; broken links fail
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude posthaste-cli --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --exclude posthaste-cli --no-deps

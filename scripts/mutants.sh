@@ -3,4 +3,4 @@
 # POSTHASTE_MUTANTS=text runs those whose name contains it, POSTHASTE_MUTANTS_PG=18 runs them on that server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-exec cargo test --quiet -p posthaste --test main mutants::every_mutant_is_killed -- --ignored --exact --nocapture "$@"
+exec cargo test --quiet -p posthaste --all-features --test main mutants::every_mutant_is_killed -- --ignored --exact --nocapture "$@"

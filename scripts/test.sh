@@ -12,7 +12,7 @@ trap 'rm -f "$POSTHASTE_RAN"' EXIT
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(getconf _NPROCESSORS_ONLN) + 1))}
 
 status=0
-cargo test --workspace --no-fail-fast "$@" </dev/null || status=$?
+cargo test --workspace --all-features --no-fail-fast "$@" </dev/null || status=$?
 # shellcheck disable=SC2086 # The demand is a list of words.
 scripts/ran.sh "$POSTHASTE_RAN" ${POSTHASTE_DEMAND:-} || status=$?
 exit "$status"

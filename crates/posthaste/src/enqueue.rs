@@ -1,13 +1,8 @@
 //! 1. Enqueue: one statement on the caller's own transaction. Nothing here opens, commits or rolls back.
 
-use std::future::Future;
-
-use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
-
 use crate::error::Error;
+use crate::executor::{Executor, Value};
 use crate::job::{JobId, NewJob};
-use crate::store::json_text::JsonText;
 
 const ENQUEUE: &str = include_str!("store/enqueue.sql");
 const ENQUEUE_PLAIN: &str = include_str!("store/enqueue_plain.sql");
@@ -18,112 +13,66 @@ const MANY: usize = 1000;
 /// Bytes of the jobs in one such statement, but for one job that is larger. Postgres cuts the connection at a message of 1 GiB.
 const MANY_BYTES: usize = 8 << 20;
 
-/// A parameter and its type; typed parameters need no preparation.
-pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
-
-/// Something that runs a statement in the caller's transaction: a transaction or client of tokio-postgres or deadpool-postgres.
-///
-/// A client without an open transaction enqueues in a transaction of its own, at once.
-pub trait Executor: Sync {
-    /// Whether a statement that is sent again is not planned again. Where it is, a short statement is worth more than a fast one.
-    const PREPARES: bool;
-
-    /// Runs one statement and returns its rows.
-    fn fetch(
-        &self,
-        sql: &'static str,
-        parameters: &[Parameter<'_>],
-    ) -> impl Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send;
-}
-
-/// Connections of the bare driver have no cache of prepared statements: an unnamed statement in one round trip.
-macro_rules! unprepared {
-    ($executor:ty) => {
-        impl Executor for $executor {
-            const PREPARES: bool = false;
-
-            async fn fetch(
-                &self,
-                sql: &'static str,
-                parameters: &[Parameter<'_>],
-            ) -> Result<Vec<Row>, tokio_postgres::Error> {
-                self.query_typed(sql, parameters).await
-            }
-        }
-    };
-}
-unprepared!(tokio_postgres::Client);
-unprepared!(tokio_postgres::Transaction<'_>);
-
-/// Pooled connections keep prepared statements.
-macro_rules! prepared {
-    ($executor:ty) => {
-        impl Executor for $executor {
-            const PREPARES: bool = true;
-
-            async fn fetch(
-                &self,
-                sql: &'static str,
-                parameters: &[Parameter<'_>],
-            ) -> Result<Vec<Row>, tokio_postgres::Error> {
-                let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
-                let statement = self.prepare_typed_cached(sql, &types).await?;
-                let values: Vec<&(dyn ToSql + Sync)> =
-                    parameters.iter().map(|(value, _)| *value).collect();
-                self.query(&statement, &values).await
-            }
-        }
-    };
-}
-prepared!(deadpool_postgres::ClientWrapper);
-prepared!(deadpool_postgres::Client);
-prepared!(deadpool_postgres::Transaction<'_>);
-
 /// Enqueues a job in the caller's transaction and returns its id. It becomes visible to workers when that transaction commits, and never if it
 /// rolls back.
 ///
 /// With a unique key that an unfinished job holds, nothing is enqueued and that job's id is returned.
-pub async fn enqueue<E: Executor>(executor: &E, job: &NewJob) -> Result<JobId, Error> {
+pub async fn enqueue<E: Executor>(mut executor: E, job: &NewJob) -> Result<JobId, Error> {
     job.check()?;
-    let kwargs = JsonText(&job.kwargs);
-    let all: [Parameter<'_>; 9] = [
-        (&job.name, Type::TEXT),
-        (&kwargs, Type::JSONB),
-        (&job.queue, Type::TEXT),
-        (&job.priority, Type::INT4),
-        (&job.scheduled_at, Type::TIMESTAMPTZ),
-        (&job.expires_at, Type::TIMESTAMPTZ),
-        (&job.tag, Type::TEXT),
-        (&job.unique_key, Type::TEXT),
-        (&job.max_attempts, Type::INT4),
+    one(&mut executor, job).await
+}
+
+async fn one<E: Executor>(executor: &mut E, job: &NewJob) -> Result<JobId, Error> {
+    let values = [
+        Value::Text(Some(&job.name)),
+        Value::Json(&job.kwargs),
+        Value::Text(job.queue.as_deref()),
+        Value::Integer(Some(job.priority)),
+        Value::Time(job.scheduled_at),
+        Value::Time(job.expires_at),
+        Value::Text(Some(&job.tag)),
+        Value::Text(job.unique_key.as_deref()),
+        Value::Integer(job.max_attempts),
     ];
-    let send = async |sql, parameters| {
-        let rows = executor.fetch(sql, parameters).await;
-        rows.map_err(Error::postgres("cannot enqueue"))
-    };
-    let mut rows = Vec::new();
+    let mut ids = Vec::new();
     if E::PREPARES && job.is_plain() {
-        rows = send(ENQUEUE_PLAIN, &all[..2]).await?;
+        ids = send(executor, ENQUEUE_PLAIN, &values[..2]).await?;
     }
-    if rows.is_empty() {
-        rows = send(ENQUEUE, &all[..]).await?;
+    if ids.is_empty() {
+        ids = send(executor, ENQUEUE, &values).await?;
     }
-    id(rows.first())
+    ids.pop()
+        .ok_or_else(|| Error::invalid("id", "the database returned none"))
+}
+
+async fn send<E: Executor>(
+    executor: &mut E,
+    sql: &'static str,
+    values: &[Value<'_>],
+) -> Result<Vec<JobId>, Error> {
+    let ids = executor
+        .run(sql, values)
+        .await
+        .map_err(Error::driver("cannot enqueue"))?;
+    Ok(ids.into_iter().map(JobId).collect())
 }
 
 /// Enqueues many jobs in the caller's transaction and returns their ids in the same order; at most a thousand of them, or about
 /// 8 MiB, a statement.
-pub async fn enqueue_many<E: Executor>(executor: &E, jobs: &[NewJob]) -> Result<Vec<JobId>, Error> {
+pub async fn enqueue_many<E: Executor>(
+    mut executor: E,
+    jobs: &[NewJob],
+) -> Result<Vec<JobId>, Error> {
     jobs.iter().try_for_each(NewJob::check)?;
     let mut ids = Vec::with_capacity(jobs.len());
     // A run of jobs without unique keys goes out together; a job with one goes alone, because its key has to be looked at.
     for run in jobs.chunk_by(|a, b| a.unique_key.is_none() && b.unique_key.is_none()) {
         if let [only] = run {
-            ids.push(enqueue(executor, only).await?);
+            ids.push(one(&mut executor, only).await?);
             continue;
         }
         for chunk in chunks(run) {
-            ids.extend(enqueue_chunk(executor, chunk).await?);
+            ids.extend(send(&mut executor, ENQUEUE_MANY, &columns(chunk)).await?);
         }
     }
     Ok(ids)
@@ -145,37 +94,20 @@ fn chunks(jobs: &[NewJob]) -> impl Iterator<Item = &[NewJob]> {
     })
 }
 
-async fn enqueue_chunk<E: Executor>(executor: &E, jobs: &[NewJob]) -> Result<Vec<JobId>, Error> {
+fn columns(jobs: &[NewJob]) -> [Value<'_>; 8] {
     fn column<'a, T>(jobs: &'a [NewJob], of: impl Fn(&'a NewJob) -> T) -> Vec<T> {
         jobs.iter().map(of).collect()
     }
-    let rows = executor
-        .fetch(
-            ENQUEUE_MANY,
-            &[
-                (&column(jobs, |job| job.name.as_str()), Type::TEXT_ARRAY),
-                (&column(jobs, |job| job.kwargs.as_str()), Type::TEXT_ARRAY),
-                (&column(jobs, |job| job.queue.as_deref()), Type::TEXT_ARRAY),
-                (&column(jobs, |job| job.priority), Type::INT4_ARRAY),
-                (
-                    &column(jobs, |job| job.scheduled_at),
-                    Type::TIMESTAMPTZ_ARRAY,
-                ),
-                (&column(jobs, |job| job.expires_at), Type::TIMESTAMPTZ_ARRAY),
-                (&column(jobs, |job| job.tag.as_str()), Type::TEXT_ARRAY),
-                (&column(jobs, |job| job.max_attempts), Type::INT4_ARRAY),
-            ],
-        )
-        .await
-        .map_err(Error::postgres("cannot enqueue"))?;
-    rows.iter().map(|row| id(Some(row))).collect()
-}
-
-fn id(row: Option<&Row>) -> Result<JobId, Error> {
-    row.ok_or_else(|| Error::invalid("id", "the database returned none"))?
-        .try_get(0)
-        .map(JobId)
-        .map_err(Error::postgres("cannot read the id of an enqueued job"))
+    [
+        Value::Texts(column(jobs, |job| Some(job.name.as_str()))),
+        Value::Texts(column(jobs, |job| Some(job.kwargs.as_str()))),
+        Value::Texts(column(jobs, |job| job.queue.as_deref())),
+        Value::Integers(column(jobs, |job| Some(job.priority))),
+        Value::Times(column(jobs, |job| job.scheduled_at)),
+        Value::Times(column(jobs, |job| job.expires_at)),
+        Value::Texts(column(jobs, |job| Some(job.tag.as_str()))),
+        Value::Integers(column(jobs, |job| job.max_attempts)),
+    ]
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::executor::DriverError;
+
 /// What went wrong in a call to posthaste.
 ///
 /// Opaque on purpose: ask it with the predicates. Its text is one line, names the way out where there is one, and never contains arguments
@@ -19,6 +21,11 @@ pub(crate) enum ErrorKind {
         what: &'static str,
         source: tokio_postgres::Error,
     },
+    #[error("{what}: {source}")]
+    Driver {
+        what: &'static str,
+        source: DriverError,
+    },
     #[error("{what}: no answer within {seconds} s")]
     TimedOut { what: &'static str, seconds: u64 },
     #[error("cannot connect to Postgres: {0}")]
@@ -32,7 +39,7 @@ pub(crate) enum ErrorKind {
 }
 
 /// The server's words, with its hint; tokio-postgres itself only says "db error".
-fn describe(error: &tokio_postgres::Error) -> String {
+pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(db) => match db.hint() {
             Some(hint) => format!("{} ({}); {hint}", db.message(), db.code().code()),
@@ -42,6 +49,20 @@ fn describe(error: &tokio_postgres::Error) -> String {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
         },
+    }
+}
+
+/// Whether it is the connection that failed.
+pub(crate) fn is_connection(error: &tokio_postgres::Error) -> bool {
+    match error.as_db_error() {
+        // Class 57P is the server going down or throwing us out, 08 the connection itself.
+        Some(db) => db.code().code().starts_with("57P") || db.code().code().starts_with("08"),
+        // What the driver could not read came over a connection that works.
+        None => {
+            error.is_closed()
+                || std::error::Error::source(error)
+                    .is_some_and(|cause| cause.is::<std::io::Error>())
+        }
     }
 }
 
@@ -63,18 +84,8 @@ impl Error {
     pub fn is_connection(&self) -> bool {
         match &*self.0 {
             ErrorKind::Connect(_) | ErrorKind::TimedOut { .. } => true,
-            ErrorKind::Postgres { source, .. } => match source.as_db_error() {
-                // Class 57P is the server going down or throwing us out, 08 the connection itself.
-                Some(db) => {
-                    db.code().code().starts_with("57P") || db.code().code().starts_with("08")
-                }
-                // What the driver could not read came over a connection that works.
-                None => {
-                    source.is_closed()
-                        || std::error::Error::source(source)
-                            .is_some_and(|cause| cause.is::<std::io::Error>())
-                }
-            },
+            ErrorKind::Postgres { source, .. } => is_connection(source),
+            ErrorKind::Driver { source, .. } => source.is_connection(),
             _ => false,
         }
     }
@@ -83,6 +94,7 @@ impl Error {
     pub fn sqlstate(&self) -> Option<&tokio_postgres::error::SqlState> {
         match &*self.0 {
             ErrorKind::Postgres { source, .. } => source.code(),
+            ErrorKind::Driver { source, .. } => source.sqlstate(),
             _ => None,
         }
     }
@@ -100,7 +112,12 @@ impl Error {
         self.sqlstate().is_some() && !self.is_connection()
     }
 
-    /// Adapts a driver error; `what` says what was being done.
+    /// Adapts an error of the caller's driver; `what` says what was being done.
+    pub(crate) fn driver(what: &'static str) -> impl FnOnce(DriverError) -> Error {
+        move |source| ErrorKind::Driver { what, source }.into()
+    }
+
+    /// Adapts an error of our own driver; `what` says what was being done.
     pub(crate) fn postgres(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Error {
         move |source| ErrorKind::Postgres { what, source }.into()
     }
@@ -128,6 +145,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &*self.0 {
             ErrorKind::Postgres { source, .. } => Some(source),
+            ErrorKind::Driver { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -36,6 +36,7 @@ mod acknowledge;
 mod claim;
 mod consumer;
 mod enqueue;
+mod executor;
 mod store;
 mod work;
 
@@ -48,8 +49,9 @@ mod shutdown;
 
 pub use config::{Config, QueueConfig};
 pub use consumer::{Consumer, Delivery, Outcome, Ticket};
-pub use enqueue::{Executor, Parameter, enqueue, enqueue_many};
+pub use enqueue::{enqueue, enqueue_many};
 pub use error::Error;
+pub use executor::{DriverError, Executor, Value};
 pub use job::{Event, IllegalTransition, Job, JobId, NewJob, State, next};
 pub use retry::Backoff;
 pub use shutdown::signal;

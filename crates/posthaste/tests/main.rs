@@ -16,6 +16,8 @@ mod support;
 mod awaiting;
 mod claim;
 mod crash;
+#[cfg(all(feature = "sqlx", feature = "diesel-async", feature = "sea-orm"))]
+mod drivers;
 mod enqueue;
 #[cfg(feature = "exec")]
 mod exec;

@@ -205,8 +205,8 @@ pub(crate) async fn settle(
     first(&rows, "cannot acknowledge")
 }
 
-/// Statement and types of [`settle`], for a handler that finishes its job in its own transaction.
-pub(crate) const SETTLE: &str = include_str!("settle.sql");
+/// For a handler that finishes its job in its own transaction.
+pub(crate) const COMPLETE: &str = include_str!("complete.sql");
 
 /// A verdict, spread over the columns of `posthaste.settle`.
 #[derive(Default)]

@@ -8,15 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::consumer::Outcome;
-use crate::enqueue::Executor;
 use crate::error::{Error, ErrorKind};
+use crate::executor::{Executor, Value};
 use crate::job::{Job, JobId};
-use crate::store::{Fence, SETTLE};
+use crate::store::{COMPLETE, Fence};
 
 /// Any error; its text is kept with the job, so it should not contain secrets. It burns an attempt, and the back-off decides when the next one comes.
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
@@ -167,40 +166,22 @@ impl Context {
     /// Ok(Outcome::Done)
     /// # }
     /// ```
-    pub async fn complete_in<E: Executor>(&self, transaction: &E) -> Result<(), Error> {
+    pub async fn complete_in<E: Executor>(&self, mut transaction: E) -> Result<(), Error> {
         self.completed.store(true, Ordering::SeqCst);
-        let none_int: Option<Vec<Option<i32>>> = None;
-        let none_long: Option<Vec<Option<i64>>> = None;
-        let none_time: Option<Vec<Option<jiff::Timestamp>>> = None;
-        let none_text: Option<Vec<Option<String>>> = None;
-        let rows = transaction
-            .fetch(
-                SETTLE,
-                &[
-                    (&self.fence.slot, Type::INT2),
-                    (&self.fence.batch, Type::INT8),
-                    (&self.fence.token, Type::UUID),
-                    (&vec![self.job.0], Type::INT8_ARRAY),
-                    (&vec![0_i16], Type::INT2_ARRAY),
-                    (&none_int, Type::INT4_ARRAY),
-                    (&none_long, Type::INT8_ARRAY),
-                    (&none_time, Type::TIMESTAMPTZ_ARRAY),
-                    (&none_text, Type::TEXT_ARRAY),
-                    (&none_text, Type::TEXT_ARRAY),
-                ],
-            )
+        let values = [
+            Value::Integer(Some(self.fence.slot.into())),
+            Value::Long(self.fence.batch),
+            Value::Uuid(self.fence.token),
+            Value::Long(self.job.0),
+        ];
+        let ours = transaction
+            .run(COMPLETE, &values)
             .await
-            .map_err(Error::postgres("cannot complete the job"))?;
-        let ours: Vec<i64> = rows
-            .first()
-            .map(|row| row.try_get(0))
-            .transpose()
-            .map_err(Error::postgres("cannot complete the job"))?
-            .unwrap_or_default();
-        if ours.is_empty() {
-            Err(ErrorKind::Lost.into())
-        } else {
+            .map_err(Error::driver("cannot complete the job"))?;
+        if ours == [1] {
             Ok(())
+        } else {
+            Err(ErrorKind::Lost.into())
         }
     }
 }

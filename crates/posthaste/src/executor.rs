@@ -1,0 +1,152 @@
+//! The caller's own transaction, whichever driver holds it. One contract for all of them: a statement, a list of [`Value`]s, rows of one number.
+
+#[cfg(feature = "diesel-async")]
+mod diesel;
+#[cfg(feature = "sea-orm")]
+mod sea_orm;
+#[cfg(feature = "sqlx")]
+mod sqlx;
+mod tokio_postgres;
+
+use std::future::Future;
+
+use ::tokio_postgres::error::SqlState;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+/// What is bound to a parameter of a statement: in its own type, or as text where the driver has none for it. The statements cast.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Value<'a> {
+    /// `text`.
+    Text(Option<&'a str>),
+    /// `jsonb`, as text.
+    Json(&'a str),
+    /// `integer`.
+    Integer(Option<i32>),
+    /// `bigint`.
+    Long(i64),
+    /// `timestamptz`.
+    Time(Option<Timestamp>),
+    /// `uuid`.
+    Uuid(Uuid),
+    /// `text[]`.
+    Texts(Vec<Option<&'a str>>),
+    /// `integer[]`.
+    Integers(Vec<Option<i32>>),
+    /// `timestamptz[]`.
+    Times(Vec<Option<Timestamp>>),
+}
+
+/// Runs a statement in the caller's transaction.
+///
+/// Implemented for references to the transactions and connections of tokio-postgres and deadpool-postgres, and behind the features `sqlx`,
+/// `diesel-async` and `sea-orm` for those of these crates. A connection without an open transaction runs each statement in one of its own.
+///
+/// | driver | pass |
+/// |---|---|
+/// | tokio-postgres, deadpool-postgres | `&transaction` or `&client` |
+/// | sqlx | `&mut *transaction` or `&mut connection` |
+/// | diesel-async | `&mut connection`: the one that its `transaction` hands to the closure |
+/// | sea-orm | `&transaction` or `&connection` |
+///
+/// diesel-async tells neither SQLSTATEs nor, always, that the server cut the connection: [`Error::sqlstate`](crate::Error::sqlstate) is `None` there, and the
+/// call after such a cut is the first for which [`Error::is_connection`](crate::Error::is_connection) is certain to hold.
+pub trait Executor: Send {
+    /// Whether a statement that is sent again is not planned again, and arguments are bound as `jsonb`. Then there is a faster statement for
+    /// a plain job, which takes longer to plan.
+    const PREPARES: bool;
+
+    /// Runs one statement and returns the first column of its rows, named `id`.
+    fn run(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> impl Future<Output = Result<Vec<i64>, DriverError>> + Send;
+}
+
+impl<E: Executor> Executor for &mut E {
+    const PREPARES: bool = E::PREPARES;
+
+    async fn run(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<i64>, DriverError> {
+        (**self).run(sql, values).await
+    }
+}
+
+/// What a driver said, in the terms in which posthaste judges it.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct DriverError {
+    message: String,
+    sqlstate: Option<SqlState>,
+    is_connection: bool,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl DriverError {
+    /// The server refused: its words, and the SQLSTATE where the driver tells it.
+    pub fn refused(message: impl Into<String>, sqlstate: Option<&str>) -> Self {
+        Self {
+            message: message.into(),
+            sqlstate: sqlstate.map(SqlState::from_code),
+            is_connection: false,
+            source: None,
+        }
+    }
+
+    /// The connection failed: whether the statement took effect is not known.
+    pub fn connection(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            sqlstate: None,
+            is_connection: true,
+            source: None,
+        }
+    }
+
+    /// With the driver's own error, for whoever asks for the source.
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    pub(crate) fn sqlstate(&self) -> Option<&SqlState> {
+        self.sqlstate.as_ref()
+    }
+
+    pub(crate) fn is_connection(&self) -> bool {
+        self.is_connection
+    }
+}
+
+#[cfg(any(feature = "sqlx", feature = "diesel-async", feature = "sea-orm"))]
+impl Value<'_> {
+    /// As the text that Postgres reads the same value from; `None` for NULL.
+    fn text(&self) -> Option<String> {
+        fn array<T>(values: &[Option<T>], text: impl Fn(&T) -> String) -> Option<String> {
+            let values = values.iter().map(|value| match value {
+                Some(value) => {
+                    let escaped = text(value).replace('\\', "\\\\").replace('"', "\\\"");
+                    format!("\"{escaped}\"")
+                }
+                None => "NULL".to_owned(),
+            });
+            Some(format!("{{{}}}", values.collect::<Vec<_>>().join(",")))
+        }
+        match self {
+            Self::Text(value) => value.map(str::to_owned),
+            Self::Json(value) => Some((*value).to_owned()),
+            Self::Integer(value) => value.map(|value| value.to_string()),
+            Self::Long(value) => Some(value.to_string()),
+            Self::Time(value) => value.map(|value| value.to_string()),
+            Self::Uuid(value) => Some(value.to_string()),
+            Self::Texts(values) => array(values, |value| (*value).to_owned()),
+            Self::Integers(values) => array(values, i32::to_string),
+            Self::Times(values) => array(values, Timestamp::to_string),
+        }
+    }
+}

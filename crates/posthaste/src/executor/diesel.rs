@@ -1,0 +1,56 @@
+//! diesel-async: the connection that `transaction` hands to its closure.
+
+use diesel::pg::Pg;
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel::row::NamedRow;
+use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::{QueryableByName, deserialize, sql_query};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+
+use super::{DriverError, Executor, Value};
+
+impl Executor for &mut AsyncPgConnection {
+    // What is written as SQL is not kept.
+    const PREPARES: bool = false;
+
+    async fn run(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<i64>, DriverError> {
+        let query = values
+            .iter()
+            .fold(sql_query(sql).into_boxed(), |query, value| {
+                query.bind::<Nullable<Text>, _>(value.text())
+            });
+        let rows: Vec<Number> = query.load(&mut **self).await.map_err(told)?;
+        Ok(rows.into_iter().map(|row| row.0).collect())
+    }
+}
+
+struct Number(i64);
+
+impl QueryableByName<Pg> for Number {
+    fn build<'a>(row: &impl NamedRow<'a, Pg>) -> deserialize::Result<Self> {
+        NamedRow::get::<BigInt, i64>(row, "id").map(Self)
+    }
+}
+
+/// diesel tells no SQLSTATE, only kinds of errors.
+fn told(error: Error) -> DriverError {
+    let told = match &error {
+        Error::DatabaseError(kind, server) => {
+            let message = server.message().to_owned();
+            match kind {
+                DatabaseErrorKind::ClosedConnection => DriverError::connection(message),
+                DatabaseErrorKind::SerializationFailure => {
+                    DriverError::refused(message, Some("40001"))
+                }
+                DatabaseErrorKind::UnableToSendCommand => DriverError::connection(message),
+                _ => DriverError::refused(message, None),
+            }
+        }
+        _ => DriverError::refused(error.to_string(), None),
+    };
+    told.because(error)
+}

@@ -1,0 +1,44 @@
+//! sea-orm: a transaction or a connection.
+
+use sea_orm::{
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, RuntimeErr,
+    Statement, Value as Bound,
+};
+
+use super::{DriverError, Executor, Value};
+
+macro_rules! executor {
+    ($connection:ty) => {
+        impl Executor for &$connection {
+            // Arguments are bound as text, which the short road does not take.
+            const PREPARES: bool = false;
+
+            async fn run(
+                &mut self,
+                sql: &'static str,
+                values: &[Value<'_>],
+            ) -> Result<Vec<i64>, DriverError> {
+                let bound = values.iter().map(|value| Bound::String(value.text()));
+                let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, bound);
+                let rows = self.query_all_raw(statement).await.map_err(told)?;
+                rows.iter()
+                    .map(|row| row.try_get_by_index(0).map_err(told))
+                    .collect()
+            }
+        }
+    };
+}
+executor!(DatabaseTransaction);
+executor!(DatabaseConnection);
+
+fn told(error: DbErr) -> DriverError {
+    match error {
+        DbErr::Query(RuntimeErr::SqlxError(error)) | DbErr::Exec(RuntimeErr::SqlxError(error)) => {
+            super::sqlx::told(&error).because(error)
+        }
+        DbErr::Conn(_) | DbErr::ConnectionAcquire(_) => {
+            DriverError::connection(error.to_string()).because(error)
+        }
+        _ => DriverError::refused(error.to_string(), None).because(error),
+    }
+}

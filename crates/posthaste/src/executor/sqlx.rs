@@ -1,0 +1,72 @@
+//! sqlx: `&mut *transaction`.
+
+use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgConnection, PgTypeInfo};
+use sqlx::{Arguments as _, Encode, Postgres, Type};
+
+use super::{DriverError, Executor, Value};
+
+impl Executor for &mut PgConnection {
+    const PREPARES: bool = true;
+
+    async fn run(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<i64>, DriverError> {
+        let mut bound = PgArguments::default();
+        for value in values {
+            let added = match value {
+                Value::Json(json) => bound.add(Json((*json).to_owned())),
+                value => bound.add(value.text()),
+            };
+            added.map_err(|error| DriverError::refused(error.to_string(), None))?;
+        }
+        sqlx::query_scalar_with(sql, bound)
+            .fetch_all(&mut **self)
+            .await
+            .map_err(|error| told(&error).because(error))
+    }
+}
+
+/// Text in the binary form of jsonb; sqlx has a type for it only with a feature that the whole program would get.
+struct Json(String);
+
+impl Type<Postgres> for Json {
+    fn type_info() -> PgTypeInfo {
+        PgTypeInfo::with_name("JSONB")
+    }
+}
+
+impl Encode<'_, Postgres> for Json {
+    fn encode_by_ref(
+        &self,
+        buffer: &mut PgArgumentBuffer,
+    ) -> Result<sqlx::encode::IsNull, sqlx::error::BoxDynError> {
+        buffer.push(1);
+        buffer.extend(self.0.as_bytes());
+        Ok(sqlx::encode::IsNull::No)
+    }
+}
+
+/// What sqlx says of a statement, and sea-orm through it.
+pub(super) fn told(error: &sqlx::Error) -> DriverError {
+    match error.as_database_error() {
+        Some(server) => {
+            let code = server.code();
+            let code = code.as_deref();
+            let message = format!("{} ({})", server.message(), code.unwrap_or("no code"));
+            match code {
+                Some(code) if code.starts_with("57P") || code.starts_with("08") => {
+                    DriverError::connection(message)
+                }
+                _ => DriverError::refused(message, code),
+            }
+        }
+        None => match error {
+            sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
+                DriverError::connection(error.to_string())
+            }
+            _ => DriverError::refused(error.to_string(), None),
+        },
+    }
+}

@@ -1,0 +1,228 @@
+//! Enqueue and completion in transactions of other drivers: what one of them writes, all of them write.
+
+use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection, TransactionManager};
+use jiff::Timestamp;
+use posthaste::{Executor, JobId, NewJob, Outcome, enqueue, enqueue_many};
+use posthaste_testkit::{PgVersion, TestDb, ran};
+use sea_orm::{ConnectionTrait, TransactionTrait};
+use serde_json::json;
+use sqlx::Connection;
+use tokio_postgres::Client;
+
+use crate::support::{all_done, count, database, unfinished, worker};
+
+type DieselTransactions = <AsyncPgConnection as AsyncConnection>::TransactionManager;
+
+/// One job of each kind, and what must not differ between drivers.
+async fn every_kind<E: Executor>(mut transaction: E) -> Vec<JobId> {
+    let time = |text: &str| text.parse::<Timestamp>().unwrap();
+    let kwargs = json!({"text": "\"quoted\", \\ and \u{1F680}", "deep": [[1, 2.50]], "none": null});
+    let plain = NewJob::new("plain", &kwargs).unwrap();
+    let full = NewJob::new("full", &kwargs)
+        .unwrap()
+        .queue("q'ueue")
+        .priority(-7)
+        .scheduled_at(time("2999-12-31T23:59:59.999999Z"))
+        .expires_at(time("3000-01-01T00:00:00Z"))
+        .tag("t\u{e4}g")
+        .max_attempts(None);
+    let keyed = NewJob::new("keyed", &json!({})).unwrap().unique_key("key");
+    let mut ids = vec![
+        enqueue(&mut transaction, &plain).await.unwrap(),
+        enqueue(&mut transaction, &full).await.unwrap(),
+        enqueue(&mut transaction, &keyed).await.unwrap(),
+    ];
+    let again = enqueue(&mut transaction, &keyed).await.unwrap();
+    assert_eq!(again, ids[2], "the key is held");
+    let many = [plain, full, keyed];
+    let many = enqueue_many(&mut transaction, &many).await.unwrap();
+    assert_eq!(many[2], ids[2], "the key is held");
+    ids.extend(&many[..2]);
+    ids
+}
+
+/// The jobs as they lie in the store, but for their ids and the time of their enqueue.
+async fn rows(client: &Client, ids: &[JobId]) -> Vec<String> {
+    let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+    client
+        .query(
+            "SELECT concat_ws(' | ', name, kwargs, queue, priority, tag, unique_key, coalesce(max_attempts, 0), state,
+                              CASE WHEN scheduled_at > now() THEN scheduled_at END,
+                              CASE WHEN scheduled_at > now() THEN expires_at END)
+               FROM posthaste.job WHERE id = ANY($1) ORDER BY id",
+            &[&ids],
+        )
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect()
+}
+
+/// The rows that tokio-postgres writes.
+async fn expected() -> Vec<String> {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let ids = every_kind(&client).await;
+    rows(&client, &ids).await
+}
+
+/// A transaction rolled back leaves nothing, a committed one exactly its rows.
+async fn judged(db: &TestDb, driver: &str, undone: &[JobId], done: &[JobId]) {
+    let client = db.client().await.unwrap();
+    assert_eq!(
+        rows(&client, undone).await,
+        [""; 0],
+        "{driver}: rolled back"
+    );
+    assert_eq!(rows(&client, done).await, expected().await, "{driver}");
+    assert_eq!(unfinished(&client).await, 5, "{driver}");
+    ran::note(driver);
+}
+
+/// The transaction is broken: each call fails with the server's code, where the driver tells it.
+async fn refused<E: Executor>(mut broken: E, code: Option<&str>) {
+    let job = NewJob::new("late", &json!({})).unwrap();
+    let error = enqueue(&mut broken, &job).await.unwrap_err();
+    assert!(!error.is_connection(), "{error}");
+    assert_eq!(error.sqlstate().map(|state| state.code()), code, "{error}");
+}
+
+/// The connection is gone.
+async fn cut<E: Executor>(mut connection: E) {
+    let job = NewJob::new("late", &json!({})).unwrap();
+    let error = enqueue(&mut connection, &job).await.unwrap_err();
+    assert!(error.is_connection(), "{error:?}");
+}
+
+const CUT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+
+#[tokio::test]
+async fn sqlx_writes_what_tokio_postgres_writes() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let mut connection = sqlx::PgConnection::connect(db.url()).await.unwrap();
+        let mut tx = connection.begin().await.unwrap();
+        let undone = every_kind(&mut *tx).await;
+        tx.rollback().await.unwrap();
+        let mut tx = connection.begin().await.unwrap();
+        let done = every_kind(&mut *tx).await;
+        tx.commit().await.unwrap();
+        judged(&db, "sqlx", &undone, &done).await;
+
+        let mut tx = connection.begin().await.unwrap();
+        sqlx::query("SELECT 1 / 0")
+            .execute(&mut *tx)
+            .await
+            .unwrap_err();
+        refused(&mut *tx, Some("25P02")).await;
+        tx.rollback().await.unwrap();
+        let client = db.client().await.unwrap();
+        client.batch_execute(CUT).await.unwrap();
+        cut(&mut connection).await;
+    }
+}
+
+#[tokio::test]
+async fn diesel_async_writes_what_tokio_postgres_writes() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let mut connection = AsyncPgConnection::establish(db.url()).await.unwrap();
+        DieselTransactions::begin_transaction(&mut connection)
+            .await
+            .unwrap();
+        let undone = every_kind(&mut connection).await;
+        DieselTransactions::rollback_transaction(&mut connection)
+            .await
+            .unwrap();
+        let done = connection
+            .transaction(async |tx| Ok::<_, diesel::result::Error>(every_kind(tx).await))
+            .await
+            .unwrap();
+        judged(&db, "diesel-async", &undone, &done).await;
+
+        DieselTransactions::begin_transaction(&mut connection)
+            .await
+            .unwrap();
+        connection.batch_execute("SELECT 1 / 0").await.unwrap_err();
+        refused(&mut connection, None).await;
+        DieselTransactions::rollback_transaction(&mut connection)
+            .await
+            .unwrap();
+        let client = db.client().await.unwrap();
+        client.batch_execute(CUT).await.unwrap();
+        // The first call meets the server's farewell, which diesel does not tell from a refusal.
+        connection.batch_execute("SELECT 1").await.unwrap_err();
+        cut(&mut connection).await;
+    }
+}
+
+#[tokio::test]
+async fn sea_orm_writes_what_tokio_postgres_writes() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let mut options = sea_orm::ConnectOptions::new(db.url());
+        options
+            .max_connections(1)
+            .test_before_acquire(false)
+            .sqlx_logging(false);
+        let connection = sea_orm::Database::connect(options).await.unwrap();
+        let tx = connection.begin().await.unwrap();
+        let undone = every_kind(&tx).await;
+        tx.rollback().await.unwrap();
+        let tx = connection.begin().await.unwrap();
+        let done = every_kind(&tx).await;
+        tx.commit().await.unwrap();
+        judged(&db, "sea-orm", &undone, &done).await;
+
+        let tx = connection.begin().await.unwrap();
+        tx.execute_unprepared("SELECT 1 / 0").await.unwrap_err();
+        refused(&tx, Some("25P02")).await;
+        tx.rollback().await.unwrap();
+        let client = db.client().await.unwrap();
+        client.batch_execute(CUT).await.unwrap();
+        cut(&connection).await;
+    }
+}
+
+#[tokio::test]
+async fn a_handler_completes_its_job_in_a_transaction_of_sqlx() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute("CREATE TABLE effect (id bigint PRIMARY KEY)")
+        .await
+        .unwrap();
+    let url = db.url().to_owned();
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 1)
+        .handler("effect", move |context, job| {
+            let url = url.clone();
+            async move {
+                let mut connection = sqlx::PgConnection::connect(&url).await?;
+                let mut tx = connection.begin().await?;
+                sqlx::query("INSERT INTO effect VALUES ($1)")
+                    .bind(job.id.0)
+                    .execute(&mut *tx)
+                    .await?;
+                context.complete_in(&mut *tx).await?;
+                tx.commit().await?;
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    client
+        .batch_execute("SELECT posthaste.enqueue('effect') FROM generate_series(1, 5)")
+        .await
+        .unwrap();
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+    let effects: i64 = client
+        .query_one("SELECT count(*) FROM effect", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!((effects, count(&client, "dead").await), (5, 0));
+}
