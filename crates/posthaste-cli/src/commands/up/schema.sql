@@ -4,7 +4,7 @@
 --   file       one row per listed file, committed together with its job and filled in by the worker
 -- Two programs may begin at once, so they take turns here.
 BEGIN;
-SELECT pg_advisory_xact_lock(1885893473, -1);
+SELECT pg_advisory_xact_lock(1885893478, 0);
 CREATE TABLE IF NOT EXISTS public.file_run (
   id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   files       bigint      NOT NULL DEFAULT 0,
