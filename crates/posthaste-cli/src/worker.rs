@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use deadpool_postgres::Pool;
 use posthaste::{Config, Outcome, QueueConfig, Worker, WorkerHandle};
 
@@ -46,6 +47,14 @@ impl Running {
     /// The queues it works on, for a person.
     pub(crate) fn queues(&self) -> &str {
         &self.queues
+    }
+
+    /// Completes when the worker has ended by itself: why.
+    pub(crate) async fn ended(&mut self) -> anyhow::Error {
+        match self.handle.ended().await {
+            Ok(()) => anyhow!("the worker has ended"),
+            Err(error) => error.into(),
+        }
     }
 
     /// Stops claiming, waits for what runs, gives back what does not end in time.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -19,6 +20,8 @@ pub(crate) struct Batch {
     pub(crate) fence: Fence,
     pub(crate) jobs: usize,
     pub(crate) backoff: Backoff,
+    /// The delivery id of job 0.
+    pub(crate) incarnation: Uuid,
 }
 
 /// What is to become of one job.

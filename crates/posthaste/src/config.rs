@@ -49,6 +49,34 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// What makes no sense, as a sentence that names the setting.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        text("the worker's name", &self.name, 0)?;
+        for (setting, interval) in [
+            ("poll_interval", self.poll_interval),
+            ("heartbeat_interval", self.heartbeat_interval),
+            ("promote_interval", self.promote_interval),
+            ("maintenance_interval", self.maintenance_interval),
+            ("expire_interval", self.expire_interval),
+        ] {
+            longer_than_0(setting, interval)?;
+        }
+        for (setting, bytes) in [
+            ("generation_bytes", self.generation_bytes),
+            ("claim_bytes", self.claim_bytes),
+        ] {
+            if bytes <= 0 {
+                return Err(format!("{setting} must be more than 0"));
+            }
+        }
+        if self.rescue_after < self.heartbeat_interval.saturating_mul(3) {
+            return Err("rescue_after must be at least three times heartbeat_interval".into());
+        }
+        Ok(())
+    }
+}
+
 /// Settings of one queue in a worker.
 #[derive(Clone, Debug)]
 pub struct QueueConfig {
@@ -67,9 +95,44 @@ impl QueueConfig {
     pub fn new(name: impl Into<String>, concurrency: usize) -> Self {
         Self {
             name: name.into(),
-            concurrency: concurrency.max(1),
+            concurrency,
             timeout: Duration::from_secs(300),
             backoff: Backoff::default(),
         }
     }
+
+    /// What makes no sense, as a sentence that names the setting.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let of_this = |problem| format!("queue {:?}: {problem}", self.name);
+        if self.concurrency == 0 {
+            return Err(of_this("concurrency must be at least 1".into()));
+        }
+        for (setting, time) in [
+            ("timeout", self.timeout),
+            // A job that failed must not be tried again in the same moment.
+            ("backoff.base", self.backoff.base),
+            ("backoff.cap", self.backoff.cap),
+        ] {
+            longer_than_0(setting, time).map_err(of_this)?;
+        }
+        Ok(())
+    }
+}
+
+/// Names are as long as the database's, and as readable.
+pub(crate) fn text(what: &str, text: &str, shortest: usize) -> Result<(), String> {
+    if text.len() < shortest || text.len() > 255 {
+        return Err(format!("{what} must have {shortest} to 255 bytes"));
+    }
+    if text.contains('\0') {
+        return Err(format!("{what} must not contain NUL"));
+    }
+    Ok(())
+}
+
+fn longer_than_0(setting: &str, time: Duration) -> Result<(), String> {
+    if time.is_zero() {
+        return Err(format!("{setting} must be longer than 0"));
+    }
+    Ok(())
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc::UnboundedSender;
+use uuid::Uuid;
 
 use crate::acknowledge::{Batch, Settled};
 use crate::job::Job;
-use crate::retry::{Report, verdict};
+use crate::retry::{Backoff, Report, verdict};
 use crate::store::Fence;
 
 /// What a consumer says about one job it was given.
@@ -39,24 +40,92 @@ pub enum Outcome {
 }
 
 /// Takes claimed jobs. There are three kinds, and they share this trait: *work* runs handlers, *relay* sends to a destination, *sync* keeps
-/// an index true.
+/// an index true. [`WorkerBuilder::consumer`](crate::WorkerBuilder::consumer) puts one on a queue.
 ///
-/// A consumer never blocks the caller: it keeps what it is given and lets its own tasks do the work. Each [`Delivery`] carries a [`Ticket`];
-/// a ticket that is dropped without a word counts as a panic, so that no job is ever forgotten.
+/// Each [`Delivery`] carries a [`Ticket`]; a ticket that is dropped without a word counts as a panic, so that no job is ever forgotten.
+///
+/// **Its methods are called on the engine's thread**, where the claims and acknowledgements of all queues are made. They must return at once
+/// and must not panic, which would end the worker. What they spawn there (`tokio::spawn`) would run there too: a consumer keeps what it is
+/// given and lets tasks or threads of its own do the work.
+///
+/// ```
+/// use posthaste::{Consumer, Delivery, Outcome};
+/// use tokio::sync::mpsc::{Receiver, Sender, channel};
+///
+/// /// Hands whole claims to a task, at most four at once.
+/// struct Batches(Sender<Vec<Delivery>>);
+///
+/// impl Consumer for Batches {
+///     fn capacity(&self) -> usize {
+///         if self.0.capacity() > 0 { 1_000 } else { 0 }
+///     }
+///     fn consume(&self, claim: Vec<Delivery>) {
+///         if let Err(refused) = self.0.try_send(claim) {
+///             let claim = refused.into_inner();
+///             claim.into_iter().for_each(|delivery| delivery.ticket.give_back());
+///         }
+///     }
+///     fn give_back(&self) {} // the few claims that wait are worked within the grace period
+///     fn abort(&self) {}
+/// }
+///
+/// async fn work(mut claims: Receiver<Vec<Delivery>>) {
+///     while let Some(claim) = claims.recv().await {
+///         // One call for all of them, then each gets its outcome.
+///         claim.into_iter().for_each(|delivery| delivery.ticket.finish(Outcome::Done));
+///     }
+/// }
+///
+/// # fn builder(pool: deadpool_postgres::Pool) -> posthaste::WorkerBuilder {
+/// let (batches, claims) = channel(4);
+/// tokio::spawn(work(claims));
+/// posthaste::Worker::builder(pool).consumer("audit", Batches(batches))
+/// # }
+/// ```
 pub trait Consumer: Send + Sync + 'static {
-    /// How many jobs it would take now.
+    /// How many jobs it would take now. Asked before each claim, which brings at most so many.
     fn capacity(&self) -> usize;
-    /// Takes a claim.
+    /// Takes a claim, also one that was under way when [`give_back`](Self::give_back) was called.
     fn consume(&self, claim: Vec<Delivery>);
-    /// Gives back everything that was not started; called when the worker stops. What runs may go on.
+    /// Gives back everything that was not started, and what comes from now on; called when the worker stops. What runs may go on for the
+    /// grace period.
     fn give_back(&self);
-    /// Ends what still runs and gives it back; called when the grace period is over.
+    /// Ends what still runs and gives it back; called when the grace period is over, and once more at the end.
     fn abort(&self);
-    /// Called about ten times a second from a thread on which no consumer runs: whatever overstayed its time is to be reported now.
+    /// Called about ten times a second: whatever overstayed its time is to be reported now.
     fn watch(&self) {}
-    /// The longest that one job may run; none: without a limit.
+    /// The longest that one job may run; none: without a limit. Jobs of dead workers wait for as long, to be run alone.
     fn limit(&self) -> Option<Duration> {
         None
+    }
+    /// The wait before the next attempt of a job that failed. Asked once, at the start.
+    fn backoff(&self) -> Backoff {
+        Backoff::default()
+    }
+}
+
+/// A consumer that is shared, so that whoever made it can still ask it.
+impl<C: Consumer + ?Sized> Consumer for Arc<C> {
+    fn capacity(&self) -> usize {
+        (**self).capacity()
+    }
+    fn consume(&self, claim: Vec<Delivery>) {
+        (**self).consume(claim);
+    }
+    fn give_back(&self) {
+        (**self).give_back();
+    }
+    fn abort(&self) {
+        (**self).abort();
+    }
+    fn watch(&self) {
+        (**self).watch();
+    }
+    fn limit(&self) -> Option<Duration> {
+        (**self).limit()
+    }
+    fn backoff(&self) -> Backoff {
+        (**self).backoff()
     }
 }
 
@@ -88,6 +157,11 @@ impl Ticket {
     /// The fence that an acknowledgement of this job must carry.
     pub fn fence(&self) -> Fence {
         self.batch.fence
+    }
+
+    /// The id by which a receiver outside drops duplicates: the same at each attempt, `posthaste.delivery_id(id)` in SQL.
+    pub fn delivery_id(&self) -> Uuid {
+        self.job.id.delivery_id(self.batch.incarnation)
     }
 
     /// Says what became of the job.

@@ -1,21 +1,24 @@
 //! The engine of a worker process: its identity, its connections, and the loops that claim, acknowledge and maintain. It runs on a thread and
 //! runtime of its own, on which no consumer's code ever runs, so that a handler that never yields stops nobody but itself.
 
+mod gate;
+mod watched;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
+use tokio::sync::{Notify, RwLockWriteGuard, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::acknowledge::{self, Batch, Settled};
 use crate::config::Config;
 use crate::consumer::{Consumer, Delivery, Ticket};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::heartbeat;
 use crate::job::JobId;
 use crate::maintenance;
@@ -23,6 +26,7 @@ use crate::retry::{Backoff, Verdict};
 use crate::store::link::Link;
 use crate::store::{self, Claimed, Fence};
 use crate::{claim, work};
+use gate::Gate;
 
 /// A queue that this process works on.
 pub(crate) struct QueueState {
@@ -35,11 +39,11 @@ pub(crate) struct QueueState {
 }
 
 impl QueueState {
-    pub(crate) fn new(name: &str, backoff: Backoff, consumer: Arc<dyn Consumer>) -> Self {
+    pub(crate) fn new(name: &str, consumer: Arc<dyn Consumer>) -> Self {
         // Lane 0 is where most jobs go; probing it costs nothing, discovering it would cost the first job a moment.
         Self {
             name: name.into(),
-            backoff,
+            backoff: consumer.backoff(),
             consumer,
             room: Notify::new(),
             lanes: Mutex::new(vec![0]),
@@ -80,8 +84,13 @@ pub(crate) struct Engine {
     pub(crate) identity: watch::Sender<Option<i64>>,
     pub(crate) uncertain: Mutex<HashMap<Uuid, Uncertain>>,
     registering: tokio::sync::Mutex<()>,
+    incarnation: Uuid,
     outstanding: AtomicUsize,
     hopeless: AtomicBool,
+    /// What ended before its time; the first of them.
+    failure: OnceLock<String>,
+    /// Outcomes are not taken any more: that task has ended.
+    deaf: CancellationToken,
     settle: UnboundedSender<Settled>,
 }
 
@@ -98,6 +107,8 @@ pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) queues: Vec<Arc<QueueState>>,
     pub(crate) stop: CancellationToken,
+    /// The delivery id of job 0.
+    pub(crate) incarnation: Uuid,
 }
 
 impl Engine {
@@ -118,8 +129,11 @@ impl Engine {
             identity: watch::Sender::new(None),
             uncertain: Mutex::new(HashMap::new()),
             registering: tokio::sync::Mutex::new(()),
+            incarnation: parts.incarnation,
             outstanding: AtomicUsize::new(0),
             hopeless: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            deaf: CancellationToken::new(),
             settle,
         };
         (Arc::new(engine), settled)
@@ -170,6 +184,7 @@ impl Engine {
                         fence,
                         jobs,
                         backoff: queue.backoff,
+                        incarnation: self.incarnation,
                     }),
                 )
             })
@@ -196,6 +211,7 @@ impl Engine {
             fence,
             jobs: usize::MAX,
             backoff: queue.backoff,
+            incarnation: self.incarnation,
         });
         let verdict = Verdict::Bury {
             attempt: None,
@@ -230,9 +246,12 @@ impl Engine {
         self.hopeless.load(Ordering::SeqCst)
     }
 
-    /// Waits until nothing is outstanding, at most this long.
+    /// Waits until nothing is outstanding, at most this long; what nobody settles any more is not waited for.
     pub(crate) async fn drained(&self, within: Duration) -> bool {
-        tokio::time::timeout(within, self.emptied()).await.is_ok()
+        tokio::select! {
+            drained = tokio::time::timeout(within, self.emptied()) => drained.is_ok(),
+            () = self.deaf.cancelled() => false,
+        }
     }
 
     /// Closes the gate and waits until no claim is under way and nothing is outstanding; nothing if that takes longer than this. Until the guard is
@@ -253,31 +272,6 @@ impl Engine {
     }
 }
 
-/// Pauses claims while a suspect runs alone. A claim that has passed holds it open until its jobs were delivered: without that they would be delivered
-/// beside the suspect. The lock is fair, so neither side starves the other.
-#[derive(Default)]
-pub(crate) struct Gate {
-    passing: RwLock<()>,
-}
-
-impl Gate {
-    /// Waits while the gate is closed; nothing when the engine stops.
-    pub(crate) async fn pass(
-        &self,
-        stopping: &CancellationToken,
-    ) -> Option<RwLockReadGuard<'_, ()>> {
-        tokio::select! {
-            passed = self.passing.read() => Some(passed),
-            () = stopping.cancelled() => None,
-        }
-    }
-
-    /// Lets nobody pass any more and waits for claims under way. It opens again when the guard is dropped, or this future.
-    pub(crate) async fn close(&self) -> RwLockWriteGuard<'_, ()> {
-        self.passing.write().await
-    }
-}
-
 /// How long after the grace period acknowledgements are still tried.
 const LAST_TRIES: Duration = Duration::from_secs(10);
 
@@ -286,34 +280,46 @@ pub(crate) fn run(
     engine: Arc<Engine>,
     settled: UnboundedReceiver<Settled>,
     pool: Pool,
-) -> Result<(), std::io::Error> {
+) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::from(ErrorKind::Ended(error.to_string()));
+    // However this ends, the heart ends with it: one that went on would keep the jobs from being rescued.
+    let _stopped = engine.stopped.clone().drop_guard();
     let returns = Link::new(pool.clone());
-    let beats = heartbeat::start(Arc::clone(&engine), pool)?;
+    let beats = heartbeat::start(Arc::clone(&engine), pool).map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?;
+        .build()
+        .map_err(failed)?;
     runtime.block_on(async {
-        let acknowledging = tokio::spawn(acknowledge::run(Arc::clone(&engine), settled));
+        let acknowledging = acknowledge::run(Arc::clone(&engine), settled);
+        tokio::spawn(engine.watched_to_the_end("acknowledge", acknowledging));
         load_lanes(&engine).await;
         let mut claiming = tokio::task::JoinSet::new();
         for queue in &engine.queues {
-            claiming.spawn(claim::run(Arc::clone(&engine), Arc::clone(queue)));
+            let name = format!("claim from {}", queue.name);
+            let claims = claim::run(Arc::clone(&engine), Arc::clone(queue));
+            claiming.spawn(engine.watched(&name, claims));
         }
-        claiming.spawn(work::suspect::run(Arc::clone(&engine)));
-        tokio::spawn(claim::discover(Arc::clone(&engine)));
-        tokio::spawn(watch_consumers(Arc::clone(&engine)));
-        tokio::spawn(maintenance::return_uncertain(Arc::clone(&engine), returns));
+        claiming.spawn(engine.watched("suspects", work::suspect::run(Arc::clone(&engine))));
+        tokio::spawn(engine.watched("discover", claim::discover(Arc::clone(&engine))));
+        tokio::spawn(engine.watched("watch", watch_consumers(Arc::clone(&engine))));
+        let returning = maintenance::return_uncertain(Arc::clone(&engine), returns);
+        tokio::spawn(engine.watched("return claims", returning));
         if engine.config.maintenance {
-            tokio::spawn(maintenance::run(Arc::clone(&engine)));
+            let maintaining = maintenance::run(Arc::clone(&engine));
+            tokio::spawn(engine.watched("maintenance", maintaining));
         }
         engine.stopping.cancelled().await;
         stop(&engine, claiming).await;
-        drop(acknowledging);
     });
     runtime.shutdown_background();
     beats
         .join()
-        .map_err(|_| std::io::Error::other("the heartbeat thread panicked"))
+        .map_err(|_| ErrorKind::Ended("the heartbeat thread panicked".into()))?;
+    match engine.failure.get() {
+        Some(what) => Err(ErrorKind::Ended(what.clone()).into()),
+        None => Ok(()),
+    }
 }
 
 /// The lanes that others have seen; without them the first jobs of each would wait for their discovery.

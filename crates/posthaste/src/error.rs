@@ -1,5 +1,6 @@
 //! One error at the library's door. It says what happened; `retry` decides what to do about it.
 
+use std::any::Any;
 use std::fmt;
 
 use crate::executor::DriverError;
@@ -64,6 +65,13 @@ pub(crate) fn is_connection(error: &tokio_postgres::Error) -> bool {
                     .is_some_and(|cause| cause.is::<std::io::Error>())
         }
     }
+}
+
+/// What a panic says.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "with something that is no text".into())
 }
 
 impl Error {

@@ -16,7 +16,10 @@ pub(crate) fn start(engine: Arc<Engine>, pool: Pool) -> Result<JoinHandle<()>, s
         .build()?;
     std::thread::Builder::new()
         .name("posthaste-heart".into())
-        .spawn(move || runtime.block_on(beat(engine, Link::new(pool))))
+        .spawn(move || {
+            let beats = beat(Arc::clone(&engine), Link::new(pool));
+            runtime.block_on(engine.watched("heartbeat", beats));
+        })
 }
 
 async fn beat(engine: Arc<Engine>, link: Link) {

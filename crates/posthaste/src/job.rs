@@ -10,6 +10,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use uuid::Uuid;
 
 use crate::error::Error;
 
@@ -23,6 +24,13 @@ const BESIDES: usize = 64;
 /// A job's number, drawn by the database when it was enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub i64);
+
+impl JobId {
+    /// Its delivery id; the incarnation is that of job 0.
+    pub(crate) fn delivery_id(self, incarnation: Uuid) -> Uuid {
+        Uuid::from_u128(incarnation.as_u128() | u128::from(self.0.unsigned_abs()))
+    }
+}
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -234,6 +242,18 @@ impl Job {
     /// The arguments, read as `T`.
     pub fn kwargs<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(&self.kwargs)
+    }
+
+    /// As [`kwargs`](Self::kwargs), with an error that begins with the way to what cannot be read, such as `kwargs.to[1].address`.
+    pub(crate) fn arguments<T: DeserializeOwned>(&self) -> Result<T, String> {
+        let mut text = serde_json::Deserializer::from_str(&self.kwargs);
+        serde_path_to_error::deserialize(&mut text).map_err(|error| {
+            let way = match error.path().to_string() {
+                whole if whole == "." => "kwargs".into(),
+                field => format!("kwargs.{field}"),
+            };
+            format!("{way}: {}", error.inner())
+        })
     }
 
     /// The arguments as the JSON text that the database keeps: equal in meaning to what was enqueued, not byte for byte.

@@ -1,17 +1,64 @@
 //! Signals that ask a process to stop.
 
+use tokio::signal::unix::{Signal, SignalKind, signal as on};
+
 use crate::error::{Error, ErrorKind};
 
-/// Waits for the next SIGTERM or SIGINT.
+/// Waits for the next SIGTERM or SIGINT. Signals between two calls are lost.
 pub async fn signal() -> Result<(), Error> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let failed = |error: std::io::Error| {
-        Error::from(ErrorKind::Config(format!(
-            "cannot listen for signals: {error}"
-        )))
-    };
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    Signals::listen()?.next().await;
     Ok(())
+}
+
+/// The process's ear for SIGTERM and SIGINT: it hears what comes from now on, also while nobody waits.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, Error> {
+        let failed = |error: std::io::Error| {
+            Error::from(ErrorKind::Config(format!(
+                "cannot listen for signals: {error}"
+            )))
+        };
+        Ok(Self {
+            terminate: on(SignalKind::terminate()).map_err(failed)?,
+            interrupt: on(SignalKind::interrupt()).map_err(failed)?,
+        })
+    }
+
+    /// Completes when a signal has come since the last time.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {} }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn terminated() {
+        let this = std::process::id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &this]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    #[tokio::test]
+    async fn a_signal_that_comes_while_nobody_waits_is_heard() {
+        let mut signals = Signals::listen().expect("an ear");
+        let mut witness = Signals::listen().expect("another ear");
+        for _ in 0..2 {
+            terminated().await;
+            // It has arrived, and is not asked for before that.
+            witness.next().await;
+            tokio::time::timeout(Duration::from_secs(10), signals.next())
+                .await
+                .expect("it is heard");
+        }
+    }
 }

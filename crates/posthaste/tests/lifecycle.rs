@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use posthaste::{NewJob, Outcome, enqueue};
 use posthaste_testkit::{PgVersion, eventually};
+use serde::Deserialize;
 use serde_json::json;
 use tokio_postgres::Client;
 
@@ -172,6 +173,70 @@ async fn a_failed_job_is_tried_again_until_it_succeeds() {
         .unwrap();
     all_done(&client).await;
     assert_eq!(tries.load(Ordering::SeqCst), 3);
+    worker.stop().await.unwrap();
+}
+
+#[derive(Deserialize)]
+struct Mail {
+    to: Vec<Address>,
+}
+
+#[derive(Deserialize)]
+struct Address {
+    host: String,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_typed_handler_gets_its_arguments_and_what_is_none_burns_an_attempt_and_is_named() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let ran = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&ran);
+    let worker = worker(&db.pool(4).unwrap())
+        .queue_config(queue())
+        .handler_of("mail", move |context, mail: Mail| {
+            let seen = Arc::clone(&seen);
+            async move {
+                assert_eq!(&*context.job().tag, mail.to[0].host);
+                seen.fetch_add(1, Ordering::SeqCst);
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    let mut refused = Vec::new();
+    for (kwargs, error) in [
+        (json!({ "to": [{ "host": "a" }], "also": 1 }), None),
+        (
+            json!({ "to": [{ "host": "a" }, { "host": 7 }] }),
+            Some("kwargs.to[1].host: invalid type: integer `7`, expected a string"),
+        ),
+        (
+            json!({ "to": [{}] }),
+            Some("kwargs.to[0]: missing field `host`"),
+        ),
+        (json!({}), Some("kwargs: missing field `to`")),
+    ] {
+        let mail = NewJob::new("mail", &kwargs).unwrap().tag("a");
+        let id = enqueue(&client, &mail.max_attempts(Some(2))).await.unwrap();
+        refused.extend(error.map(|error| (id.0, error)));
+    }
+    for (id, error) in refused {
+        eventually(SOON, "it is dead", async || {
+            Ok(state(&client, id)
+                .await
+                .is_some_and(|(state, ..)| state == "dead"))
+        })
+        .await
+        .unwrap();
+        let (_, attempt, said) = state(&client, id).await.unwrap();
+        let said = said.unwrap();
+        assert_eq!(attempt, 2, "each reading burns an attempt");
+        assert!(said.starts_with(error), "{said}");
+    }
+    assert_eq!(unfinished(&client).await, 3);
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
     worker.stop().await.unwrap();
 }
 

@@ -15,6 +15,7 @@ mod support;
 
 mod awaiting;
 mod claim;
+mod consumers;
 mod crash;
 #[cfg(all(feature = "sqlx", feature = "diesel-async", feature = "sea-orm"))]
 mod drivers;
@@ -34,6 +35,7 @@ mod rescue;
 mod ring;
 mod roles;
 mod scheduled;
+mod settings;
 mod shutdown;
 mod stress;
 mod suspects;

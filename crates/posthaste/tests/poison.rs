@@ -91,10 +91,7 @@ async fn survives(name: &'static str) {
             assert!(job.kwargs_json().is_empty(), "poison");
             async { Ok(Outcome::Done) }
         })
-        .handler("undecodable", |_, job| async move {
-            let _: Vec<u8> = job.kwargs()?;
-            Ok(Outcome::Done)
-        })
+        .handler_of("undecodable", |_, _: Vec<u8>| async { Ok(Outcome::Done) })
         .handler("sleeps for ever", |_, _| async {
             std::future::pending::<()>().await;
             Ok(Outcome::Done)

@@ -76,12 +76,13 @@ pub(crate) async fn run(
         patience: arguments.patience,
         outside: super::work::outside::Outside::default(),
     };
-    let worker = worker::start(database.address(), settings).await?;
+    let mut worker = worker::start(database.address(), settings).await?;
     let outcome = tokio::select! {
         outcome = story(arguments, database, client, terminal) => outcome,
         () = signals.stop().cancelled() => Err(anyhow!("stopped before the proof. Run the same command again to continue.")),
+        error = worker.ended() => Err(error),
     };
-    let outcome = stay(outcome, arguments, database, terminal, signals, &worker).await;
+    let outcome = stay(outcome, arguments, database, terminal, signals, &mut worker).await;
     let stopped = worker.stop().await;
     outcome.and(stopped)
 }
@@ -93,7 +94,7 @@ async fn stay(
     database: &Database,
     terminal: &Terminal,
     signals: &Signals,
-    worker: &Running,
+    worker: &mut Running,
 ) -> anyhow::Result<()> {
     let interrupted = signals.stop().is_cancelled();
     if arguments.once || interrupted {
@@ -113,6 +114,7 @@ async fn stay(
     tokio::select! {
         () = signals.stop().cancelled() => Ok(()),
         error = database.gone() => Err(error),
+        error = worker.ended() => Err(error),
     }
 }
 

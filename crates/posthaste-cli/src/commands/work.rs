@@ -59,13 +59,14 @@ pub(crate) async fn run(
         patience: arguments.patience,
         outside,
     };
-    let worker = worker::start(database.address(), settings)
+    let mut worker = worker::start(database.address(), settings)
         .await
         .context("the worker did not start")?;
     terminal.note(&format!("working on {}; Ctrl-C stops", worker.queues()));
     let outcome = tokio::select! {
         () = signals.stop().cancelled() => Ok(()),
         error = database.gone() => Err(error),
+        error = worker.ended() => Err(error),
     };
     let stopped = worker.stop().await;
     outcome.and(stopped)

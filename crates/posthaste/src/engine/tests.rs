@@ -1,4 +1,4 @@
-//! The engine's identity and its gate, without a database.
+//! The engine's identity, its gate and the watch over its tasks, without a database.
 
 use futures_util::FutureExt;
 
@@ -6,17 +6,121 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// An engine that never connects.
-fn engine() -> Arc<Engine> {
+/// A pool whose connections fail at once.
+fn nowhere() -> Pool {
     let manager =
         deadpool_postgres::Manager::new(tokio_postgres::Config::new(), tokio_postgres::NoTls);
+    Pool::builder(manager).build().expect("a pool")
+}
+
+/// An engine that never connects.
+fn engine() -> Arc<Engine> {
+    of(Vec::new()).0
+}
+
+fn of(queues: Vec<Arc<QueueState>>) -> (Arc<Engine>, UnboundedReceiver<Settled>) {
     let parts = Parts {
-        pool: Pool::builder(manager).build().expect("a pool"),
+        pool: nowhere(),
         config: Config::default(),
-        queues: Vec::new(),
+        queues,
         stop: CancellationToken::new(),
+        incarnation: Uuid::nil(),
     };
-    Engine::new(parts).0
+    Engine::new(parts)
+}
+
+/// A consumer with a bug in one of its methods.
+struct Broken(&'static str);
+
+impl Broken {
+    fn is_in(&self, method: &str) {
+        assert!(self.0 != method, "a bug in {method}");
+    }
+}
+
+impl Consumer for Broken {
+    fn capacity(&self) -> usize {
+        self.is_in("capacity");
+        0
+    }
+    fn consume(&self, _claim: Vec<Delivery>) {}
+    fn give_back(&self) {
+        self.is_in("give_back");
+    }
+    fn abort(&self) {}
+    fn watch(&self) {
+        self.is_in("watch");
+    }
+    fn limit(&self) -> Option<Duration> {
+        self.is_in("limit");
+        None
+    }
+}
+
+/// What a worker with this consumer ends with; it must end by itself.
+async fn end_of(bug: &'static str) -> String {
+    let queue = QueueState::new("mail", Arc::new(Broken(bug)));
+    let (engine, settled) = of(vec![Arc::new(queue)]);
+    let running = tokio::task::spawn_blocking(move || run(engine, settled, nowhere()));
+    let ended = tokio::time::timeout(Duration::from_secs(60), running).await;
+    let ended = ended.expect("it ends by itself").expect("in order");
+    ended.expect_err("with an error").to_string()
+}
+
+#[tokio::test]
+async fn a_worker_ends_by_itself_when_one_of_its_tasks_does_and_says_which() {
+    for (bug, task) in [
+        ("capacity", "claim from mail"),
+        ("watch", "watch"),
+        ("limit", "suspects"),
+    ] {
+        let said = end_of(bug).await;
+        let expected = format!("its task \"{task}\" panicked: a bug in {bug}");
+        assert!(said.ends_with(&expected), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_ends_early_stops_the_worker_and_one_that_ends_with_it_does_not() {
+    let engine = engine();
+    engine.watched("eager", async {}).await;
+    assert!(engine.stopping.is_cancelled());
+    engine.watched("second", async { panic!("later") }).await;
+    let first = engine.failure.get().map(String::as_str);
+    assert_eq!(first, Some("its task \"eager\" ended before its time"));
+
+    let engine = super::tests::engine();
+    engine.stopping.cancel();
+    engine.watched("stops", async {}).await;
+    assert_eq!(engine.failure.get(), None);
+}
+
+#[tokio::test]
+async fn without_the_task_that_takes_outcomes_nothing_outstanding_is_waited_for() {
+    let engine = engine();
+    engine.outstanding.fetch_add(1, Ordering::SeqCst);
+    let broken = engine.watched_to_the_end("acknowledge", async { panic!("a bug") });
+    let waiting = tokio::spawn({
+        let engine = Arc::clone(&engine);
+        async move { engine.drained(LONG).await }
+    });
+    broken.await;
+    assert!(engine.stopping.is_cancelled());
+    assert!(
+        !waiting.await.expect("an answer"),
+        "its job was not settled"
+    );
+}
+
+#[test]
+fn the_heart_stops_when_the_engine_panics_or_it_would_keep_its_jobs_from_being_rescued() {
+    let queue = QueueState::new("mail", Arc::new(Broken("give_back")));
+    let (engine, settled) = of(vec![Arc::new(queue)]);
+    engine.stopping.cancel();
+    let inner = Arc::clone(&engine);
+    let ended = std::thread::spawn(move || run(inner, settled, nowhere())).join();
+    assert!(ended.is_err(), "the engine's own thread panicked");
+    assert!(engine.stopped.is_cancelled());
 }
 
 #[test]

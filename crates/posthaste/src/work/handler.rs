@@ -11,10 +11,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::config;
 use crate::consumer::Outcome;
 use crate::error::{Error, ErrorKind};
 use crate::executor::{Executor, Value};
-use crate::job::{Job, JobId};
+use crate::job::Job;
 use crate::store::{COMPLETE, Fence};
 
 /// Any error; its text is kept with the job, so it should not contain secrets. It burns an attempt, and the back-off decides when the next one comes.
@@ -117,6 +118,14 @@ impl Handlers {
         })
     }
 
+    /// What makes no sense, as a sentence.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut prefixes = self.prefixes.iter();
+        prefixes.try_for_each(|(prefix, _)| config::text("a handler's name", prefix, 0))?;
+        let mut names = self.exact.keys();
+        names.try_for_each(|name| config::text("a handler's name", name, 1))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.prefixes.is_empty()
     }
@@ -126,14 +135,18 @@ impl Handlers {
 #[derive(Clone)]
 pub struct Context {
     pub(crate) fence: Fence,
-    pub(crate) job: JobId,
+    pub(crate) job: Arc<Job>,
+    pub(crate) delivery_id: Uuid,
     pub(crate) stopping: CancellationToken,
     pub(crate) completed: Arc<AtomicBool>,
-    /// The delivery id of job 0: the database's part of every delivery id.
-    pub(crate) incarnation: Uuid,
 }
 
 impl Context {
+    /// The job that runs: its id, attempt, tag and all that it was enqueued with.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
     /// The fence of this run.
     pub fn fence(&self) -> Fence {
         self.fence
@@ -141,7 +154,7 @@ impl Context {
 
     /// The id by which a receiver outside drops duplicates: the same at each attempt, `posthaste.delivery_id(id)` in SQL.
     pub fn delivery_id(&self) -> Uuid {
-        Uuid::from_u128(self.incarnation.as_u128() | u128::from(self.job.0.unsigned_abs()))
+        self.delivery_id
     }
 
     /// Completes when the worker was asked to stop: a long handler may end early and return [`Outcome::Snooze`] or an error.
@@ -172,7 +185,7 @@ impl Context {
             Value::Integer(Some(self.fence.slot.into())),
             Value::Long(self.fence.batch),
             Value::Uuid(self.fence.token),
-            Value::Long(self.job.0),
+            Value::Long(self.job.id.0),
         ];
         let ours = transaction
             .run(COMPLETE, &values)

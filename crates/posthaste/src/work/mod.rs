@@ -1,4 +1,4 @@
-//! 4a. Work: handlers in this process.
+//! 4a. Work: the worker of a process, with handlers and other consumers.
 
 #[cfg(feature = "exec")]
 pub(crate) mod exec;
@@ -13,17 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, QueueConfig};
+use crate::config::{self, Config, QueueConfig};
+use crate::consumer::Consumer;
 use crate::engine::{self, Engine, Parts, QueueState};
 use crate::error::{Error, ErrorKind};
 use crate::job::Job;
+use crate::shutdown::Signals;
 use crate::store::{self, migrate};
 use handler::{Context, HandlerResult, Handlers};
 use runner::Runner;
 
-/// Works on queues with handlers.
+/// Works on queues, with handlers or with consumers of your own.
 ///
 /// The engine lives on a thread of its own and opens its own connections through the pool's manager (four, and one for the heartbeat); handlers run on the
 /// runtime that [`WorkerBuilder::start`] is called on.
@@ -37,6 +40,7 @@ impl Worker {
             config: Config::default(),
             queues: Vec::new(),
             handlers: Handlers::default(),
+            consumers: Vec::new(),
         }
     }
 }
@@ -47,10 +51,11 @@ pub struct WorkerBuilder {
     config: Config,
     queues: Vec<QueueConfig>,
     handlers: Handlers,
+    consumers: Vec<(String, Arc<dyn Consumer>)>,
 }
 
 impl WorkerBuilder {
-    /// Works on this queue, so many jobs at once.
+    /// Works on this queue with the handlers, so many jobs at once.
     pub fn queue(self, name: impl Into<String>, concurrency: usize) -> Self {
         self.queue_config(QueueConfig::new(name, concurrency))
     }
@@ -69,6 +74,40 @@ impl WorkerBuilder {
         R: Future<Output = HandlerResult> + Send + 'static,
     {
         self.handlers.add(name.into(), handler);
+        self
+    }
+
+    /// As [`handler`](Self::handler), with the job's arguments read as `T`. Arguments that are no `T` never reach the handler: they burn an attempt,
+    /// and the error kept with the job names the argument. What else there is to know of the job, [`Context::job`] knows.
+    ///
+    /// ```
+    /// # use posthaste::{Outcome, WorkerBuilder};
+    /// #[derive(serde::Deserialize)]
+    /// struct Welcome {
+    ///     to: String,
+    /// }
+    /// # fn with_welcome(builder: WorkerBuilder) -> WorkerBuilder {
+    /// builder.handler_of("mail.welcome", |_context, mail: Welcome| async move {
+    ///     println!("welcome, {}", mail.to);
+    ///     Ok(Outcome::Done)
+    /// })
+    /// # }
+    /// ```
+    pub fn handler_of<T, F, R>(self, name: impl Into<String>, handler: F) -> Self
+    where
+        T: DeserializeOwned,
+        F: Fn(Context, T) -> R + Send + Sync + 'static,
+        R: Future<Output = HandlerResult> + Send + 'static,
+    {
+        self.handler(name, move |context, job| {
+            let run = job.arguments().map(|arguments| handler(context, arguments));
+            async move { run?.await }
+        })
+    }
+
+    /// Gives the jobs of this queue to a consumer instead of handlers: whole claims, as many jobs at once as it says. See [`Consumer`].
+    pub fn consumer(mut self, queue: impl Into<String>, consumer: impl Consumer) -> Self {
+        self.consumers.push((queue.into(), Arc::new(consumer)));
         self
     }
 
@@ -98,22 +137,21 @@ impl WorkerBuilder {
         let stop = CancellationToken::new();
         let handlers = Arc::new(self.handlers);
         let runtime = tokio::runtime::Handle::current();
-        let queues = self.queues.into_iter().map(|queue| {
-            let (name, backoff) = (queue.name.clone(), queue.backoff);
-            let runner = Runner::start(
-                queue,
-                Arc::clone(&handlers),
-                runtime.clone(),
-                stop.clone(),
-                incarnation,
-            );
-            Arc::new(QueueState::new(&name, backoff, Arc::new(runner)))
+        let worked = self.queues.into_iter().map(|queue| {
+            let name = queue.name.clone();
+            let (handlers, runtime) = (Arc::clone(&handlers), runtime.clone());
+            let runner = Runner::start(queue, handlers, runtime, stop.clone());
+            (name, Arc::new(runner) as Arc<dyn Consumer>)
         });
+        let queues = worked
+            .chain(self.consumers)
+            .map(|(name, consumer)| Arc::new(QueueState::new(&name, consumer)));
         let parts = Parts {
             pool: self.pool.clone(),
             config: self.config,
             queues: queues.collect(),
             stop: stop.clone(),
+            incarnation,
         };
         let (engine, settled) = Engine::new(parts);
         let pool = self.pool;
@@ -125,51 +163,75 @@ impl WorkerBuilder {
                 let _ = ended.send(engine::run(engine, settled, pool));
             })
             .map_err(|error| ErrorKind::Config(format!("cannot start a thread: {error}")))?;
-        Ok(WorkerHandle { stop, end })
+        Ok(WorkerHandle {
+            stop,
+            end: Some(end),
+        })
     }
 
     fn check(&self) -> Result<(), Error> {
-        let problem = if self.queues.is_empty() {
-            "a worker needs at least one queue"
-        } else if self.handlers.is_empty() {
-            "a worker needs at least one handler"
-        } else if self.queues.iter().enumerate().any(|(at, queue)| {
-            self.queues[..at]
-                .iter()
-                .any(|other| other.name == queue.name)
-        }) {
-            "a queue is named twice"
-        } else if self.config.rescue_after < self.config.heartbeat_interval * 3 {
-            "rescue_after must be at least three heartbeat intervals"
-        } else {
-            return Ok(());
+        let queues = self.queues.iter().map(|queue| &queue.name);
+        let queues: Vec<&String> = queues
+            .chain(self.consumers.iter().map(|(queue, _)| queue))
+            .collect();
+        let problem = || {
+            if queues.is_empty() {
+                return Err("a worker needs at least one queue".into());
+            }
+            if self.queues.is_empty() != self.handlers.is_empty() {
+                return Err("a worker needs at least one handler for its queues, and a queue for its handlers".into());
+            }
+            for (at, queue) in queues.iter().enumerate() {
+                config::text("a queue's name", queue, 1)?;
+                if queues[..at].contains(queue) {
+                    return Err(format!("the queue {queue:?} is named twice"));
+                }
+            }
+            self.handlers.check()?;
+            self.queues.iter().try_for_each(QueueConfig::check)?;
+            self.config.check()
         };
-        Err(ErrorKind::Config(problem.into()).into())
+        problem().map_err(|problem| ErrorKind::Config(problem).into())
     }
 }
 
 /// A worker at work. Dropping it asks it to stop, without waiting.
 pub struct WorkerHandle {
     stop: CancellationToken,
-    end: tokio::sync::oneshot::Receiver<Result<(), std::io::Error>>,
+    /// Nothing when the end was told already.
+    end: Option<tokio::sync::oneshot::Receiver<Result<(), Error>>>,
 }
 
 impl WorkerHandle {
     /// Stops in good order: no more claims, running jobs get the grace period, the rest is given back without burning an attempt.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.stop.cancel();
-        (&mut self.end)
-            .await
-            .map_err(|_| ErrorKind::Ended("its thread panicked".into()))?
-            .map_err(|error| ErrorKind::Ended(error.to_string()).into())
+        self.ended().await
     }
 
-    /// Works until SIGTERM or SIGINT, then stops in good order. A second signal ends at once: what was running is rescued later.
-    pub async fn run_until_signal(self) -> Result<(), Error> {
-        crate::shutdown::signal().await?;
+    /// Completes when the worker has ended, which it does by itself only when something in it broke: the error says what. The jobs that it had are
+    /// given back, or rescued by another worker.
+    pub async fn ended(&mut self) -> Result<(), Error> {
+        let Some(end) = &mut self.end else {
+            return Ok(());
+        };
+        let ended = end.await;
+        self.end = None;
+        ended.unwrap_or_else(|_| Err(ErrorKind::Ended("its thread panicked".into()).into()))
+    }
+
+    /// Works until SIGTERM or SIGINT, then stops in good order. A second signal ends at once: what was running is rescued later. It also ends, with
+    /// an error, when the worker ends by itself.
+    pub async fn run_until_signal(mut self) -> Result<(), Error> {
+        // Registered once: between two registrations a signal would be swallowed.
+        let mut signals = Signals::listen()?;
+        tokio::select! {
+            () = signals.next() => {}
+            ended = self.ended() => return ended,
+        }
         tokio::select! {
             stopped = self.stop() => stopped,
-            again = crate::shutdown::signal() => again.and(Err(ErrorKind::Ended("a second signal came before all jobs were given back".into()).into())),
+            () = signals.next() => Err(ErrorKind::Ended("a second signal came before all jobs were given back".into()).into()),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Runs handlers of one queue: a fixed number of slots, each with one job at a time, and a short line of jobs in front of them.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,13 +10,13 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::handler::{Context, HandlerError, Handlers, TryAgain};
 use crate::config::QueueConfig;
 use crate::consumer::{Consumer, Delivery, Ticket};
+use crate::error::panic_text;
 use crate::job::Job;
-use crate::retry::Report;
+use crate::retry::{Backoff, Report};
 
 /// Jobs stand in line for about this long, as far as the last runs tell: a slow sibling holds up no more than that.
 const LINE: Duration = Duration::from_millis(20);
@@ -40,7 +39,6 @@ pub(crate) struct Runner {
     closing: AtomicBool,
     stopping: CancellationToken,
     aborted: CancellationToken,
-    incarnation: Uuid,
 }
 
 /// One place where a job runs. Whoever takes the ticket out speaks for the job; the other finds nothing.
@@ -66,7 +64,6 @@ impl Runner {
         handlers: Arc<Handlers>,
         runtime: Handle,
         stopping: CancellationToken,
-        incarnation: Uuid,
     ) -> Arc<Self> {
         let concurrency = config.concurrency;
         let runner = Arc::new(Self {
@@ -81,7 +78,6 @@ impl Runner {
             closing: AtomicBool::new(false),
             stopping,
             aborted: CancellationToken::new(),
-            incarnation,
         });
         (0..concurrency).for_each(|_| runner.open_slot());
         runner
@@ -120,10 +116,10 @@ impl Runner {
         let completed = Arc::new(AtomicBool::new(false));
         let context = Context {
             fence: ticket.fence(),
-            job: job.id,
+            delivery_id: ticket.delivery_id(),
+            job: Arc::clone(&job),
             stopping: self.stopping.clone(),
             completed: Arc::clone(&completed),
-            incarnation: self.incarnation,
         };
         *slot.current.lock().unwrap_or_else(PoisonError::into_inner) = Some((ticket, started));
         let report = tokio::select! {
@@ -162,7 +158,7 @@ impl Runner {
         match tokio::time::timeout(self.config.timeout, run).await {
             Ok(Ok(Ok(outcome))) => Report::Returned(outcome),
             Ok(Ok(Err(error))) => failure(error),
-            Ok(Err(panic)) => Report::Panicked(message(&*panic)),
+            Ok(Err(panic)) => Report::Panicked(panic_text(&*panic)),
             Err(_) => Report::TimedOut(self.config.timeout),
         }
     }
@@ -215,15 +211,13 @@ fn failure(error: HandlerError) -> Report {
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "with something that is no text".into())
-}
-
 impl Consumer for Arc<Runner> {
     fn limit(&self) -> Option<Duration> {
         Some(self.config.timeout)
+    }
+
+    fn backoff(&self) -> Backoff {
+        self.config.backoff
     }
 
     fn capacity(&self) -> usize {

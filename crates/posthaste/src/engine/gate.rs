@@ -1,0 +1,29 @@
+//! The gate that claims pass.
+
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio_util::sync::CancellationToken;
+
+/// Pauses claims while a suspect runs alone. A claim that has passed holds it open until its jobs were delivered: without that they would be delivered
+/// beside the suspect. The lock is fair, so neither side starves the other.
+#[derive(Default)]
+pub(crate) struct Gate {
+    passing: RwLock<()>,
+}
+
+impl Gate {
+    /// Waits while the gate is closed; nothing when the engine stops.
+    pub(crate) async fn pass(
+        &self,
+        stopping: &CancellationToken,
+    ) -> Option<RwLockReadGuard<'_, ()>> {
+        tokio::select! {
+            passed = self.passing.read() => Some(passed),
+            () = stopping.cancelled() => None,
+        }
+    }
+
+    /// Lets nobody pass any more and waits for claims under way. It opens again when the guard is dropped, or this future.
+    pub(crate) async fn close(&self) -> RwLockWriteGuard<'_, ()> {
+        self.passing.write().await
+    }
+}

@@ -1,0 +1,162 @@
+//! Settings that make no sense are refused at the start, before the database is asked, by a sentence that names the setting.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, Pool};
+use posthaste::{Backoff, Config, Consumer, Delivery, Outcome, QueueConfig, Worker, WorkerBuilder};
+
+struct Nothing;
+
+impl Consumer for Nothing {
+    fn capacity(&self) -> usize {
+        0
+    }
+    fn consume(&self, _claim: Vec<Delivery>) {}
+    fn give_back(&self) {}
+    fn abort(&self) {}
+}
+
+/// A worker that would find no database.
+fn builder() -> WorkerBuilder {
+    let manager = Manager::new(tokio_postgres::Config::new(), tokio_postgres::NoTls);
+    Worker::builder(Pool::builder(manager).build().unwrap())
+}
+
+fn handled(builder: WorkerBuilder, name: &str) -> WorkerBuilder {
+    builder.handler(name, |_, _| async { Ok(Outcome::Done) })
+}
+
+async fn refusal(builder: WorkerBuilder) -> String {
+    let refused = builder.start().await;
+    refused.err().expect("it did not start").to_string()
+}
+
+const CONNECTS: &str = "cannot connect to Postgres";
+
+#[tokio::test]
+async fn a_worker_needs_queues_that_somebody_works_on() {
+    let long = "x".repeat(256);
+    let name = "a queue's name must have 1 to 255 bytes";
+    let neither =
+        "a worker needs at least one handler for its queues, and a queue for its handlers";
+    for (builder, said) in [
+        (builder(), "a worker needs at least one queue"),
+        (builder().queue("a", 1), neither),
+        (handled(builder().consumer("a", Nothing), "n"), neither),
+        (handled(builder().queue("", 1), "n"), name),
+        (builder().consumer(long.clone(), Nothing), name),
+        (
+            builder().consumer("a\0", Nothing),
+            "a queue's name must not contain NUL",
+        ),
+        (
+            handled(builder().queue("a", 1).queue("a", 2), "n"),
+            "the queue \"a\" is named twice",
+        ),
+        (
+            handled(builder().queue("a", 1).consumer("a", Nothing), "n"),
+            "the queue \"a\" is named twice",
+        ),
+        (
+            handled(builder().queue("a", 1), ""),
+            "a handler's name must have 1 to 255 bytes",
+        ),
+        (
+            handled(builder().queue("a", 1), &long),
+            "a handler's name must have 1 to 255 bytes",
+        ),
+        (
+            handled(builder().queue("a", 1), &format!("{long}*")),
+            "a handler's name must have 0 to 255 bytes",
+        ),
+    ] {
+        assert_eq!(refusal(builder).await, said);
+    }
+    for good in [
+        handled(builder().queue("a", 1), "*"),
+        builder().consumer("a", Nothing),
+        handled(builder().queue("a", 1).consumer("b", Nothing), "n"),
+    ] {
+        let said = refusal(good).await;
+        assert!(said.starts_with(CONNECTS), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_queue_needs_room_time_and_a_back_off() {
+    let zero = Duration::ZERO;
+    let hour = Duration::from_secs(3_600);
+    let queue = || QueueConfig::new("a", 1);
+    for (queue, said) in [
+        (QueueConfig::new("a", 0), "concurrency must be at least 1"),
+        (
+            QueueConfig {
+                timeout: zero,
+                ..queue()
+            },
+            "timeout must be longer than 0",
+        ),
+        (
+            QueueConfig {
+                backoff: Backoff {
+                    base: zero,
+                    cap: hour,
+                },
+                ..queue()
+            },
+            "backoff.base must be longer than 0",
+        ),
+        (
+            QueueConfig {
+                backoff: Backoff {
+                    base: hour,
+                    cap: zero,
+                },
+                ..queue()
+            },
+            "backoff.cap must be longer than 0",
+        ),
+    ] {
+        let refused = refusal(handled(builder().queue_config(queue), "n")).await;
+        assert_eq!(refused, format!("queue \"a\": {said}"));
+    }
+}
+
+#[tokio::test]
+async fn intervals_and_sizes_of_a_worker_are_more_than_nothing() {
+    type Spoil = fn(&mut Config);
+    let spoilt: [(&str, Spoil); 9] = [
+        ("poll_interval must be longer than 0", |c| {
+            c.poll_interval = Duration::ZERO
+        }),
+        ("heartbeat_interval must be longer than 0", |c| {
+            c.heartbeat_interval = Duration::ZERO
+        }),
+        ("promote_interval must be longer than 0", |c| {
+            c.promote_interval = Duration::ZERO
+        }),
+        ("maintenance_interval must be longer than 0", |c| {
+            c.maintenance_interval = Duration::ZERO
+        }),
+        ("expire_interval must be longer than 0", |c| {
+            c.expire_interval = Duration::ZERO
+        }),
+        ("generation_bytes must be more than 0", |c| {
+            c.generation_bytes = 0
+        }),
+        ("claim_bytes must be more than 0", |c| c.claim_bytes = -1),
+        (
+            "rescue_after must be at least three times heartbeat_interval",
+            |c| c.rescue_after = c.heartbeat_interval * 2,
+        ),
+        ("the worker's name must not contain NUL", |c| {
+            c.name = "\0".into()
+        }),
+    ];
+    for (said, spoil) in spoilt {
+        let mut config = Config::default();
+        spoil(&mut config);
+        let worker = handled(builder().queue("a", 1), "n").config(config);
+        assert_eq!(refusal(worker).await, said);
+    }
+}
