@@ -160,8 +160,10 @@ async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>, mut repeated: bool) {
             }
             Err(error) if !error.is_connection() => {
                 tracing::debug!(%error, jobs = jobs.len(), "an acknowledgement was refused; its jobs are settled one by one");
+                engine.set_aside(jobs.len());
                 for job in jobs {
-                    tokio::spawn(settle_alone(Arc::clone(engine), job, repeated));
+                    let alone = settle_alone(Arc::clone(engine), job, repeated);
+                    tokio::spawn(engine.guarded("acknowledge alone", alone));
                 }
                 return;
             }
@@ -202,7 +204,7 @@ async fn settle_alone(engine: Arc<Engine>, job: Settled, mut repeated: bool) {
             }
         }
     }
-    engine.settled(1);
+    engine.settled_aside(1);
 }
 
 fn give_up(jobs: &[Settled], error: &Error) {

@@ -85,7 +85,11 @@ impl Unreadable {
 }
 
 /// Claims once and hands the jobs to the queue's consumer; how many there were.
-async fn claim(engine: &Arc<Engine>, queue: &Arc<QueueState>, room: usize) -> Result<usize, Error> {
+pub(crate) async fn claim(
+    engine: &Arc<Engine>,
+    queue: &Arc<QueueState>,
+    room: usize,
+) -> Result<usize, Error> {
     let worker = engine.worker().await?;
     let token = Uuid::new_v4();
     let priorities = queue.priorities();
@@ -112,7 +116,7 @@ async fn claim(engine: &Arc<Engine>, queue: &Arc<QueueState>, room: usize) -> Re
         }
         Err(error) => {
             // No answer, or one that could not be read: the claim may stand although nobody will work it.
-            if !error.is_rollback() {
+            if error.leaves_in_doubt() {
                 engine.uncertain(worker, token);
             }
             if error
@@ -163,7 +167,11 @@ fn is_of_the_data(error: &Error) -> bool {
     }
 }
 
-async fn bury(engine: &Arc<Engine>, queue: &Arc<QueueState>, error: &Error) {
+/// Ends the next job, which is a claim too: not beside a suspect.
+pub(crate) async fn bury(engine: &Arc<Engine>, queue: &Arc<QueueState>, error: &Error) {
+    let Some(_passed) = engine.gate.pass(&engine.stopping).await else {
+        return;
+    };
     let Ok(worker) = engine.worker().await else {
         return;
     };

@@ -86,6 +86,7 @@ pub(crate) struct Engine {
     registering: tokio::sync::Mutex<()>,
     incarnation: Uuid,
     outstanding: AtomicUsize,
+    in_hand: AtomicUsize,
     hopeless: AtomicBool,
     /// What ended before its time; the first of them.
     failure: OnceLock<String>,
@@ -131,6 +132,7 @@ impl Engine {
             registering: tokio::sync::Mutex::new(()),
             incarnation: parts.incarnation,
             outstanding: AtomicUsize::new(0),
+            in_hand: AtomicUsize::new(0),
             hopeless: AtomicBool::new(false),
             failure: OnceLock::new(),
             deaf: CancellationToken::new(),
@@ -189,7 +191,7 @@ impl Engine {
                 )
             })
             .collect();
-        self.outstanding.fetch_add(jobs.len(), Ordering::SeqCst);
+        self.delivered(jobs.len());
         let claim = jobs
             .into_iter()
             .map(|(fence, job)| Delivery {
@@ -206,7 +208,7 @@ impl Engine {
 
     /// Ends a claimed job whose row cannot be read.
     pub(crate) fn bury(&self, queue: &Arc<QueueState>, fence: Fence, id: JobId, error: String) {
-        self.outstanding.fetch_add(1, Ordering::SeqCst);
+        self.delivered(1);
         let batch = Arc::new(Batch {
             fence,
             jobs: usize::MAX,
@@ -232,7 +234,29 @@ impl Engine {
         self.outstanding.load(Ordering::SeqCst)
     }
 
+    /// Those of them that run, or whose outcomes are on their way. Not those that wait by themselves, for somebody's open transaction perhaps: who
+    /// wants to be alone would wait for a stranger.
+    pub(crate) fn in_hand(&self) -> usize {
+        self.in_hand.load(Ordering::SeqCst)
+    }
+
+    fn delivered(&self, jobs: usize) {
+        self.outstanding.fetch_add(jobs, Ordering::SeqCst);
+        self.in_hand.fetch_add(jobs, Ordering::SeqCst);
+    }
+
     pub(crate) fn settled(&self, jobs: usize) {
+        self.set_aside(jobs);
+        self.settled_aside(jobs);
+    }
+
+    /// These jobs have ended, and their acknowledgements wait by themselves from now on.
+    pub(crate) fn set_aside(&self, jobs: usize) {
+        self.in_hand.fetch_sub(jobs, Ordering::SeqCst);
+    }
+
+    /// Jobs that were set aside are settled.
+    pub(crate) fn settled_aside(&self, jobs: usize) {
         self.outstanding.fetch_sub(jobs, Ordering::SeqCst);
     }
 
@@ -249,26 +273,26 @@ impl Engine {
     /// Waits until nothing is outstanding, at most this long; what nobody settles any more is not waited for.
     pub(crate) async fn drained(&self, within: Duration) -> bool {
         tokio::select! {
-            drained = tokio::time::timeout(within, self.emptied()) => drained.is_ok(),
+            drained = tokio::time::timeout(within, until_0(&self.outstanding)) => drained.is_ok(),
             () = self.deaf.cancelled() => false,
         }
     }
 
-    /// Closes the gate and waits until no claim is under way and nothing is outstanding; nothing if that takes longer than this. Until the guard is
+    /// Closes the gate and waits until no claim is under way and nothing is in hand; nothing if that takes longer than this. Until the guard is
     /// dropped it stays so.
     pub(crate) async fn alone(&self, within: Duration) -> Option<RwLockWriteGuard<'_, ()>> {
         let alone = async {
             let closed = self.gate.close().await;
-            self.emptied().await;
+            until_0(&self.in_hand).await;
             closed
         };
         tokio::time::timeout(within, alone).await.ok()
     }
+}
 
-    async fn emptied(&self) {
-        while self.outstanding() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+async fn until_0(jobs: &AtomicUsize) {
+    while jobs.load(Ordering::SeqCst) > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

@@ -120,6 +120,24 @@ impl Error {
         self.sqlstate().is_some() && !self.is_connection()
     }
 
+    /// Whether it took effect is not known. What was never sent, because there was no connection, certainly did not.
+    pub(crate) fn leaves_in_doubt(&self) -> bool {
+        !self.is_rollback() && !matches!(*self.0, ErrorKind::Connect(_))
+    }
+
+    /// Adapts an error of the driver that came before anything was sent: the server refused, or there was no connection.
+    pub(crate) fn unsent(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Error {
+        move |source| {
+            let lost = ErrorKind::Connect(describe(&source));
+            let error = Self::postgres(what)(source);
+            if error.is_rollback() {
+                error
+            } else {
+                lost.into()
+            }
+        }
+    }
+
     /// Adapts an error of the caller's driver; `what` says what was being done.
     pub(crate) fn driver(what: &'static str) -> impl FnOnce(DriverError) -> Error {
         move |source| ErrorKind::Driver { what, source }.into()

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use posthaste::{Outcome, QueueConfig};
 use posthaste_testkit::{PgVersion, eventually};
+use tokio::sync::watch;
 
-use crate::support::{count, database, worker};
+use crate::support::{SOON, all_done, completed_when, count, database, unfinished, worker};
 
 /// Longer than suspects wait at first for what runs.
 const LONG: Duration = Duration::from_secs(13);
@@ -87,5 +88,60 @@ async fn a_suspect_has_its_turn_beside_jobs_that_always_run_for_longer_than_it_w
     .await
     .unwrap();
     steady.abort();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_suspect_does_not_wait_for_a_completion_in_a_transaction_that_stays_open() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    // Each a transaction of its own: a claim sees what others have committed. The suspect is due when the test says so.
+    for step in [
+        "INSERT INTO posthaste.job (name) VALUES ('suspect')",
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) FROM posthaste.worker",
+        "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
+        "UPDATE posthaste.held SET until = 'infinity'",
+        "INSERT INTO posthaste.job (name) VALUES ('open')",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    let pool = db.pool(4).unwrap();
+    let inner = pool.clone();
+    let (release, released) = watch::channel(false);
+    let worker = worker(&pool)
+        .queue_config(QueueConfig {
+            timeout: Duration::from_millis(300),
+            ..QueueConfig::new("default", 4)
+        })
+        .handler("open", move |context, _| {
+            completed_when(released.clone(), inner.clone(), context)
+        })
+        .handler("suspect", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    eventually(SOON, "an acknowledgement waits for the transaction", async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%settle%'";
+        let waiting = client.query_one(waiting, &[]).await?;
+        Ok(waiting.get::<_, i64>(0) > 0)
+    })
+    .await
+    .unwrap();
+    let due = "UPDATE posthaste.held SET until = clock_timestamp() WHERE state = 'suspect'";
+    assert_eq!(client.execute(due, &[]).await.unwrap(), 1);
+    eventually(SOON, "the suspect is run all the same", async || {
+        Ok(unfinished(&client).await == 1)
+    })
+    .await
+    .unwrap();
+    assert_eq!(
+        count(&client, "running").await,
+        1,
+        "the other is completed when its transaction ends"
+    );
+    release.send(true).unwrap();
+    all_done(&client).await;
     worker.stop().await.unwrap();
 }

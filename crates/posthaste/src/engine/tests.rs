@@ -6,10 +6,11 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A pool whose connections fail at once.
+/// A pool whose connections are refused at once.
 fn nowhere() -> Pool {
-    let manager =
-        deadpool_postgres::Manager::new(tokio_postgres::Config::new(), tokio_postgres::NoTls);
+    let mut nobody = tokio_postgres::Config::new();
+    nobody.host("127.0.0.1").port(1).user("nobody");
+    let manager = deadpool_postgres::Manager::new(nobody, tokio_postgres::NoTls);
     Pool::builder(manager).build().expect("a pool")
 }
 
@@ -98,7 +99,7 @@ async fn a_task_that_ends_early_stops_the_worker_and_one_that_ends_with_it_does_
 #[tokio::test]
 async fn without_the_task_that_takes_outcomes_nothing_outstanding_is_waited_for() {
     let engine = engine();
-    engine.outstanding.fetch_add(1, Ordering::SeqCst);
+    engine.delivered(1);
     let broken = engine.watched_to_the_end("acknowledge", async { panic!("a bug") });
     let waiting = tokio::spawn({
         let engine = Arc::clone(&engine);
@@ -134,18 +135,57 @@ fn a_late_word_of_an_old_identitys_death_leaves_the_new_one_alive() {
 }
 
 #[tokio::test]
-async fn nobody_is_alone_while_a_claim_is_under_way_or_its_jobs_are_outstanding() {
+async fn nobody_is_alone_while_a_claim_is_under_way_or_its_jobs_run() {
     let engine = engine();
     let passed = engine.gate.pass(&engine.stopping).await.expect("open");
     assert!(
         engine.alone(Duration::ZERO).await.is_none(),
         "a claim is under way"
     );
-    engine.outstanding.fetch_add(1, Ordering::SeqCst);
+    engine.delivered(2);
     drop(passed);
-    assert!(engine.alone(Duration::ZERO).await.is_none(), "its job runs");
+    assert!(engine.alone(Duration::ZERO).await.is_none(), "its jobs run");
     engine.settled(1);
-    assert!(engine.alone(LONG).await.is_some());
+    assert!(engine.alone(Duration::ZERO).await.is_none(), "one runs");
+    engine.set_aside(1);
+    assert!(
+        engine.alone(LONG).await.is_some(),
+        "an acknowledgement that waits by itself is no run"
+    );
+    assert!(
+        !engine.drained(Duration::ZERO).await,
+        "yet it is not settled"
+    );
+    engine.settled_aside(1);
+    assert!(engine.drained(LONG).await);
+}
+
+#[tokio::test]
+async fn a_claim_that_was_never_sent_is_not_looked_for_afterwards() {
+    let engine = engine();
+    engine.identity.send_replace(Some(1));
+    let queue = Arc::new(QueueState::new("mail", Arc::new(Broken("none"))));
+    let refused = claim::claim(&engine, &queue, 1).await;
+    let refused = refused.expect_err("nobody is there");
+    assert!(refused.is_connection(), "{refused}");
+    assert!(engine.uncertain.lock().expect("claims").is_empty());
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_is_ended_beside_no_suspect() {
+    let engine = engine();
+    engine.identity.send_replace(Some(1));
+    let queue = Arc::new(QueueState::new("mail", Arc::new(Broken("none"))));
+    let bad = Error::invalid("row", "cannot be read");
+    let ending = claim::bury(&engine, &queue, &bad);
+    tokio::pin!(ending);
+    assert!((&mut ending).now_or_never().is_none(), "it connects");
+    assert!(
+        engine.alone(Duration::ZERO).await.is_none(),
+        "somebody is alone beside it"
+    );
+    ending.await;
+    assert!(engine.alone(LONG).await.is_some(), "it is over");
 }
 
 #[tokio::test]

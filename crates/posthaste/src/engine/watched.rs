@@ -16,15 +16,26 @@ impl Engine {
         name: &str,
         task: T,
     ) -> impl Future<Output = ()> + use<T> {
+        let (engine, told) = (Arc::clone(self), name.to_owned());
+        self.guarded(name, async move {
+            task.await;
+            if !engine.stopping.is_cancelled() {
+                engine.fail(format!("its task \"{told}\" ended before its time"));
+            }
+        })
+    }
+
+    /// A task that may end at any time, but not by a panic.
+    pub(crate) fn guarded<T: Future<Output = ()>>(
+        self: &Arc<Self>,
+        name: &str,
+        task: T,
+    ) -> impl Future<Output = ()> + use<T> {
         let (engine, name) = (Arc::clone(self), name.to_owned());
         async move {
-            match AssertUnwindSafe(task).catch_unwind().await {
-                Ok(()) if engine.stopping.is_cancelled() => {}
-                Ok(()) => engine.fail(format!("its task \"{name}\" ended before its time")),
-                Err(panic) => {
-                    let panic = error::panic_text(&*panic);
-                    engine.fail(format!("its task \"{name}\" panicked: {panic}"));
-                }
+            if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+                let panic = error::panic_text(&*panic);
+                engine.fail(format!("its task \"{name}\" panicked: {panic}"));
             }
         }
     }

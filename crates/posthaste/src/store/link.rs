@@ -62,7 +62,7 @@ impl Link {
         let connecting = deadpool::managed::Manager::create(self.pool.manager());
         match tokio::time::timeout(ANSWER_WITHIN, connecting).await {
             Ok(Ok(client)) => Ok(client),
-            Ok(Err(error)) => Err(Error::postgres("cannot connect to Postgres")(error)),
+            Ok(Err(error)) => Err(Error::unsent("cannot connect to Postgres")(error)),
             Err(_) => Err(ErrorKind::Connect(format!(
                 "no answer within {} s",
                 ANSWER_WITHIN.as_secs()
@@ -81,7 +81,7 @@ async fn run(
     let statement = client
         .prepare_cached(sql)
         .await
-        .map_err(Error::postgres(what))?;
+        .map_err(Error::unsent(what))?;
     // Three messages, one round trip: the driver sends each as it is first polled.
     let (begun, rows, committed) = futures_util::future::join3(
         client.batch_execute(BEGIN),

@@ -57,7 +57,7 @@ async fn isolate(engine: &Arc<Engine>, queues: &[&Arc<QueueState>], wait: Durati
     };
     // The gate stays closed for as long as this lives.
     let Some(_alone) = alone else {
-        tracing::info!(waited = ?wait, jobs = engine.outstanding(), "suspects wait: other jobs ran, or a claim had no answer, for too long");
+        tracing::info!(waited = ?wait, jobs = engine.in_hand(), "suspects wait: other jobs ran, or a claim had no answer, for too long");
         return false;
     };
     let until = Instant::now() + TURN;
@@ -80,7 +80,7 @@ async fn one(engine: &Arc<Engine>, queue: &Arc<QueueState>) -> bool {
         Ok(Some((fence, job))) => {
             tracing::info!(job = %job.id, name = &*job.name, crashes = job.crashes, "running a job alone whose worker died");
             engine.deliver(queue, vec![(fence, job)]);
-            while engine.outstanding() > 0 && !engine.stopping.is_cancelled() {
+            while engine.in_hand() > 0 && !engine.stopping.is_cancelled() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             true
@@ -89,7 +89,7 @@ async fn one(engine: &Arc<Engine>, queue: &Arc<QueueState>) -> bool {
         Err(error) => {
             tracing::warn!(%error, "a suspect could not be claimed");
             // No answer: it may be ours although nobody runs it.
-            if !error.is_rollback() {
+            if error.leaves_in_doubt() {
                 engine.uncertain(worker, token);
             }
             false
