@@ -2,6 +2,7 @@
 //! runtime of its own, on which no consumer's code ever runs, so that a handler that never yields stops nobody but itself.
 
 mod gate;
+mod queue;
 mod watched;
 
 use std::collections::HashMap;
@@ -11,60 +12,24 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Notify, RwLockWriteGuard, watch};
+use tokio::sync::{RwLockWriteGuard, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::acknowledge::{self, Batch, Settled};
 use crate::config::Config;
-use crate::consumer::{Consumer, Delivery, Ticket};
+use crate::consumer::{Delivery, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::heartbeat;
 use crate::job::JobId;
 use crate::maintenance;
-use crate::retry::{Backoff, Verdict};
+use crate::retry::Verdict;
 use crate::store::link::Link;
 use crate::store::{self, Claimed, Fence};
 use crate::{claim, work};
 use gate::Gate;
 
-/// A queue that this process works on.
-pub(crate) struct QueueState {
-    pub(crate) name: Arc<str>,
-    pub(crate) backoff: Backoff,
-    pub(crate) consumer: Arc<dyn Consumer>,
-    /// Told when the consumer may have room again.
-    pub(crate) room: Notify,
-    lanes: Mutex<Vec<i32>>,
-}
-
-impl QueueState {
-    pub(crate) fn new(name: &str, consumer: Arc<dyn Consumer>) -> Self {
-        // Lane 0 is where most jobs go; probing it costs nothing, discovering it would cost the first job a moment.
-        Self {
-            name: name.into(),
-            backoff: consumer.backoff(),
-            consumer,
-            room: Notify::new(),
-            lanes: Mutex::new(vec![0]),
-        }
-    }
-
-    /// Known priorities, lowest number first: the order of claiming.
-    pub(crate) fn priorities(&self) -> Vec<i32> {
-        self.lanes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    pub(crate) fn learn(&self, priority: i32) {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(at) = lanes.binary_search(&priority) {
-            lanes.insert(at, priority);
-        }
-    }
-}
+pub(crate) use queue::QueueState;
 
 /// Shared by the loops of one worker process.
 pub(crate) struct Engine {

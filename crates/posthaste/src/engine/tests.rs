@@ -3,6 +3,7 @@
 use futures_util::FutureExt;
 
 use super::*;
+use crate::consumer::Consumer;
 
 const LONG: Duration = Duration::from_secs(3_600);
 
