@@ -1,36 +1,47 @@
-//! README's example: an account and its welcome are committed together, and a worker in the same process does the work.
+//! README's example, with what is around it: an account and its welcome are committed together, and a worker in the same process does the work.
 //!
 //! `DATABASE_URL=postgres://… cargo run --example welcome`; Ctrl-C ends it.
 #![expect(clippy::print_stdout, reason = "an example talks to people")]
 
-use deadpool_postgres::{Manager, Pool};
-use posthaste::{NewJob, Outcome, Worker};
-use serde_json::{Value, json};
-
-const ACCOUNT: &str = "CREATE TABLE IF NOT EXISTS account (name text)";
+use deadpool_postgres::{Client, Manager, Pool};
+use serde::{Deserialize, Serialize};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
     let url = std::env::var("DATABASE_URL")?;
     let pool = Pool::builder(Manager::new(url.parse()?, tokio_postgres::NoTls)).build()?;
     let mut client = pool.get().await?;
     posthaste::migrate(&mut client).await?;
-    client.batch_execute(ACCOUNT).await?;
+    let account = "CREATE TABLE IF NOT EXISTS account (name text)";
+    client.batch_execute(account).await?;
+    sign_up(&mut client, "Ada").await?;
+    drop(client);
+    work(pool).await
+}
 
+// README shows what follows.
+use posthaste::{NewJob, Outcome, Worker};
+
+#[derive(Serialize, Deserialize)]
+struct Welcome {
+    to: String,
+}
+
+async fn sign_up(client: &mut Client, name: &str) -> anyhow::Result<()> {
     let tx = client.transaction().await?;
-    tx.execute("INSERT INTO account VALUES ('Ada')", &[])
+    tx.execute("INSERT INTO account VALUES ($1)", &[&name])
         .await?;
-    let job = NewJob::new("mail.welcome", &json!({ "to": "Ada" }))?;
-    posthaste::enqueue(&tx, &job).await?;
-    tx.commit().await?; // the account and its job, or neither
+    let mail = NewJob::new("mail.welcome", &Welcome { to: name.into() })?;
+    posthaste::enqueue(&tx, &mail).await?;
+    Ok(tx.commit().await?) // the account and its mail, or neither
+}
 
+async fn work(pool: Pool) -> anyhow::Result<()> {
     let worker = Worker::builder(pool)
         .queue("default", 16) // so many jobs at once
-        .handler("mail.welcome", |_context, job| async move {
-            let mail: Value = job.kwargs()?;
-            println!("welcome, {}", mail["to"]);
+        .handler_of("mail.welcome", |_context, mail: Welcome| async move {
+            println!("welcome, {}", mail.to); // an error would be tried again, ever later
             Ok(Outcome::Done)
         });
-    worker.start().await?.run_until_signal().await?;
-    Ok(())
+    Ok(worker.start().await?.run_until_signal().await?)
 }

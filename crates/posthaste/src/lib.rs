@@ -7,19 +7,25 @@
 //! a [`Consumer`], the worker runs it, and the acknowledgement closes it.
 //!
 //! ```no_run
-//! use posthaste::{Outcome, NewJob, Worker};
+//! use posthaste::{NewJob, Outcome, Worker};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Welcome {
+//!     name: String,
+//! }
+//!
 //! # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
 //! let mut client = pool.get().await?;
 //! let tx = client.transaction().await?;
 //! tx.execute("INSERT INTO account (name) VALUES ($1)", &[&"ada"]).await?;
-//! posthaste::enqueue(&tx, &NewJob::new("mail.welcome", &serde_json::json!({ "name": "ada" }))?).await?;
+//! let mail = NewJob::new("mail.welcome", &Welcome { name: "ada".into() })?;
+//! posthaste::enqueue(&tx, &mail).await?;
 //! tx.commit().await?; // both or neither
 //!
 //! let worker = Worker::builder(pool)
 //!     .queue("default", 16)
-//!     .handler("mail.welcome", |_context, job| async move {
-//!         let who: serde_json::Value = job.kwargs()?;
-//!         println!("welcome, {}", who["name"]);
+//!     .handler_of("mail.welcome", |_context, mail: Welcome| async move {
+//!         println!("welcome, {}", mail.name);
 //!         Ok(Outcome::Done)
 //!     })
 //!     .start()

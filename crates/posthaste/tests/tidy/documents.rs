@@ -17,14 +17,20 @@ const ENDINGS: [&str; 8] = [".rs", ".sql", ".md", ".toml", ".sh", ".py", ".json"
 #[test]
 fn the_readme_shows_the_example_that_runs() {
     let example = read(&root().join("crates/posthaste/examples/welcome.rs"));
-    let body = example.split_once("\n\n").expect("a head and a body").1;
+    let shows = "// README shows what follows.\n";
+    let body = example
+        .split_once(shows)
+        .expect("set-up, then what is shown")
+        .1;
     let readme = read(&root().join("README.md"));
     let shown = blocks(&readme, "rust");
     assert_eq!(shown.len(), 1, "one block of Rust in README");
     assert_eq!(
         shown[0], body,
-        "README shows examples/welcome.rs without its head"
+        "README shows examples/welcome.rs without its set-up"
     );
+    let lines = body.lines().filter(|line| !line.is_empty()).count();
+    assert!(lines <= 25, "about twenty lines of code, not {lines}");
 }
 
 #[test]
@@ -152,7 +158,7 @@ async fn the_examples_run() {
     let database = support::database(PgVersion::V15).await;
 
     let mut welcome = Child::spawn(example("welcome").env("DATABASE_URL", database.url())).unwrap();
-    welcome.line("welcome, \"Ada\"", within).await.unwrap();
+    welcome.line("welcome, Ada", within).await.unwrap();
     welcome.terminate().unwrap();
     assert!(welcome.exit(within).await.unwrap().success());
 
@@ -160,6 +166,10 @@ async fn the_examples_run() {
         Child::spawn(example("complete_in").env("DATABASE_URL", database.url())).unwrap();
     coins.line("100 jobs, 100 coins", within).await.unwrap();
     assert!(coins.exit(within).await.unwrap().success());
+
+    let mut audit = Child::spawn(example("consumer").env("DATABASE_URL", database.url())).unwrap();
+    audit.line("1000 jobs, 1000 entries", within).await.unwrap();
+    assert!(audit.exit(within).await.unwrap().success());
 }
 
 /// The program of an example. `cargo test` builds them beside the tests; a run of this binary alone leaves old ones.
