@@ -11,6 +11,7 @@ use crate::acknowledge::{Batch, Settled};
 use crate::job::Job;
 use crate::retry::{Backoff, Report, verdict};
 use crate::store::Fence;
+use crate::work::handler::{self, HandlerError};
 
 /// What a consumer says about one job it was given.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,10 +86,10 @@ pub enum Outcome {
 pub trait Consumer: Send + Sync + 'static {
     /// How many jobs it would take now. Asked before each claim, which brings at most so many.
     fn capacity(&self) -> usize;
-    /// Takes a claim, also one that was under way when [`give_back`](Self::give_back) was called.
+    /// Takes a claim, also one that was under way when [`give_back`](Self::give_back) was called. A job whose worker died comes alone and
+    /// unasked, while nothing else is in the worker's hands.
     fn consume(&self, claim: Vec<Delivery>);
-    /// Gives back everything that was not started, and what comes from now on; called when the worker stops. What runs may go on for the
-    /// grace period.
+    /// Gives back everything that was not started; called when the worker stops. What runs, or comes now, may go on for the grace period.
     fn give_back(&self);
     /// Ends what still runs and gives it back; called when the grace period is over, and once more at the end.
     fn abort(&self);
@@ -169,9 +170,10 @@ impl Ticket {
         self.report(Report::Returned(outcome));
     }
 
-    /// The attempt failed; it is burnt, and the back-off decides when the next one comes.
-    pub fn fail(self, error: impl Into<String>) {
-        self.report(Report::Failed(error.into()));
+    /// The attempt failed, as when a handler returns an error: it is burnt, and the back-off decides when the next one comes, unless the error is
+    /// a [`TryAgain`](crate::TryAgain), which says both itself.
+    pub fn fail(self, error: impl Into<HandlerError>) {
+        self.report(handler::failure(error.into()));
     }
 
     /// Gives the job back without burning an attempt.

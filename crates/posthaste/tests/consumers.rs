@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posthaste::{Backoff, Consumer, Delivery, Outcome};
+use posthaste::{Backoff, Consumer, Delivery, Outcome, TryAgain};
 use posthaste_testkit::{PgVersion, eventually};
 
 use crate::lifecycle::{job, state};
@@ -149,6 +149,34 @@ async fn a_consumer_and_handlers_share_a_worker_and_a_stop_asks_the_consumer_to_
         .unwrap()
         .get(0);
     assert_eq!(unburnt, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_fails_a_job_as_handlers_do() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let drawer = Arc::new(Drawer::default());
+    let worker = worker(&db.pool(2).unwrap())
+        .consumer("audit", Arc::clone(&drawer))
+        .start()
+        .await
+        .unwrap();
+    let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
+    let id = id.unwrap().0;
+    let failed = drawer.opened().await.pop().unwrap();
+    failed
+        .ticket
+        .fail(TryAgain::unburnt(Duration::ZERO, "nobody was there"));
+    let again = drawer.opened().await.pop().unwrap();
+    assert_eq!((again.job.id.0, again.job.attempt), (id, 0));
+    again.ticket.fail("no luck");
+    let expected = Some(("retrying".to_owned(), 1, Some("no luck".to_owned())));
+    eventually(SOON, "it is tried again later", async || {
+        Ok(state(&client, id).await == expected)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
 }
 
 /// Panics on the engine's thread.

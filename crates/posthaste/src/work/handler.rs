@@ -16,6 +16,7 @@ use crate::consumer::Outcome;
 use crate::error::{Error, ErrorKind};
 use crate::executor::{Executor, Value};
 use crate::job::Job;
+use crate::retry::Report;
 use crate::store::{COMPLETE, Fence};
 
 /// Any error; its text is kept with the job, so it should not contain secrets. It burns an attempt, and the back-off decides when the next one comes.
@@ -80,6 +81,23 @@ impl fmt::Display for TryAgain {
 }
 
 impl std::error::Error for TryAgain {}
+
+/// What an error says of the run that ended with it.
+pub(crate) fn failure(error: HandlerError) -> Report {
+    match error.downcast::<TryAgain>().map(|again| *again) {
+        Ok(TryAgain {
+            reason: error,
+            after: Some(after),
+            burns,
+        }) => Report::FailedUntil {
+            error,
+            after,
+            burns,
+        },
+        Ok(again) => Report::Failed(again.reason),
+        Err(error) => Report::Failed(error.to_string()),
+    }
+}
 
 /// Handlers by job name, or by a prefix of it.
 #[derive(Default)]

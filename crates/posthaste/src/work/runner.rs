@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::handler::{Context, HandlerError, Handlers, TryAgain};
+use super::handler::{self, Context, Handlers};
 use crate::config::QueueConfig;
 use crate::consumer::{Consumer, Delivery, Ticket};
 use crate::error::panic_text;
@@ -157,7 +157,7 @@ impl Runner {
         let run = AssertUnwindSafe(async { handler(context, job).await }).catch_unwind();
         match tokio::time::timeout(self.config.timeout, run).await {
             Ok(Ok(Ok(outcome))) => Report::Returned(outcome),
-            Ok(Ok(Err(error))) => failure(error),
+            Ok(Ok(Err(error))) => handler::failure(error),
             Ok(Err(panic)) => Report::Panicked(panic_text(&*panic)),
             Err(_) => Report::TimedOut(self.config.timeout),
         }
@@ -192,22 +192,6 @@ async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
                 }
             }
         }
-    }
-}
-
-fn failure(error: HandlerError) -> Report {
-    match error.downcast::<TryAgain>().map(|again| *again) {
-        Ok(TryAgain {
-            reason: error,
-            after: Some(after),
-            burns,
-        }) => Report::FailedUntil {
-            error,
-            after,
-            burns,
-        },
-        Ok(again) => Report::Failed(again.reason),
-        Err(error) => Report::Failed(error.to_string()),
     }
 }
 
