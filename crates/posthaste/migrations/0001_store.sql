@@ -11,6 +11,22 @@
 
 CREATE SCHEMA IF NOT EXISTS posthaste;
 
+-- What exists once per slot is written once, with @k@ for the slot's number. each_slot() runs a text once per slot; by_slot() runs it once,
+-- and in it each line with an @k@ stands once per slot, as the branches of a CASE do.
+CREATE PROCEDURE posthaste.each_slot(p_first integer, p_last integer, p_text text) LANGUAGE plpgsql AS $f$
+BEGIN
+  FOR k IN p_first .. p_last LOOP
+    EXECUTE replace(p_text, '@k@', k::text);
+  END LOOP;
+END $f$;
+CREATE PROCEDURE posthaste.by_slot(p_first integer, p_last integer, p_text text) LANGUAGE plpgsql AS $f$
+BEGIN
+  EXECUTE (
+    SELECT string_agg(replace(l.line, '@k@', k::text), E'\n' ORDER BY l.n, k)
+      FROM string_to_table(p_text, E'\n') WITH ORDINALITY l(line, n),
+           generate_series(p_first, CASE WHEN strpos(l.line, '@k@') > 0 THEN p_last ELSE p_first END) k);
+END $f$;
+
 -- Non-MVCC cells: read by everybody at once, in any isolation level, and without dead tuples. Only setval() moves the cursors among
 -- them (setval logs the value itself, nextval logs ahead), and CACHE stays 1: a batch number must be drawn in the order of the lane lock.
 CREATE SEQUENCE posthaste.job_id;
@@ -30,8 +46,9 @@ SELECT setval('posthaste.ready_current', 0), setval('posthaste.ready_scan', 0), 
        setval('posthaste.parked_current', 0), setval('posthaste.parked_low', 0),
        setval('posthaste.parked_until', 0);
 
--- What a job may be. SQL functions of one expression, which the planner inlines into the rule of posthaste.job: a prepared INSERT pays no call for
--- them. Every step of such an expression is set up anew by every statement, so it says as much as it can with few. (As a CHECK constraint the same expression is parsed anew by every statement, which cost a single INSERT more than the insert itself.)
+-- What a job may be. SQL functions of one expression, which the planner inlines into the rule of posthaste.job: a prepared INSERT pays no
+-- call for them. Every step of such an expression is set up anew by every statement, so it says as much as it can with few. (As a CHECK
+-- constraint the same expression is parsed anew by every statement, which cost a single INSERT more than the insert itself.)
 
 -- Length of the arguments as text. A number such as 1e131071 takes a few bytes as jsonb and 128 KiB as text, so a document that could
 -- hide many of them is searched for such numbers before it is printed: nobody pays a gigabyte to learn that it is refused.
@@ -42,8 +59,8 @@ CREATE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer LANGUAGE sql 
     ELSE octet_length(kwargs::text) END
 $f$;
 
--- The depth test hides behind a size: 65 levels of nesting need more than 512 bytes of jsonb. What comes from a table may be compressed, and its size
--- says nothing then.
+-- The depth test hides behind a size: 65 levels of nesting need more than 512 bytes of jsonb. What comes from a table may be compressed,
+-- and its size says nothing then.
 CREATE FUNCTION posthaste.is_valid(name text, queue text, tag text, unique_key text, kwargs jsonb, kwargs_bytes integer, attempt integer,
                                    max_attempts integer, scheduled_at timestamptz, expires_at timestamptz, enqueued_at timestamptz)
 RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $f$
@@ -52,10 +69,12 @@ RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $f$
     AND (unique_key IS NULL OR octet_length(unique_key) BETWEEN 1 AND 1024)
     AND jsonb_typeof(kwargs) = 'object'
     AND kwargs_bytes <= 1048576
-    AND (pg_column_size(kwargs) < 512 AND pg_column_compression(kwargs) IS NULL OR NOT jsonb_path_exists(kwargs, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")'))
+    AND (pg_column_size(kwargs) < 512 AND pg_column_compression(kwargs) IS NULL
+         OR NOT jsonb_path_exists(kwargs, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")'))
     AND attempt >= 0
     AND (max_attempts < 1) IS NOT TRUE
-    AND least(scheduled_at, expires_at, enqueued_at) >= '0001-01-01 00:00Z' AND greatest(scheduled_at, expires_at, enqueued_at) < '9999-01-01 00:00Z'
+    AND least(scheduled_at, expires_at, enqueued_at) >= '0001-01-01 00:00Z'
+    AND greatest(scheduled_at, expires_at, enqueued_at) < '9999-01-01 00:00Z'
 $f$;
 
 -- Says which argument is wrong: 22023 with the field's name. Called only for a job that is not valid; returns nothing ever.
@@ -113,10 +132,7 @@ CREATE TABLE posthaste.store (
 --   early_k   rows that were closed before they were claimed (expired without a consumer); nearly always empty, and then free to ask
 -- A parked slot is a pair: parked_k with an index by due time and one by transaction (for late commits), and pass_k, whose newest
 -- row is the promoter's cursor.
-DO $do$
-BEGIN
-  FOR k IN 0..5 LOOP
-    EXECUTE replace($sql$
+CALL posthaste.each_slot(0, 5, $sql$
 CREATE TABLE posthaste.ready_@k@ PARTITION OF posthaste.store FOR VALUES IN (@k@) WITH (autovacuum_enabled = off);
 CREATE INDEX ready_@k@_lane ON posthaste.ready_@k@ (queue, priority, xid, id);
 CREATE TABLE posthaste.claim_@k@ (
@@ -170,7 +186,8 @@ CREATE FUNCTION posthaste.batch_rows_@k@(p_batch bigint, p_token uuid) RETURNS S
     (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid > c.low_xid AND r.xid < c.to_xid
         AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
     UNION ALL
-    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.to_xid AND c.to_xid > c.low_xid AND r.id <= c.to_id
+    (SELECT r.* FROM posthaste.ready_@k@ r WHERE r.queue = c.queue AND r.priority = c.priority AND r.xid = c.to_xid
+        AND c.to_xid > c.low_xid AND r.id <= c.to_id
         AND pg_visible_in_snapshot(r.xid, c.hi) OFFSET 0)
   ) r
 $f$;
@@ -180,14 +197,14 @@ CREATE FUNCTION posthaste.running_@k@() RETURNS SETOF posthaste.store LANGUAGE p
 BEGIN
   RETURN QUERY
     SELECT r.*
-      FROM (SELECT c.batch, c.token FROM posthaste.claim_@k@ c WHERE NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch) OFFSET 0) c,
+      FROM (SELECT c.batch, c.token FROM posthaste.claim_@k@ c
+             WHERE NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = c.batch) OFFSET 0) c,
            LATERAL posthaste.batch_rows_@k@(c.batch, c.token) r
      WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id);
 END $f$
-$sql$, '@k@', k::text);
-  END LOOP;
-  FOR k IN 6..7 LOOP
-    EXECUTE replace($sql$
+$sql$);
+
+CALL posthaste.each_slot(6, 7, $sql$
 CREATE TABLE posthaste.parked_@k@ PARTITION OF posthaste.store FOR VALUES IN (@k@) WITH (autovacuum_enabled = off);
 CREATE INDEX parked_@k@_due ON posthaste.parked_@k@ (scheduled_at, id);
 CREATE INDEX parked_@k@_xid ON posthaste.parked_@k@ (xid, scheduled_at, id);
@@ -207,9 +224,7 @@ CREATE TABLE posthaste.pass_@k@ (
   hi        pg_snapshot NOT NULL
 ) WITH (autovacuum_enabled = off);
 CREATE TABLE posthaste.early_@k@ (xid xid8 NOT NULL, id bigint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off)
-$sql$, '@k@', k::text);
-  END LOOP;
-END $do$;
+$sql$);
 
 -- Who works here. A worker's row is updated at each heartbeat; under a pinned horizon its versions grow by one per beat, which is
 -- why the beat is per worker and not per job.
@@ -219,6 +234,7 @@ CREATE TABLE posthaste.worker (
   started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   seen_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
   stopped_at timestamptz,             -- stopped, or declared dead; it never beats again
+  clean      boolean     NOT NULL DEFAULT false,  -- stopped in good order: it has nothing that could be rescued
   name       text        NOT NULL
 ) WITH (fillfactor = 50);
 
@@ -294,6 +310,44 @@ CREATE TABLE posthaste.unique_key (
   id  bigint NOT NULL
 );
 
+-- Who is kept as dead holds no key any more, whoever buried it.
+CREATE FUNCTION posthaste.free_keys() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off AS $f$
+BEGIN
+  DELETE FROM posthaste.unique_key u USING buried b WHERE u.key = b.unique_key AND u.id = b.id;
+  RETURN NULL;
+END $f$;
+CREATE TRIGGER free_keys AFTER INSERT ON posthaste.dead REFERENCING NEW TABLE AS buried
+  FOR EACH STATEMENT EXECUTE FUNCTION posthaste.free_keys();
+
+-- A job in the shapes of the tables that it moves through: here, and nowhere else, their columns are listed. The planner inlines these
+-- functions where they stand in FROM, so they cost nothing; none of their arguments may hold a sub-select there.
+--
+-- For a slot that it is written into once more, as it is or with something of it changed.
+CREATE FUNCTION posthaste.again(job posthaste.store, slot smallint, due timestamptz DEFAULT NULL, attempt integer DEFAULT NULL,
+                                crashes smallint DEFAULT NULL, error text DEFAULT NULL)
+RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
+  SELECT pg_current_xact_id(), job.id, job.enqueued_at, coalesce(due, job.scheduled_at), job.expires_at, job.priority,
+         coalesce(attempt, job.attempt), job.max_attempts, job.kwargs_bytes, slot, coalesce(crashes, job.crashes), job.queue, job.name, job.tag,
+         job.unique_key, coalesce(error, job.last_error), job.kwargs
+$f$;
+-- For posthaste.dead: kept as dead, expired or discarded.
+CREATE FUNCTION posthaste.to_keep(job posthaste.store, state text) RETURNS SETOF posthaste.dead LANGUAGE sql STABLE AS $f$
+  SELECT job.id, clock_timestamp(), job.enqueued_at, job.scheduled_at, job.expires_at, job.priority, job.attempt, job.max_attempts,
+         job.kwargs_bytes, job.crashes, state, job.queue, job.name, job.tag, job.unique_key, job.last_error, job.kwargs
+$f$;
+-- For posthaste.held.
+CREATE FUNCTION posthaste.to_hold(job posthaste.store, state text, until timestamptz DEFAULT NULL, worker bigint DEFAULT NULL,
+                                  token uuid DEFAULT NULL)
+RETURNS SETOF posthaste.held LANGUAGE sql STABLE AS $f$
+  SELECT job.id, until, job.enqueued_at, job.scheduled_at, job.expires_at, worker, token, job.priority, job.attempt, job.max_attempts,
+         job.kwargs_bytes, job.crashes, state, job.queue, job.name, job.tag, job.unique_key, job.last_error, job.kwargs
+$f$;
+-- Out of posthaste.held: in no slot yet, written by nobody.
+CREATE FUNCTION posthaste.let_go(h posthaste.held) RETURNS posthaste.store LANGUAGE sql IMMUTABLE AS $f$
+  SELECT ROW(NULL::xid8, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, h.kwargs_bytes,
+             -1::smallint, h.crashes, h.queue, h.name, h.tag, h.unique_key, h.last_error, h.kwargs)::posthaste.store
+$f$;
+
 -- Confirmations that came before the job was held for them: the receiver was faster than our acknowledgement.
 CREATE TABLE posthaste.confirmed (
   id           bigint      PRIMARY KEY,
@@ -322,4 +376,5 @@ CREATE TABLE posthaste.incarnation (
   value      text        NOT NULL CHECK (value ~ '^[0-9a-f]{15}$'),
   started_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-INSERT INTO posthaste.incarnation (value) VALUES (substr(replace(gen_random_uuid()::text, '-', ''), 1, 12) || substr(md5(gen_random_uuid()::text), 1, 3));
+INSERT INTO posthaste.incarnation (value)
+VALUES (substr(replace(gen_random_uuid()::text, '-', ''), 1, 12) || substr(md5(gen_random_uuid()::text), 1, 3));

@@ -83,7 +83,7 @@ BEGIN
                     ORDER BY t.pattern = name DESC, length(t.pattern) DESC LIMIT 1), 'default');
 END $f$;
 
--- Whether the promoter is past a parked row, given its newest page (0006_scheduled.sql says what the fields mean).
+-- Whether the promoter is past a parked row, given its newest page (0007_scheduled.sql says what the fields mean).
 CREATE FUNCTION posthaste.promoted(xid xid8, due timestamptz, id bigint, t_lo timestamptz, t_hi timestamptz, lo pg_snapshot, hi pg_snapshot,
                                    at_xid xid8, at_due timestamptz, at_id bigint, late_done boolean, exhausted boolean)
 RETURNS boolean LANGUAGE sql STABLE AS $f$

@@ -1,19 +1,18 @@
--- Acknowledge: a batch is closed as a whole, by one row, or job by job; each job row by whoever inserts its ack row first: worker, rescue, hold and expiry all race for that key, and
--- the losers are told and change nothing. Whoever closes must show the fence: the claim row with this batch AND this token must exist (after a
--- crash that forgot asynchronous claims, batch numbers come again, tokens do not), and the job must belong to that batch.
+-- Acknowledge: a batch is closed as a whole, by one row, or job by job; each job row by whoever inserts its ack row first: worker, rescue,
+-- hold and expiry all race for that key, and the losers are told and change nothing. Whoever closes must show the fence: the claim row with
+-- this batch AND this token must exist (after a crash that forgot asynchronous claims, batch numbers come again, tokens do not), and the
+-- job must belong to that batch.
 --
 -- Kinds of closing, which are the outcomes stored in ack_k and whole_k:
 --   0 done     1 parked until later (retry, snooze)   2 dead or discarded   3 expired   4 awaiting
 --   5 moved aside   6 held while it runs on   7 rescued from a dead worker   8 given back unstarted
 
-DO $do$
-BEGIN
-  FOR k IN 0..5 LOOP
-    EXECUTE replace($sql$
+CALL posthaste.each_slot(0, 5, $sql$
 
--- Closes a whole batch as done: one row, however many jobs. False when that cannot be: the batch is not ours, or a job of it was or is just being closed
--- by itself. Whoever closes jobs by themselves holds the batch's lock shared until its transaction ends, and leaves a mark in split_k.
-CREATE FUNCTION posthaste.done_@k@(p_batch bigint, p_token uuid, p_jobs integer) RETURNS boolean LANGUAGE plpgsql AS $f$
+-- Closes a whole batch as done: one row, however many jobs. False when that cannot be: the batch is not ours, or a job of it was or is just
+-- being closed by itself. Whoever closes jobs by themselves holds the batch's lock shared until its transaction ends, and leaves a mark in
+-- split_k.
+CREATE FUNCTION posthaste.close_whole_@k@(p_batch bigint, p_token uuid, p_jobs integer) RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
   IF NOT pg_try_advisory_xact_lock(1885893477, (p_batch % 2147483648)::integer) THEN
     RETURN false;
@@ -21,12 +20,14 @@ BEGIN
   INSERT INTO posthaste.whole_@k@ (batch, outcome)
   SELECT c.batch, 0 FROM posthaste.claim_@k@ c
    WHERE c.batch = p_batch AND c.token = p_token AND c.n = p_jobs
-     AND NOT EXISTS (SELECT FROM posthaste.split_@k@ s WHERE s.batch = p_batch) AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = p_batch);
+     AND NOT EXISTS (SELECT FROM posthaste.split_@k@ s WHERE s.batch = p_batch)
+     AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = p_batch);
   RETURN FOUND;
 END $f$;
 
 -- Closes some jobs of a batch and returns those rows that this call closed.
-CREATE FUNCTION posthaste.close_@k@(p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[]) RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
+CREATE FUNCTION posthaste.close_@k@(p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[]) RETURNS SETOF posthaste.store
+LANGUAGE plpgsql AS $f$
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1885893477, (p_batch % 2147483648)::integer);
   IF EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = p_batch)
@@ -40,13 +41,15 @@ BEGIN
     WITH mine AS MATERIALIZED (
       SELECT r AS job, u.kind FROM posthaste.batch_rows_@k@(p_batch, p_token) r JOIN unnest(p_ids, p_kinds) u(id, kind) ON u.id = r.id),
     closed AS (
-      INSERT INTO posthaste.ack_@k@ AS a (xid, id, outcome) SELECT (m.job).xid, (m.job).id, m.kind FROM mine m ON CONFLICT DO NOTHING RETURNING a.xid, a.id)
+      INSERT INTO posthaste.ack_@k@ AS a (xid, id, outcome) SELECT (m.job).xid, (m.job).id, m.kind FROM mine m ON CONFLICT DO NOTHING
+      RETURNING a.xid, a.id)
     SELECT (m.job).* FROM mine m JOIN closed c ON c.xid = (m.job).xid AND c.id = (m.job).id;
 END $f$;
 
--- Jobs of a worker (or of one of its claims) in this slot that nobody has closed; of at most 200 batches at a time, because each batch that is closed job
--- by job costs its transaction a lock.
-CREATE FUNCTION posthaste.open_of_@k@(p_worker bigint, p_token uuid) RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
+-- Jobs of a worker (or of one of its claims) in this slot that nobody has closed; of at most 200 batches at a time, because each batch that
+-- is closed job by job costs its transaction a lock.
+CREATE FUNCTION posthaste.open_of_@k@(p_worker bigint, p_token uuid) RETURNS TABLE (batch bigint, token uuid, ids bigint[])
+LANGUAGE sql STABLE AS $f$
   SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
     FROM (SELECT c.batch, c.token FROM posthaste.claim_@k@ c
            WHERE c.worker = p_worker AND (p_token IS NULL OR c.token = p_token)
@@ -55,88 +58,98 @@ CREATE FUNCTION posthaste.open_of_@k@(p_worker bigint, p_token uuid) RETURNS TAB
    WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY c.batch, c.token LIMIT 200
 $f$
-$sql$, '@k@', k::text);
-  END LOOP;
-END $do$;
+$sql$);
 
--- Closes whole batches as done; returns the positions of those that could not be, which are to be settled job by job.
-CREATE FUNCTION posthaste.done(p_slots smallint[], p_batches bigint[], p_tokens uuid[], p_jobs integer[]) RETURNS integer[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $f$
+-- The same in all slots.
+CALL posthaste.by_slot(0, 5, $sql$
+CREATE FUNCTION posthaste.open_of(p_worker bigint, p_token uuid) RETURNS TABLE (slot smallint, batch bigint, token uuid, ids bigint[])
+LANGUAGE plpgsql STABLE AS $f$
+BEGIN
+  RETURN QUERY SELECT @k@::smallint, o.* FROM posthaste.open_of_@k@(p_worker, p_token) o;
+END $f$
+$sql$);
+
+-- Closes whole batches as done; returns the positions of those that could not be, which are to be settled job by job. Unique keys are not
+-- freed: a batch that has a job with one is to be settled.
+CALL posthaste.by_slot(0, 5, $sql$
+CREATE FUNCTION posthaste.close_whole(p_slots smallint[], p_batches bigint[], p_tokens uuid[], p_jobs integer[]) RETURNS integer[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $f$
 DECLARE
+  v_closed boolean;
   v_left integer[] := '{}';
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
-    RAISE EXCEPTION 'posthaste: done needs READ COMMITTED, not %', current_setting('transaction_isolation') USING ERRCODE = 'invalid_transaction_state';
+    RAISE EXCEPTION 'posthaste: close_whole needs READ COMMITTED, not %', current_setting('transaction_isolation')
+      USING ERRCODE = 'invalid_transaction_state';
   END IF;
   FOR i IN 1 .. cardinality(p_slots) LOOP
-    IF (CASE p_slots[i]
-      WHEN 0 THEN posthaste.done_0(p_batches[i], p_tokens[i], p_jobs[i])
-      WHEN 1 THEN posthaste.done_1(p_batches[i], p_tokens[i], p_jobs[i])
-      WHEN 2 THEN posthaste.done_2(p_batches[i], p_tokens[i], p_jobs[i])
-      WHEN 3 THEN posthaste.done_3(p_batches[i], p_tokens[i], p_jobs[i])
-      WHEN 4 THEN posthaste.done_4(p_batches[i], p_tokens[i], p_jobs[i])
-      WHEN 5 THEN posthaste.done_5(p_batches[i], p_tokens[i], p_jobs[i])
-      ELSE false
-    END) IS NOT TRUE THEN
+    CASE p_slots[i]
+      WHEN @k@ THEN v_closed := posthaste.close_whole_@k@(p_batches[i], p_tokens[i], p_jobs[i]);
+      ELSE v_closed := false;
+    END CASE;
+    IF v_closed IS NOT TRUE THEN
       v_left := v_left || i;
     END IF;
   END LOOP;
   RETURN v_left;
-END $f$;
+END $f$
+$sql$);
 
 -- Closes jobs that are held, and returns them in the shape of store rows.
 CREATE FUNCTION posthaste.close_held(p_token uuid, p_ids bigint[]) RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
-  DELETE FROM posthaste.held h WHERE h.id = ANY (p_ids) AND h.token = p_token AND h.state = 'running'
-  RETURNING NULL::xid8, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, h.kwargs_bytes, (-1)::smallint, h.crashes,
-            h.queue, h.name, h.tag, h.unique_key, h.last_error, h.kwargs
+  WITH closed AS (
+    DELETE FROM posthaste.held h WHERE h.id = ANY (p_ids) AND h.token = p_token AND h.state = 'running' RETURNING posthaste.let_go(h) AS job)
+  SELECT (c.job).* FROM closed c
 $f$;
 
--- Sends closed jobs where their kind says: parked or ready again, dead, held; and releases the unique keys of those that are finished.
+-- Sends closed jobs where their kind says: parked or ready again, dead, held; and releases the unique keys of those that are done.
 CREATE FUNCTION posthaste.dispose(p_jobs posthaste.store[], p_ids bigint[], p_kinds smallint[], p_attempts integer[], p_after interval[],
                                   p_until timestamptz[], p_states text[], p_errors text[]) RETURNS void LANGUAGE plpgsql AS $f$
 DECLARE
   v_now timestamptz := clock_timestamp();
 BEGIN
   DELETE FROM posthaste.unique_key u USING unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
-   WHERE v.kind IN (0, 2) AND u.key = j.unique_key AND u.id = j.id;
+   WHERE v.kind = 0 AND u.key = j.unique_key AND u.id = j.id;
 
-  INSERT INTO posthaste.store (slot, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, queue, name, tag, unique_key, last_error, kwargs)
-  SELECT CASE WHEN v.due > v_now AND v.due > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked()) ELSE (SELECT posthaste.enter_ready()) END,
-         j.id, j.enqueued_at, v.due, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, j.kwargs_bytes,
-         0, j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
+  INSERT INTO posthaste.store
+  SELECT a.*
     FROM unnest(p_jobs) j
     JOIN (SELECT u.id, u.kind, u.attempt, u.error, CASE WHEN u.kind = 8 THEN v_now ELSE coalesce(u.until, v_now + u.after) END AS due
-            FROM unnest(p_ids, p_kinds, p_attempts, p_after, p_until, p_errors) u(id, kind, attempt, after, until, error)) v ON v.id = j.id
+            FROM unnest(p_ids, p_kinds, p_attempts, p_after, p_until, p_errors) u(id, kind, attempt, after, until, error)) v ON v.id = j.id,
+    LATERAL (SELECT CASE WHEN v.due > v_now AND v.due > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked())
+                         ELSE (SELECT posthaste.enter_ready()) END) s(slot),
+    posthaste.again(j, s.slot, v.due, v.attempt, 0::smallint, v.error) a
    WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);
 
-  INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-  SELECT j.id, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, j.kwargs_bytes, j.crashes, v.state,
-         j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
-    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_states, p_errors) v(id, kind, attempt, state, error) ON v.id = j.id
+  INSERT INTO posthaste.dead
+  SELECT d.*
+    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_states, p_errors) v(id, kind, attempt, state, error) ON v.id = j.id,
+    posthaste.again(j, j.slot, attempt => v.attempt, error => v.error) a, posthaste.to_keep(a, v.state) d
    WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;
 
   -- A suspect that is given back is a suspect still: it was not seen to run alone.
-  INSERT INTO posthaste.held (id, until, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-  SELECT j.id, v_now, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, j.attempt, j.max_attempts, j.kwargs_bytes, j.crashes, 'suspect',
-         j.queue, j.name, j.tag, j.unique_key, j.last_error, j.kwargs
-    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
+  INSERT INTO posthaste.held
+  SELECT h.*
+    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id, posthaste.to_hold(j, 'suspect', v_now) h
    WHERE v.kind = 8 AND j.crashes > 0;
 
-  -- A confirmation that is already here ends the job at once. One whose transaction is open still, or whose snapshot is older than the held row, meets it
-  -- later: posthaste.confirm_held().
+  -- A confirmation that is already here ends the job at once. One whose transaction is open still, or whose snapshot is older than the held
+  -- row, meets it later: posthaste.confirm_held().
   WITH here AS (
     DELETE FROM posthaste.confirmed c USING unnest(p_ids, p_kinds) v(id, kind) WHERE v.kind = 4 AND c.id = v.id RETURNING c.id),
   freed AS (
     DELETE FROM posthaste.unique_key u USING here, unnest(p_jobs) j WHERE j.id = here.id AND u.key = j.unique_key AND u.id = j.id)
-  INSERT INTO posthaste.held (id, until, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, unique_key, last_error, kwargs)
-  SELECT j.id, v.until, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, coalesce(v.attempt, j.attempt), j.max_attempts, j.kwargs_bytes, 0, 'awaiting',
-         j.queue, j.name, j.tag, j.unique_key, coalesce(v.error, j.last_error), j.kwargs
-    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_until, p_errors) v(id, kind, attempt, until, error) ON v.id = j.id
+  INSERT INTO posthaste.held
+  SELECT h.*
+    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_until, p_errors) v(id, kind, attempt, until, error) ON v.id = j.id,
+    posthaste.again(j, j.slot, attempt => v.attempt, crashes => 0::smallint, error => v.error) a, posthaste.to_hold(a, 'awaiting', v.until) h
    WHERE v.kind = 4 AND j.id NOT IN (SELECT id FROM here);
 END $f$;
 
 -- Settles jobs of one batch, each in its own way, and returns the ids that were still ours; the others were lost to somebody else and
 -- nothing of them was changed. Works in any isolation level, so that a handler can finish its job in its own transaction.
+CALL posthaste.by_slot(0, 5, $sql$
 CREATE FUNCTION posthaste.settle(p_slot smallint, p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[], p_attempts integer[],
                                  p_after interval[], p_until timestamptz[], p_states text[], p_errors text[])
 RETURNS bigint[] LANGUAGE plpgsql
@@ -146,12 +159,7 @@ DECLARE
   v_rest bigint[];
 BEGIN
   CASE p_slot
-    WHEN 0 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_0(p_batch, p_token, p_ids, p_kinds) j);
-    WHEN 1 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_1(p_batch, p_token, p_ids, p_kinds) j);
-    WHEN 2 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_2(p_batch, p_token, p_ids, p_kinds) j);
-    WHEN 3 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_3(p_batch, p_token, p_ids, p_kinds) j);
-    WHEN 4 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_4(p_batch, p_token, p_ids, p_kinds) j);
-    WHEN 5 THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_5(p_batch, p_token, p_ids, p_kinds) j);
+    WHEN @k@ THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_@k@(p_batch, p_token, p_ids, p_kinds) j);
     ELSE v_jobs := '{}';
   END CASE;
   IF cardinality(v_jobs) < cardinality(p_ids) THEN
@@ -162,7 +170,8 @@ BEGIN
     PERFORM posthaste.dispose(v_jobs, p_ids, p_kinds, p_attempts, p_after, p_until, p_states, p_errors);
   END IF;
   RETURN ARRAY(SELECT j.id FROM unnest(v_jobs) j);
-END $f$;
+END $f$
+$sql$);
 
 -- Confirms the effect of a job that awaits it; for receivers in any language, best in the transaction of the effect. True when the id is of
 -- this database (a second confirmation does nothing), false when it is not.
@@ -193,24 +202,21 @@ DECLARE
   v_jobs bigint := 0;
 BEGIN
   FOR v_open IN
-    SELECT 0::smallint AS slot, o.* FROM posthaste.open_of_0(p_worker, p_token) o UNION ALL
-    SELECT 1::smallint, o.* FROM posthaste.open_of_1(p_worker, p_token) o UNION ALL
-    SELECT 2::smallint, o.* FROM posthaste.open_of_2(p_worker, p_token) o UNION ALL
-    SELECT 3::smallint, o.* FROM posthaste.open_of_3(p_worker, p_token) o UNION ALL
-    SELECT 4::smallint, o.* FROM posthaste.open_of_4(p_worker, p_token) o UNION ALL
-    SELECT 5::smallint, o.* FROM posthaste.open_of_5(p_worker, p_token) o UNION ALL
+    SELECT o.* FROM posthaste.open_of(p_worker, p_token) o UNION ALL
     -- By now a leader may have held them, as it holds whatever is open for long.
-    SELECT (-1)::smallint, 0, p_token, array_agg(h.id) FROM posthaste.held h WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running' HAVING count(*) > 0
+    SELECT (-1)::smallint, 0, p_token, array_agg(h.id) FROM posthaste.held h
+     WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running' HAVING count(*) > 0
   LOOP
-    v_jobs := v_jobs + cardinality(posthaste.settle(v_open.slot, v_open.batch, v_open.token, v_open.ids, array_fill(8::smallint, ARRAY[cardinality(v_open.ids)]),
-      NULL, NULL, NULL, NULL, NULL));
+    v_jobs := v_jobs + cardinality(posthaste.settle(v_open.slot, v_open.batch, v_open.token, v_open.ids,
+      array_fill(8::smallint, ARRAY[cardinality(v_open.ids)]), NULL, NULL, NULL, NULL, NULL));
   END LOOP;
   RETURN v_jobs;
 END $f$;
 
--- Ends the next job of a queue if it cannot be read: after a claim has failed again and again, down to a single job. Whoever is readable after all (a race
--- with another worker) is given back.
-CREATE FUNCTION posthaste.bury_next(p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_error text) RETURNS bigint LANGUAGE plpgsql AS $f$
+-- Ends the next job of a queue if it cannot be read: after a claim has failed again and again, down to a single job. Whoever is readable
+-- after all (a race with another worker) is given back.
+CREATE FUNCTION posthaste.bury_next(p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_error text) RETURNS bigint
+LANGUAGE plpgsql AS $f$
 DECLARE
   r posthaste.claimed;
   v_readable boolean;
@@ -222,8 +228,8 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
       v_readable := false;
     END;
-    PERFORM posthaste.settle(r.slot, r.batch, p_token, ARRAY[r.id], ARRAY[CASE WHEN v_readable THEN 8 ELSE 2 END::smallint], ARRAY[r.attempt],
-                             NULL, NULL, ARRAY['dead'], ARRAY[CASE WHEN v_readable THEN NULL ELSE p_error END]);
+    PERFORM posthaste.settle(r.slot, r.batch, p_token, ARRAY[r.id], ARRAY[CASE WHEN v_readable THEN 8 ELSE 2 END::smallint],
+                             ARRAY[r.attempt], NULL, NULL, ARRAY['dead'], ARRAY[CASE WHEN v_readable THEN NULL ELSE p_error END]);
     v_buried := v_buried + CASE WHEN v_readable THEN 0 ELSE 1 END;
   END LOOP;
   RETURN v_buried;

@@ -122,7 +122,7 @@ async fn close_whole(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
         .iter()
         .map(|jobs| (jobs[0].batch.fence, size(jobs)))
         .collect();
-    match store::done(&engine.acknowledgements, &closes).await {
+    match store::close_whole(&engine.acknowledgements, &closes).await {
         Ok(left) => {
             for (at, jobs) in batches.into_iter().enumerate() {
                 if left.contains(&at) {

@@ -112,7 +112,8 @@ pub(crate) async fn claim(
                 tracing::error!(queue = &*queue.name, job = %id, error, "a job that cannot be read is ended");
                 engine.bury(queue, fence, id, error);
             }
-            Ok(found)
+            // What says that more is to follow counts as a find: no pause, whatever was handed out.
+            Ok(found.max(usize::from(claim.has_more)))
         }
         Err(error) => {
             // No answer, or one that could not be read: the claim may stand although nobody will work it.
@@ -206,7 +207,7 @@ pub(crate) async fn discover(engine: Arc<Engine>) {
         let started = Instant::now();
         for queue in &engine.queues {
             loop {
-                match store::discover(&engine.duties, &queue.name, &queue.priorities()).await {
+                match store::discover(&engine.looks, &queue.name, &queue.priorities()).await {
                     Ok(Some(priority)) => queue.learn(priority),
                     Ok(None) => break,
                     Err(error) => {

@@ -39,8 +39,12 @@ pub(crate) struct Engine {
     pub(crate) acknowledgements: Link,
     /// Acknowledgements that could not be given with their batch; opened when there is one.
     pub(crate) repeats: Link,
-    pub(crate) duties: Link,
-    pub(crate) promotions: Link,
+    /// Searches for lanes and suspects.
+    pub(crate) looks: Link,
+    /// The scheduled road, and the lease of maintenance.
+    pub(crate) promotion: Link,
+    /// Every other duty of maintenance; some are slow.
+    pub(crate) upkeep: Link,
     pub(crate) gate: Gate,
     /// No more claims.
     pub(crate) stopping: CancellationToken,
@@ -85,8 +89,9 @@ impl Engine {
             claims: link(),
             acknowledgements: link(),
             repeats: link(),
-            duties: link(),
-            promotions: link(),
+            looks: link(),
+            promotion: link(),
+            upkeep: link(),
             config: parts.config,
             queues: parts.queues,
             gate: Gate::default(),
@@ -131,6 +136,15 @@ impl Engine {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(token, Uncertain { worker, since });
+    }
+
+    /// Whether there is a claim that may have been committed although no answer came.
+    fn has_uncertain(&self) -> bool {
+        !self
+            .uncertain
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
     }
 
     /// Hands claimed jobs to the queue's consumer, each with a ticket.
@@ -314,7 +328,7 @@ pub(crate) fn run(
 /// The lanes that others have seen; without them the first jobs of each would wait for their discovery.
 async fn load_lanes(engine: &Engine) {
     for queue in &engine.queues {
-        match store::lanes(&engine.duties, &queue.name).await {
+        match store::lanes(&engine.looks, &queue.name).await {
             Ok(lanes) => lanes.into_iter().for_each(|priority| queue.learn(priority)),
             Err(error) => {
                 tracing::warn!(queue = &*queue.name, %error, "known lanes could not be read; they will be discovered")
@@ -331,7 +345,8 @@ async fn stop(engine: &Engine, mut claiming: tokio::task::JoinSet<()>) {
         .for_each(|queue| queue.consumer.give_back());
     // A claim that is under way hands out jobs still: they go straight back. Without its answer they would have to be rescued.
     let last_claims = async { while claiming.join_next().await.is_some() {} };
-    if tokio::time::timeout(LAST_TRIES, last_claims).await.is_err() {
+    let answered = tokio::time::timeout(LAST_TRIES, last_claims).await.is_ok();
+    if !answered {
         tracing::warn!("a claim has no answer; its jobs will be rescued");
     }
     let mut clean = engine.drained(engine.config.shutdown_grace).await;
@@ -354,7 +369,8 @@ async fn stop(engine: &Engine, mut claiming: tokio::task::JoinSet<()>) {
         .for_each(|queue| queue.consumer.abort());
     let worker = *engine.identity.borrow();
     if let (true, Some(worker)) = (clean, worker)
-        && let Err(error) = store::stop(&engine.claims, worker).await
+        && let Err(error) =
+            store::stop(&engine.claims, worker, answered && !engine.has_uncertain()).await
     {
         tracing::warn!(%error, "the worker could not sign off");
     }

@@ -76,7 +76,7 @@ async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_
         assert_eq!(count(&client, "awaiting").await, 1, "{isolation}");
         receiver.batch_execute("COMMIT").await.unwrap();
         client
-            .batch_execute("SELECT posthaste.expire(100)")
+            .batch_execute("SELECT posthaste.confirm_held('infinity', 100)")
             .await
             .unwrap();
         assert_eq!(unfinished(&client).await, 0, "{isolation}");

@@ -87,13 +87,13 @@ async fn after_a_job_expired_unclaimed_other_batches_are_closed_whole() {
     client
         .batch_execute(
             "SELECT posthaste.enqueue('n', queue => 'nobody', expires_at => now() - interval '1 s');
-             SELECT posthaste.expire(100);
+             SELECT posthaste.expire(0, 100);
              INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 10)",
         )
         .await
         .unwrap();
     assert_eq!(claim(&client, worker, 10).await.len(), 10);
-    let whole = "SELECT posthaste.done(ARRAY[0::smallint], ARRAY[batch], ARRAY[token], ARRAY[n]) FROM posthaste.claim_0 WHERE n > 0";
+    let whole = "SELECT posthaste.close_whole(ARRAY[0::smallint], ARRAY[batch], ARRAY[token], ARRAY[n]) FROM posthaste.claim_0 WHERE n > 0";
     let left: Vec<i32> = client.query_one(whole, &[]).await.unwrap().get(0);
     assert!(left.is_empty(), "the batch was closed by one row");
 }

@@ -127,7 +127,9 @@ async fn expired_jobs_of_thousands_of_lanes_are_found() {
     client.execute(insert, &[&BATCHES]).await.unwrap();
     let mut kept = 0;
     for _ in 0..BATCHES {
-        let row = client.query_one("SELECT posthaste.expire(5000)", &[]).await;
+        let row = client
+            .query_one("SELECT posthaste.expire(0, 5000)", &[])
+            .await;
         let found: i64 = row.unwrap().get(0);
         if found == 0 {
             break;

@@ -136,7 +136,7 @@ async fn expired_before_due(version: PgVersion) -> anyhow::Result<()> {
         let due = store.clock(300).await?;
         if by_expiry {
             store.until(&store.clock(60).await?).await?;
-            let found: i64 = store.value("SELECT posthaste.expire(10)", &[]).await?;
+            let found: i64 = store.value("SELECT posthaste.expire(6, 10)", &[]).await?;
             assert_eq!(found, 1);
         }
         store.until(&due).await?;

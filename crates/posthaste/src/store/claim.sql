@@ -1,3 +1,7 @@
--- The next jobs of a queue; see posthaste.claim in migrations/0003_claim.sql.
+-- The next jobs of a queue; see posthaste.claim in migrations/0003_claim.sql. A row without an id comes last when the claim is to be followed by another
+-- at once.
 SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, name, tag, unique_key, kwargs
   FROM posthaste.claim($1, $2, $3, $4, $5, $6)
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+ WHERE current_setting('posthaste.more', true) = $4::uuid::text

@@ -60,8 +60,8 @@ pub(crate) enum Reclaim {
     Nothing,
     /// A job of the generation is still open; up to this batch all is closed.
     Open(i64),
-    /// This session holds a lock on it (0: somebody in passing).
-    Blocked { batch: i64, pid: i32 },
+    /// Somebody holds a lock on it (empty: in passing).
+    Blocked { batch: i64, by: String },
     /// The space is back.
     Truncated,
 }
@@ -87,13 +87,72 @@ pub(crate) async fn reclaim(
             "open" => Reclaim::Open(row.try_get(1)?),
             "blocked" => Reclaim::Blocked {
                 batch: row.try_get(1)?,
-                pid: row.try_get(2)?,
+                by: row.try_get(2)?,
             },
             "truncated" => Reclaim::Truncated,
             _ => Reclaim::Nothing,
         })
     };
     read().map_err(Error::postgres("cannot reclaim a generation"))
+}
+
+/// What a duty did, and who kept it from doing more (empty: somebody in passing).
+#[derive(Debug)]
+pub(crate) struct Step<T> {
+    pub(crate) did: T,
+    pub(crate) blocker: Option<String>,
+}
+
+async fn step<T: for<'a> postgres_types::FromSql<'a>>(
+    link: &Link,
+    what: &'static str,
+    sql: &'static str,
+    parameters: &[&(dyn postgres_types::ToSql + Sync)],
+) -> Result<Step<T>, Error> {
+    let rows = link.fetch(what, sql, parameters).await?;
+    let row = rows
+        .first()
+        .ok_or_else(|| Error::invalid("step", "the database returned none"))?;
+    let read = || {
+        Ok(Step {
+            did: row.try_get(0)?,
+            blocker: row.try_get(1)?,
+        })
+    };
+    read().map_err(Error::postgres(what))
+}
+
+/// Seals the oldest generation when all of it was claimed; whether it did.
+pub(crate) async fn seal(link: &Link) -> Result<Step<bool>, Error> {
+    step(
+        link,
+        "cannot seal a generation",
+        include_str!("seal.sql"),
+        &[],
+    )
+    .await
+}
+
+/// One step of keeping the aside slots small.
+pub(crate) async fn tidy_aside(link: &Link, spent: i64, limit: i32) -> Result<Step<String>, Error> {
+    step(
+        link,
+        "cannot tidy aside",
+        include_str!("tidy_aside.sql"),
+        &[&spent, &limit],
+    )
+    .await
+}
+
+/// One step of keeping the parked slots small.
+pub(crate) async fn tidy_parked(link: &Link, spent: i64) -> Result<Step<String>, Error> {
+    step(
+        link,
+        "cannot tidy parked slots",
+        include_str!("tidy_parked.sql"),
+        &[&spent],
+    )
+    .await
 }
 
 /// Duties that return one value.
@@ -111,22 +170,18 @@ duty!(/// Promotes due jobs of the current parked slot, or carries on with the o
     promote(limit: i32, old: bool) -> i64);
 duty!(/// Starts a new generation when the current one is large: rotated, full, small or busy.
     rotate(bytes: i64) -> String);
-duty!(/// Seals the oldest generation when all of it was claimed.
-    seal() -> bool);
 duty!(/// Moves unclaimed jobs out of the ring; how many.
     move_aside(slot: i32, limit: i32) -> i64);
 duty!(/// Moves running jobs out of a generation; how many.
     hold(slot: i32, batch: i64, limit: i32) -> i64);
-duty!(/// One step of keeping the aside slots small.
-    tidy_aside(spent: i64, limit: i32) -> String);
-duty!(/// One step of keeping the parked slots small.
-    tidy_parked(spent: i64) -> String);
 duty!(/// Takes jobs away from a dead worker; how many.
     rescue(worker: i64, beat: i64) -> i64);
 duty!(/// Tries again what was not confirmed in time; how many.
     overdue(limit: i32) -> i64);
-duty!(/// Finds expired jobs; how many.
-    expire(limit: i32) -> i64);
+duty!(/// Finds expired jobs in one slot; how many.
+    expire(slot: i32, limit: i32) -> i64);
+duty!(/// Ends awaited jobs whose confirmation came from a transaction that could not see them held; how many.
+    confirm(limit: i32) -> i64);
 
 /// Forgets what nobody needs.
 pub(crate) async fn prune(link: &Link) -> Result<(), Error> {

@@ -1,2 +1,2 @@
--- Finds expired jobs.
-SELECT posthaste.expire($1)
+-- Finds expired jobs in one slot.
+SELECT posthaste.expire($1, $2)

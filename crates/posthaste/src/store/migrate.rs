@@ -24,16 +24,20 @@ const STEPS: &[(&str, &str)] = &[
     ),
     ("0005_ring", include_str!("../../migrations/0005_ring.sql")),
     (
-        "0006_scheduled",
-        include_str!("../../migrations/0006_scheduled.sql"),
+        "0006_aside",
+        include_str!("../../migrations/0006_aside.sql"),
     ),
     (
-        "0007_rescue",
-        include_str!("../../migrations/0007_rescue.sql"),
+        "0007_scheduled",
+        include_str!("../../migrations/0007_scheduled.sql"),
     ),
     (
-        "0008_expiry",
-        include_str!("../../migrations/0008_expiry.sql"),
+        "0008_rescue",
+        include_str!("../../migrations/0008_rescue.sql"),
+    ),
+    (
+        "0009_expiry",
+        include_str!("../../migrations/0009_expiry.sql"),
     ),
 ];
 

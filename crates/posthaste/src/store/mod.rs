@@ -20,8 +20,8 @@ use json_text::JsonText;
 use link::Link;
 
 pub(crate) use duties::{
-    Reclaim, Ring, beats, expire, hold, lead, move_aside, overdue, promote, prune, reclaim, rescue,
-    ring, rotate, seal, tell_due, tidy_aside, tidy_parked,
+    Reclaim, Ring, Step, beats, confirm, expire, hold, lead, move_aside, overdue, promote, prune,
+    reclaim, rescue, ring, rotate, seal, tell_due, tidy_aside, tidy_parked,
 };
 
 /// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch numbers can come again after a crash, tokens
@@ -40,6 +40,8 @@ pub(crate) type Claimed = (Fence, Arc<Job>);
 pub(crate) struct Claim {
     pub(crate) jobs: Vec<Claimed>,
     pub(crate) unreadable: Vec<(Fence, JobId, String)>,
+    /// It met so many expired jobs that it left before it came to the end: another is to follow at once.
+    pub(crate) has_more: bool,
 }
 
 /// Claims up to `limit` jobs and about `bytes` of arguments.
@@ -62,8 +64,16 @@ pub(crate) async fn claim(
     let mut claim = Claim {
         jobs: Vec::with_capacity(rows.len()),
         unreadable: Vec::new(),
+        has_more: false,
     };
     for row in &rows {
+        if row
+            .try_get::<_, Option<i64>>(2)
+            .is_ok_and(|id| id.is_none())
+        {
+            claim.has_more = true;
+            continue;
+        }
         match claimed(row, queue, token) {
             Ok(job) => claim.jobs.push(job),
             Err(error) => {
@@ -148,7 +158,10 @@ fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
 }
 
 /// Closes whole batches as done; returns the positions of those that are to be settled job by job.
-pub(crate) async fn done(link: &Link, batches: &[(Fence, i32)]) -> Result<Vec<usize>, Error> {
+pub(crate) async fn close_whole(
+    link: &Link,
+    batches: &[(Fence, i32)],
+) -> Result<Vec<usize>, Error> {
     let slots: Vec<i16> = batches.iter().map(|(fence, _)| fence.slot).collect();
     let numbers: Vec<i64> = batches.iter().map(|(fence, _)| fence.batch).collect();
     let tokens: Vec<Uuid> = batches.iter().map(|(fence, _)| fence.token).collect();
@@ -156,7 +169,7 @@ pub(crate) async fn done(link: &Link, batches: &[(Fence, i32)]) -> Result<Vec<us
     let left: Vec<i32> = one(
         link,
         "cannot acknowledge",
-        include_str!("done.sql"),
+        include_str!("close_whole.sql"),
         &[&slots, &numbers, &tokens, &jobs],
     )
     .await?;
@@ -341,11 +354,15 @@ pub(crate) async fn beat(link: &Link, worker: i64) -> Result<bool, Error> {
         .is_empty())
 }
 
-/// The worker ends in good order.
-pub(crate) async fn stop(link: &Link, worker: i64) -> Result<(), Error> {
-    link.fetch("cannot sign off", include_str!("stop.sql"), &[&worker])
-        .await
-        .map(drop)
+/// The worker ends; cleanly when nothing of it could ever have to be rescued.
+pub(crate) async fn stop(link: &Link, worker: i64, clean: bool) -> Result<(), Error> {
+    link.fetch(
+        "cannot sign off",
+        include_str!("stop.sql"),
+        &[&worker, &clean],
+    )
+    .await
+    .map(drop)
 }
 
 async fn one<T: for<'a> FromSql<'a>>(

@@ -1,2 +1,2 @@
 -- Seals the oldest generation when all of it was claimed.
-SELECT posthaste.seal()
+SELECT o_sealed, o_blocker FROM posthaste.seal()

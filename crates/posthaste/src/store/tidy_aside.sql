@@ -1,2 +1,2 @@
 -- One step of keeping the aside slots small.
-SELECT posthaste.tidy_aside($1, $2)
+SELECT o_state, o_blocker FROM posthaste.tidy_aside($1, $2)

@@ -1,2 +1,2 @@
 -- One step of keeping the parked slots small.
-SELECT posthaste.tidy_parked($1)
+SELECT o_state, o_blocker FROM posthaste.tidy_parked($1)

@@ -23,7 +23,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         .map(|limits| limits.into_iter().max().unwrap_or_default());
     let mut patience = Patience::new(limit);
     while !engine.stopping.is_cancelled() {
-        let pause = match store::suspect_queues(&engine.duties).await {
+        let pause = match store::suspect_queues(&engine.looks).await {
             Ok(names) => {
                 let mut ours: Vec<_> = engine
                     .queues

@@ -9,16 +9,22 @@ use crate::support;
 /// Each duty, and how the store comes to the point where it moves a sequence.
 const STEPS: [(&str, &str); 9] = [
     ("SELECT posthaste.rotate(-1) = 'rotated'", ""),
-    ("SELECT posthaste.seal()", "rotate"),
+    ("SELECT o_sealed FROM posthaste.seal()", "rotate"),
     (
         "SELECT (posthaste.reclaim(ready_low, 0, 100000)).o_state = 'truncated' FROM posthaste.ring()",
         "seal",
     ),
     ("SELECT posthaste.tell_due()", "park"),
     ("SELECT posthaste.promote(100, false) > 0", "tell"),
-    ("SELECT posthaste.tidy_parked(1) = 'rotated'", "promote"),
+    (
+        "SELECT (posthaste.tidy_parked(1)).o_state = 'rotated'",
+        "promote",
+    ),
     ("SELECT posthaste.promote(100, true) > 0", "carry"),
-    ("SELECT posthaste.tidy_parked(1) = 'truncated'", "leave"),
+    (
+        "SELECT (posthaste.tidy_parked(1)).o_state = 'truncated'",
+        "leave",
+    ),
     (
         "SELECT posthaste.move_aside((ready_scan % 4)::integer, 100) > 0 FROM posthaste.ring()",
         "wait",
@@ -129,7 +135,7 @@ async fn still_turns(store: &Store, due: i64, step: &str) -> anyhow::Result<()> 
         while store.seal().await? {}
         store.reclaim().await?;
         store
-            .value::<String>("SELECT posthaste.tidy_aside(1, 100)", &[])
+            .value::<String>("SELECT o_state FROM posthaste.tidy_aside(1, 100)", &[])
             .await?;
     }
     for _ in 0..8 {

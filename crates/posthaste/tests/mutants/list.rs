@@ -26,21 +26,32 @@ macro_rules! mutants {
 /// All of them. Those of claims come first, then fences, the ring, the road.
 pub const MUTANTS: &[Mutant] = mutants! {
     "no in-progress-xid probe" by STRESS:
-        "WHERE p >= v_at_xid AND pg_visible_in_snapshot(p, v_hi)" => "WHERE false AND pg_visible_in_snapshot(p, v_hi)";
+        "WHERE p >= w.at_xid AND pg_visible_in_snapshot(p, w.hi)" => "WHERE false AND pg_visible_in_snapshot(p, w.hi)";
 
     // A running xid can lie at or beyond xmax and is in no list then. This one believes that a snapshot's list is whole.
     "no tail beyond xmax" by STRESS:
-        "v_from_xid := pg_snapshot_xmax(v_lo); v_from_id := -1;" =>
-        "v_from_xid := greatest(pg_snapshot_xmax(v_lo), (SELECT c.xmin::text::xid8 FROM posthaste.claim_@k@ c WHERE c.batch = v_cursor)); v_from_id := -1;";
+        "w.is_fresh := false;\n  RETURN posthaste.bounded(w);" =>
+        "w.is_fresh := false;\n  RETURN posthaste.blind_@k@(posthaste.bounded(w));",
+        "IF v_exhausted THEN\n    RETURN posthaste.next_window(w);" => "IF v_exhausted THEN\n    RETURN posthaste.blind_@k@(posthaste.next_window(w));",
+        "-- A look without a lock: is anything in this window?" =>
+        "CREATE FUNCTION posthaste.blind_@k@(w posthaste.lane_window) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
+BEGIN
+  IF w.from_id = -1 THEN
+    w.from_xid := greatest(w.from_xid, (SELECT c.xmin::text::xid8 FROM posthaste.claim_@k@ c WHERE c.batch = w.batch));
+  END IF;
+  RETURN w;
+END $f$;
+-- A look without a lock: is anything in this window?";
 
     "a window that ends at xmin" by STRESS:
-        "v_end := pg_snapshot_xmax(v_hi);" => "v_end := pg_snapshot_xmin(v_hi);";
+        "v_end xid8 := pg_snapshot_xmax(w.hi);" => "v_end xid8 := pg_snapshot_xmin(w.hi);",
+        "r.xid < pg_snapshot_xmax(w.hi)\n" => "r.xid < pg_snapshot_xmin(w.hi)\n";
 
     "no lane lock" by STRESS:
         "PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority));" => "PERFORM 1;";
 
     "batch number drawn outside the lock" by LATE_TO_THE_LOCK:
-        "v_started timestamptz := clock_timestamp();\nBEGIN" => "v_started timestamptz := clock_timestamp();\n  v_batch bigint := nextval('posthaste.batch_id');\nBEGIN",
+        "v_started timestamptz := clock_timestamp();\n  v_reach record;\n" => "v_started timestamptz := clock_timestamp();\n  v_batch bigint := nextval('posthaste.batch_id');\n  v_reach record;\n",
         "VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token" => "VALUES (v_batch, p_worker, p_queue, p_priority, p_token";
 
     "cached sequence" by STRESS:
@@ -51,20 +62,20 @@ pub const MUTANTS: &[Mutant] = mutants! {
         "IF false THEN\n    RAISE EXCEPTION 'posthaste: claim needs";
 
     "two-bound scan" by LONG_WINDOW:
-        "(r.xid, r.id) > (v_from_xid, v_from_id) AND r.xid < v_end" =>
-        "r.xid >= v_from_xid AND (r.xid > v_from_xid OR r.id > v_from_id) AND r.xid < v_end";
+        "(r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end" =>
+        "r.xid >= w.from_xid AND (r.xid > w.from_xid OR r.id > w.from_id) AND r.xid < v_end";
 
     "a full batch exhausts its window" by STRESS:
-        "v_n < p_limit AND o_bytes < p_bytes)" => "o_bytes < p_bytes)";
+        "o_n < p_limit AND o_bytes < p_bytes AND" => "o_bytes < p_bytes AND";
 
     "a batch cut by bytes exhausts its window" by STRESS:
-        "v_n < p_limit AND o_bytes < p_bytes)" => "v_n < p_limit)";
+        "o_n < p_limit AND o_bytes < p_bytes AND" => "o_n < p_limit AND";
 
     "a claim hands out what it has just closed as expired" by STRESS:
-        "WHERE NOT v_mixed OR NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id);\n            END IF;" => ";\n            END IF;";
+        "WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)" => "";
 
     "a slow look moves the cursor without a second look" by SLOW_LOOK:
-        "IF p_cursor = coalesce((SELECT batch FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1), 0) THEN" =>
+        "IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority) n) THEN" =>
         "IF true THEN";
 
     "a cursor that takes its own transaction for finished" by CLAIM_AND_SETTLE_AT_ONCE:
@@ -73,11 +84,11 @@ pub const MUTANTS: &[Mutant] = mutants! {
     "reused fence" by REUSED_NUMBER:
         "c.batch = p_batch AND c.token = p_token" => "c.batch = p_batch";
 
-    "done() that does not look whether it closed anything" by REUSED_NUMBER:
-        "END) IS NOT TRUE THEN" => "END) IS NULL THEN";
+    "close_whole() that does not look whether it closed anything" by REUSED_NUMBER:
+        "IF v_closed IS NOT TRUE THEN" => "IF v_closed IS NULL THEN";
 
     "a batch closed as a whole although a job of it was closed by itself" by SPLIT_BATCH:
-        "AND NOT EXISTS (SELECT FROM posthaste.split_@k@ s WHERE s.batch = p_batch) AND NOT EXISTS" => "AND NOT EXISTS";
+        "AND NOT EXISTS (SELECT FROM posthaste.split_@k@ s WHERE s.batch = p_batch)\n" => "\n";
 
     "a batch closed as a whole while a job of it is being closed by itself" by SPLITTING_BATCH:
         "IF NOT pg_try_advisory_xact_lock(1885893477, (p_batch % 2147483648)::integer) THEN" => "IF false THEN";
@@ -117,7 +128,7 @@ pub const MUTANTS: &[Mutant] = mutants! {
         "IF v_current + 1 - pg_sequence_last_value('posthaste.ready_low'::regclass) >= 4 THEN" => "IF false THEN";
 
     "seal without the exclusive lock" by SEALED_BEFORE_THE_ROW:
-        " OR NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer)" => "";
+        "IF NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer) THEN" => "IF false THEN";
 
     "enqueue() without the shared lock" by SEALED_UNDER_AN_OPEN_TRANSACTION:
         "AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)" => "AND CASE WHEN true";
@@ -140,23 +151,24 @@ pub const MUTANTS: &[Mutant] = mutants! {
 
     "promotion up to the clock instead of what was told" by TOLD_BEFORE_LOOKED:
         "c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_until, c.t_hi) END;" =>
-        "c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_now, c.t_hi) END;";
+        "c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(clock_timestamp(), c.t_hi) END;";
 
     "promotion that pages by time alone" by ONE_INSTANT:
         "WHERE (r.scheduled_at, r.id) > (c.at_due, c.at_id)" => "WHERE r.scheduled_at > c.at_due";
 
     "late promotion that pages by time alone" by ONE_INSTANT:
-        "AND (r.scheduled_at, r.id) > (CASE WHEN x = c.at_xid THEN c.at_due ELSE '-infinity' END, CASE WHEN x = c.at_xid THEN c.at_id ELSE 0 END)" =>
+        "AND (r.scheduled_at, r.id) > (CASE WHEN x = c.at_xid THEN c.at_due ELSE '-infinity' END,
+                                           CASE WHEN x = c.at_xid THEN c.at_id ELSE 0 END)" =>
         "AND r.scheduled_at > CASE WHEN x = c.at_xid THEN c.at_due ELSE '-infinity' END";
 
     "a parked generation is entered without a second look" by CLOSED_PARKED_GENERATION:
         "IF posthaste.position('posthaste.parked_current') = g THEN" => "IF true THEN";
 
     "a parked slot is truncated although jobs wait in it" by STRESS:
-        "IF EXISTS (SELECT FROM posthaste.parked_@k@ r LEFT JOIN" => "IF false AND EXISTS (SELECT FROM posthaste.parked_@k@ r LEFT JOIN";
+        "IF NOT posthaste.is_promoted_@k@() THEN" => "IF false THEN";
 
     "a parked slot is entered again although it was never emptied" by LOST_TRUNCATION:
-        "IF NOT (CASE v_current % 2 WHEN 0 THEN posthaste.is_empty_7() ELSE posthaste.is_empty_6() END) THEN" => "IF false THEN";
+        "IF posthaste.is_empty(v_other) THEN" => "IF true THEN";
 
     "an enqueue that asks only the clock" by CLOCK_STEPS_BACK:
         "scheduled_at > moment AND scheduled_at > posthaste.parked_until()" => "scheduled_at > moment";
@@ -168,5 +180,5 @@ pub const MUTANTS: &[Mutant] = mutants! {
         "v.due > v_now AND v.due > (SELECT posthaste.parked_until())" => "v.due > v_now";
 
     "a carry-over that asks only the clock" by CLOCK_STEPS_BACK:
-        "scheduled_at > v_now AND scheduled_at > (SELECT posthaste.parked_until())" => "scheduled_at > v_now";
+        "o.scheduled_at > v_now AND o.scheduled_at > (SELECT posthaste.parked_until())" => "o.scheduled_at > v_now";
 };

@@ -18,7 +18,7 @@ use super::session::{alone, connect, told};
 const CLAIM: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint, scheduled_at <= clock_timestamp(), expires_at > clock_timestamp() - interval '5 s'
     FROM posthaste.claim($1, $2, $3, $4, $5, $6)";
 const CLAIM_SUSPECT: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint, true, true FROM posthaste.claim_suspect($1, $2, $3)";
-const DONE: &str = "SELECT posthaste.done($1, $2, $3, $4)";
+const DONE: &str = "SELECT posthaste.close_whole($1, $2, $3, $4)";
 const SETTLE: &str = "SELECT posthaste.settle($1, $2, $3, $4, $5, $6, ARRAY(SELECT ms * interval '1 ms' FROM unnest($7::bigint[]) ms), NULL, NULL, NULL)";
 const RETURN: &str = "SELECT posthaste.return_claim($1, $2)";
 const RESCUE: &str = "SELECT posthaste.rescue($1, 0)";

@@ -146,7 +146,7 @@ impl Store {
         let left: Vec<i32> = self
             .client
             .query_one(
-                "SELECT posthaste.done(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[$4::integer])",
+                "SELECT posthaste.close_whole(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[$4::integer])",
                 &[&job.slot, &job.batch, &job.token, &count],
             )
             .await?
@@ -177,7 +177,8 @@ impl Store {
     }
 
     pub async fn seal(&self) -> anyhow::Result<bool> {
-        self.value("SELECT posthaste.seal()", &[]).await
+        self.value("SELECT o_sealed FROM posthaste.seal()", &[])
+            .await
     }
 
     /// Reclaims the oldest ready generation; what came of it.
@@ -190,7 +191,7 @@ impl Store {
     }
 
     pub async fn tidy_parked(&self, spent: i64) -> anyhow::Result<String> {
-        self.value("SELECT posthaste.tidy_parked($1)", &[&spent])
+        self.value("SELECT o_state FROM posthaste.tidy_parked($1)", &[&spent])
             .await
     }
 

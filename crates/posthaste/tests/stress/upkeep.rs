@@ -45,7 +45,10 @@ impl Upkeep<'_> {
     /// Rotates, seals and reclaims; when the ring is full, moves aside what nobody claims.
     async fn turn(&mut self, bytes: i64) -> Result<(), String> {
         let rotated: String = self.value("SELECT posthaste.rotate($1)", &[&bytes]).await?;
-        while self.value::<bool>("SELECT posthaste.seal()", &[]).await? {}
+        while self
+            .value::<bool>("SELECT o_sealed FROM posthaste.seal()", &[])
+            .await?
+        {}
         let row = self
             .client
             .query_one(
@@ -102,10 +105,13 @@ impl Upkeep<'_> {
     }
 
     async fn tidy(&mut self, spent: i64) -> Result<(), String> {
-        self.value::<String>("SELECT posthaste.tidy_parked($1)", &[&spent])
+        self.value::<String>("SELECT o_state FROM posthaste.tidy_parked($1)", &[&spent])
             .await?;
-        self.value::<String>("SELECT posthaste.tidy_aside($1, 50)", &[&spent])
-            .await?;
+        self.value::<String>(
+            "SELECT o_state FROM posthaste.tidy_aside($1, 50)",
+            &[&spent],
+        )
+        .await?;
         Ok(())
     }
 }
@@ -134,9 +140,9 @@ pub async fn tend(stress: Arc<Stress>) -> Result<(), String> {
     while stress.working() {
         upkeep.promote(fastrand::i32(5..400)).await?;
         upkeep.tidy(100).await?;
-        if fastrand::u32(0..8) == 0 {
+        if fastrand::bool() {
             upkeep
-                .value::<i64>("SELECT posthaste.expire(20)", &[])
+                .value::<i64>("SELECT posthaste.expire($1, 20)", &[&fastrand::i32(0..8)])
                 .await?;
         }
         sleep(Duration::from_millis(fastrand::u64(1..4))).await;

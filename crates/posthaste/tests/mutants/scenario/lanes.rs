@@ -70,8 +70,8 @@ pub const SLOW_LOOK: Scenario = Scenario::new("a slow look at an empty lane", |u
     .boxed_local()
 })
 .gated(&[(
-    "IF clock_timestamp() - v_started > interval '2 ms' THEN\n          PERFORM posthaste.skip_@k@",
-    "IF posthaste.gate(5) = 5 THEN\n          PERFORM posthaste.skip_@k@",
+    "IF clock_timestamp() - v_started > interval '2 ms' THEN\n        PERFORM posthaste.skip_@k@",
+    "IF posthaste.gate(5) = 5 THEN\n        PERFORM posthaste.skip_@k@",
 )]);
 
 /// A claimer comes late to the lane's lock: another has claimed meanwhile, and more jobs have come.

@@ -1,0 +1,179 @@
+//! Every duty but the scheduled road: rotate, seal, reclaim, move aside, hold, rescue, tidy, expire, prune. Some read whole slots.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::attempt;
+use super::hearts::Hearts;
+use crate::engine::Engine;
+use crate::store::{Reclaim, Ring, Step};
+
+/// Jobs moved aside in one transaction.
+const MOVE: i32 = 10_000;
+/// Running jobs held in one transaction.
+const HOLD: i32 = 200;
+/// Batches verified in one transaction.
+const VERIFY: i32 = 10_000;
+/// A slot is compacted when this many of its rows, and half of them, are spent.
+const SPENT: i64 = 100_000;
+/// Expired jobs kept in one transaction.
+const EXPIRE: i32 = 5_000;
+/// Confirmations that never came, tried again in one transaction.
+const OVERDUE: i32 = 1_000;
+/// Confirmations and workers of the past are forgotten this often.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+
+/// Runs until the engine stops; does the duties while `led` says so.
+pub(super) async fn run(engine: &Engine, mut led: watch::Receiver<bool>) {
+    let mut upkeep = Upkeep::default();
+    while !engine.stopping.is_cancelled() {
+        let leads = *led.borrow_and_update();
+        if leads {
+            upkeep.round(engine).await;
+        } else {
+            upkeep = Upkeep::default();
+        }
+        let rest = async {
+            if leads {
+                tokio::time::sleep(engine.config.maintenance_interval).await;
+            } else if led.changed().await.is_err() {
+                std::future::pending().await
+            }
+        };
+        tokio::select! { () = rest => {}, () = engine.stopping.cancelled() => {} }
+    }
+}
+
+/// What a leader remembers between rounds; lost with its office, at the cost of some work done again.
+#[derive(Default)]
+struct Upkeep {
+    expire_at: Option<Instant>,
+    prune_at: Option<Instant>,
+    hearts: Hearts,
+    verified: Verified,
+    /// Who holds what up, as it was told last.
+    told: HashMap<&'static str, String>,
+}
+
+/// How far the oldest generation is verified. It counts only within the session that verified it.
+#[derive(Default)]
+struct Verified {
+    generation: i64,
+    batch: i64,
+}
+
+impl Upkeep {
+    async fn round(&mut self, engine: &Engine) {
+        let link = &engine.upkeep;
+        self.turn_ring(engine).await;
+        self.hearts.watch(engine).await;
+        attempt!(link, overdue(OVERDUE));
+        let parked = attempt!(link, tidy_parked(SPENT));
+        self.tell_holder("tidy_parked", parked.and_then(|step| step.blocker));
+        let aside = attempt!(link, tidy_aside(SPENT, MOVE));
+        self.tell_holder("tidy_aside", aside.and_then(|step| step.blocker));
+        if self.expire_at.is_none_or(|at| Instant::now() >= at) {
+            self.expire(engine).await;
+        }
+        if self.prune_at.is_none_or(|at| Instant::now() >= at) {
+            attempt!(link, prune());
+            self.prune_at = Some(Instant::now() + PRUNE_EVERY);
+        }
+    }
+
+    /// Rotates, seals and reclaims; when the ring is full, removes what pins it.
+    async fn turn_ring(&mut self, engine: &Engine) {
+        let link = &engine.upkeep;
+        let bytes = engine.config.generation_bytes;
+        let full = attempt!(link, rotate(bytes)).is_some_and(|did| did == "full");
+        let writer = loop {
+            match attempt!(link, seal()) {
+                Some(Step { did: true, .. }) => {}
+                step => break step.and_then(|step| step.blocker),
+            }
+        };
+        self.tell_writer(writer.filter(|_| full));
+        let Some(ring) = attempt!(link, ring()) else {
+            return;
+        };
+        if ring.ready_low < ring.ready_scan {
+            self.reclaim(engine, ring).await;
+        } else if full {
+            attempt!(link, move_aside((ring.ready_scan % 4) as i32, MOVE));
+        }
+    }
+
+    async fn reclaim(&mut self, engine: &Engine, ring: Ring) {
+        let link = &engine.upkeep;
+        if self.verified.generation != ring.ready_low {
+            self.verified = Verified {
+                generation: ring.ready_low,
+                batch: 0,
+            };
+        }
+        match attempt!(link, reclaim(ring.ready_low, self.verified.batch, VERIFY)) {
+            Some(Reclaim::Open(batch)) => {
+                let stuck = self.verified.batch == batch;
+                self.verified.batch = batch;
+                // Older than two rotations: whoever still runs is held in a table of its own.
+                if stuck && ring.ready_current - ring.ready_low >= 2 {
+                    attempt!(link, hold((ring.ready_low % 4) as i32, batch, HOLD));
+                }
+            }
+            Some(Reclaim::Blocked { batch, by }) => {
+                self.verified.batch = batch;
+                self.tell_holder("reclaim", Some(by));
+            }
+            Some(Reclaim::Truncated) => self.tell_holder("reclaim", None),
+            Some(Reclaim::Nothing) | None => {}
+        }
+    }
+
+    /// Looking for expired jobs reads whole slots: at most a twentieth of the time.
+    async fn expire(&mut self, engine: &Engine) {
+        let link = &engine.upkeep;
+        let started = Instant::now();
+        attempt!(link, confirm(EXPIRE));
+        for slot in 0..8 {
+            attempt!(link, expire(slot, EXPIRE));
+        }
+        let pause = engine.config.expire_interval.max(started.elapsed() * 20);
+        self.expire_at = Some(Instant::now() + pause);
+    }
+
+    fn tell_holder(&mut self, duty: &'static str, blocker: Option<String>) {
+        if let Some(by) = self.news(duty, blocker) {
+            tracing::warn!(
+                duty,
+                by,
+                "a session holds a lock on a spent generation: its space waits, claims do not"
+            );
+        }
+    }
+
+    fn tell_writer(&mut self, blocker: Option<String>) {
+        if let Some(by) = self.news("seal", blocker) {
+            tracing::warn!(
+                by,
+                "the ring is full and a transaction that has enqueued is open: space waits for its end, claims do not"
+            );
+        }
+    }
+
+    /// Whoever is not known yet to hold this up.
+    fn news(&mut self, duty: &'static str, blocker: Option<String>) -> Option<String> {
+        match blocker {
+            Some(by) if by.is_empty() || self.told.get(duty) == Some(&by) => None,
+            Some(by) => {
+                self.told.insert(duty, by.clone());
+                Some(by)
+            }
+            None => {
+                self.told.remove(duty);
+                None
+            }
+        }
+    }
+}
