@@ -22,6 +22,7 @@ mod drivers;
 mod enqueue;
 #[cfg(feature = "exec")]
 mod exec;
+mod expiry;
 #[cfg(feature = "http")]
 mod http;
 mod late;
@@ -40,3 +41,4 @@ mod shutdown;
 mod stress;
 mod suspects;
 mod tidy;
+mod upkeep;

@@ -8,6 +8,7 @@ use posthaste::{Outcome, QueueConfig};
 use posthaste_testkit::{PgVersion, eventually};
 use tokio::sync::watch;
 
+use crate::stress::store::Store;
 use crate::support::{SOON, all_done, completed_when, count, database, unfinished, worker};
 
 /// Longer than suspects wait at first for what runs.
@@ -144,4 +145,39 @@ async fn a_suspect_does_not_wait_for_a_completion_in_a_transaction_that_stays_op
     release.send(true).unwrap();
     all_done(&client).await;
     worker.stop().await.unwrap();
+}
+
+/// Whoever gives a suspect back did not see it run alone: it stays a suspect, in no batch with others.
+#[tokio::test]
+async fn a_suspect_that_is_given_back_is_a_suspect_still() {
+    let db = database(PgVersion::V15).await;
+    let (store, dying) = (
+        Store::new(db.url()).await.unwrap(),
+        Store::new(db.url()).await.unwrap(),
+    );
+    dying.enqueue("suspect", 0).await.unwrap();
+    assert_eq!(dying.claim(1).await.unwrap().len(), 1);
+    let rescue = "SELECT posthaste.rescue($1, 0)";
+    let rescued: i64 = store.value(rescue, &[&dying.worker]).await.unwrap();
+    assert_eq!(rescued, 1);
+    for _ in 0..2 {
+        let token = uuid::Uuid::new_v4();
+        let claim = "SELECT id FROM posthaste.claim_suspect('default', $1, $2)";
+        let id: i64 = store.value(claim, &[&store.worker, &token]).await.unwrap();
+        assert_eq!(count(&store.client, "running").await, 1);
+        let give_back = "SELECT cardinality(posthaste.settle(-1::smallint, 0, $1, ARRAY[$2::bigint], ARRAY[8::smallint], NULL, NULL, NULL, NULL, NULL))";
+        let ours: i32 = store.value(give_back, &[&token, &id]).await.unwrap();
+        assert_eq!(ours, 1);
+        assert_eq!(count(&store.client, "suspect").await, 1);
+        assert!(
+            store.claim_all().await.unwrap().is_empty(),
+            "it is handed out among others"
+        );
+    }
+    let crashes = "SELECT crashes::integer FROM posthaste.held";
+    let crashes: i32 = store.value(crashes, &[]).await.unwrap();
+    assert_eq!(
+        crashes, 1,
+        "nothing was forgotten, and nothing held against it"
+    );
 }

@@ -1,0 +1,172 @@
+//! Expiry: what expired is found and kept wherever it waits, and nobody has to wait for it.
+
+use posthaste::{Config, Outcome};
+use posthaste_testkit::{PgVersion, eventually};
+
+use crate::stress::store::Store;
+use crate::support::{SOON, database, quick, worker};
+
+/// The locks that somebody has on lanes.
+const LANES_LOCKED: &str =
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885893475
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+/// A queue that nobody consumed for long is taken up again: its expired jobs are closed piece by piece, and no job among them is passed over.
+#[tokio::test]
+async fn a_claim_over_a_hundred_thousand_expired_jobs_is_bounded() {
+    let db = database(PgVersion::V15).await;
+    let store = Store::new(db.url()).await.unwrap();
+    store
+        .say("INSERT INTO posthaste.job (name, expires_at)
+              SELECT 'old', CASE WHEN g % 40000 = 0 THEN now() + interval '1 day' ELSE now() - interval '1 s' END FROM generate_series(1, 100000) g")
+        .await
+        .unwrap();
+    let batches = "SELECT count(*) FROM posthaste.claim_0";
+    let (mut before, mut come): (i64, usize) = (0, 0);
+    for calls in 1.. {
+        assert!(calls < 1000, "{come} jobs came");
+        store.say("BEGIN").await.unwrap();
+        let jobs = store.claim(1).await.unwrap();
+        let more: Option<String> = store
+            .value("SELECT current_setting('posthaste.more', true)", &[])
+            .await
+            .unwrap();
+        store.say("COMMIT").await.unwrap();
+        let now: i64 = store.value(batches, &[]).await.unwrap();
+        assert!(now - before <= 10, "{} batches in a claim", now - before);
+        before = now;
+        come += jobs.len();
+        store.finish(&jobs).await.unwrap();
+        if jobs.is_empty() && more.is_none_or(|more| more.is_empty()) {
+            break;
+        }
+    }
+    assert_eq!(come, 2, "jobs that had not expired");
+    let kept: i64 = store
+        .value(
+            "SELECT count(*) FROM posthaste.dead WHERE state = 'expired'",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(kept, 99_998);
+}
+
+/// A claim that goes on behind an expired job meets one that has not expired, and behind it, in the window of later snapshots, expired ones again.
+#[tokio::test]
+async fn a_claim_that_closes_expired_jobs_passes_over_no_other() {
+    let db = database(PgVersion::V15).await;
+    let store = Store::new(db.url()).await.unwrap();
+    let insert = "INSERT INTO posthaste.job (name, expires_at)
+                  SELECT 'n', now() + CASE WHEN g % 2 = 0 THEN interval '1 day' ELSE interval '-1 s' END FROM generate_series($1::integer, $2) g";
+    store.client.execute(insert, &[&0, &4]).await.unwrap();
+    let mut come = store.claim(1).await.unwrap();
+    store.client.execute(insert, &[&5, &5]).await.unwrap();
+    for _ in 0..3 {
+        come.extend(store.claim(1).await.unwrap());
+    }
+    assert_eq!(come.len(), 3, "those that have not expired");
+    store.finish(&come).await.unwrap();
+    assert_eq!(store.unfinished().await.unwrap(), 0);
+}
+
+/// What says that a claim has left before it came to the end is no job.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_comes_to_the_job_behind_many_expired_ones() {
+    let db = database(PgVersion::V15).await;
+    let store = Store::new(db.url()).await.unwrap();
+    store
+        .say("INSERT INTO posthaste.job (name, expires_at)
+              SELECT 'old', CASE WHEN g = 30000 THEN now() + interval '1 day' ELSE now() - interval '1 s' END FROM generate_series(1, 30000) g")
+        .await
+        .unwrap();
+    let config = Config {
+        maintenance: false,
+        ..quick()
+    };
+    let worker = worker(&db.pool(2).unwrap())
+        .config(config)
+        .queue("default", 1)
+        .handler("old", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    eventually(SOON, "the last job is worked", async || {
+        Ok(store.unfinished().await? == 0)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    let clean: bool = store
+        .value(
+            "SELECT clean FROM posthaste.worker ORDER BY id DESC LIMIT 1",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert!(clean, "no claim of it was in doubt");
+}
+
+/// Somebody holds a parked slot, so that expiry stands before it: whatever it locked for a lane of the ring is free by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
+    let db = database(PgVersion::V15).await;
+    let (client, holder) = (db.client().await.unwrap(), db.client().await.unwrap());
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.job (name, queue, expires_at) VALUES ('n', 'paused', now() - interval '1 s');
+             INSERT INTO posthaste.job (name, scheduled_at) SELECT 'far', now() + interval '1 day' FROM generate_series(1, 100000)",
+        )
+        .await
+        .unwrap();
+    holder
+        .batch_execute("BEGIN; LOCK TABLE posthaste.parked_6 IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    let worker = worker(&db.pool(2).unwrap())
+        .queue("another", 1)
+        .handler("n", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    let stands = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+                   WHERE NOT l.granted AND l.relation = 'posthaste.parked_6'::regclass AND a.query LIKE '%posthaste.expire(%'";
+    eventually(SOON, "expiry stands before the parked slot", async || {
+        Ok(client.query_one(stands, &[]).await?.get::<_, i64>(0) == 1)
+    })
+    .await
+    .unwrap();
+    let kept = "SELECT count(*) FROM posthaste.dead WHERE state = 'expired'";
+    let kept: i64 = client.query_one(kept, &[]).await.unwrap().get(0);
+    let locked: i64 = client.query_one(LANES_LOCKED, &[]).await.unwrap().get(0);
+    assert_eq!((kept, locked), (1, 0), "kept, lanes locked");
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    worker.stop().await.unwrap();
+}
+
+/// What is behind a lane's cursor is its worker's, done or not: expiry has nothing to do there, and takes no lock.
+#[tokio::test]
+async fn expiry_locks_no_lane_whose_expired_jobs_were_claimed() {
+    let db = database(PgVersion::V15).await;
+    let store = Store::new(db.url()).await.unwrap();
+    store
+        .say("INSERT INTO posthaste.job (name, expires_at) SELECT 'n', now() + interval '300 ms' FROM generate_series(1, 20)")
+        .await
+        .unwrap();
+    let (done, running) = (
+        store.claim(10).await.unwrap(),
+        store.claim(10).await.unwrap(),
+    );
+    assert_eq!((done.len(), running.len()), (10, 10));
+    store.done(&done).await.unwrap();
+    store.until(&store.clock(350).await.unwrap()).await.unwrap();
+    store.say("BEGIN").await.unwrap();
+    let found: i64 = store
+        .value("SELECT posthaste.expire(0, 100)", &[])
+        .await
+        .unwrap();
+    let locked: i64 = store.value(LANES_LOCKED, &[]).await.unwrap();
+    store.say("COMMIT").await.unwrap();
+    assert_eq!((found, locked), (0, 0), "found, lanes locked");
+    store.finish(&running).await.unwrap();
+}
