@@ -69,10 +69,12 @@ BEGIN
   RETURN to_timestamp(pg_sequence_last_value('posthaste.parked_until'::regclass) / 1000000.0);
 END $f$;
 
--- A unique key needs a look before the row is written, which a rule cannot take.
-CREATE FUNCTION posthaste.refuse_unique_key() RETURNS smallint LANGUAGE plpgsql AS $f$
+-- What the view shows and does not take: a unique key needs a look before the row is written, which a rule cannot take; the rest is the store's.
+CREATE FUNCTION posthaste.refuse_field(field text) RETURNS smallint LANGUAGE plpgsql AS $f$
 BEGIN
-  RAISE EXCEPTION 'posthaste: unique_key: the view posthaste.job does not take it; call posthaste.enqueue()' USING ERRCODE = 'invalid_parameter_value';
+  RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+    MESSAGE = 'posthaste: ' || field || ': the view posthaste.job does not take it'
+              || CASE WHEN field = 'unique_key' THEN '; call posthaste.enqueue()' ELSE '' END;
 END $f$;
 
 -- The queue of a job that was enqueued without one.
@@ -142,7 +144,7 @@ ALTER VIEW posthaste.job ALTER COLUMN max_attempts SET DEFAULT 25;
 -- enter their generation once. The last of them is enter_ready() without the call, for the case that nothing is just being sealed.
 CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
   INSERT INTO posthaste.store (slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, kwargs_bytes, attempt, max_attempts)
-  SELECT CASE WHEN r.unique_key IS NOT NULL THEN posthaste.refuse_unique_key()
+  SELECT CASE WHEN r.refused IS NOT NULL THEN posthaste.refuse_field(r.refused)
               WHEN posthaste.is_valid(r.name, r.queue, r.tag, NULL, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts, r.scheduled_at, r.expires_at, r.enqueued_at) IS NOT TRUE THEN
                    posthaste.refuse(r.name, r.queue, r.tag, NULL, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts, r.scheduled_at, r.expires_at, r.enqueued_at)
               WHEN r.scheduled_at > clock_timestamp() AND r.scheduled_at > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked())
@@ -150,12 +152,14 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
                                 THEN (c.g % 4)::smallint ELSE posthaste.enter_ready() END
                       FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0) c) END,
          r.queue, r.name, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts
-    FROM (SELECT n.name, n.priority, n.scheduled_at, n.tag, n.kwargs, n.unique_key, n.attempt, n.max_attempts, posthaste.text_bytes(n.kwargs) AS kwargs_bytes,
+    FROM (SELECT n.name, n.priority, n.scheduled_at, n.tag, n.kwargs, n.refused, n.attempt, n.max_attempts, posthaste.text_bytes(n.kwargs) AS kwargs_bytes,
                  coalesce(n.expires_at, greatest(n.scheduled_at, clock_timestamp()) + interval '30 days') AS expires_at, coalesce(n.enqueued_at, clock_timestamp()) AS enqueued_at,
                  coalesce(n.queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(n.name) END) AS queue
             FROM (SELECT NEW.queue, coalesce(NEW.name, '') AS name, coalesce(NEW.priority, 0) AS priority, coalesce(NEW.scheduled_at, now()) AS scheduled_at, NEW.expires_at,
-                         NEW.enqueued_at, coalesce(NEW.tag, '') AS tag, coalesce(NEW.kwargs, '{}') AS kwargs, NEW.unique_key, coalesce(NEW.attempt, 0) AS attempt,
-                         NEW.max_attempts OFFSET 0) n OFFSET 0) r
+                         NEW.enqueued_at, coalesce(NEW.tag, '') AS tag, coalesce(NEW.kwargs, '{}') AS kwargs, coalesce(NEW.attempt, 0) AS attempt,
+                         NEW.max_attempts,
+                         CASE WHEN NEW.unique_key IS NOT NULL THEN 'unique_key' WHEN NEW.id IS NOT NULL THEN 'id'
+                              WHEN NEW.state IS NOT NULL THEN 'state' WHEN NEW.last_error IS NOT NULL THEN 'last_error' END AS refused OFFSET 0) n OFFSET 0) r
   RETURNING id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, attempt, max_attempts,
             CASE WHEN slot < 6 THEN 'claimable' ELSE 'scheduled' END, last_error;
 

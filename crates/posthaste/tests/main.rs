@@ -42,3 +42,4 @@ mod stress;
 mod suspects;
 mod tidy;
 mod upkeep;
+mod view;

@@ -1,0 +1,42 @@
+//! The view posthaste.job, as what is inserted into it.
+
+use posthaste_testkit::PgVersion;
+
+use crate::support::{database, unfinished};
+
+/// What the store decides by itself is refused by its name, not ignored.
+#[tokio::test]
+async fn an_insert_that_names_what_the_store_decides_is_refused() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        for (field, value) in [
+            ("id", "7"),
+            ("state", "'dead'"),
+            ("last_error", "'none'"),
+            ("unique_key", "'once'"),
+        ] {
+            let rows = "(VALUES (1), (2)) t(n)";
+            let insert = format!(
+                "INSERT INTO posthaste.job (name, {field}) SELECT 'n', CASE WHEN n = 2 THEN {value} END FROM {rows}"
+            );
+            let error = client.batch_execute(&insert).await.unwrap_err();
+            let error = error.as_db_error().unwrap();
+            assert_eq!(error.code().code(), "22023", "{field}");
+            assert!(
+                error
+                    .message()
+                    .starts_with(&format!("posthaste: {field}: ")),
+                "{}",
+                error.message()
+            );
+            assert_eq!(unfinished(&client).await, 0);
+            let empty = format!(
+                "INSERT INTO posthaste.job (name, {field}) VALUES ('n', NULL) RETURNING id"
+            );
+            client.query_one(&empty, &[]).await.unwrap();
+            let claim = "DELETE FROM posthaste.ready_0";
+            client.batch_execute(claim).await.unwrap();
+        }
+    }
+}
