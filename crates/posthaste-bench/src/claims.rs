@@ -1,7 +1,8 @@
 //! How long claims took, by the server's own clock.
 //!
 //! The worker under test is the real one, so the bench does not time its calls from inside: its sessions log
-//! every statement with its duration, and this module reads the claims back out of the server's log.
+//! every statement with its duration, and this module reads the claims back out of the server's log. Which of
+//! them found jobs is told by the transaction's id beside it: a claim that writes no row is given none.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
@@ -24,6 +25,8 @@ pub(crate) struct Claim {
     /// Seconds since the epoch.
     pub(crate) at: f64,
     pub(crate) milliseconds: f64,
+    /// Whether it wrote a claim, and so had an id for its transaction.
+    pub(crate) found: bool,
 }
 
 /// A place in the server's log.
@@ -53,7 +56,12 @@ impl LogMark {
     }
 }
 
-/// Median and 99th percentile of claims in each of `parts` equal spans of time.
+/// How long each of them took.
+pub(crate) fn milliseconds(claims: &[Claim]) -> Vec<f64> {
+    claims.iter().map(|claim| claim.milliseconds).collect()
+}
+
+/// How long claims took, in each of `parts` equal spans of time.
 pub(crate) fn by_time(claims: &[Claim], parts: usize) -> Vec<Vec<f64>> {
     let (Some(first), Some(last)) = (claims.first(), claims.last()) else {
         return vec![Vec::new(); parts];
@@ -86,11 +94,12 @@ fn claims(log: impl BufRead) -> Result<Vec<Claim>> {
     Ok(found)
 }
 
-/// The time and duration of a line such as `1700000000.123 name LOG:  duration: 0.345 ms  execute s1: SELECT`.
+/// The claim of a line such as `1700000000.123 name 765 LOG:  duration: 0.345 ms  execute s1: SELECT`.
 /// Parsing and binding are logged as well and are left out.
 fn execution(line: &str) -> Option<Claim> {
     let (at, rest) = line.split_once(' ')?;
-    let rest = rest.strip_prefix(LOGGED_SESSION)?;
+    let rest = rest.strip_prefix(LOGGED_SESSION)?.strip_prefix(' ')?;
+    let (xid, rest) = rest.split_once(' ')?;
     let (milliseconds, statement) = rest.split_once("duration: ")?.1.split_once(" ms  ")?;
     if !statement.starts_with("execute ") && !statement.starts_with("statement: ") {
         return None;
@@ -98,6 +107,7 @@ fn execution(line: &str) -> Option<Claim> {
     Some(Claim {
         at: at.parse().ok()?,
         milliseconds: milliseconds.parse().ok()?,
+        found: xid.parse::<u32>().ok()? != 0,
     })
 }
 
@@ -106,12 +116,12 @@ mod tests {
     use super::{Claim, by_time, claims};
 
     const LOG: &str = "\
-1700000000.100 posthaste-bench LOG:  duration: 9.000 ms  execute s1: SELECT * FROM posthaste.claim($1)
-1700000000.200 posthaste-bench-logged LOG:  duration: 8.000 ms  parse s1: SELECT * FROM posthaste.claim($1)
-1700000000.300 posthaste-bench-logged LOG:  duration: 0.345 ms  execute s1: SELECT *
+1700000000.100 posthaste-bench 0 LOG:  duration: 9.000 ms  execute s1: SELECT * FROM posthaste.claim($1)
+1700000000.200 posthaste-bench-logged 0 LOG:  duration: 8.000 ms  parse s1: SELECT * FROM posthaste.claim($1)
+1700000000.300 posthaste-bench-logged 745 LOG:  duration: 0.345 ms  execute s1: SELECT *
 \tFROM posthaste.claim($1)
-1700000000.400 posthaste-bench-logged LOG:  duration: 7.000 ms  execute s2: SELECT 1
-1700000000.500 posthaste-bench-logged LOG:  duration: 0.500 ms  execute s1: SELECT * FROM posthaste.claim($1)
+1700000000.400 posthaste-bench-logged 0 LOG:  duration: 7.000 ms  execute s2: SELECT 1
+1700000000.500 posthaste-bench-logged 0 LOG:  duration: 0.500 ms  execute s1: SELECT * FROM posthaste.claim($1)
 ";
 
     #[test]
@@ -121,10 +131,12 @@ mod tests {
             Claim {
                 at: 1_700_000_000.3,
                 milliseconds: 0.345,
+                found: true,
             },
             Claim {
                 at: 1_700_000_000.5,
                 milliseconds: 0.5,
+                found: false,
             },
         ];
         assert_eq!(found, expected);
@@ -136,6 +148,7 @@ mod tests {
         let at = |at: f64| Claim {
             at,
             milliseconds: at,
+            found: true,
         };
         let spans = by_time(&[at(0.0), at(1.0), at(2.0), at(9.0), at(10.0)], 2);
         assert_eq!(spans, [vec![0.0, 1.0, 2.0], vec![9.0, 10.0]]);

@@ -40,8 +40,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("autovacuum_max_workers", "3"),
     ("max_prepared_transactions", "8"),
     ("log_min_messages", "warning"),
-    // Read back by `claims.rs`: milliseconds since the epoch, then the session's name.
-    ("log_line_prefix", "%n %a "),
+    // Read back by `claims.rs`: seconds since the epoch, the session's name, its transaction's id or 0.
+    ("log_line_prefix", "%n %a %x "),
     ("log_parameter_max_length", "0"),
 ];
 

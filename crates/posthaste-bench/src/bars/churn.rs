@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::bench::Bench;
-use crate::claims::{LogMark, by_time};
+use crate::claims::{Claim, LogMark, by_time, milliseconds};
 use crate::clock::{Clock, Sightings};
 use crate::contestants::posthaste::{self, Crew, Manner};
 use crate::database::Database;
@@ -40,8 +40,9 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     bar.parameter("seconds", plan.churn_seconds);
     bar.parameter("MiB per generation", GENERATION_MEBIBYTES);
     bar.remarks.push(
-        "Claim times are the server's own, from its log; calls that find nothing are among them. That the pin was held \
-         and that generations rotated under the load meanwhile was asserted in every run."
+        "Claim times are the server's own, from its log, and those of claims that found jobs; calls that found nothing are \
+         shown apart. That the pin was held and that generations rotated under the load meanwhile was asserted in every \
+         run."
             .to_owned(),
     );
     let rounds = plan.rounds;
@@ -92,6 +93,7 @@ async fn churn(bench: &Bench<'_>, index: usize) -> Result<Figures> {
     crew.stop().await?;
 
     let last = posthaste::generations(&observer).await?;
+    let tuples = posthaste::hot_tuples(&observer).await?;
     if let Some(pin) = pin {
         pin.release().await?;
         ensure!(
@@ -112,15 +114,20 @@ async fn churn(bench: &Bench<'_>, index: usize) -> Result<Figures> {
         )
         .with("rotations", (last.0 - first.0) as f64)
         .with("rotations_under_load", (last.0 - loaded.0) as f64)
-        .with("truncations", (last.1 - first.1) as f64))
+        .with("truncations", (last.1 - first.1) as f64)
+        .with("dead_tuples", tuples.dead as f64)
+        .with("updated_or_deleted_tuples", tuples.changed as f64))
 }
 
 fn figures(mark: &LogMark, figures: Figures, waited: &[f64]) -> Result<Figures> {
-    let claims = mark.claims_since()?;
-    let all: Vec<f64> = claims.iter().map(|claim| claim.milliseconds).collect();
+    let (claims, empty): (Vec<Claim>, Vec<Claim>) = mark
+        .claims_since()?
+        .into_iter()
+        .partition(|claim| claim.found);
+    let (all, empty) = (milliseconds(&claims), milliseconds(&empty));
     ensure!(
         all.len() >= 100,
-        "only {} claims were found in the server's log",
+        "only {} claims that found jobs are in the server's log",
         all.len()
     );
     let spans = by_time(&claims, SPANS);
@@ -129,6 +136,8 @@ fn figures(mark: &LogMark, figures: Figures, waited: &[f64]) -> Result<Figures> 
     let drift = |spans: &[f64]| Some(spans.last()? / spans.first()?);
     Ok(figures
         .with("claims", all.len() as f64)
+        .with("empty_looks", empty.len() as f64)
+        .with("empty_look_p99_ms", percentile(&empty, 0.99))
         .with("claim_p50_ms", percentile(&all, 0.5))
         .with("claim_p99_ms", percentile(&all, 0.99))
         .with("claim_p50_drift", drift(&medians).context("no spans")?)
@@ -165,6 +174,13 @@ fn judge(bar: &mut Bar, rounds: u32) -> Result<()> {
         let tail = Requirement::bar(tail, "x", Bound::AtMost(2.0));
         judgements.push(evidence.median(median, contestant, "claim_p50_drift")?);
         judgements.push(evidence.median(tail, contestant, "claim_p99_drift")?);
+    }
+    for (contestant, text) in [
+        (PINNED, "pinned: dead tuples in the hot tables"),
+        (DUMPED, "pg_dump: dead tuples in the hot tables"),
+    ] {
+        let dead = Requirement::bar(text, "tuples", Bound::AtMost(0.0));
+        judgements.push(evidence.highest(dead, contestant, "dead_tuples")?);
     }
     bar.judgements = judgements;
     Ok(())
