@@ -12,6 +12,11 @@ SELECT 'bench.noop', $2::text, jsonb_build_object('n', 1000000 + n) FROM generat
 INSERT INTO posthaste.job (name, kwargs)
 SELECT 'bench.noop', jsonb_build_object('n', 1000000 + n) FROM (SELECT generate_series(1, $1::bigint) AS n) AS numbers;
 
+-- name: numbered
+INSERT INTO posthaste.job (name, scheduled_at, kwargs)
+SELECT 'bench.noop', to_timestamp($1::float8), jsonb_build_object('n', $2::bigint + n)
+FROM (SELECT generate_series(0, $3::bigint - 1) AS n) AS numbers;
+
 -- name: remaining
 SELECT count(*) FROM posthaste.job;
 
@@ -32,3 +37,10 @@ WHERE n > 0;
 
 -- name: generations
 SELECT pg_sequence_last_value('posthaste.ready_current') AS current, pg_sequence_last_value('posthaste.ready_low') AS oldest;
+
+-- name: leader
+SELECT worker.name FROM posthaste.leader AS leader JOIN posthaste.worker AS worker ON worker.id = leader.worker;
+
+-- A crowd that is promoted in one generation is counted by it.
+-- name: promoted
+SELECT greatest((SELECT promoted FROM posthaste.pass_6 ORDER BY page DESC LIMIT 1), (SELECT promoted FROM posthaste.pass_7 ORDER BY page DESC LIMIT 1), 0);

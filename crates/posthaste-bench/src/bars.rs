@@ -2,6 +2,7 @@
 
 pub(crate) mod bulk;
 pub(crate) mod churn;
+pub(crate) mod crowd;
 pub(crate) mod drain;
 pub(crate) mod enqueue;
 pub(crate) mod latency;
@@ -16,16 +17,16 @@ use crate::bench::Bench;
 use crate::report::Bar;
 
 /// All bars in the order in which they are measured and shown.
-pub(crate) const ORDER: [&str; 9] = [
-    "drain", "pinned", "churn", "paused", "enqueue", "bulk", "latency", "wal", "memory",
+pub(crate) const ORDER: [&str; 10] = [
+    "drain", "pinned", "churn", "paused", "crowd", "enqueue", "bulk", "latency", "wal", "memory",
 ];
 
 /// Measures one bar; what went wrong becomes part of it.
 pub(crate) async fn measure(bench: &Bench<'_>, name: &str) -> Bar {
-    let rounds = if name == "paused" {
-        paused::ROUNDS
-    } else {
-        bench.plan.rounds
+    let rounds = match name {
+        "paused" => paused::ROUNDS,
+        "crowd" => crowd::ROUNDS,
+        _ => bench.plan.rounds,
     };
     let mut bar = Bar::new(name, title(name), rounds);
     eprintln!("\n{name}: {}", bar.title);
@@ -41,6 +42,7 @@ fn title(name: &str) -> &'static str {
         "pinned" => "the same backlog while a REPEATABLE READ transaction stays open",
         "churn" => "a steady load after spent jobs: free, pinned, and beside a real pg_dump",
         "paused" => "a queue that nobody works, beside a steady load on another",
+        "crowd" => "very many jobs of one instant, pinned, with another leader half-way",
         "enqueue" => "one job per commit on eight connections",
         "bulk" => "very many jobs by one INSERT ... SELECT",
         "latency" => "from commit to start at a low rate, by polling",
@@ -56,6 +58,7 @@ async fn attempt(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         "pinned" => pinned::measure(bench, bar).await,
         "churn" => churn::measure(bench, bar).await,
         "paused" => paused::measure(bench, bar).await,
+        "crowd" => crowd::measure(bench, bar).await,
         "enqueue" => enqueue::measure(bench, bar).await,
         "bulk" => bulk::measure(bench, bar).await,
         "latency" => latency::measure(bench, bar).await,

@@ -1,21 +1,27 @@
 //! One clock for producers and handlers, which live in one process.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Microseconds since the clock was made.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock(Instant);
+pub(crate) struct Clock(Instant, SystemTime);
 
 impl Clock {
     /// A clock that begins now.
     pub(crate) fn start() -> Self {
-        Self(Instant::now())
+        Self(Instant::now(), SystemTime::now())
     }
 
     /// Microseconds since the beginning.
     pub(crate) fn now(self) -> u64 {
         u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Seconds since the epoch when it shows `micros`, as a server on the same machine counts them.
+    pub(crate) fn epoch_seconds(self, micros: u64) -> f64 {
+        let made = self.1.duration_since(UNIX_EPOCH).unwrap_or_default();
+        made.as_secs_f64() + micros as f64 / 1e6
     }
 }
 

@@ -10,40 +10,56 @@ use crate::clock::Clock;
 use crate::contestants::posthaste::Producer;
 use crate::database::Database;
 
+/// A producer that is further behind than this is not offering the load: what was measured under it would look good for nothing.
+const LATEST: Duration = Duration::from_secs(10);
+
 /// How a load is offered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) jobs_per_second: u64,
     pub(crate) jobs_per_transaction: u64,
     pub(crate) producers: u64,
-    pub(crate) duration: Duration,
+    pub(crate) priority: i32,
 }
 
 impl Load {
     /// The load of the bars about churn: five jobs in each transaction, from four producers.
-    pub(crate) fn churn(jobs_per_second: u64, seconds: u64) -> Self {
+    pub(crate) fn churn(jobs_per_second: u64) -> Self {
         Self {
             jobs_per_second,
             jobs_per_transaction: 5,
             producers: 4,
-            duration: Duration::from_secs(seconds),
+            priority: 0,
         }
     }
 
-    /// Commits jobs whose arguments carry the time at which their transaction began; returns how many.
-    ///
-    /// A producer that falls behind commits without a pause until it has caught up, and fails when it is still
-    /// behind long after its end: a load that was not offered would make every figure under it look good.
-    pub(crate) async fn offer(self, database: &Database, clock: Clock) -> Result<u64> {
+    /// The same at another priority.
+    pub(crate) fn at(self, priority: i32) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// Commits jobs for so many seconds, as [`Load::offer_while`] does.
+    pub(crate) async fn offer(
+        self,
+        database: &Database,
+        clock: Clock,
+        seconds: u64,
+    ) -> Result<u64> {
+        let ticks = (seconds as f64 / self.period().as_secs_f64()).round() as u64;
+        self.offer_while(database, clock, |tick| tick < ticks).await
+    }
+
+    /// Commits jobs whose arguments carry the time at which their transaction began, until `goes_on` denies a producer its next
+    /// transaction; returns how many. A producer that falls behind commits without a pause until it has caught up.
+    pub(crate) async fn offer_while(
+        self,
+        database: &Database,
+        clock: Clock,
+        goes_on: impl Fn(u64) -> bool,
+    ) -> Result<u64> {
         let producers =
             try_join_all((0..self.producers).map(|_| Producer::connect(database))).await?;
-        let period = Duration::from_secs_f64(
-            (self.jobs_per_transaction * self.producers) as f64
-                / self.jobs_per_second.max(1) as f64,
-        );
-        let ticks = (self.duration.as_secs_f64() / period.as_secs_f64()).round() as u64;
-        let begun = Instant::now();
-        let late = begun + self.duration.mul_f64(1.2) + Duration::from_secs(1);
+        let (period, begun, goes_on) = (self.period(), Instant::now(), &goes_on);
         let offered = producers
             .into_iter()
             .zip(0_u32..)
@@ -54,15 +70,25 @@ impl Load {
                     period,
                 );
                 pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-                for _ in 0..ticks {
-                    pace.tick().await;
+                let mut ticks = 0;
+                while goes_on(ticks) {
+                    let due = pace.tick().await;
                     let numbers = vec![clock.now(); self.jobs_per_transaction as usize];
-                    timeout_at(late, producer.commit(&numbers))
+                    timeout_at(due + LATEST, producer.commit(&numbers, self.priority))
                         .await
                         .context("the load could not be offered in time")??;
+                    ticks += 1;
                 }
                 anyhow::Ok(ticks * self.jobs_per_transaction)
             });
         Ok(try_join_all(offered).await?.into_iter().sum())
+    }
+
+    /// From one transaction of a producer to its next.
+    fn period(self) -> Duration {
+        Duration::from_secs_f64(
+            (self.jobs_per_transaction * self.producers) as f64
+                / self.jobs_per_second.max(1) as f64,
+        )
     }
 }

@@ -45,6 +45,9 @@ pub(crate) struct RunOptions {
     /// Rows of the bar `bulk`.
     #[arg(long)]
     pub(crate) bulk_rows: Option<u64>,
+    /// Jobs that the bar `crowd` gives to one instant.
+    #[arg(long)]
+    pub(crate) crowd_jobs: Option<u64>,
     /// The folder that holds initdb, postgres and pg_dump.
     #[arg(long)]
     pub(crate) pg_bin: Option<PathBuf>,
@@ -89,6 +92,7 @@ pub(crate) struct Plan {
     pub(crate) churn_rate: u64,
     pub(crate) paused_jobs: u64,
     pub(crate) paused_seconds: u64,
+    pub(crate) crowd_jobs: u64,
     pub(crate) enqueue_seconds: u64,
     pub(crate) bulk_rows: u64,
     pub(crate) latency_seconds: u64,
@@ -107,6 +111,7 @@ impl Plan {
         plan.paused_seconds = options.paused_seconds.unwrap_or(plan.paused_seconds);
         plan.churn_seconds = options.churn_seconds.unwrap_or(plan.churn_seconds);
         plan.bulk_rows = options.bulk_rows.unwrap_or(plan.bulk_rows);
+        plan.crowd_jobs = options.crowd_jobs.unwrap_or(plan.crowd_jobs);
         plan
     }
 
@@ -121,6 +126,7 @@ impl Plan {
             churn_rate: 2_000,
             paused_jobs: 100_000,
             paused_seconds: 600,
+            crowd_jobs: 10_000_000,
             enqueue_seconds: 8,
             bulk_rows: 10_000_000,
             latency_seconds: 20,
@@ -139,6 +145,7 @@ impl Plan {
             churn_rate: 2_000,
             paused_jobs: 5_000,
             paused_seconds: 10,
+            crowd_jobs: 100_000,
             enqueue_seconds: 1,
             bulk_rows: 100_000,
             latency_seconds: 2,
@@ -165,8 +172,13 @@ mod tests {
         let full = Plan::from_options(&CommandLine::try_parse_from(["bench"])?.run);
         assert!(quick.quick && !full.quick);
         assert_eq!(
-            (full.rounds, full.drain_jobs, full.bulk_rows),
-            (5, 300_000, 10_000_000)
+            (
+                full.rounds,
+                full.drain_jobs,
+                full.bulk_rows,
+                full.crowd_jobs
+            ),
+            (5, 300_000, 10_000_000, 10_000_000)
         );
         Ok(())
     }

@@ -85,8 +85,8 @@ async fn churn(bench: &Bench<'_>, index: usize) -> Result<Figures> {
     let loaded = posthaste::generations(&observer).await?;
     let mark = LogMark::here(&bench.server.log())?;
     let watch = Watch::begin()?;
-    let offered = Load::churn(plan.churn_rate, plan.churn_seconds)
-        .offer(&database, clock)
+    let offered = Load::churn(plan.churn_rate)
+        .offer(&database, clock, plan.churn_seconds)
         .await?;
     let processor = watch.finish()?;
     crew.reach(plan.spent_jobs + offered, REST).await?;

@@ -85,9 +85,9 @@ async fn pause(bench: &Bench<'_>) -> Result<Figures> {
         .context("the server has ended")?;
 
     let watch = Watch::begin()?;
-    let load = Load::churn(plan.churn_rate, plan.paused_seconds);
+    let (load, seconds) = (Load::churn(plan.churn_rate), plan.paused_seconds);
     let loaded = database.clone();
-    let offering = tokio::spawn(async move { load.offer(&loaded, Clock::start()).await });
+    let offering = tokio::spawn(async move { load.offer(&loaded, Clock::start(), seconds).await });
     let (offered, samples) = sample_during(offering, PERIOD, async || {
         let bytes: i64 = observer
             .query_one(&disk, &[&posthaste::SCHEMA])

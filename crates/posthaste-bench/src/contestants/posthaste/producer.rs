@@ -1,0 +1,61 @@
+//! One connection that commits jobs.
+
+use ::posthaste::{NewJob, enqueue, enqueue_many};
+use anyhow::Result;
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use tokio_postgres::NoTls;
+
+use super::Arguments;
+use crate::contestants::JOB_NAME;
+use crate::database::Database;
+
+/// One connection that commits jobs.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    client: deadpool_postgres::Object,
+}
+
+impl Producer {
+    /// Connects.
+    pub(crate) async fn connect(database: &Database) -> Result<Self> {
+        let config = database.config().clone();
+        let manager = Manager::from_config(
+            config,
+            NoTls,
+            ManagerConfig {
+                recycling_method: RecyclingMethod::Fast,
+            },
+        );
+        let client = Pool::builder(manager).max_size(1).build()?.get().await?;
+        Ok(Self { client })
+    }
+
+    /// Commits one job by itself.
+    pub(crate) async fn enqueue(&self, number: u64) -> Result<()> {
+        enqueue(
+            &self.client,
+            &NewJob::new(JOB_NAME, &Arguments { n: number })?,
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Commits one job of a priority by itself; a lower number goes first.
+    pub(crate) async fn enqueue_at(&self, number: u64, priority: i32) -> Result<()> {
+        let job = NewJob::new(JOB_NAME, &Arguments { n: number })?.priority(priority);
+        enqueue(&self.client, &job).await?;
+        Ok(())
+    }
+
+    /// Commits one job per number in one transaction, all of one priority.
+    pub(crate) async fn commit(&mut self, numbers: &[u64], priority: i32) -> Result<()> {
+        let jobs = numbers
+            .iter()
+            .map(|number| Ok(NewJob::new(JOB_NAME, &Arguments { n: *number })?.priority(priority)))
+            .collect::<Result<Vec<_>>>()?;
+        let transaction = self.client.transaction().await?;
+        enqueue_many(&transaction, &jobs).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+}
