@@ -147,24 +147,27 @@ async fn a_job_that_the_server_cannot_print_is_found_and_ended_and_nobody_else_i
          INSERT INTO posthaste.job (name, kwargs) VALUES ('bomb', '{{\"a\":[{}1]}}')",
         "1e131071,".repeat(NUMBERS)
     );
-    unreadable(&bomb, 10).await;
+    unreadable(&bomb).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_job_that_the_worker_cannot_decode_is_found_and_ended_and_nobody_else_is_harmed() {
     let bomb = "INSERT INTO posthaste.store (slot, queue, name, enqueued_at, expires_at, kwargs_bytes)
                 VALUES (posthaste.enter_ready(), 'default', 'bomb', 'infinity', now() + interval '1 day', 2)";
-    unreadable(bomb, 500).await;
+    unreadable(bomb).await;
 }
 
-/// A job that breaks the claim it is part of, between innocents.
-async fn unreadable(bomb: &str, innocent: i32) {
+/// A job that breaks the claim it is part of, in the middle of innocents.
+async fn unreadable(bomb: &str) {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let good = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, $1)";
-    client.execute(good, &[&innocent]).await.unwrap();
+    let good = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, $1::bigint)";
+    client.execute(good, &[&(INNOCENT / 2)]).await.unwrap();
     client.batch_execute(bomb).await.unwrap();
-    client.execute(good, &[&innocent]).await.unwrap();
+    client
+        .execute(good, &[&(INNOCENT - INNOCENT / 2)])
+        .await
+        .unwrap();
     let worker = worker(&db.pool(4).unwrap())
         .queue("default", 4)
         .handler("good", |_, job| async move {
