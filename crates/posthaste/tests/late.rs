@@ -29,15 +29,17 @@ enum End {
     Savepoint,
     CommitPrepared,
     RepeatableRead,
+    Serializable,
     Rollback,
     RollbackPrepared,
 }
 
-const ENDS: [End; 6] = [
+const ENDS: [End; 7] = [
     End::Commit,
     End::Savepoint,
     End::CommitPrepared,
     End::RepeatableRead,
+    End::Serializable,
     End::Rollback,
     End::RollbackPrepared,
 ];
@@ -93,6 +95,7 @@ impl Run {
         let is_kept = !matches!(end, End::Rollback | End::RollbackPrepared);
         say(match end {
             End::RepeatableRead => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+            End::Serializable => "BEGIN ISOLATION LEVEL SERIALIZABLE",
             _ => "BEGIN",
         })
         .await?;
@@ -144,6 +147,7 @@ impl Run {
     /// One such transaction after the other, as many as fit in.
     async fn come_late(self: Arc<Self>, end: End, late: Duration) -> anyhow::Result<Fates> {
         let client = connect(&self.url).await?;
+        // From here on: a machine may take long to connect so many sessions at once.
         let until = Instant::now() + RUN;
         let mut fates = Fates::new();
         // One at least, however slow the machine is.
