@@ -3,6 +3,8 @@
 use posthaste::{NewJob, enqueue, enqueue_many};
 use posthaste_testkit::PgVersion;
 use serde_json::json;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use crate::support::{count, database, unfinished};
 
@@ -229,4 +231,39 @@ async fn a_unique_key_is_held_by_one_job_and_a_second_enqueue_returns_its_id() {
     .unwrap();
     assert_eq!((many[0], many[2]), (first, first));
     assert_eq!(unfinished(&client).await, 2);
+}
+
+/// Enqueues with this key; the code that refuses it, if something does.
+async fn take(client: &Client, key: &str) -> Result<i64, String> {
+    let taken = client
+        .query_one("SELECT posthaste.enqueue('x', unique_key => $1)", &[&key])
+        .await;
+    match taken {
+        Ok(row) => Ok(row.get(0)),
+        Err(error) => Err(error.code().map_or("none", SqlState::code).to_owned()),
+    }
+}
+
+#[tokio::test]
+async fn a_key_taken_after_the_snapshot_is_a_serialization_failure_and_nothing_else() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let (caller, other) = (db.client().await.unwrap(), db.client().await.unwrap());
+        for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT FROM posthaste.job");
+            caller.batch_execute(&begin).await.unwrap();
+            let holder = take(&other, level).await.unwrap();
+            let seen = take(&caller, level).await;
+            caller.batch_execute("ROLLBACK").await.unwrap();
+            match level {
+                "READ COMMITTED" => assert_eq!(seen, Ok(holder), "{level}"),
+                _ => assert_eq!(seen, Err("40001".to_owned()), "{level}"),
+            }
+            // The transaction as a whole is tried again, and sees who holds the key.
+            caller.batch_execute(&begin).await.unwrap();
+            assert_eq!(take(&caller, level).await, Ok(holder), "{level}");
+            caller.batch_execute("COMMIT").await.unwrap();
+        }
+        assert_eq!(unfinished(&other).await, 3, "one job for each key");
+    }
 }
