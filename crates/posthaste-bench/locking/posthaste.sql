@@ -17,6 +17,10 @@ INSERT INTO posthaste.job (name, scheduled_at, kwargs)
 SELECT 'bench.noop', to_timestamp($1::float8), jsonb_build_object('n', $2::bigint + n)
 FROM (SELECT generate_series(0, $3::bigint - 1) AS n) AS numbers;
 
+-- Of other names than the bench has: that there is one is what costs.
+-- name: route
+INSERT INTO posthaste.route (pattern, queue) VALUES ('mail.*', 'mail');
+
 -- name: remaining
 SELECT count(*) FROM posthaste.job;
 

@@ -61,6 +61,14 @@ pub(crate) fn milliseconds(claims: &[Claim]) -> Vec<f64> {
     claims.iter().map(|claim| claim.milliseconds).collect()
 }
 
+/// So many of the slowest claims, in the order of their time.
+pub(crate) fn slowest(mut claims: Vec<Claim>, count: usize) -> Vec<Claim> {
+    claims.sort_by(|one, other| other.milliseconds.total_cmp(&one.milliseconds));
+    claims.truncate(count);
+    claims.sort_by(|one, other| one.at.total_cmp(&other.at));
+    claims
+}
+
 /// How long claims took, in each of `parts` equal spans of time.
 pub(crate) fn by_time(claims: &[Claim], parts: usize) -> Vec<Vec<f64>> {
     let (Some(first), Some(last)) = (claims.first(), claims.last()) else {
@@ -113,7 +121,7 @@ fn execution(line: &str) -> Option<Claim> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Claim, by_time, claims};
+    use super::{Claim, by_time, claims, slowest};
 
     const LOG: &str = "\
 1700000000.100 posthaste-bench 0 LOG:  duration: 9.000 ms  execute s1: SELECT * FROM posthaste.claim($1)
@@ -152,6 +160,21 @@ mod tests {
         };
         let spans = by_time(&[at(0.0), at(1.0), at(2.0), at(9.0), at(10.0)], 2);
         assert_eq!(spans, [vec![0.0, 1.0, 2.0], vec![9.0, 10.0]]);
+    }
+
+    #[test]
+    fn the_slowest_claims_are_told_in_the_order_of_their_time() {
+        let claims = [(1.0, 9.0), (2.0, 0.5), (3.0, 12.0), (4.0, 0.4), (5.0, 8.0)];
+        let claims = claims.map(|(at, milliseconds)| Claim {
+            at,
+            milliseconds,
+            found: true,
+        });
+        let times: Vec<f64> = slowest(claims.to_vec(), 3)
+            .iter()
+            .map(|claim| claim.at)
+            .collect();
+        assert_eq!(times, [1.0, 3.0, 5.0]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio_postgres::types::Json;
 use crate::bench::Bench;
 use crate::contestants::JOB_NAME;
 use crate::contestants::bare::Bare;
-use crate::contestants::posthaste::{self, Producer};
+use crate::contestants::posthaste::{self, Extra, Producer};
 use crate::contestants::rival::Rival;
 use crate::database::Database;
 use crate::report::Bar;
@@ -22,6 +22,9 @@ use crate::verdict::{Bound, Evidence, Requirement};
 const CONNECTIONS: usize = 8;
 const OURS: &str = "posthaste";
 const BARE: &str = "bare INSERT";
+const WITH_QUEUE: &str = "posthaste, a queue named";
+const WITH_PRIORITY: &str = "posthaste, a priority given";
+const WITH_ROUTE: &str = "posthaste, a route in the table";
 const RATE: &str = "commits_per_second";
 
 /// Plays the rounds and judges them.
@@ -30,9 +33,21 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     bar.parameter("connections", CONNECTIONS);
     bar.parameter("seconds", seconds);
     bar.remarks
-        .push("The rivals' INSERTs are shown for comparison; no bar rests on them.".to_owned());
+        .push(
+            "The bar is judged for jobs of which only name and arguments are given. Jobs with more, and jobs whose route has to be \
+             looked up, are shown for comparison, as are the rivals' INSERTs; no bar rests on them."
+                .to_owned(),
+        );
     let rivals = [Rival::update_shape(), Rival::skip_locked()];
-    let names = [BARE, OURS, rivals[0].name(), rivals[1].name()];
+    let names = [
+        BARE,
+        OURS,
+        WITH_QUEUE,
+        WITH_PRIORITY,
+        WITH_ROUTE,
+        rivals[0].name(),
+        rivals[1].name(),
+    ];
     play(&names, rounds, &mut bar.runs, async |index| {
         let database = Database::fresh(bench.server).await?;
         let duration = Duration::from_secs(seconds);
@@ -42,9 +57,20 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
                 bare.prepare(&database).await?;
                 insert(&database, bare.enqueue_statement()?, duration).await
             }
-            1 => enqueue(&database, duration).await,
+            1..5 => {
+                posthaste::prepare(&database).await?;
+                let extra = match names.get(index) {
+                    Some(&WITH_QUEUE) => Extra::Queue,
+                    Some(&WITH_PRIORITY) => Extra::Priority,
+                    _ => Extra::Nothing,
+                };
+                if names.get(index) == Some(&WITH_ROUTE) {
+                    posthaste::add_route(&database).await?;
+                }
+                enqueue(&database, extra, duration).await
+            }
             _ => {
-                let rival = rivals.get(index - 2).context("no such rival")?;
+                let rival = rivals.get(index - 5).context("no such rival")?;
                 rival.prepare(&database).await?;
                 insert(&database, rival.enqueue_statement()?, duration).await
             }
@@ -82,19 +108,18 @@ async fn insert(database: &Database, statement: &str, duration: Duration) -> Res
 }
 
 /// The library's `enqueue`, each job its own transaction.
-async fn enqueue(database: &Database, duration: Duration) -> Result<Figures> {
-    posthaste::prepare(database).await?;
+async fn enqueue(database: &Database, extra: Extra, duration: Duration) -> Result<Figures> {
     let producers = try_join_all((0..CONNECTIONS).map(|_| Producer::connect(database))).await?;
     for producer in &producers {
         // The first call prepares what later ones use; the rivals have prepared theirs as well.
-        producer.enqueue(0).await?;
+        producer.enqueue_with(0, extra).await?;
     }
     let watch = Watch::begin()?;
-    let times = try_join_all(
-        producers
-            .iter()
-            .map(|producer| repeat(duration, async |number| producer.enqueue(number).await)),
-    )
+    let times = try_join_all(producers.iter().map(|producer| {
+        repeat(duration, async |number| {
+            producer.enqueue_with(number, extra).await
+        })
+    }))
     .await?;
     figures(&watch, &times.concat(), duration)
 }

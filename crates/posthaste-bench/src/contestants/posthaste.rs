@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
 pub(crate) use self::crew::{Crew, Manner};
-pub(crate) use self::producer::Producer;
+pub(crate) use self::producer::{Extra, Producer};
 use crate::database::Database;
 use crate::statements::Statements;
 
@@ -34,6 +34,13 @@ struct Arguments {
 /// Migrates an empty database.
 pub(crate) async fn prepare(database: &Database) -> Result<()> {
     migrate(&mut database.connect().await?).await?;
+    Ok(())
+}
+
+/// Makes the store look up a route for each job without a queue.
+pub(crate) async fn add_route(database: &Database) -> Result<()> {
+    let client = database.connect().await?;
+    client.execute(statements().get("route")?, &[]).await?;
     Ok(())
 }
 

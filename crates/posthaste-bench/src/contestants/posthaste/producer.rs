@@ -6,8 +6,16 @@ use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio_postgres::NoTls;
 
 use super::Arguments;
-use crate::contestants::JOB_NAME;
+use crate::contestants::{JOB_NAME, QUEUE};
 use crate::database::Database;
+
+/// What a job is given beside name and arguments.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Extra {
+    Nothing,
+    Queue,
+    Priority,
+}
 
 /// One connection that commits jobs.
 #[derive(Debug)]
@@ -32,11 +40,18 @@ impl Producer {
 
     /// Commits one job by itself.
     pub(crate) async fn enqueue(&self, number: u64) -> Result<()> {
-        enqueue(
-            &self.client,
-            &NewJob::new(JOB_NAME, &Arguments { n: number })?,
-        )
-        .await?;
+        self.enqueue_with(number, Extra::Nothing).await
+    }
+
+    /// Commits one job by itself, with so much beside its name and arguments.
+    pub(crate) async fn enqueue_with(&self, number: u64, extra: Extra) -> Result<()> {
+        let job = NewJob::new(JOB_NAME, &Arguments { n: number })?;
+        let job = match extra {
+            Extra::Nothing => job,
+            Extra::Queue => job.queue(QUEUE),
+            Extra::Priority => job.priority(7),
+        };
+        enqueue(&self.client, &job).await?;
         Ok(())
     }
 
