@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every broken variant of the store against the stress or the scenario that must notice it, one line each; fails if one survives or hangs.
+# Runs every broken variant of the store against the stress and, where it has one, against its own scenario, one line each; fails if neither notices it.
 # POSTHASTE_MUTANTS=text runs those whose name contains it, POSTHASTE_MUTANTS_PG=18 runs them on that server.
 set -euo pipefail
 cd "$(dirname "$0")/.."

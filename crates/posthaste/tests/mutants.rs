@@ -1,13 +1,16 @@
-//! Broken variants of the store, made by exact replacement in its SQL. Each must be noticed by the stress or by one of the scenarios, which are the
-//! moments that the stress would have to be lucky to meet. A replacement that no longer matches fails the run: a stale mutant proves nothing.
+//! Broken variants of the store, made by exact replacement in its SQL. Each is run against the stress and, where it has one, against a scenario of
+//! its own: a moment that the stress would have to be lucky to meet, or cannot meet at all. One of the two must notice it.
+//! A replacement that no longer matches fails the run: a stale mutant proves nothing.
 
 mod gate;
 mod list;
 mod scenario;
 mod script;
 
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use futures_util::{StreamExt, stream};
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
 
 use crate::stress;
@@ -19,6 +22,7 @@ use script::Edits;
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// What became of a scenario.
+#[derive(Debug)]
 enum Ended {
     Passed,
     /// What it noticed.
@@ -94,6 +98,9 @@ fn every_mutant_still_differs_from_the_store() {
     }
 }
 
+/// How many mutants run at once: much of a run is waiting. The store itself has to pass under the same load first.
+const AT_ONCE: usize = 2;
+
 /// `make mutants`. `POSTHASTE_MUTANTS` picks those whose name contains it, `POSTHASTE_MUTANTS_PG=18` another server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: make mutants"]
@@ -104,60 +111,134 @@ async fn every_mutant_is_killed() {
         _ => PgVersion::V15,
     };
     let server = stress::server(version);
-    for scenario in scenario::ALL.iter().chain([&scenario::STRESS]) {
-        if !wanted.is_empty() {
-            break; // somebody sharpens one mutant
-        }
-        let started = Instant::now();
-        must_pass(server, scenario).await;
-        println!(
-            "passed    the store itself: {}  {:.1} s",
-            scenario.name,
-            started.elapsed().as_secs_f32()
-        );
+    // Somebody who sharpens one mutant does without.
+    if wanted.is_empty() {
+        the_store_itself_passes(server).await;
     }
-    let mut survivors = Vec::new();
-    let mut ran = 0;
-    for mutant in MUTANTS.iter().filter(|one| one.name.contains(&wanted)) {
-        ran += 1;
-        if !is_killed(server, mutant).await {
-            survivors.push(mutant.name);
-        }
-    }
-    posthaste_testkit::ran::count("mutants", ran);
-    println!("{ran} mutants, {} survived", survivors.len());
+    let chosen = MUTANTS.iter().filter(|one| one.name.contains(&wanted));
+    let fates: Vec<Fate> = stream::iter(chosen)
+        .map(|mutant| Fate::of(server, mutant))
+        .buffered(AT_ONCE)
+        .inspect(|fate| println!("{}", fate.told()))
+        .collect()
+        .await;
+    let count = |is_meant: fn(&Fate) -> bool| fates.iter().filter(|fate| is_meant(fate)).count();
+    let survivors: Vec<&str> = fates
+        .iter()
+        .filter(|fate| !fate.is_killed())
+        .map(|fate| fate.mutant.name)
+        .collect();
+    posthaste_testkit::ran::count("mutants", fates.len() as u64);
+    println!(
+        "{} mutants: {} killed by the stress, {} by a scenario of their own, {} survived",
+        fates.len(),
+        count(|fate| fate.by_stress.is_kill()),
+        count(|fate| fate.by_scenario.as_ref().is_some_and(Run::is_kill)),
+        survivors.len()
+    );
     assert!(survivors.is_empty(), "survived: {survivors:?}");
 }
 
-/// Prints one line. A mutant that hangs is no kill: a slow machine would kill it as well.
-async fn is_killed(server: &PgServer, mutant: &Mutant) -> bool {
-    let (name, scenario) = (mutant.name, mutant.scenario.name);
-    let started = Instant::now();
-    let ended = run(server, mutant.scenario, mutant.edits).await;
-    let seconds = started.elapsed().as_secs_f32();
-    match ended {
-        Ended::Noticed(how) => {
-            assert!(
-                !is_misspelt(&how),
-                "{name}: the mutant is no program: {how}"
+async fn the_store_itself_passes(server: &PgServer) {
+    let stresses = std::iter::repeat_n(&scenario::STRESS, AT_ONCE);
+    stream::iter(scenario::ALL.iter().chain(stresses))
+        .map(async |scenario| {
+            let started = Instant::now();
+            must_pass(server, scenario).await;
+            println!(
+                "passed    the store itself: {}  {:.1} s",
+                scenario.name,
+                started.elapsed().as_secs_f32()
             );
+        })
+        .buffered(AT_ONCE)
+        .collect::<()>()
+        .await;
+}
+
+/// What a mutant went through.
+struct Fate {
+    mutant: &'static Mutant,
+    by_stress: Run,
+    /// None where the stress is all there is.
+    by_scenario: Option<Run>,
+}
+
+/// One run of a mutant. A mutant that hangs is no kill: a slow machine would kill it as well.
+struct Run {
+    ended: Ended,
+    seconds: f32,
+}
+
+impl Run {
+    async fn of(server: &PgServer, mutant: &Mutant, scenario: &Scenario) -> Self {
+        let started = Instant::now();
+        let ended = run(server, scenario, mutant.edits).await;
+        if let Ended::Noticed(how) = &ended {
+            let name = mutant.name;
+            assert!(!is_misspelt(how), "{name}: the mutant is no program: {how}");
             assert!(
-                !is_outage(&how),
+                !is_outage(how),
                 "{name}: the server failed, not the mutant: {how}"
             );
-            let line = how.lines().next().unwrap_or_default();
-            let line: String = line.chars().take(140).collect();
-            println!("killed    {name}  by {scenario} after {seconds:.1} s: {line}");
-            true
         }
-        Ended::Passed => {
-            println!("SURVIVED  {name}  {scenario} for {seconds:.1} s");
-            false
+        Self {
+            ended,
+            seconds: started.elapsed().as_secs_f32(),
         }
-        Ended::Hung => {
-            println!("HUNG      {name}  {scenario} for {seconds:.1} s");
-            false
+    }
+
+    fn is_kill(&self) -> bool {
+        matches!(self.ended, Ended::Noticed(_))
+    }
+
+    fn tell(&self, scenario: &str, line: &mut String) {
+        let how = match &self.ended {
+            Ended::Noticed(how) => how.lines().next().unwrap_or_default(),
+            Ended::Passed => "nothing was noticed",
+            Ended::Hung => "it hung, which proves nothing",
+        };
+        let how: String = how.chars().take(100).collect();
+        let _ = write!(line, "  | {scenario}, {:.1} s: {how}", self.seconds);
+    }
+}
+
+impl Fate {
+    async fn of(server: &PgServer, mutant: &'static Mutant) -> Self {
+        let own = mutant.scenario;
+        let by_scenario = match own.name == scenario::STRESS.name {
+            true => None,
+            false => Some(Run::of(server, mutant, own).await),
+        };
+        Self {
+            mutant,
+            by_stress: Run::of(server, mutant, &scenario::STRESS).await,
+            by_scenario,
         }
+    }
+
+    fn is_killed(&self) -> bool {
+        self.by_stress.is_kill() || self.by_scenario.as_ref().is_some_and(Run::is_kill)
+    }
+
+    /// One line.
+    fn told(&self) -> String {
+        let by_scenario = self.by_scenario.as_ref();
+        let head = match (
+            self.by_stress.is_kill(),
+            by_scenario.is_some_and(Run::is_kill),
+        ) {
+            (true, true) => "killed by both",
+            (true, false) => "killed by the stress",
+            (false, true) => "killed by its scenario",
+            (false, false) => "SURVIVED",
+        };
+        let mut line = format!("{head:<23} {}", self.mutant.name);
+        if let Some(run) = by_scenario {
+            run.tell(self.mutant.scenario.name, &mut line);
+        }
+        self.by_stress.tell(scenario::STRESS.name, &mut line);
+        line
     }
 }
 
