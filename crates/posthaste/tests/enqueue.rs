@@ -120,22 +120,28 @@ async fn a_job_without_an_expiry_expires_thirty_days_after_it_is_due() {
     let client = db.client().await.unwrap();
     client
         .batch_execute(
-            "SELECT posthaste.enqueue('due'), posthaste.enqueue('later', scheduled_at => now() + interval '60 days');
+            "SELECT posthaste.enqueue('due'), posthaste.enqueue('later', scheduled_at => now() + interval '60 days'),
+                    posthaste.enqueue('overdue', scheduled_at => now() - interval '60 days'), posthaste.enqueue('keyed', unique_key => 'k');
              INSERT INTO posthaste.job (name) VALUES ('due');
-             INSERT INTO posthaste.job (name, scheduled_at) VALUES ('later', now() + interval '60 days');",
+             INSERT INTO posthaste.job (name, scheduled_at) VALUES ('later', now() + interval '60 days'), ('overdue', now() - interval '60 days');",
         )
         .await
         .unwrap();
-    let right: i64 = client
+    let plain = NewJob::new("plain", &json!({})).unwrap();
+    enqueue(&client, &plain).await.unwrap();
+    enqueue_many(&client, &[plain.clone(), plain])
+        .await
+        .unwrap();
+    let row = client
         .query_one(
-            "SELECT count(*) FROM posthaste.job
-              WHERE expires_at - scheduled_at BETWEEN interval '30 days' AND interval '30 days 1 minute'",
+            "SELECT count(*), count(*) FILTER (WHERE expires_at - greatest(scheduled_at, enqueued_at)
+                                                     BETWEEN interval '30 days -1 minute' AND interval '30 days 1 minute')
+               FROM posthaste.job",
             &[],
         )
         .await
-        .unwrap()
-        .get(0);
-    assert_eq!(right, 4);
+        .unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (10, 10));
 }
 
 #[tokio::test]

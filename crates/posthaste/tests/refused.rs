@@ -185,3 +185,30 @@ async fn the_widest_arguments_that_rust_accepts_are_stored() {
         assert_eq!(unfinished(&client).await, 3 * 6);
     }
 }
+
+#[tokio::test]
+async fn a_nul_is_refused_by_postgres_itself_before_posthaste_sees_it() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let code = async |sql: &str, parameter: &str| {
+            let refused = client.query(sql, &[&parameter]).await.unwrap_err();
+            refused.code().expect("an error of the server").clone()
+        };
+        let escaped = "{\"a\": \"\\u0000\"}";
+        for sql in [
+            "SELECT posthaste.enqueue('a', $1::text::jsonb)",
+            "INSERT INTO posthaste.job (name, kwargs) VALUES ('a', $1::text::jsonb)",
+        ] {
+            assert_eq!(code(sql, escaped).await, SqlState::UNTRANSLATABLE_CHARACTER);
+        }
+        for sql in [
+            "SELECT posthaste.enqueue($1)",
+            "INSERT INTO posthaste.job (name) VALUES ($1)",
+        ] {
+            let refused = code(sql, "a\0b").await;
+            assert_eq!(refused, SqlState::CHARACTER_NOT_IN_REPERTOIRE);
+        }
+        assert_eq!(unfinished(&client).await, 0);
+    }
+}

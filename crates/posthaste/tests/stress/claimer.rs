@@ -1,5 +1,7 @@
 //! Claimers: workers that finish, retry, put off, give back, are slow, lose their claims and die, and come back from the dead.
 
+mod ending;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 use uuid::Uuid;
 
@@ -21,7 +24,9 @@ const CLAIM_SUSPECT: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::
 const DONE: &str = "SELECT posthaste.close_whole($1, $2, $3, $4)";
 const SETTLE: &str = "SELECT posthaste.settle($1, $2, $3, $4, $5, $6, ARRAY(SELECT ms * interval '1 ms' FROM unnest($7::bigint[]) ms), NULL, NULL, NULL)";
 const RETURN: &str = "SELECT posthaste.return_claim($1, $2)";
-const RESCUE: &str = "SELECT posthaste.rescue($1, 0)";
+const RESCUE: &str = "SELECT posthaste.rescue($1, $2)";
+/// How often the heart of a worker beats here: once, when it begins. Who saw it before that saw nothing.
+const BEAT: i64 = 1;
 
 /// A job in hand.
 #[derive(Clone, Copy)]
@@ -82,8 +87,8 @@ impl Claimer {
         let row = self
             .client
             .query_one(
-                "INSERT INTO posthaste.worker (name) VALUES ('stress') RETURNING id",
-                &[],
+                "INSERT INTO posthaste.worker (name, beat) VALUES ('stress', $1) RETURNING id",
+                &[&BEAT],
             )
             .await
             .map_err(|error| told("registering", &error))?;
@@ -95,7 +100,7 @@ impl Claimer {
         while self.stress.working() {
             if fastrand::u32(0..40) == 0 {
                 for worker in self.dead.clone() {
-                    self.take_away(worker).await?;
+                    self.take_away(worker, BEAT).await?;
                 }
             }
             let queue = self.queue();
@@ -105,6 +110,10 @@ impl Claimer {
                 for (fence, jobs) in batches {
                     self.finish(fence, token, &jobs, false).await?;
                 }
+                continue;
+            }
+            if fastrand::u32(0..20) == 0 {
+                self.at_once(queue, token).await?;
                 continue;
             }
             let batches = self.claim(queue, token).await?;
@@ -193,25 +202,65 @@ impl Claimer {
     }
 
     async fn work(&mut self, token: Uuid, batches: Batches) -> Result<(), String> {
-        let pause = match fastrand::u32(0..50) {
-            0 => 300..600, // long enough to be held aside while it runs
-            1..=4 => 20..60,
+        // Long enough to be held aside while it runs.
+        let long = fastrand::u32(0..40) == 0;
+        let pause = match fastrand::u32(0..12) {
+            _ if long => 300..600,
+            0 => 20..60,
             _ => 0..3,
         };
         sleep(Duration::from_millis(fastrand::u64(pause))).await;
+        if fastrand::u32(0..20) == 0 {
+            // A leader that believes an old heartbeat takes nothing from the living.
+            self.take_away(self.worker, BEAT - 1).await?;
+        }
         match fastrand::u32(0..100) {
+            0..=29 if long => self.lose(token, &batches).await,
             0..=2 => self.die(token, &batches).await,
             3..=5 => self.lose(token, &batches).await,
             6..=60 => self.finish_whole(token, &batches).await,
-            _ => {
-                for (fence, jobs) in &batches {
-                    let (now, later) = jobs.split_at(fastrand::usize(0..=jobs.len()));
-                    self.finish(*fence, token, now, true).await?;
-                    self.finish(*fence, token, later, true).await?;
-                }
-                Ok(())
-            }
+            _ => self.finish_mixed(token, &batches).await,
         }
+    }
+
+    async fn finish_mixed(&self, token: Uuid, batches: &Batches) -> Result<(), String> {
+        for (fence, jobs) in batches {
+            let (now, later) = jobs.split_at(fastrand::usize(0..=jobs.len()));
+            self.finish(*fence, token, now, true).await?;
+            self.finish(*fence, token, later, true).await?;
+        }
+        Ok(())
+    }
+
+    /// Claims twice and settles in one transaction: what it writes back must come again, although its own second claim was the newest look.
+    async fn at_once(&self, queue: &str, token: Uuid) -> Result<(), String> {
+        let say = async |sql: &str| {
+            let said = self.client.batch_execute(sql).await;
+            said.map_err(|error| told(sql, &error))
+        };
+        say("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        // One lane: two claims of several would take the lanes' locks in another order than other claimers do.
+        let priorities = vec![fastrand::choice(PRIORITIES).unwrap_or(0)];
+        let mut claimed = Vec::new();
+        let parameters: [&(dyn ToSql + Sync); 6] = [
+            &queue,
+            &priorities,
+            &self.worker,
+            &token,
+            &10_i32,
+            &(16_i64 << 20),
+        ];
+        for wait in [0..3, 0..1] {
+            let rows = self.client.query(&self.claim, &parameters).await;
+            let rows = rows.map_err(|error| told("a claim that is settled at once", &error))?;
+            let batches = self.handed_out(&rows);
+            sleep(Duration::from_millis(fastrand::u64(wait))).await;
+            claimed.push(batches);
+        }
+        for batches in &claimed {
+            self.finish_mixed(token, batches).await?;
+        }
+        say("COMMIT").await
     }
 
     /// The answer to the claim never came: it is given back by its token.
@@ -239,7 +288,7 @@ impl Claimer {
         self.stress.ledger.closing(&handed);
         let dead = self.worker;
         self.begin().await?;
-        self.take_away(dead).await?;
+        self.take_away(dead, BEAT).await?;
         self.dead.push(dead);
         for (fence, jobs) in batches {
             let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
@@ -265,122 +314,13 @@ impl Claimer {
         Ok(())
     }
 
-    async fn take_away(&self, dead: i64) -> Result<(), String> {
-        match alone(&self.client, "READ COMMITTED", &self.rescue, &[&dead]).await {
+    async fn take_away(&self, worker: i64, beat: i64) -> Result<(), String> {
+        let parameters: [&(dyn ToSql + Sync); 2] = [&worker, &beat];
+        match alone(&self.client, "READ COMMITTED", &self.rescue, &parameters).await {
             // It does not wait for whoever is just truncating; it is called again.
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(()),
             Err(error) => Err(told("a rescue", &error)),
             Ok(_) => Ok(()),
         }
-    }
-
-    /// Closes all batches in one statement; job by job if one of them was moved while it ran.
-    async fn finish_whole(&self, token: Uuid, batches: &Batches) -> Result<(), String> {
-        let slots: Vec<i16> = batches.keys().map(|fence| fence.0).collect();
-        let numbers: Vec<i64> = batches.keys().map(|fence| fence.1).collect();
-        let tokens = vec![token; batches.len()];
-        let expected: Vec<i32> = batches
-            .values()
-            .map(|jobs| i32::try_from(jobs.len()).unwrap_or(i32::MAX))
-            .collect();
-        let jobs: Vec<Job> = batches.values().flatten().copied().collect();
-        let handed: Vec<Handed> = jobs.iter().map(|job| job.handed).collect();
-        self.stress.ledger.closing(&handed);
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-            [&slots, &numbers, &tokens, &expected];
-        let left: Vec<i32> = self
-            .client
-            .query_one(&self.done, &parameters)
-            .await
-            .and_then(|row| row.try_get(0))
-            .map_err(|error| told("done()", &error))?;
-        for (at, (fence, jobs)) in (1..).zip(batches) {
-            if left.contains(&at) {
-                self.finish(*fence, token, jobs, false).await?;
-                continue;
-            }
-            for job in jobs {
-                self.stress.ledger.ended(job.handed, End::Done);
-            }
-            // Unlike settle, done() leaves unique keys alone: the caller knows which jobs have one.
-            self.release_keys(jobs).await?;
-        }
-        Ok(())
-    }
-
-    async fn release_keys(&self, jobs: &[Job]) -> Result<(), String> {
-        let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
-        self.client
-            .execute(
-                "DELETE FROM posthaste.unique_key WHERE id = ANY ($1)",
-                &[&ids],
-            )
-            .await
-            .map(drop)
-            .map_err(|error| told("releasing keys", &error))
-    }
-
-    /// Settles jobs of one batch, each in its own way, or all as done.
-    async fn finish(
-        &self,
-        fence: (i16, i64),
-        token: Uuid,
-        jobs: &[Job],
-        mixed: bool,
-    ) -> Result<(), String> {
-        if jobs.is_empty() {
-            return Ok(());
-        }
-        let handed: Vec<Handed> = jobs.iter().map(|job| job.handed).collect();
-        self.stress.ledger.closing(&handed);
-        let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
-        let ends: Vec<(i16, i32)> = jobs
-            .iter()
-            .map(|job| match fastrand::u32(0..10) {
-                0 if mixed => (1, job.attempt + 1),
-                1 if mixed => (1, job.attempt),
-                2 if mixed => (8, job.attempt),
-                _ => (0, job.attempt),
-            })
-            .collect();
-        let kinds: Vec<i16> = ends.iter().map(|end| end.0).collect();
-        let attempts: Vec<i32> = ends.iter().map(|end| end.1).collect();
-        let ours = self.settle(fence, token, &ids, &kinds, &attempts).await?;
-        for (job, (kind, attempt)) in jobs.iter().zip(ends) {
-            if !ours.contains(&job.id) {
-                return Err(format!(
-                    "claimer {} lost job {:?} of batch {fence:?} although it lives",
-                    self.number, job.handed
-                ));
-            }
-            let end = match kind {
-                0 => End::Done,
-                _ => End::Again {
-                    burnt: attempt > job.attempt,
-                },
-            };
-            self.stress.ledger.ended(job.handed, end);
-        }
-        Ok(())
-    }
-
-    async fn settle(
-        &self,
-        fence: (i16, i64),
-        token: Uuid,
-        ids: &[i64],
-        kinds: &[i16],
-        attempts: &[i32],
-    ) -> Result<Vec<i64>, String> {
-        let waits: Vec<i64> = ids.iter().map(|_| fastrand::i64(0..400)).collect();
-        let row = self
-            .client
-            .query_one(
-                &self.settle,
-                &[&fence.0, &fence.1, &token, &ids, &kinds, &attempts, &waits],
-            )
-            .await
-            .map_err(|error| told("settle()", &error))?;
-        Ok(row.get(0))
     }
 }

@@ -22,7 +22,7 @@ pub const PRIORITIES: [i32; 3] = [-7, 0, 3];
 static KEYS: AtomicI64 = AtomicI64::new(1);
 
 const BULK: &str = "INSERT INTO posthaste.job (name, queue, priority, scheduled_at, expires_at, kwargs, max_attempts)
-    SELECT 'stress', $1, $2, clock_timestamp() + random() * $3::float8 * interval '1 s', clock_timestamp() + $4::float8 * interval '1 s',
+    SELECT 'stress', $1, $2, statement_timestamp() + CASE WHEN $8 THEN 1 ELSE random() END * $3::float8 * interval '1 s', clock_timestamp() + $4::float8 * interval '1 s',
            jsonb_build_object('key', $5::bigint + i, 'pad', repeat('x', $6::integer)), NULL
       FROM generate_series(0, $7::integer - 1) i";
 const SINGLE: &str = "SELECT posthaste.enqueue('stress', jsonb_build_object('key', $1::bigint), $2, $3,
@@ -88,11 +88,20 @@ impl Producer {
                 .query(&self.single, &[&key, &queue, &priority, &ahead, &unique])
                 .await?;
         } else {
-            let pad = fastrand::i32(0..120);
+            let (pad, one_instant) = (fastrand::i32(0..120), fastrand::bool());
             self.client
                 .execute(
                     &self.bulk,
-                    &[&queue, &priority, &ahead, &expires, &key, &pad, &jobs],
+                    &[
+                        &queue,
+                        &priority,
+                        &ahead,
+                        &expires,
+                        &key,
+                        &pad,
+                        &jobs,
+                        &one_instant,
+                    ],
                 )
                 .await?;
         }

@@ -138,7 +138,12 @@ pub async fn tend(stress: Arc<Stress>) -> Result<(), String> {
         verified: (-1, 0),
     };
     while stress.working() {
-        upkeep.promote(fastrand::i32(5..400)).await?;
+        // Some pages end among the jobs of one instant.
+        let page = match fastrand::bool() {
+            true => fastrand::i32(1..8),
+            false => fastrand::i32(8..400),
+        };
+        upkeep.promote(page).await?;
         upkeep.tidy(100).await?;
         if fastrand::bool() {
             upkeep

@@ -1,0 +1,119 @@
+//! How a claimer ends the jobs that it has: whole batches, or each job in its own way.
+
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::super::ledger::{End, Handed};
+use super::super::session::told;
+use super::{Batches, Claimer, Job};
+
+impl Claimer {
+    /// Closes all batches in one statement; job by job if one of them was moved while it ran.
+    pub(super) async fn finish_whole(&self, token: Uuid, batches: &Batches) -> Result<(), String> {
+        let slots: Vec<i16> = batches.keys().map(|fence| fence.0).collect();
+        let numbers: Vec<i64> = batches.keys().map(|fence| fence.1).collect();
+        let tokens = vec![token; batches.len()];
+        let expected: Vec<i32> = batches
+            .values()
+            .map(|jobs| i32::try_from(jobs.len()).unwrap_or(i32::MAX))
+            .collect();
+        let jobs: Vec<Job> = batches.values().flatten().copied().collect();
+        let handed: Vec<Handed> = jobs.iter().map(|job| job.handed).collect();
+        self.stress.ledger.closing(&handed);
+        let parameters: [&(dyn ToSql + Sync); 4] = [&slots, &numbers, &tokens, &expected];
+        let left: Vec<i32> = self
+            .client
+            .query_one(&self.done, &parameters)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map_err(|error| told("done()", &error))?;
+        for (at, (fence, jobs)) in (1..).zip(batches) {
+            if left.contains(&at) {
+                self.finish(*fence, token, jobs, false).await?;
+                continue;
+            }
+            for job in jobs {
+                self.stress.ledger.ended(job.handed, End::Done);
+            }
+            // Unlike settle, done() leaves unique keys alone: the caller knows which jobs have one.
+            self.release_keys(jobs).await?;
+        }
+        Ok(())
+    }
+
+    async fn release_keys(&self, jobs: &[Job]) -> Result<(), String> {
+        let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
+        self.client
+            .execute(
+                "DELETE FROM posthaste.unique_key WHERE id = ANY ($1)",
+                &[&ids],
+            )
+            .await
+            .map(drop)
+            .map_err(|error| told("releasing keys", &error))
+    }
+
+    /// Settles jobs of one batch, each in its own way, or all as done.
+    pub(super) async fn finish(
+        &self,
+        fence: (i16, i64),
+        token: Uuid,
+        jobs: &[Job],
+        mixed: bool,
+    ) -> Result<(), String> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let handed: Vec<Handed> = jobs.iter().map(|job| job.handed).collect();
+        self.stress.ledger.closing(&handed);
+        let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
+        let ends: Vec<(i16, i32)> = jobs
+            .iter()
+            .map(|job| match fastrand::u32(0..10) {
+                0 if mixed => (1, job.attempt + 1),
+                1 if mixed => (1, job.attempt),
+                2 if mixed => (8, job.attempt),
+                _ => (0, job.attempt),
+            })
+            .collect();
+        let kinds: Vec<i16> = ends.iter().map(|end| end.0).collect();
+        let attempts: Vec<i32> = ends.iter().map(|end| end.1).collect();
+        let ours = self.settle(fence, token, &ids, &kinds, &attempts).await?;
+        for (job, (kind, attempt)) in jobs.iter().zip(ends) {
+            if !ours.contains(&job.id) {
+                return Err(format!(
+                    "claimer {} lost job {:?} of batch {fence:?} although it lives",
+                    self.number, job.handed
+                ));
+            }
+            let end = match kind {
+                0 => End::Done,
+                _ => End::Again {
+                    burnt: attempt > job.attempt,
+                },
+            };
+            self.stress.ledger.ended(job.handed, end);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn settle(
+        &self,
+        fence: (i16, i64),
+        token: Uuid,
+        ids: &[i64],
+        kinds: &[i16],
+        attempts: &[i32],
+    ) -> Result<Vec<i64>, String> {
+        let waits: Vec<i64> = ids.iter().map(|_| fastrand::i64(0..400)).collect();
+        let row = self
+            .client
+            .query_one(
+                &self.settle,
+                &[&fence.0, &fence.1, &token, &ids, &kinds, &attempts, &waits],
+            )
+            .await
+            .map_err(|error| told("settle()", &error))?;
+        Ok(row.get(0))
+    }
+}
