@@ -22,7 +22,7 @@ test: ## Run all tests on PostgreSQL 15 and 18; ARGS go to cargo test
 examples: ## Run the examples in other languages; ARGS name languages
 	@scripts/examples.sh $(ARGS)
 
-mutants: ## Show that the stress kills every broken variant of the store
+mutants: ## Show that the tests notice every broken variant of the store
 	@scripts/setup.sh test
 	@scripts/mutants.sh $(ARGS)
 

@@ -8,8 +8,42 @@ use super::super::session::told;
 use super::{Batches, Claimer, Job};
 
 impl Claimer {
-    /// Closes all batches in one statement; job by job if one of them was moved while it ran.
+    /// Closes all batches in one statement; job by job if one of them was moved while it ran, or split by us just before.
     pub(super) async fn finish_whole(&self, token: Uuid, batches: &Batches) -> Result<(), String> {
+        let mut open = batches.clone();
+        let split = open.first_entry().filter(|_| fastrand::u32(0..8) == 0);
+        let split = match split {
+            Some(mut batch) => {
+                let last = batch.get().len() - 1;
+                let alone = batch.get_mut().split_off(last);
+                self.finish(*batch.key(), token, &alone, true).await?;
+                Some(*batch.key())
+            }
+            None => None,
+        };
+        let left = self.close(token, batches).await?;
+        for (at, (fence, jobs)) in (1..).zip(&open) {
+            if left.contains(&at) {
+                self.finish(*fence, token, jobs, false).await?;
+                continue;
+            }
+            if split == Some(*fence) {
+                return Err(format!(
+                    "batch {fence:?} was closed as a whole after it was split"
+                ));
+            }
+            for job in jobs {
+                self.stress.ledger.ended(job.handed, End::Done);
+            }
+            self.is_closed(*fence, token, jobs).await?;
+            // Unlike settle, this leaves unique keys alone: the caller knows which jobs have one.
+            self.release_keys(jobs).await?;
+        }
+        Ok(())
+    }
+
+    /// The places, from 1 on, of those that could not be closed as a whole.
+    async fn close(&self, token: Uuid, batches: &Batches) -> Result<Vec<i32>, String> {
         let slots: Vec<i16> = batches.keys().map(|fence| fence.0).collect();
         let numbers: Vec<i64> = batches.keys().map(|fence| fence.1).collect();
         let tokens = vec![token; batches.len()];
@@ -17,28 +51,31 @@ impl Claimer {
             .values()
             .map(|jobs| i32::try_from(jobs.len()).unwrap_or(i32::MAX))
             .collect();
-        let jobs: Vec<Job> = batches.values().flatten().copied().collect();
-        let handed: Vec<Handed> = jobs.iter().map(|job| job.handed).collect();
+        let handed: Vec<Handed> = batches.values().flatten().map(|job| job.handed).collect();
         self.stress.ledger.closing(&handed);
         let parameters: [&(dyn ToSql + Sync); 4] = [&slots, &numbers, &tokens, &expected];
-        let left: Vec<i32> = self
-            .client
+        self.client
             .query_one(&self.done, &parameters)
             .await
             .and_then(|row| row.try_get(0))
-            .map_err(|error| told("done()", &error))?;
-        for (at, (fence, jobs)) in (1..).zip(batches) {
-            if left.contains(&at) {
-                self.finish(*fence, token, jobs, false).await?;
-                continue;
-            }
-            for job in jobs {
-                self.stress.ledger.ended(job.handed, End::Done);
-            }
-            // Unlike settle, done() leaves unique keys alone: the caller knows which jobs have one.
-            self.release_keys(jobs).await?;
+            .map_err(|error| told("done()", &error))
+    }
+
+    /// Nothing can be done any more to a job whose batch was closed.
+    async fn is_closed(&self, fence: (i16, i64), token: Uuid, jobs: &[Job]) -> Result<(), String> {
+        let Some(job) = fastrand::choice(jobs).filter(|_| fastrand::u32(0..8) == 0) else {
+            return Ok(());
+        };
+        let ours = self
+            .settle(fence, token, &[job.id], &[8], &[job.attempt])
+            .await?;
+        match ours.is_empty() {
+            true => Ok(()),
+            false => Err(format!(
+                "job {:?} was given back after its batch was closed",
+                job.handed
+            )),
         }
-        Ok(())
     }
 
     async fn release_keys(&self, jobs: &[Job]) -> Result<(), String> {
