@@ -6,7 +6,7 @@ use super::scenario::{
     LATE_TO_THE_LOCK, LONG_WINDOW, LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT, REPEATABLE_READ,
     REUSED_NUMBER, SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION,
     SLOW_LOOK, SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN,
-    WHOLE_BATCH,
+    UNEVEN_SLOT, WHOLE_BATCH,
 };
 use super::script::Edits;
 
@@ -164,7 +164,7 @@ END $f$;
     "a parked generation is entered without a second look" by CLOSED_PARKED_GENERATION:
         "IF posthaste.position('posthaste.parked_current') = g THEN" => "IF true THEN";
 
-    "a parked slot is truncated although jobs wait in it" by STRESS:
+    "a parked slot is truncated although jobs wait in it" by UNEVEN_SLOT:
         "IF NOT posthaste.is_promoted_@k@() THEN" => "IF false THEN";
 
     "a parked slot is entered again although it was never emptied" by LOST_TRUNCATION:

@@ -148,10 +148,11 @@ pub const LATE_AND_DUE: Scenario = Scenario::new("late commits of scheduled jobs
     .boxed_local()
 });
 
-/// A slot that began with small rows and went on with large ones is left and truncated all the same.
+/// A slot that began with small rows and went on with large ones is left and truncated all the same, but not before what waits in it was carried over.
 pub const UNEVEN_SLOT: Scenario = Scenario::new("a slot of uneven rows", |url| {
     async move {
         let store = Store::new(&url).await?;
+        store.enqueue("far", 86_400_000).await?;
         for (jobs, pad) in [(2_000, 0), (4_000, 900)] {
             store
                 .client
@@ -166,8 +167,13 @@ pub const UNEVEN_SLOT: Scenario = Scenario::new("a slot of uneven rows", |url| {
         all_come(&store, 6_000, 2_000).await?;
         for _ in 0..4 {
             store.tidy_parked(1_000).await?;
+            store.tidy_parked(1_000).await?;
             store.promote(100).await?;
         }
+        ensure!(
+            store.unfinished().await? == 1,
+            "a job that waited went with its slot"
+        );
         ensure!(
             store.position("parked_low").await? > 0,
             "a slot whose jobs are all promoted is never reclaimed"
