@@ -140,7 +140,7 @@ END $f$;
         "WHERE EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r\n                  WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id))" =>
         "WHERE (SELECT count(*) FROM posthaste.ack_@k@) < (SELECT sum(o.n) FROM posthaste.claim_@k@ o WHERE NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = o.batch))";
 
-    "truncation without a look at open jobs" by STRESS:
+    "truncation without a look at open jobs" by FOREIGN_ACKNOWLEDGEMENT:
         "IF NOT v_done THEN\n    o_state := 'open';" => "IF false THEN\n    o_state := 'open';";
 
     "promotion without late commits" by LATE_AND_DUE:
