@@ -170,8 +170,8 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
 -- A plain job that is due is judged by the very statement that writes it: each expression that PL/pgSQL evaluates by itself takes a snapshot,
 -- and snapshots are what concurrent commits make dear. Only its size is measured before: as a part of the statement, a number bomb might be
 -- printed by the planner. What is volatile comes from the columns' defaults. The guard is enter_ready() without the call, as a CASE
--- because the planner may turn the parts of an AND around. No row written means that a route has to be looked up, that the job is not
--- plain or not valid, or that the generation is just being sealed: enqueue_other() finds out.
+-- because the planner may turn the parts of an AND around. No row written means that the job is not plain or not valid, or that the
+-- generation is just being sealed: enqueue_other() finds out.
 CREATE FUNCTION posthaste.enqueue(name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
                                   scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',
                                   unique_key text DEFAULT NULL, max_attempts integer DEFAULT 25)
@@ -182,22 +182,16 @@ DECLARE
   bytes integer := posthaste.text_bytes(kwargs);
 BEGIN
   INSERT INTO posthaste.store AS r (slot, queue, name, priority, scheduled_at, expires_at, tag, kwargs, kwargs_bytes, max_attempts)
-  SELECT (c.g % 4)::smallint, coalesce(queue, 'default'), name, priority, scheduled_at, coalesce(expires_at, now() + interval '30 days'),
-         tag, kwargs, bytes, max_attempts
-    FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0) c
+  SELECT (c.g % 4)::smallint, c.way, name, priority, scheduled_at, coalesce(expires_at, now() + interval '30 days'), tag, kwargs, bytes, max_attempts
+    FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,
+                 coalesce(queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(name) END) AS way
+          OFFSET 0) c
    WHERE unique_key IS NULL AND priority IS NOT NULL AND scheduled_at <= clock_timestamp()
-     AND (queue IS NOT NULL OR pg_sequence_last_value('posthaste.has_routes'::regclass) = 0)
-     AND posthaste.is_valid(name, coalesce(queue, 'default'), tag, NULL, kwargs, bytes, 0, max_attempts, scheduled_at,
-                            coalesce(expires_at, scheduled_at), scheduled_at)
+     AND posthaste.is_valid(name, c.way, tag, NULL, kwargs, bytes, 0, max_attempts, scheduled_at, coalesce(expires_at, scheduled_at), scheduled_at)
      AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
               THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
   RETURNING r.id INTO job;
-  IF job IS NOT NULL THEN
-    RETURN job;
-  ELSIF queue IS NULL AND pg_sequence_last_value('posthaste.has_routes'::regclass) = 1 THEN
-    RETURN posthaste.enqueue(name, kwargs, posthaste.route_of(name), priority, scheduled_at, expires_at, tag, unique_key, max_attempts);
-  END IF;
-  RETURN posthaste.enqueue_other(name, kwargs, coalesce(queue, 'default'), priority, scheduled_at, expires_at, tag, unique_key, max_attempts);
+  RETURN coalesce(job, posthaste.enqueue_other(name, kwargs, queue, priority, scheduled_at, expires_at, tag, unique_key, max_attempts));
 END $f$;
 
 -- Any job: with arguments left NULL, scheduled, with a unique key, or one that has to be refused.
@@ -211,7 +205,8 @@ DECLARE
   bytes integer;
   moment timestamptz := clock_timestamp();
 BEGIN
-  name := coalesce(name, ''); kwargs := coalesce(kwargs, '{}'); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now());
+  name := coalesce(name, ''); kwargs := coalesce(kwargs, '{}');
+  queue := coalesce(queue, CASE WHEN posthaste.position('posthaste.has_routes') = 0 THEN 'default' ELSE posthaste.route_of(name) END); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now());
   expires_at := coalesce(expires_at, greatest(scheduled_at, moment) + interval '30 days'); tag := coalesce(tag, ''); bytes := posthaste.text_bytes(kwargs);
   IF posthaste.is_valid(name, queue, tag, unique_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment) IS NOT TRUE THEN
     PERFORM posthaste.refuse(name, queue, tag, unique_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment);

@@ -176,3 +176,50 @@ async fn a_dead_workers_jobs_are_rescued_by_whoever_lives_and_the_living_keep_th
     all_done(&client).await;
     worker.stop().await.unwrap();
 }
+
+/// As on a replica that was promoted before the last acknowledgement reached it: the database holds a claim that its worker takes for closed.
+#[tokio::test]
+async fn a_claim_that_its_worker_does_not_know_of_is_rescued_although_the_worker_ended_in_good_order()
+ {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let first = worker(&db.pool(4).unwrap())
+            .queue("default", 1)
+            .handler("x", async |_, _| Ok(Outcome::Done))
+            .start()
+            .await
+            .unwrap();
+        eventually(SOON, "the worker is registered", async || {
+            let known = client
+                .query_opt("SELECT FROM posthaste.worker", &[])
+                .await?;
+            Ok(known.is_some())
+        })
+        .await
+        .unwrap();
+        client
+            .batch_execute("SELECT posthaste.enqueue('x', queue => 'other')")
+            .await
+            .unwrap();
+        let claimed = client
+            .query(
+                "SELECT c.id FROM posthaste.worker w, posthaste.claim('other', '{0}', w.id, gen_random_uuid(), 1, 1000) c",
+                &[],
+            )
+            .await
+            .unwrap();
+        assert_eq!(claimed.len(), 1);
+        first.stop().await.unwrap();
+        assert_eq!(unfinished(&client).await, 1);
+
+        let second = worker(&db.pool(4).unwrap())
+            .queue("other", 1)
+            .handler("x", async |_, _| Ok(Outcome::Done))
+            .start()
+            .await
+            .unwrap();
+        all_done(&client).await;
+        second.stop().await.unwrap();
+    }
+}

@@ -4,8 +4,20 @@ use anyhow::ensure;
 use futures_util::FutureExt;
 
 use super::Scenario;
-use crate::mutants::gate;
+use crate::mutants::{gate, script::Edits};
 use crate::stress::store::Store;
+
+/// Gate 1 stands where an enqueuer has read which generation is current; on both roads.
+const AFTER_THE_LOOK: Edits<'_> = &[
+    (
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0)",
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1) OFFSET 0)",
+    ),
+    (
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,",
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1),",
+    ),
+];
 
 /// An enqueuer has read which generation is current and is then held up until that one is sealed; on both roads into the ring.
 pub const SEALED_BEFORE_THE_LOCK: Scenario =
@@ -36,10 +48,7 @@ pub const SEALED_BEFORE_THE_LOCK: Scenario =
         }
         .boxed_local()
     })
-    .gated(&[(
-        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0)",
-        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1) OFFSET 0)",
-    )]);
+    .gated(AFTER_THE_LOOK);
 
 /// A statement has entered its generation and has not written its first row, so that it has no lock on the slot's table; on both roads.
 pub const SEALED_BEFORE_THE_ROW: Scenario =
