@@ -28,7 +28,7 @@ use runner::Runner;
 
 /// Works on queues, with handlers or with consumers of your own.
 ///
-/// The engine lives on a thread of its own and opens its own connections through the pool's manager (four, and one for the heartbeat); handlers run on the
+/// The engine lives on a thread of its own and opens its own connections through the pool's manager (five, and one for the heartbeat); handlers run on the
 /// runtime that [`WorkerBuilder::start`] is called on.
 pub struct Worker;
 
