@@ -1,7 +1,9 @@
 //! One file per command: what it takes, and what it does.
 
 pub(crate) mod enqueue;
+pub(crate) mod jobs;
 pub(crate) mod migrate;
+pub(crate) mod queues;
 pub(crate) mod status;
 pub(crate) mod up;
 pub(crate) mod work;

@@ -16,7 +16,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use commands::{enqueue, migrate, status, up, work};
+use commands::{enqueue, jobs, migrate, queues, status, up, work};
 use database::{Choice, Database};
 use local_postgres::Absent;
 use signals::Signals;
@@ -44,6 +44,8 @@ enum Command {
     Enqueue(enqueue::Arguments),
     Work(work::Arguments),
     Status(status::Arguments),
+    Jobs(jobs::Arguments),
+    Queues(queues::Arguments),
 }
 
 /// The pool reports each connection that a server closes, also where that was asked for.
@@ -79,13 +81,15 @@ fn main() -> ExitCode {
 }
 
 async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
-    if let Command::Migrate(migrate::Arguments { print: true }) = &arguments.command {
-        return migrate::print(terminal);
+    if let Command::Migrate(migrate) = &arguments.command
+        && migrate.print
+    {
+        return migrate::print(migrate, terminal);
     }
     let signals = Signals::listen(terminal.clone())?;
     let absent = match &arguments.command {
         Command::Up(_) | Command::Migrate(_) => Absent::Make,
-        Command::Enqueue(_) | Command::Work(_) | Command::Status(_) => Absent::Refuse,
+        _ => Absent::Refuse,
     };
     let database = Database::open(&arguments.database, absent).await?;
     signals.leave(database.last_word()?);
@@ -104,20 +108,24 @@ async fn command(
         match command {
             Command::Up(arguments) => up::run(arguments, database, terminal, signals).await,
             Command::Work(arguments) => work::run(arguments, database, terminal, signals).await,
-            Command::Migrate(_) => migrate::run(database, terminal).await,
+            Command::Migrate(arguments) => migrate::run(arguments, database, terminal).await,
             Command::Enqueue(arguments) => {
                 enqueue::run(arguments, database, terminal, signals).await
             }
             Command::Status(_) => status::run(database, terminal).await,
+            Command::Jobs(arguments) => jobs::run(arguments, database, terminal).await,
+            Command::Queues(arguments) => queues::run(arguments, database, terminal).await,
         }
     };
     match command {
         // These have something to bring to an end.
         Command::Up(_) | Command::Work(_) | Command::Enqueue(_) => short.await,
-        Command::Migrate(_) | Command::Status(_) => tokio::select! {
-            outcome = short => outcome,
-            () = signals.stop().cancelled() => anyhow::bail!("stopped."),
-        },
+        Command::Migrate(_) | Command::Status(_) | Command::Jobs(_) | Command::Queues(_) => {
+            tokio::select! {
+                outcome = short => outcome,
+                () = signals.stop().cancelled() => anyhow::bail!("stopped."),
+            }
+        }
     }
 }
 

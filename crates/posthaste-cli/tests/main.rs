@@ -6,6 +6,7 @@ mod enqueue;
 mod handlers;
 mod killed;
 mod migrate;
+mod operate;
 mod private_postgres;
 mod stage;
 mod stopping;

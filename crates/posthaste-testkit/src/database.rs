@@ -87,7 +87,18 @@ impl TestDb {
 
     /// A pool of at most this many connections.
     pub fn pool(&self, size: usize) -> anyhow::Result<Pool> {
-        let manager = Manager::new(self.url.parse()?, NoTls);
+        Self::pool_of(self.url.parse()?, size)
+    }
+
+    /// A pool whose connections act as this role.
+    pub fn pool_as(&self, role: &str, size: usize) -> anyhow::Result<Pool> {
+        let mut config: tokio_postgres::Config = self.url.parse()?;
+        config.options(format!("-c role={role}"));
+        Self::pool_of(config, size)
+    }
+
+    fn pool_of(config: tokio_postgres::Config, size: usize) -> anyhow::Result<Pool> {
+        let manager = Manager::new(config, NoTls);
         Ok(Pool::builder(manager)
             .max_size(size)
             .runtime(Runtime::Tokio1)

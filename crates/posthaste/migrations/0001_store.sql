@@ -294,7 +294,7 @@ CREATE TABLE posthaste.dead (
   max_attempts integer,
   kwargs_bytes integer     NOT NULL,
   crashes      smallint    NOT NULL,
-  state        text        NOT NULL CHECK (state IN ('dead', 'expired', 'discarded')),
+  state        text        NOT NULL CHECK (state IN ('dead', 'expired', 'discarded', 'cancelled')),
   queue        text COLLATE "C" NOT NULL,
   name         text COLLATE "C" NOT NULL,
   tag          text        NOT NULL,
@@ -304,20 +304,36 @@ CREATE TABLE posthaste.dead (
 );
 CREATE INDEX dead_state ON posthaste.dead (state, died_at);
 
--- One row per unique key that is held; released when its job is done, dead, expired or discarded.
+-- Jobs that were running when somebody cancelled them. Their workers look here, and the leader cancels them again until they have ended:
+-- one that is given back or tried again is met where it waits.
+CREATE TABLE posthaste.cancelling (
+  id       bigint      PRIMARY KEY,
+  asked_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- What is set for a queue. One without a row here has the defaults.
+CREATE TABLE posthaste.queue (
+  name      text COLLATE "C" PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
+  paused_at timestamptz  -- since when nothing of it is claimed
+);
+
+-- One row per unique key that is held; released when its job is done, dead, expired, discarded or cancelled.
 CREATE TABLE posthaste.unique_key (
   key text   PRIMARY KEY,
   id  bigint NOT NULL
 );
 
--- Who is kept as dead holds no key any more, whoever buried it.
-CREATE FUNCTION posthaste.free_keys() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off AS $f$
+-- Who is kept as dead holds no key any more, and is not to be cancelled any more, whoever buried it.
+CREATE FUNCTION posthaste.let_buried_go() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off AS $f$
 BEGIN
   DELETE FROM posthaste.unique_key u USING buried b WHERE u.key = b.unique_key AND u.id = b.id;
+  IF EXISTS (SELECT FROM posthaste.cancelling) THEN
+    DELETE FROM posthaste.cancelling c USING buried b WHERE c.id = b.id;
+  END IF;
   RETURN NULL;
 END $f$;
-CREATE TRIGGER free_keys AFTER INSERT ON posthaste.dead REFERENCING NEW TABLE AS buried
-  FOR EACH STATEMENT EXECUTE FUNCTION posthaste.free_keys();
+CREATE TRIGGER let_buried_go AFTER INSERT ON posthaste.dead REFERENCING NEW TABLE AS buried
+  FOR EACH STATEMENT EXECUTE FUNCTION posthaste.let_buried_go();
 
 -- A job in the shapes of the tables that it moves through: here, and nowhere else, their columns are listed. The planner inlines these
 -- functions where they stand in FROM, so they cost nothing; none of their arguments may hold a sub-select there.
@@ -330,7 +346,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
          coalesce(attempt, job.attempt), job.max_attempts, job.kwargs_bytes, slot, coalesce(crashes, job.crashes), job.queue, job.name, job.tag,
          job.unique_key, coalesce(error, job.last_error), job.kwargs
 $f$;
--- For posthaste.dead: kept as dead, expired or discarded.
+-- For posthaste.dead: kept as dead, expired, discarded or cancelled.
 CREATE FUNCTION posthaste.to_keep(job posthaste.store, state text) RETURNS SETOF posthaste.dead LANGUAGE sql STABLE AS $f$
   SELECT job.id, clock_timestamp(), job.enqueued_at, job.scheduled_at, job.expires_at, job.priority, job.attempt, job.max_attempts,
          job.kwargs_bytes, job.crashes, state, job.queue, job.name, job.tag, job.unique_key, job.last_error, job.kwargs

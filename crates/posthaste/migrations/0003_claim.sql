@@ -272,6 +272,9 @@ BEGIN
   IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL) THEN
     RAISE EXCEPTION 'posthaste: worker % is not registered or was declared dead', p_worker USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
+  IF EXISTS (SELECT FROM posthaste.queue q WHERE q.name = p_queue AND q.paused_at IS NOT NULL) THEN
+    RETURN;
+  END IF;
   PERFORM set_config('synchronous_commit', 'off', true);
   v_slots := posthaste.scan_slots();
   FOREACH v_priority IN ARRAY p_priorities LOOP

@@ -5,7 +5,7 @@
 --
 -- Kinds of closing, which are the outcomes stored in ack_k and whole_k:
 --   0 done     1 parked until later (retry, snooze)   2 dead or discarded   3 expired   4 awaiting
---   5 moved aside   6 held while it runs on   7 rescued from a dead worker   8 given back unstarted
+--   5 moved aside   6 held while it runs on   7 rescued from a dead worker   8 given back unstarted   9 cancelled
 
 CALL posthaste.each_slot(0, 5, $sql$
 

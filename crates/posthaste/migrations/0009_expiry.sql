@@ -1,4 +1,5 @@
--- Maintenance: expiry. Jobs that expired wherever they wait, confirmations that never came, and what nobody needs any more.
+-- Maintenance: jobs that end where they wait, because they expired or were cancelled; confirmations that never came, and what nobody needs
+-- any more.
 
 -- Whether a row of a lane is behind its cursor, the newest claim row.
 CREATE FUNCTION posthaste.is_claimed(xid xid8, id bigint, lo pg_snapshot, hi pg_snapshot, to_xid xid8, to_id bigint, exhausted boolean)
@@ -8,8 +9,9 @@ $f$;
 
 CALL posthaste.each_slot(0, 5, $sql$
 
--- Closes jobs of a lane that expired unclaimed, at most p_limit, and marks them: claims skip such rows.
-CREATE FUNCTION posthaste.expire_lane_@k@(p_queue text, p_priority integer, p_limit bigint) RETURNS bigint LANGUAGE plpgsql AS $f$
+-- Closes jobs of a lane before they are claimed, and marks them: claims skip such rows. Those that expired, at most p_limit, or, where they
+-- are named, those that were cancelled.
+CREATE FUNCTION posthaste.close_early_@k@(p_queue text, p_priority integer, p_limit bigint, p_ids bigint[]) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   c posthaste.claim_@k@;
   v_rows bigint;
@@ -21,13 +23,15 @@ BEGIN
   SELECT * INTO c FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
   WITH gone AS MATERIALIZED (
     SELECT r.* FROM posthaste.ready_@k@ r
-     WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid >= coalesce(pg_snapshot_xmin(c.lo), '0') AND r.expires_at <= clock_timestamp()
+     WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid >= coalesce(pg_snapshot_xmin(c.lo), '0')
+       AND CASE WHEN p_ids IS NULL THEN r.expires_at <= clock_timestamp() ELSE r.id = ANY (p_ids) END
        AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
        AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
      LIMIT p_limit),
   early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone),
-  closed AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, 3 FROM gone)
-  INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_keep(gone, 'expired') d ON CONFLICT (id) DO NOTHING;
+  closed AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, CASE WHEN p_ids IS NULL THEN 3 ELSE 9 END FROM gone)
+  INSERT INTO posthaste.dead
+  SELECT d.* FROM gone, posthaste.to_keep(gone, CASE WHEN p_ids IS NULL THEN 'expired' ELSE 'cancelled' END) d ON CONFLICT (id) DO NOTHING;
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   RETURN v_rows;
 END $f$;
@@ -51,14 +55,31 @@ BEGIN
      ORDER BY random() LIMIT 100
   LOOP
     EXIT WHEN v_all >= p_limit;
-    v_all := v_all + posthaste.expire_lane_@k@(v_lane.queue, v_lane.priority, p_limit - v_all);
+    v_all := v_all + posthaste.close_early_@k@(v_lane.queue, v_lane.priority, p_limit - v_all, NULL);
   END LOOP;
   RETURN v_all;
 END $f$
 $sql$);
 
 CALL posthaste.each_slot(6, 7, $sql$
--- The same for a parked slot. Reading it takes long; the promoter is kept waiting only while what was found is closed.
+-- The same for parked jobs at these places. Meanwhile some of them may have been promoted. The caller holds the promoter's lock.
+CREATE FUNCTION posthaste.close_parked_@k@(p_places tid[], p_state text) RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  v_rows bigint;
+BEGIN
+  WITH gone AS MATERIALIZED (
+    SELECT r.* FROM posthaste.parked_@k@ r LEFT JOIN (SELECT * FROM posthaste.pass_@k@ ORDER BY page DESC LIMIT 1) p ON true
+     WHERE r.ctid = ANY (p_places)
+       AND NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE e.xid = r.xid AND e.id = r.id)
+       AND posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted)
+           IS NOT TRUE),
+  early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone)
+  INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_keep(gone, p_state) d ON CONFLICT (id) DO NOTHING;
+  GET DIAGNOSTICS v_rows = ROW_COUNT;
+  RETURN v_rows;
+END $f$;
+
+-- Finds parked jobs that expired. Reading the slot takes long; the promoter is kept waiting only while what was found is closed.
 CREATE FUNCTION posthaste.expire_@k@(p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v_found tid[] := ARRAY(
@@ -67,22 +88,11 @@ DECLARE
        AND posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted)
            IS NOT TRUE
      LIMIT p_limit);
-  v_rows bigint;
 BEGIN
   IF cardinality(v_found) = 0 OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
     RETURN 0;
   END IF;
-  -- Meanwhile some of them may have been promoted.
-  WITH gone AS MATERIALIZED (
-    SELECT r.* FROM posthaste.parked_@k@ r LEFT JOIN (SELECT * FROM posthaste.pass_@k@ ORDER BY page DESC LIMIT 1) p ON true
-     WHERE r.ctid = ANY (v_found) AND r.expires_at <= clock_timestamp()
-       AND NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE e.xid = r.xid AND e.id = r.id)
-       AND posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted)
-           IS NOT TRUE),
-  early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone)
-  INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_keep(gone, 'expired') d ON CONFLICT (id) DO NOTHING;
-  GET DIAGNOSTICS v_rows = ROW_COUNT;
-  RETURN v_rows;
+  RETURN posthaste.close_parked_@k@(v_found, 'expired');
 END $f$
 $sql$);
 

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
 use crate::acknowledge::{Batch, Settled};
-use crate::job::Job;
+use crate::job::{Job, JobId};
 use crate::retry::{Backoff, Report, verdict};
 use crate::store::Fence;
 use crate::work::handler::{self, HandlerError};
@@ -95,6 +95,9 @@ pub trait Consumer: Send + Sync + 'static {
     fn abort(&self);
     /// Called about ten times a second: whatever overstayed its time is to be reported now.
     fn watch(&self) {}
+    /// Somebody cancelled these jobs; some of them may be here. Called again and again while they run. Who runs one ends it as soon as it can and
+    /// says so by [`Ticket::cancelled`]; an outcome that comes first counts, and one that is tried again is cancelled where it waits.
+    fn cancel(&self, _jobs: &[JobId]) {}
     /// The longest that one job may run; none: without a limit. Jobs of dead workers wait for as long, to be run alone.
     fn limit(&self) -> Option<Duration> {
         None
@@ -121,6 +124,9 @@ impl<C: Consumer + ?Sized> Consumer for Arc<C> {
     }
     fn watch(&self) {
         (**self).watch();
+    }
+    fn cancel(&self, jobs: &[JobId]) {
+        (**self).cancel(jobs);
     }
     fn limit(&self) -> Option<Duration> {
         (**self).limit()
@@ -174,6 +180,11 @@ impl Ticket {
     /// a [`TryAgain`](crate::TryAgain), which says both itself.
     pub fn fail(self, error: impl Into<HandlerError>) {
         self.report(handler::failure(error.into()));
+    }
+
+    /// The job ends as cancelled, because [`Consumer::cancel`] asked for it.
+    pub fn cancelled(self) {
+        self.report(Report::Cancelled);
     }
 
     /// Gives the job back without burning an attempt.

@@ -26,7 +26,7 @@ use crate::maintenance;
 use crate::retry::Verdict;
 use crate::store::link::Link;
 use crate::store::{self, Claimed, Fence};
-use crate::{claim, work};
+use crate::{cancel, claim, work};
 use gate::Gate;
 
 pub(crate) use queue::QueueState;
@@ -305,6 +305,7 @@ pub(crate) fn run(
         }
         claiming.spawn(engine.watched("suspects", work::suspect::run(Arc::clone(&engine))));
         tokio::spawn(engine.watched("discover", claim::discover(Arc::clone(&engine))));
+        tokio::spawn(engine.watched("cancel", cancel::run(Arc::clone(&engine))));
         tokio::spawn(engine.watched("watch", watch_consumers(Arc::clone(&engine))));
         let returning = maintenance::return_uncertain(Arc::clone(&engine), returns);
         tokio::spawn(engine.watched("return claims", returning));

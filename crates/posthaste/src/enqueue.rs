@@ -59,27 +59,38 @@ async fn send<E: Executor>(
 
 /// Enqueues many jobs in the caller's transaction and returns their ids in the same order; at most a thousand of them, or about
 /// 8 MiB, a statement.
+///
+/// Jobs with unique keys go one by one, because each key has to be looked at, and in the order of their keys: two such calls that take the same keys
+/// wait for each other at most, and do not deadlock.
 pub async fn enqueue_many<E: Executor>(
     mut executor: E,
     jobs: &[NewJob],
 ) -> Result<Vec<JobId>, Error> {
     jobs.iter().try_for_each(NewJob::check)?;
-    let mut ids = Vec::with_capacity(jobs.len());
-    // A run of jobs without unique keys goes out together; a job with one goes alone, because its key has to be looked at.
-    for run in jobs.chunk_by(|a, b| a.unique_key.is_none() && b.unique_key.is_none()) {
-        if let [only] = run {
-            ids.push(one(&mut executor, only).await?);
-            continue;
+    let numbered = jobs.iter().enumerate();
+    let (plain, mut keyed): (Vec<_>, Vec<_>) =
+        numbered.partition(|(_, job)| job.unique_key.is_none());
+    let (places, plain): (Vec<usize>, Vec<&NewJob>) = plain.into_iter().unzip();
+    let mut ids = vec![JobId(0); jobs.len()];
+    let mut places = places.into_iter();
+    for chunk in chunks(&plain) {
+        let sent = match chunk {
+            [only] => vec![one(&mut executor, only).await?],
+            _ => send(&mut executor, ENQUEUE_MANY, &columns(chunk)).await?,
+        };
+        for (id, place) in sent.into_iter().zip(&mut places) {
+            ids[place] = id;
         }
-        for chunk in chunks(run) {
-            ids.extend(send(&mut executor, ENQUEUE_MANY, &columns(chunk)).await?);
-        }
+    }
+    keyed.sort_by(|(_, a), (_, b)| a.unique_key.cmp(&b.unique_key));
+    for (place, job) in keyed {
+        ids[place] = one(&mut executor, job).await?;
     }
     Ok(ids)
 }
 
 /// The jobs in order, cut by their number and by their size.
-fn chunks(jobs: &[NewJob]) -> impl Iterator<Item = &[NewJob]> {
+fn chunks<'s, 'j>(jobs: &'s [&'j NewJob]) -> impl Iterator<Item = &'s [&'j NewJob]> {
     let mut rest = jobs;
     std::iter::from_fn(move || {
         let mut bytes = 0;
@@ -94,9 +105,9 @@ fn chunks(jobs: &[NewJob]) -> impl Iterator<Item = &[NewJob]> {
     })
 }
 
-fn columns(jobs: &[NewJob]) -> [Value<'_>; 8] {
-    fn column<'a, T>(jobs: &'a [NewJob], of: impl Fn(&'a NewJob) -> T) -> Vec<T> {
-        jobs.iter().map(of).collect()
+fn columns<'j>(jobs: &[&'j NewJob]) -> [Value<'j>; 8] {
+    fn column<'j, T>(jobs: &[&'j NewJob], of: impl Fn(&'j NewJob) -> T) -> Vec<T> {
+        jobs.iter().map(|job| of(job)).collect()
     }
     [
         Value::Texts(column(jobs, |job| Some(job.name.as_str()))),
@@ -120,7 +131,8 @@ mod tests {
     }
 
     fn lengths(jobs: &[NewJob]) -> Vec<usize> {
-        chunks(jobs).map(<[NewJob]>::len).collect()
+        let jobs: Vec<&NewJob> = jobs.iter().collect();
+        chunks(&jobs).map(<[&NewJob]>::len).collect()
     }
 
     #[test]
@@ -133,8 +145,9 @@ mod tests {
     fn no_statement_of_large_jobs_grows_beyond_its_bytes() {
         let jobs = jobs(20, (1 << 20) - 100);
         assert_eq!(lengths(&jobs), [8, 8, 4]);
+        let jobs: Vec<&NewJob> = jobs.iter().collect();
         for chunk in chunks(&jobs) {
-            assert!(chunk.iter().map(NewJob::bytes).sum::<usize>() <= MANY_BYTES);
+            assert!(chunk.iter().map(|job| job.bytes()).sum::<usize>() <= MANY_BYTES);
         }
     }
 }

@@ -39,6 +39,7 @@ mod error;
 mod job;
 
 mod acknowledge;
+mod cancel;
 mod claim;
 mod consumer;
 mod enqueue;
@@ -50,6 +51,7 @@ mod config;
 mod engine;
 mod heartbeat;
 mod maintenance;
+mod periodic;
 mod retry;
 mod shutdown;
 
@@ -59,10 +61,12 @@ pub use enqueue::{enqueue, enqueue_many};
 pub use error::Error;
 pub use executor::{DriverError, Executor, Value};
 pub use job::{Event, IllegalTransition, Job, JobId, NewJob, State, next};
+pub use periodic::{Missed, Periodic};
 pub use retry::Backoff;
 pub use shutdown::signal;
 pub use store::Fence;
 pub use store::migrate::{MigrationReport, migrate, migrations_sql};
+pub use store::roles::{grant_roles, roles_sql};
 #[cfg(feature = "exec")]
 pub use work::exec::Exec;
 pub use work::handler::{Context, HandlerError, HandlerResult, TryAgain};

@@ -2,6 +2,7 @@
 //! waste a little work. The scheduled road has a link of its own: what is due waits for no other duty.
 
 mod hearts;
+mod periodic;
 mod upkeep;
 
 use std::sync::{Arc, PoisonError};

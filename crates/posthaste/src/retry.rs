@@ -65,6 +65,8 @@ pub(crate) enum Report {
     Panicked(String),
     /// It ran longer than allowed.
     TimedOut(Duration),
+    /// Somebody cancelled it, and it ended for that.
+    Cancelled,
     /// No handler of this worker knows the name.
     Unknown,
     /// It was not started, or not finished when the worker stopped.
@@ -165,6 +167,11 @@ pub(crate) fn verdict(job: &Job, report: &Report, backoff: &Backoff, chance: f64
             None,
             Some(format!("ran longer than {} s", limit.as_secs_f32())),
         ),
+        Report::Cancelled => Verdict::Bury {
+            attempt: None,
+            state: "cancelled",
+            error: "cancelled while it ran".into(),
+        },
         Report::Unknown => Verdict::Park {
             attempt: job.attempt,
             after: Some(UNKNOWN_NAME_AFTER),

@@ -273,3 +273,30 @@ async fn a_key_taken_after_the_snapshot_is_a_serialization_failure_and_nothing_e
         assert_eq!(unfinished(&other).await, 3, "one job for each key");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bulk_enqueues_that_take_the_same_keys_do_not_deadlock_whatever_their_order() {
+    let db = database(PgVersion::V15).await;
+    let keyed = |round: usize, n: usize| {
+        let job = NewJob::new("keyed", &json!({ "n": n })).unwrap();
+        job.unique_key(format!("{round} {n}"))
+    };
+    let mut clients = [db.client().await.unwrap(), db.client().await.unwrap()];
+    for round in 0..20 {
+        let forth: Vec<NewJob> = (0..30).map(|n| keyed(round, n)).collect();
+        let back: Vec<NewJob> = (0..30).rev().map(|n| keyed(round, n)).collect();
+        let [one, two] = &mut clients;
+        let take = async |client: &mut tokio_postgres::Client, jobs: Vec<NewJob>| {
+            let tx = client.transaction().await.unwrap();
+            let ids = enqueue_many(&tx, &jobs).await.unwrap();
+            tx.commit().await.unwrap();
+            ids
+        };
+        let (forth, mut back) = tokio::join!(take(one, forth), take(two, back));
+        back.reverse();
+        assert_eq!(
+            forth, back,
+            "both are told the same jobs, in their own order"
+        );
+    }
+}

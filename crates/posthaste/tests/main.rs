@@ -30,6 +30,8 @@ mod lifecycle;
 mod links;
 mod locks;
 mod mutants;
+mod operate;
+mod periodic;
 mod poison;
 mod refused;
 mod rescue;

@@ -1,10 +1,11 @@
-//! The role of a program that only enqueues, with the rights that docs/operations.md gives it and no others.
+//! Roles: the producer that docs/operations.md describes, and the three that posthaste makes itself.
 
-use posthaste::{NewJob, enqueue, enqueue_many};
-use posthaste_testkit::PgVersion;
+use posthaste::{Config, NewJob, Outcome, enqueue, enqueue_many};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
 use serde_json::json;
+use tokio_postgres::Client;
 
-use crate::support::{database, unfinished};
+use crate::support::{SOON, all_done, database, quick, quick_queue, unfinished, worker};
 
 #[tokio::test]
 async fn the_documented_producer_enqueues_in_every_way() {
@@ -115,5 +116,214 @@ async fn a_role_without_the_rights_is_told_so() {
                 version.name()
             );
         }
+    }
+}
+
+const ROLES: [&str; 3] = [
+    "posthaste_producer",
+    "posthaste_worker",
+    "posthaste_observer",
+];
+
+/// A migrated database with the roles.
+async fn with_roles(version: PgVersion) -> TestDb {
+    let db = database(version).await;
+    posthaste::grant_roles(&mut db.client().await.unwrap())
+        .await
+        .unwrap();
+    db
+}
+
+/// What a role may do to a table or a view, said once more and in other words than roles.sql says it.
+fn may(role: &str, object: &str, verb: &str) -> bool {
+    let is_slot = object
+        .rsplit_once('_')
+        .is_some_and(|(_, slot)| matches!(slot, "0" | "1" | "2" | "3" | "4" | "5" | "6" | "7"));
+    let is_changed = [
+        "worker",
+        "leader",
+        "lane",
+        "held",
+        "dead",
+        "unique_key",
+        "confirmed",
+        "cancelling",
+        "queue",
+        "periodic",
+    ]
+    .contains(&object);
+    match (role, verb) {
+        ("posthaste_observer", _) => verb == "SELECT",
+        ("posthaste_worker", "SELECT") => true,
+        ("posthaste_worker", "INSERT") => {
+            is_slot || is_changed || ["job", "store"].contains(&object)
+        }
+        ("posthaste_worker", "UPDATE" | "DELETE") => is_changed,
+        ("posthaste_worker", _) => is_slot,
+        (_, "SELECT") => ["route", "unique_key"].contains(&object),
+        (_, "INSERT") => ["job", "store", "unique_key"].contains(&object),
+        _ => false,
+    }
+}
+
+/// What a role may do to a sequence.
+fn may_move(role: &str, sequence: &str, verb: &str) -> bool {
+    let draws = ["job_id", "worker_id", "batch_id"].contains(&sequence);
+    let reads = [
+        "ready_current",
+        "ready_scan",
+        "parked_current",
+        "parked_until",
+        "has_routes",
+    ];
+    match (role, verb) {
+        ("posthaste_observer", _) => verb == "SELECT",
+        ("posthaste_worker", "SELECT") => true,
+        ("posthaste_worker", "USAGE") => draws,
+        ("posthaste_worker", _) => !draws,
+        (_, "SELECT") => reads.contains(&sequence),
+        (_, "USAGE") => sequence == "job_id",
+        _ => false,
+    }
+}
+
+/// Every relation of the schema, as the catalogue knows it: a new one cannot slip through.
+async fn relations(client: &Client, kinds: &str) -> Vec<String> {
+    client
+        .query(
+            "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace AND strpos($1, relkind::text) > 0 ORDER BY 1",
+            &[&kinds],
+        )
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect()
+}
+
+#[tokio::test]
+async fn each_role_may_do_what_its_work_needs_and_is_refused_all_else() {
+    for version in PgVersion::ALL {
+        let db = with_roles(version).await;
+        let client = db.client().await.unwrap();
+        let (tables, sequences) = (
+            relations(&client, "rpv").await,
+            relations(&client, "S").await,
+        );
+        assert!(tables.len() > 40 && sequences.len() > 10, "{tables:?}");
+        let mut cells = Vec::new();
+        for role in ROLES {
+            for table in &tables {
+                for (verb, statement) in [
+                    ("SELECT", format!("SELECT * FROM posthaste.{table} LIMIT 0")),
+                    (
+                        "INSERT",
+                        format!("INSERT INTO posthaste.{table} DEFAULT VALUES"),
+                    ),
+                    (
+                        "DELETE",
+                        format!("DELETE FROM posthaste.{table} WHERE false"),
+                    ),
+                    ("TRUNCATE", format!("TRUNCATE posthaste.{table}")),
+                ] {
+                    // The view takes neither, from nobody.
+                    if table != "job" || ["SELECT", "INSERT"].contains(&verb) {
+                        cells.push((role, may(role, table, verb), statement));
+                    }
+                }
+            }
+            for sequence in &sequences {
+                for (verb, statement) in [
+                    (
+                        "SELECT",
+                        format!("SELECT last_value FROM posthaste.{sequence}"),
+                    ),
+                    ("USAGE", format!("SELECT nextval('posthaste.{sequence}')")),
+                    (
+                        "UPDATE",
+                        format!("SELECT setval('posthaste.{sequence}', 1)"),
+                    ),
+                ] {
+                    // Either right lets nextval through.
+                    let may = may_move(role, sequence, verb)
+                        || verb == "USAGE" && may_move(role, sequence, "UPDATE");
+                    cells.push((role, may, statement));
+                }
+            }
+        }
+        let mut wrong = Vec::new();
+        for (role, may, statement) in &cells {
+            client
+                .batch_execute(&format!("BEGIN; SET LOCAL ROLE {role}"))
+                .await
+                .unwrap();
+            let refused = client.batch_execute(statement).await.err();
+            client.batch_execute("ROLLBACK").await.unwrap();
+            let code = refused
+                .as_ref()
+                .and_then(|error| error.code().map(|code| code.code().to_owned()));
+            if (code.as_deref() == Some("42501")) == *may {
+                wrong.push(format!("{role}: {statement}: {code:?}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}: {wrong:#?}", version.name());
+    }
+}
+
+#[tokio::test]
+async fn the_roles_are_made_by_many_at_once_and_again() {
+    let db = database(PgVersion::V15).await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(db.client().await.unwrap());
+    }
+    let granted = clients.iter_mut().map(posthaste::grant_roles);
+    for granted in futures_util::future::join_all(granted).await {
+        granted.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_worker_in_its_role_does_all_that_workers_do() {
+    for version in PgVersion::ALL {
+        let db = with_roles(version).await;
+        let client = db.client().await.unwrap();
+        let pool = db.pool_as("posthaste_worker", 8).unwrap();
+        let worker = worker(&pool)
+            .config(Config {
+                generation_bytes: 64 * 1024,
+                ..quick()
+            })
+            .queue_config(quick_queue())
+            .handler("*", async |_, job| match &*job.name {
+                "again" if job.attempt == 0 => Err("once more".into()),
+                _ => Ok(Outcome::Done),
+            })
+            .start()
+            .await
+            .unwrap();
+        client
+            .batch_execute(
+                "SET ROLE posthaste_producer;
+                 SELECT posthaste.enqueue('plain') FROM generate_series(1, 3000);
+                 SELECT posthaste.enqueue('again', unique_key => 'k' || n) FROM generate_series(1, 20) n;
+                 SELECT posthaste.enqueue('later', scheduled_at => clock_timestamp() + interval '200 ms') FROM generate_series(1, 500);
+                 RESET ROLE",
+            )
+            .await
+            .unwrap();
+        all_done(&client).await;
+        // Rotated, sealed and truncated: maintenance ran in that role too.
+        eventually(SOON, "the ring has turned", async || {
+            let low = "SELECT pg_sequence_last_value('posthaste.ready_low') > 0";
+            client
+                .batch_execute("SELECT posthaste.enqueue('plain') FROM generate_series(1, 1000)")
+                .await?;
+            Ok(client.query_one(low, &[]).await?.get(0))
+        })
+        .await
+        .unwrap();
+        all_done(&client).await;
+        worker.stop().await.unwrap();
     }
 }

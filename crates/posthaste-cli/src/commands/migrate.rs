@@ -11,25 +11,59 @@ pub(crate) struct Arguments {
     /// Print the SQL instead of running it; needs no database
     #[arg(long)]
     pub(crate) print: bool,
+
+    /// Also make the roles posthaste_producer, posthaste_worker and posthaste_observer; whoever may not do that gets the SQL for it
+    #[arg(long)]
+    pub(crate) roles: bool,
 }
 
 #[derive(Serialize)]
 struct Migrated {
     applied: Vec<String>,
+    /// Whether the roles were granted; none when that was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    roles: Option<bool>,
 }
 
-pub(crate) fn print(terminal: &Terminal) -> anyhow::Result<()> {
-    terminal.print(&posthaste::migrations_sql())
+pub(crate) fn print(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
+    terminal.print(&posthaste::migrations_sql())?;
+    if arguments.roles {
+        terminal.print(&posthaste::roles_sql())?;
+    }
+    Ok(())
 }
 
-pub(crate) async fn run(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
     let mut client = database.address().connect().await?;
     let report = posthaste::migrate(&mut client).await?;
     let applied = report.applied;
-    let text = if applied.is_empty() {
+    let mut text = if applied.is_empty() {
         "the schema is up to date".to_owned()
     } else {
         format!("applied {}", applied.join(", "))
     };
-    terminal.result(text, &Migrated { applied })
+    let mut roles = None;
+    if arguments.roles {
+        let granted = posthaste::grant_roles(&mut client).await;
+        roles = Some(granted.is_ok());
+        match granted {
+            Ok(()) => text.push_str("; the roles are granted"),
+            Err(error)
+                if error
+                    .sqlstate()
+                    .is_some_and(|state| state.code() == "42501") =>
+            {
+                terminal.note(
+                    "this role may not make or grant roles; let one that may run what follows:",
+                );
+                text = posthaste::roles_sql();
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    terminal.result(text, &Migrated { applied, roles })
 }

@@ -13,7 +13,7 @@ use crate::terminal::Terminal;
 pub(crate) struct Arguments {}
 
 /// All states of the view `posthaste.job`, in the order of a job's life.
-const STATES: [&str; 9] = [
+const STATES: [&str; 10] = [
     "claimable",
     "scheduled",
     "retrying",
@@ -23,6 +23,7 @@ const STATES: [&str; 9] = [
     "expired",
     "dead",
     "discarded",
+    "cancelled",
 ];
 
 #[derive(Debug, Default, Serialize)]

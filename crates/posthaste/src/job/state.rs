@@ -25,6 +25,8 @@ pub enum State {
     Discarded,
     /// Its time passed before it could be started. Kept.
     Expired,
+    /// Somebody cancelled it. Kept.
+    Cancelled,
 }
 
 /// What can happen to a job.
@@ -54,6 +56,10 @@ pub enum Event {
     WorkerDied,
     /// `expires_at` passed.
     Expired,
+    /// Somebody cancelled it, and it ended for that.
+    Cancelled,
+    /// Somebody sent a kept job to work again.
+    Redriven,
 }
 
 /// An event that cannot happen in a state.
@@ -86,7 +92,8 @@ impl std::error::Error for IllegalTransition {}
 /// ```
 pub fn next(state: State, event: Event) -> Result<State, IllegalTransition> {
     use State::{
-        Awaiting, Claimable, Dead, Discarded, Done, Expired, Retrying, Running, Scheduled, Suspect,
+        Awaiting, Cancelled, Claimable, Dead, Discarded, Done, Expired, Retrying, Running,
+        Scheduled, Suspect,
     };
     Ok(match (state, event) {
         (Scheduled | Retrying, Event::Due) => Claimable,
@@ -101,6 +108,10 @@ pub fn next(state: State, event: Event) -> Result<State, IllegalTransition> {
         (Running, Event::Discarded) => Discarded,
         (Running, Event::WorkerDied) => Suspect,
         (Scheduled | Claimable | Retrying | Awaiting | Suspect, Event::Expired) => Expired,
+        (Scheduled | Claimable | Running | Retrying | Awaiting | Suspect, Event::Cancelled) => {
+            Cancelled
+        }
+        (Dead | Discarded | Expired | Cancelled, Event::Redriven) => Claimable,
         _ => return Err(IllegalTransition { state, event }),
     })
 }
@@ -110,7 +121,7 @@ mod tests {
     use super::{Event, State, next};
 
     #[test]
-    fn a_finished_job_never_moves_again() {
+    fn a_finished_job_never_moves_again_by_itself() {
         let events = [
             Event::Due,
             Event::Claimed,
@@ -120,8 +131,15 @@ mod tests {
             Event::GivenBack,
             Event::WorkerDied,
             Event::Expired,
+            Event::Cancelled,
         ];
-        for state in [State::Done, State::Dead, State::Discarded, State::Expired] {
+        for state in [
+            State::Done,
+            State::Dead,
+            State::Discarded,
+            State::Expired,
+            State::Cancelled,
+        ] {
             assert!(events.iter().all(|event| next(state, *event).is_err()));
         }
     }

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::attempt;
 use super::hearts::Hearts;
+use super::periodic::Periodic;
 use crate::engine::Engine;
 use crate::store::{Reclaim, Ring, Step};
 
@@ -52,6 +53,7 @@ struct Upkeep {
     expire_at: Option<Instant>,
     prune_at: Option<Instant>,
     hearts: Hearts,
+    periodic: Periodic,
     verified: Verified,
     /// Who holds what up, as it was told last.
     told: HashMap<&'static str, String>,
@@ -69,7 +71,9 @@ impl Upkeep {
         let link = &engine.upkeep;
         self.turn_ring(engine).await;
         self.hearts.watch(engine).await;
+        self.periodic.tick(engine).await;
         attempt!(link, overdue(OVERDUE));
+        attempt!(link, cancel_again());
         let parked = attempt!(link, tidy_parked(SPENT));
         self.tell_holder("tidy_parked", parked.and_then(|step| step.blocker));
         let aside = attempt!(link, tidy_aside(SPENT, MOVE));

@@ -178,6 +178,8 @@ duty!(/// Takes jobs away from a dead worker; how many.
     rescue(worker: i64, beat: i64) -> i64);
 duty!(/// Tries again what was not confirmed in time; how many.
     overdue(limit: i32) -> i64);
+duty!(/// Cancels once more what was running when it was cancelled first; how many have ended.
+    cancel_again() -> i64);
 duty!(/// Finds expired jobs in one slot; how many.
     expire(slot: i32, limit: i32) -> i64);
 duty!(/// Ends awaited jobs whose confirmation came from a transaction that could not see them held; how many.

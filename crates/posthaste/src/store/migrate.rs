@@ -39,6 +39,14 @@ const STEPS: &[(&str, &str)] = &[
         "0009_expiry",
         include_str!("../../migrations/0009_expiry.sql"),
     ),
+    (
+        "0010_operate",
+        include_str!("../../migrations/0010_operate.sql"),
+    ),
+    (
+        "0011_periodic",
+        include_str!("../../migrations/0011_periodic.sql"),
+    ),
 ];
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.

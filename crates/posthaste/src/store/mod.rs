@@ -4,6 +4,9 @@ mod duties;
 pub(crate) mod json_text;
 pub(crate) mod link;
 pub(crate) mod migrate;
+pub(crate) mod operate;
+pub(crate) mod periodic;
+pub(crate) mod roles;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +23,8 @@ use json_text::JsonText;
 use link::Link;
 
 pub(crate) use duties::{
-    Reclaim, Ring, Step, beats, confirm, expire, hold, lead, move_aside, overdue, promote, prune,
-    reclaim, rescue, ring, rotate, seal, tell_due, tidy_aside, tidy_parked,
+    Reclaim, Ring, Step, beats, cancel_again, confirm, expire, hold, lead, move_aside, overdue,
+    promote, prune, reclaim, rescue, ring, rotate, seal, tell_due, tidy_aside, tidy_parked,
 };
 
 /// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch numbers can come again after a crash, tokens

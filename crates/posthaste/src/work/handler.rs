@@ -156,6 +156,7 @@ pub struct Context {
     pub(crate) job: Arc<Job>,
     pub(crate) delivery_id: Uuid,
     pub(crate) stopping: CancellationToken,
+    pub(crate) cancelled: CancellationToken,
     pub(crate) completed: Arc<AtomicBool>,
 }
 
@@ -178,6 +179,12 @@ impl Context {
     /// Completes when the worker was asked to stop: a long handler may end early and return [`Outcome::Snooze`] or an error.
     pub async fn stopping(&self) {
         self.stopping.cancelled().await;
+    }
+
+    /// Completes when somebody cancelled the job. The handler may clean up and return; after five seconds its future is dropped where it waits. Whatever it
+    /// returns but [`Outcome::Done`], the job is kept as cancelled.
+    pub async fn cancelled(&self) {
+        self.cancelled.cancelled().await;
     }
 
     /// Finishes the job in the handler's own transaction: its writes and the completion commit together or not at all.

@@ -21,6 +21,7 @@ use crate::consumer::Consumer;
 use crate::engine::{self, Engine, Parts, QueueState};
 use crate::error::{Error, ErrorKind};
 use crate::job::Job;
+use crate::periodic::Periodic;
 use crate::shutdown::Signals;
 use crate::store::{self, migrate};
 use handler::{Context, HandlerResult, Handlers};
@@ -41,6 +42,7 @@ impl Worker {
             queues: Vec::new(),
             handlers: Handlers::default(),
             consumers: Vec::new(),
+            periodic: Vec::new(),
         }
     }
 }
@@ -52,6 +54,7 @@ pub struct WorkerBuilder {
     queues: Vec<QueueConfig>,
     handlers: Handlers,
     consumers: Vec<(String, Arc<dyn Consumer>)>,
+    periodic: Vec<Periodic>,
 }
 
 impl WorkerBuilder {
@@ -111,6 +114,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// Sees to it that this job comes by its schedule, from now on and after this worker has ended: it is written into `posthaste.periodic`, where one
+    /// of the same name is replaced, and stays until somebody deletes it there. Exactly one job is enqueued for each tick, whichever worker leads.
+    pub fn periodic(mut self, periodic: Periodic) -> Self {
+        self.periodic.push(periodic);
+        self
+    }
+
     /// Replaces all settings of the process.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -132,6 +142,9 @@ impl WorkerBuilder {
             .await
             .map_err(|error| ErrorKind::Connect(error.to_string()))?;
         migrate::require_current(&client).await?;
+        for periodic in &self.periodic {
+            store::periodic::put(&client, periodic).await?;
+        }
         let incarnation = store::incarnation(&client).await?;
         drop(client);
         let stop = CancellationToken::new();

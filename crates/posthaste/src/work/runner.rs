@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::handler::{self, Context, Handlers};
 use crate::config::QueueConfig;
-use crate::consumer::{Consumer, Delivery, Ticket};
+use crate::consumer::{Consumer, Delivery, Outcome, Ticket};
 use crate::error::panic_text;
-use crate::job::Job;
+use crate::job::{Job, JobId};
 use crate::retry::{Backoff, Report};
 
 /// Jobs stand in line for about this long, as far as the last runs tell: a slow sibling holds up no more than that.
@@ -24,6 +24,9 @@ const LINE: Duration = Duration::from_millis(20);
 const LONGEST_LINE: usize = 5000;
 /// A handler that ignores its timeout for this long blocks its thread: its job is taken from it and another slot takes over.
 const OVERSTAY: Duration = Duration::from_millis(500);
+
+/// What a handler whose job was cancelled gets to clean up.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// The consumer kind *work*: async handlers.
 pub(crate) struct Runner {
@@ -41,20 +44,28 @@ pub(crate) struct Runner {
     aborted: CancellationToken,
 }
 
-/// One place where a job runs. Whoever takes the ticket out speaks for the job; the other finds nothing.
+/// A run under way.
+struct Run {
+    ticket: Ticket,
+    started: Instant,
+    cancelled: CancellationToken,
+}
+
+/// One place where a job runs. Whoever takes the run out speaks for the job; the other finds nothing.
 #[derive(Default)]
 struct Slot {
-    current: Mutex<Option<(Ticket, Instant)>>,
+    current: Mutex<Option<Run>>,
     /// Its handler blocks the thread; another slot has taken its place.
     abandoned: AtomicBool,
 }
 
 impl Slot {
-    fn take(&self) -> Option<(Ticket, Instant)> {
-        self.current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+    fn current(&self) -> MutexGuard<'_, Option<Run>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Run> {
+        self.current().take()
     }
 }
 
@@ -92,7 +103,7 @@ impl Runner {
         self.runtime.spawn(serve(Arc::downgrade(self), slot));
     }
 
-    fn line(&self) -> std::sync::MutexGuard<'_, VecDeque<Delivery>> {
+    fn line(&self) -> MutexGuard<'_, VecDeque<Delivery>> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,17 +125,29 @@ impl Runner {
         let started = Instant::now();
         let Delivery { job, ticket } = delivery;
         let completed = Arc::new(AtomicBool::new(false));
+        let cancelled = CancellationToken::new();
         let context = Context {
             fence: ticket.fence(),
             delivery_id: ticket.delivery_id(),
             job: Arc::clone(&job),
             stopping: self.stopping.clone(),
+            cancelled: cancelled.clone(),
             completed: Arc::clone(&completed),
         };
-        *slot.current.lock().unwrap_or_else(PoisonError::into_inner) = Some((ticket, started));
+        *slot.current() = Some(Run {
+            ticket,
+            started,
+            cancelled: cancelled.clone(),
+        });
         let report = tokio::select! {
             report = self.attempt(context, job) => report,
             () = self.aborted.cancelled() => Report::GivenBack,
+            () = overstayed(&cancelled) => Report::Cancelled,
+        };
+        let report = match report {
+            Report::Returned(Outcome::Done) => report,
+            _ if cancelled.is_cancelled() => Report::Cancelled,
+            _ => report,
         };
         // Whatever the handler came to after it had called complete_in, its transaction decides.
         let report = if completed.load(Ordering::SeqCst) && matches!(report, Report::Returned(_)) {
@@ -133,8 +156,8 @@ impl Runner {
             report
         };
         self.learn(started.elapsed());
-        if let Some((ticket, _)) = slot.take() {
-            self.end(ticket, report);
+        if let Some(run) = slot.take() {
+            self.end(run.ticket, report);
         }
     }
 
@@ -169,6 +192,12 @@ impl Runner {
         self.run_time
             .store(average - average / 16 + run / 16, Ordering::Relaxed);
     }
+}
+
+/// A run was cancelled and has had its time to clean up.
+async fn overstayed(cancelled: &CancellationToken) {
+    cancelled.cancelled().await;
+    tokio::time::sleep(CANCEL_GRACE).await;
 }
 
 /// A slot's life: jobs one after the other, until the runner is gone or the slot was given up.
@@ -251,7 +280,26 @@ impl Consumer for Arc<Runner> {
         slots
             .iter()
             .filter_map(|slot| slot.take())
-            .for_each(|(ticket, _)| self.end(ticket, Report::GivenBack));
+            .for_each(|run| self.end(run.ticket, Report::GivenBack));
+    }
+
+    fn cancel(&self, jobs: &[JobId]) {
+        let mut line = self.line();
+        let (cancelled, kept) = line
+            .drain(..)
+            .partition::<VecDeque<_>, _>(|delivery| jobs.contains(&delivery.job.id));
+        *line = kept;
+        drop(line);
+        let tickets = cancelled.into_iter().map(|delivery| delivery.ticket);
+        tickets.for_each(Ticket::cancelled);
+        let slots = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = slots.iter().map(|slot| slot.current());
+        runs.flat_map(|run| {
+            let run = run.as_ref()?;
+            jobs.contains(&run.ticket.job.id)
+                .then(|| run.cancelled.clone())
+        })
+        .for_each(|cancelled| cancelled.cancel());
     }
 
     fn watch(&self) {
@@ -259,12 +307,12 @@ impl Consumer for Arc<Runner> {
         let mut slots = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slots.len();
         slots.retain(|slot| {
-            let mut current = slot.current.lock().unwrap_or_else(PoisonError::into_inner);
-            if current.as_ref().is_none_or(|(_, started)| started.elapsed() <= overdue) {
+            let mut current = slot.current();
+            if current.as_ref().is_none_or(|run| run.started.elapsed() <= overdue) {
                 return true;
             }
             slot.abandoned.store(true, Ordering::SeqCst);
-            if let Some((ticket, _)) = current.take() {
+            if let Some(Run { ticket, .. }) = current.take() {
                 tracing::error!(job = %ticket.job.id, name = &*ticket.job.name, "a handler blocks its thread beyond its timeout; its slot is replaced");
                 self.end(ticket, Report::TimedOut(self.config.timeout));
             }

@@ -177,6 +177,6 @@ pub const EXPIRED_AHEAD_OF_TIME: Scenario =
         "WHERE r.expires_at <= clock_timestamp()\n         AND NOT EXISTS (SELECT FROM posthaste.ack_@k@",
         "WHERE r.expires_at <= clock_timestamp() + interval '2 hours'\n         AND NOT EXISTS (SELECT FROM posthaste.ack_@k@",
     ), (
-        "'0') AND r.expires_at <= clock_timestamp()",
-        "'0') AND r.expires_at <= clock_timestamp() + interval '2 hours'",
+        "CASE WHEN p_ids IS NULL THEN r.expires_at <= clock_timestamp() ELSE",
+        "CASE WHEN p_ids IS NULL THEN r.expires_at <= clock_timestamp() + interval '2 hours' ELSE",
     )]);

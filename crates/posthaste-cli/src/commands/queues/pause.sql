@@ -1,0 +1,1 @@
+SELECT posthaste.pause($1)

@@ -1,0 +1,1 @@
+SELECT posthaste.resume($1)

@@ -1,0 +1,132 @@
+-- Operate: what people do to queues and jobs: pause and resume, cancel, redrive.
+
+-- From the commit of this on, nothing of the queue is claimed; what runs goes on, and everybody may enqueue. False when it is paused already.
+CREATE FUNCTION posthaste.pause(queue text) RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  INSERT INTO posthaste.queue AS q (name, paused_at) VALUES (queue, clock_timestamp())
+  ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at WHERE q.paused_at IS NULL;
+  RETURN FOUND;
+END $f$;
+
+-- Workers claim from the queue again. False when it was not paused.
+CREATE FUNCTION posthaste.resume(queue text) RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  UPDATE posthaste.queue q SET paused_at = NULL WHERE q.name = queue AND q.paused_at IS NOT NULL;
+  RETURN FOUND;
+END $f$;
+
+CALL posthaste.each_slot(0, 5, $sql$
+-- Lanes of this slot that have open rows of these jobs.
+CREATE FUNCTION posthaste.lanes_of_@k@(p_ids bigint[]) RETURNS TABLE (queue text, priority integer) LANGUAGE sql STABLE AS $f$
+  SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_@k@ r
+   WHERE r.id = ANY (p_ids) AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
+$f$;
+
+-- Those of these jobs that a worker has now.
+CREATE FUNCTION posthaste.running_among_@k@(p_ids bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id FROM posthaste.running_@k@() r WHERE r.id = ANY (p_ids)
+$f$
+$sql$);
+
+CALL posthaste.each_slot(6, 7, $sql$
+CREATE FUNCTION posthaste.cancel_parked_@k@(p_ids bigint[]) RETURNS bigint LANGUAGE sql AS $f$
+  SELECT posthaste.close_parked_@k@(ARRAY(SELECT r.ctid FROM posthaste.parked_@k@ r WHERE r.id = ANY (p_ids)), 'cancelled')
+$f$
+$sql$);
+
+-- Cancels jobs: those that wait are kept as cancelled and never run; of those that run, their workers are told. Answers for each job that is
+-- not done: 'cancelled', 'running' (it is being cancelled), or how it had ended before. One transaction of its own, READ COMMITTED, because
+-- what it locks (lanes, and the promoter) keeps others waiting until it ends.
+CALL posthaste.by_slot(0, 5, $sql$
+CREATE FUNCTION posthaste.cancel_many(ids bigint[]) RETURNS TABLE (id bigint, state text) LANGUAGE plpgsql SET jit = off AS $f$
+#variable_conflict use_column
+DECLARE
+  v_left bigint[] := ids;
+  v_lane record;
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'posthaste: cancel needs READ COMMITTED, not %', current_setting('transaction_isolation')
+      USING ERRCODE = 'invalid_transaction_state';
+  END IF;
+  PERFORM pg_advisory_xact_lock(1885893476, 2);
+  -- A job that moves from one place to another between two looks is met at the second try.
+  FOR v_try IN 1 .. 2 LOOP
+    -- One that is just being confirmed, or handed out, is not waited for.
+    WITH free AS (
+      SELECT h.id FROM posthaste.held h WHERE h.id = ANY (v_left) AND h.state IN ('awaiting', 'suspect') FOR UPDATE SKIP LOCKED),
+    gone AS (
+      DELETE FROM posthaste.held h USING free WHERE h.id = free.id RETURNING posthaste.let_go(h) AS job)
+    INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_keep(gone.job, 'cancelled') d ON CONFLICT DO NOTHING;
+    PERFORM posthaste.cancel_parked_6(v_left), posthaste.cancel_parked_7(v_left);
+    -- All locks first, in the order in which claims take them.
+    FOR v_lane IN
+      SELECT o.queue, o.priority FROM (
+        SELECT * FROM posthaste.lanes_of_@k@(v_left) UNION
+        SELECT NULL, NULL WHERE false) o ORDER BY o.queue, o.priority
+    LOOP
+      PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(v_lane.queue, v_lane.priority));
+    END LOOP;
+    PERFORM posthaste.close_early_@k@(o.queue, o.priority, NULL, v_left) FROM posthaste.lanes_of_@k@(v_left) o;
+    INSERT INTO posthaste.cancelling (id)
+    SELECT r.id FROM (
+      SELECT * FROM posthaste.running_among_@k@(v_left) UNION ALL
+      SELECT h.id FROM posthaste.held h WHERE h.id = ANY (v_left)) r(id) ON CONFLICT DO NOTHING;
+    v_left := ARRAY(SELECT u FROM unnest(v_left) u
+                     WHERE NOT EXISTS (SELECT FROM posthaste.dead d WHERE d.id = u)
+                       AND u NOT IN (SELECT * FROM posthaste.running_among_@k@(v_left))
+                       AND NOT EXISTS (SELECT FROM posthaste.held h WHERE h.id = u));
+    EXIT WHEN cardinality(v_left) = 0;
+  END LOOP;
+  -- Nowhere to be found: done, or never there.
+  DELETE FROM posthaste.cancelling c WHERE c.id = ANY (v_left);
+  RETURN QUERY
+    SELECT u.id, coalesce(d.state, 'running') FROM (SELECT DISTINCT i FROM unnest(ids) i EXCEPT SELECT unnest(v_left)) u(id)
+      LEFT JOIN posthaste.dead d ON d.id = u.id;
+END $f$
+$sql$);
+
+-- The leader's part: whoever was running when it was cancelled, and was given back or is to be tried again, is met where it waits.
+CREATE FUNCTION posthaste.cancel_again() RETURNS bigint LANGUAGE plpgsql AS $f$
+BEGIN
+  IF NOT EXISTS (SELECT FROM posthaste.cancelling) THEN
+    RETURN 0;
+  END IF;
+  RETURN (SELECT count(*) FROM posthaste.cancel_many(ARRAY(SELECT id FROM posthaste.cancelling ORDER BY asked_at LIMIT 1000)) c
+           WHERE c.state <> 'running');
+END $f$;
+
+CREATE FUNCTION posthaste.cancel(job_id bigint) RETURNS text LANGUAGE sql AS $f$
+  SELECT c.state FROM posthaste.cancel_many(ARRAY[job_id]) c
+$f$;
+
+-- Out of posthaste.dead: as if enqueued anew under the same id, with all its attempts before it.
+CREATE FUNCTION posthaste.revived(d posthaste.dead, slot smallint) RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
+  SELECT pg_current_xact_id(), d.id, d.enqueued_at, clock_timestamp(), greatest(d.expires_at, clock_timestamp() + interval '30 days'), d.priority,
+         0, d.max_attempts, d.kwargs_bytes, slot, 0::smallint, d.queue, d.name, d.tag, d.unique_key, d.last_error, d.kwargs
+$f$;
+
+-- Sends kept jobs to work again, the oldest first, in the caller's transaction, and returns their ids. All conditions that are not NULL must
+-- hold; error is a pattern of LIKE. A job whose unique key another job holds by now stays where it is.
+CREATE FUNCTION posthaste.redrive(ids bigint[] DEFAULT NULL, queue text DEFAULT NULL, name text DEFAULT NULL, tag text DEFAULT NULL,
+                                  state text DEFAULT NULL, error text DEFAULT NULL, at_most integer DEFAULT 1000)
+RETURNS SETOF bigint LANGUAGE plpgsql AS $f$
+#variable_conflict use_variable
+BEGIN
+  RETURN QUERY
+    WITH found AS MATERIALIZED (
+      SELECT d.id, d.unique_key FROM posthaste.dead d
+       WHERE (ids IS NULL OR d.id = ANY (ids)) AND (queue IS NULL OR d.queue = queue) AND (name IS NULL OR d.name = name)
+         AND (tag IS NULL OR d.tag = tag) AND (state IS NULL OR d.state = state) AND (error IS NULL OR d.last_error LIKE error)
+       ORDER BY d.died_at, d.id LIMIT at_most FOR UPDATE SKIP LOCKED),
+    keyed AS (
+      INSERT INTO posthaste.unique_key AS u (key, id) SELECT f.unique_key, f.id FROM found f WHERE f.unique_key IS NOT NULL
+      ON CONFLICT DO NOTHING RETURNING u.id),
+    risen AS (
+      DELETE FROM posthaste.dead d USING found f
+       WHERE d.id = f.id AND (f.unique_key IS NULL OR f.id IN (SELECT k.id FROM keyed k)) RETURNING d AS job),
+    sent AS (
+      INSERT INTO posthaste.store SELECT s.* FROM risen r, LATERAL (SELECT (SELECT posthaste.enter_ready()) AS slot OFFSET 0) e,
+             posthaste.revived(r.job, e.slot) s
+      RETURNING store.id)
+    SELECT sent.id FROM sent;
+END $f$;

@@ -1,0 +1,50 @@
+-- Roles: who only enqueues, who works, who only looks. Idempotent, and safe beside itself; grants are taken back before they are given, so that
+-- what an older version gave does not stay. Members are yours to add: GRANT posthaste_producer TO app.
+--
+-- Roles belong to the whole cluster, grants to this database. The lock is that of the migrations.
+SELECT pg_advisory_xact_lock(1885893472, 0);
+
+DO $do$
+DECLARE
+  v_role text;
+  v_name text;
+BEGIN
+  FOREACH v_role IN ARRAY ARRAY['posthaste_producer', 'posthaste_worker', 'posthaste_observer'] LOOP
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = v_role) THEN
+      BEGIN
+        EXECUTE format('CREATE ROLE %I NOLOGIN', v_role);
+      EXCEPTION WHEN duplicate_object OR unique_violation THEN
+        NULL;  -- somebody made it meanwhile, from another database
+      END;
+    END IF;
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA posthaste FROM %I', v_role);
+    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA posthaste FROM %I', v_role);
+    EXECUTE format('GRANT USAGE ON SCHEMA posthaste TO %I', v_role);
+  END LOOP;
+
+  -- Slots are written and emptied, never changed. What stands beside them is.
+  FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relname ~ '_[0-7]$' AND c.relkind = 'r' LOOP
+    EXECUTE format('GRANT SELECT, INSERT, TRUNCATE ON posthaste.%I TO posthaste_worker', v_name);
+  END LOOP;
+  -- setval moves cursors, nextval draws numbers.
+  FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'S' LOOP
+    EXECUTE format('GRANT SELECT, %s ON SEQUENCE posthaste.%I TO posthaste_worker',
+                   CASE WHEN v_name IN ('job_id', 'worker_id', 'batch_id') THEN 'USAGE' ELSE 'UPDATE' END, v_name);
+  END LOOP;
+END $do$;
+
+GRANT SELECT ON ALL TABLES IN SCHEMA posthaste TO posthaste_worker, posthaste_observer;
+GRANT SELECT ON ALL SEQUENCES IN SCHEMA posthaste TO posthaste_observer;
+
+-- A worker enqueues too: its handlers do.
+GRANT INSERT ON posthaste.job, posthaste.store TO posthaste_worker;
+GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane, posthaste.held, posthaste.dead, posthaste.unique_key,
+  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic TO posthaste_worker;
+
+-- For INSERT INTO posthaste.job, posthaste.enqueue and Rust's enqueue. It lets the role write rows that nothing has checked.
+GRANT USAGE ON SEQUENCE posthaste.job_id TO posthaste_producer;
+GRANT SELECT ON SEQUENCE posthaste.ready_current, posthaste.ready_scan, posthaste.parked_current, posthaste.parked_until, posthaste.has_routes
+  TO posthaste_producer;
+GRANT SELECT ON posthaste.route TO posthaste_producer;
+GRANT INSERT, SELECT (id) ON posthaste.job, posthaste.store TO posthaste_producer;
+GRANT INSERT, SELECT ON posthaste.unique_key TO posthaste_producer;

@@ -1,0 +1,154 @@
+//! Periodic jobs: what they are, and which ticks are due. The leader enqueues them (maintenance/periodic.rs).
+
+pub(crate) mod schedule;
+
+use jiff::Timestamp;
+
+use crate::error::Error;
+use crate::job::NewJob;
+use schedule::Schedule;
+
+/// What becomes of ticks that passed while no worker was there to enqueue them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missed {
+    /// Each of them is made up for, a thousand at most.
+    All,
+    /// One job for all of them.
+    #[default]
+    Last,
+    /// They are left out.
+    None,
+}
+
+impl Missed {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Last => "last",
+            Self::None => "none",
+        }
+    }
+}
+
+/// A job that comes again and again by a schedule.
+///
+/// ```
+/// use posthaste::{NewJob, Periodic};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let report = NewJob::new("report", &serde_json::json!({"kind": "daily"}))?;
+/// let nightly = Periodic::new("nightly report", "30 3 * * *", report)?.time_zone("Europe/Berlin")?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Periodic {
+    pub(crate) name: String,
+    pub(crate) schedule: String,
+    pub(crate) time_zone: String,
+    pub(crate) missed: Missed,
+    pub(crate) job: NewJob,
+}
+
+impl Periodic {
+    /// A periodic job: its own name (by which a later version replaces it), five fields of cron, and the job that each tick enqueues. Its
+    /// `scheduled_at` is the tick.
+    pub fn new(
+        name: impl Into<String>,
+        schedule: impl Into<String>,
+        job: NewJob,
+    ) -> Result<Self, Error> {
+        let periodic = Self {
+            name: name.into(),
+            schedule: schedule.into(),
+            time_zone: "UTC".into(),
+            missed: Missed::default(),
+            job,
+        };
+        periodic.check()?;
+        Ok(periodic)
+    }
+
+    /// The time zone of the schedule, such as `Europe/Berlin`; UTC unless given.
+    pub fn time_zone(mut self, name: impl Into<String>) -> Result<Self, Error> {
+        self.time_zone = name.into();
+        self.check()?;
+        Ok(self)
+    }
+
+    /// What becomes of ticks that passed while no worker was there.
+    pub fn missed(mut self, missed: Missed) -> Self {
+        self.missed = missed;
+        self
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        Schedule::parse(&self.schedule, &self.time_zone)
+            .map(drop)
+            .map_err(|refusal| Error::invalid("schedule", refusal))
+    }
+}
+
+/// The most ticks that are enqueued at once; the rest follows.
+const MOST: usize = 1000;
+
+/// Ticks to be enqueued now, and the tick after them. `at` is the one that was to come, if a leader has seen the job before.
+pub(crate) fn due(
+    schedule: &Schedule,
+    missed: Missed,
+    at: Option<Timestamp>,
+    now: Timestamp,
+) -> (Vec<Timestamp>, Option<Timestamp>) {
+    let Some(at) = at else {
+        return (Vec::new(), schedule.next(now));
+    };
+    if missed == Missed::All {
+        let ticks = std::iter::successors(Some(at), |tick| schedule.next(*tick));
+        let ticks: Vec<Timestamp> = ticks.take_while(|tick| *tick <= now).take(MOST).collect();
+        let next = ticks.last().and_then(|last| schedule.next(*last));
+        return (ticks, next);
+    }
+    // On time is what is not a whole minute late: schedules have no seconds.
+    let wanted = |tick: &Timestamp| {
+        *tick >= at && (missed == Missed::Last || now.duration_since(*tick).as_secs() < 60)
+    };
+    let last = schedule.last_until(now).filter(wanted);
+    (last.into_iter().collect(), schedule.next(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Missed, due, schedule::Schedule};
+    use jiff::Timestamp;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("a time")
+    }
+
+    #[test]
+    fn missed_ticks_are_made_up_for_as_was_asked() {
+        let hourly = Schedule::parse("@hourly", "UTC").expect("a schedule");
+        let (first, now) = (at("2026-11-21T08:00:00Z"), at("2026-11-21T10:30:00Z"));
+        let next = Some(at("2026-11-21T11:00:00Z"));
+        let of = |missed| due(&hourly, missed, Some(first), now);
+        let ten = at("2026-11-21T10:00:00Z");
+        assert_eq!(
+            of(Missed::All),
+            (vec![first, at("2026-11-21T09:00:00Z"), ten], next)
+        );
+        assert_eq!(of(Missed::Last), (vec![ten], next));
+        assert_eq!(of(Missed::None), (vec![], next));
+    }
+
+    #[test]
+    fn a_tick_on_time_is_enqueued_whatever_was_asked_for_missed_ones() {
+        let hourly = Schedule::parse("@hourly", "UTC").expect("a schedule");
+        let (tick, now) = (at("2026-11-21T10:00:00Z"), at("2026-11-21T10:00:00.2Z"));
+        for missed in [Missed::All, Missed::Last, Missed::None] {
+            let (ticks, next) = due(&hourly, missed, Some(tick), now);
+            assert_eq!(
+                (ticks, next),
+                (vec![tick], Some(at("2026-11-21T11:00:00Z")))
+            );
+        }
+        assert_eq!(due(&hourly, Missed::Last, None, now).0, []);
+    }
+}

@@ -1,0 +1,300 @@
+//! When a periodic job comes: five fields of cron in a time zone. Pure: no clock is asked.
+
+use jiff::civil::Date;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{SignedDuration, Timestamp, ToSpan};
+
+/// Days that are looked at before a schedule is said to have no more ticks: 29 February comes again within eight years.
+const DAYS: usize = 366 * 8 + 2;
+
+/// Five fields of cron (minute, hour, day of the month, month, day of the week) in a time zone.
+///
+/// `*`, numbers, ranges (`1-5`), steps (`*/15`, `8-18/2`), lists (`0,30`), the English names of months and days (`JAN`, `MON`), Sunday as 0 or 7, and
+/// `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Where both the day of the month and the day of the week are restricted, either is enough, as in
+/// every cron.
+///
+/// When the clocks change: a time that they skip comes as long after the change as it would have come after it had they not been changed (02:30 at
+/// 03:30). A time that comes twice is taken the first time only, unless the hour is `*`.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    minutes: u64,
+    hours: u64,
+    days: u64,
+    months: u64,
+    weekdays: u64,
+    /// Whether the hour, the day, the weekday are not restricted.
+    any_hour: bool,
+    any_day: bool,
+    any_weekday: bool,
+    zone: TimeZone,
+}
+
+const MONTHS: [&str; 12] = [
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+];
+const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+
+impl Schedule {
+    /// Reads a schedule; what is wrong is said in a sentence.
+    pub(crate) fn parse(text: &str, zone: &str) -> Result<Self, String> {
+        let text = match text.trim() {
+            "@hourly" => "0 * * * *",
+            "@daily" | "@midnight" => "0 0 * * *",
+            "@weekly" => "0 0 * * 0",
+            "@monthly" => "0 0 1 * *",
+            "@yearly" | "@annually" => "0 0 1 1 *",
+            text => text,
+        };
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let [minute, hour, day, month, weekday] = fields.as_slice() else {
+            return Err(format!("a schedule has five fields, not {}", fields.len()));
+        };
+        let zone = TimeZone::get(zone).map_err(|_| format!("there is no time zone {zone:?}"))?;
+        let weekdays = field("day of the week", weekday, 0, 7, &WEEKDAYS, 0)?;
+        let schedule = Self {
+            minutes: field("minute", minute, 0, 59, &[], 0)?,
+            hours: field("hour", hour, 0, 23, &[], 0)?,
+            days: field("day of the month", day, 1, 31, &[], 0)?,
+            months: field("month", month, 1, 12, &MONTHS, 1)?,
+            // Sunday has two numbers.
+            weekdays: (weekdays | (weekdays >> 7)) & 0x7f,
+            any_hour: hour.starts_with('*'),
+            any_day: day.starts_with('*'),
+            any_weekday: weekday.starts_with('*'),
+            zone,
+        };
+        match schedule.next(Timestamp::UNIX_EPOCH) {
+            Some(_) => Ok(schedule),
+            None => Err("no day is ever such a day".into()),
+        }
+    }
+
+    /// The first tick after this moment.
+    pub(crate) fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        let first = after.to_zoned(self.zone.clone()).date().yesterday().ok()?;
+        let mut days = first.series(1.day()).take(DAYS);
+        while let Some(day) = days.next() {
+            let mut ticks = self.ticks_of(day, after);
+            if ticks.is_empty() {
+                continue;
+            }
+            // A tick that the clocks moved beyond midnight does not hide one of the day after.
+            ticks.extend(
+                days.next()
+                    .into_iter()
+                    .flat_map(|day| self.ticks_of(day, after)),
+            );
+            return ticks.into_iter().min();
+        }
+        None
+    }
+
+    /// The last tick until this moment. It looks ever further back, so that a schedule of every minute is not walked through a year.
+    pub(crate) fn last_until(&self, now: Timestamp) -> Option<Timestamp> {
+        [2, 48, 24 * 32, 24 * 366 * 8]
+            .into_iter()
+            .find_map(|hours| {
+                let from = now.checked_sub(SignedDuration::from_hours(hours)).ok()?;
+                let ticks = std::iter::successors(self.next(from), |tick| self.next(*tick));
+                ticks.take_while(|tick| *tick <= now).last()
+            })
+    }
+
+    fn ticks_of(&self, day: Date, after: Timestamp) -> Vec<Timestamp> {
+        if !self.is_day(day) {
+            return Vec::new();
+        }
+        let of = |bits: u64| (0..60_i8).filter(move |n| (bits >> n) & 1 == 1);
+        let times =
+            of(self.hours).flat_map(|hour| of(self.minutes).map(move |minute| (hour, minute)));
+        times
+            .flat_map(|(hour, minute)| {
+                let ambiguous = self.zone.to_ambiguous_timestamp(day.at(hour, minute, 0, 0));
+                let comes_twice = matches!(ambiguous.offset(), AmbiguousOffset::Fold { .. });
+                let second = (comes_twice && self.any_hour).then(|| ambiguous.later());
+                [Some(ambiguous.compatible()), second]
+            })
+            .flatten()
+            .flatten()
+            .filter(|tick| *tick > after)
+            .collect()
+    }
+
+    fn is_day(&self, day: Date) -> bool {
+        let has = |bits: u64, n: i8| (bits >> n) & 1 == 1;
+        let by_day = has(self.days, day.day());
+        let by_weekday = has(self.weekdays, day.weekday().to_sunday_zero_offset());
+        has(self.months, day.month())
+            && if self.any_day || self.any_weekday {
+                by_day && by_weekday
+            } else {
+                by_day || by_weekday
+            }
+    }
+}
+
+/// One field as a set of bits; names stand for numbers from `base` on.
+fn field(
+    what: &str,
+    text: &str,
+    least: u32,
+    most: u32,
+    names: &[&str],
+    base: u32,
+) -> Result<u64, String> {
+    let wrong =
+        |part: &str| format!("{what}: {part:?} is no number, range or step from {least} to {most}");
+    let number = |text: &str| {
+        let named = names
+            .iter()
+            .position(|name| name.eq_ignore_ascii_case(text));
+        let number = match named {
+            Some(at) => u32::try_from(at).ok().map(|at| at + base),
+            None => text.parse().ok(),
+        };
+        number.filter(|number| (least..=most).contains(number))
+    };
+    let mut bits = 0;
+    for part in text.split(',') {
+        let (range, step) = match part.split_once('/') {
+            Some((range, step)) => {
+                let step = step.parse::<usize>().ok().filter(|step| *step > 0);
+                (range, Some(step.ok_or_else(|| wrong(part))?))
+            }
+            None => (part, None),
+        };
+        let (from, to) = match (range, range.split_once('-')) {
+            ("*" | "?", _) => (Some(least), Some(most)),
+            (_, Some((from, to))) => (number(from), number(to)),
+            // `5/15` begins at 5 and goes on to the end.
+            (single, None) => (
+                number(single),
+                if step.is_some() {
+                    Some(most)
+                } else {
+                    number(single)
+                },
+            ),
+        };
+        match (from, to) {
+            (Some(from), Some(to)) if from <= to => {
+                (from..=to)
+                    .step_by(step.unwrap_or(1))
+                    .for_each(|n| bits |= 1_u64 << n);
+            }
+            _ => return Err(wrong(part)),
+        }
+    }
+    Ok(bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Schedule;
+    use jiff::Timestamp;
+
+    /// The ticks after a moment, as local times of the zone.
+    fn ticks(text: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
+        let schedule = Schedule::parse(text, zone).expect("a schedule");
+        let mut at: Timestamp = after.parse().expect("a time");
+        let mut ticks = Vec::new();
+        for _ in 0..count {
+            at = schedule.next(at).expect("a tick");
+            let local = at.in_tz(zone).expect("a zone");
+            ticks.push(local.strftime("%a %Y-%m-%d %H:%M %:z").to_string());
+        }
+        ticks
+    }
+
+    #[test]
+    fn ticks_come_in_order_and_never_twice() {
+        assert_eq!(
+            ticks("*/20 8-9 * * MON-FRI", "UTC", "2026-11-20T09:30:00Z", 4),
+            [
+                "Fri 2026-11-20 09:40 +00:00",
+                "Mon 2026-11-23 08:00 +00:00",
+                "Mon 2026-11-23 08:20 +00:00",
+                "Mon 2026-11-23 08:40 +00:00"
+            ]
+        );
+        assert_eq!(
+            ticks("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", 2),
+            ["Tue 2028-02-29 00:00 +00:00", "Sun 2032-02-29 00:00 +00:00"]
+        );
+    }
+
+    #[test]
+    fn either_day_is_enough_where_both_are_restricted() {
+        assert_eq!(
+            ticks("0 12 13 * FRI", "UTC", "2026-11-10T00:00:00Z", 3),
+            [
+                "Fri 2026-11-13 12:00 +00:00",
+                "Fri 2026-11-20 12:00 +00:00",
+                "Fri 2026-11-27 12:00 +00:00"
+            ]
+        );
+        assert_eq!(
+            ticks("0 12 * * 7", "UTC", "2026-11-10T00:00:00Z", 1),
+            ["Sun 2026-11-15 12:00 +00:00"]
+        );
+    }
+
+    #[test]
+    fn a_time_that_the_clocks_skip_comes_after_the_change_and_once() {
+        assert_eq!(
+            ticks("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", 3),
+            [
+                "Sat 2026-03-28 02:30 +01:00",
+                "Sun 2026-03-29 03:30 +02:00",
+                "Mon 2026-03-30 02:30 +02:00"
+            ]
+        );
+        assert_eq!(
+            ticks("0 * * * *", "Europe/Berlin", "2026-03-29T00:30:00Z", 2),
+            ["Sun 2026-03-29 03:00 +02:00", "Sun 2026-03-29 04:00 +02:00"]
+        );
+    }
+
+    #[test]
+    fn a_time_that_comes_twice_is_taken_once_unless_every_hour_is_meant() {
+        assert_eq!(
+            ticks("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 2),
+            ["Sun 2026-10-25 02:30 +02:00", "Mon 2026-10-26 02:30 +01:00"]
+        );
+        assert_eq!(
+            ticks("0 * * * *", "Europe/Berlin", "2026-10-24T23:30:00Z", 4),
+            [
+                "Sun 2026-10-25 02:00 +02:00",
+                "Sun 2026-10-25 02:00 +01:00",
+                "Sun 2026-10-25 03:00 +01:00",
+                "Sun 2026-10-25 04:00 +01:00"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_schedule_is_refused_in_a_sentence() {
+        for (text, zone, refusal) in [
+            ("* * * *", "UTC", "a schedule has five fields, not 4"),
+            (
+                "60 * * * *",
+                "UTC",
+                "minute: \"60\" is no number, range or step from 0 to 59",
+            ),
+            (
+                "*/0 * * * *",
+                "UTC",
+                "minute: \"*/0\" is no number, range or step from 0 to 59",
+            ),
+            (
+                "0 0 5-1 * *",
+                "UTC",
+                "day of the month: \"5-1\" is no number, range or step from 1 to 31",
+            ),
+            ("0 0 30 2 *", "UTC", "no day is ever such a day"),
+            ("@daily", "Mars/Base", "there is no time zone \"Mars/Base\""),
+        ] {
+            assert_eq!(Schedule::parse(text, zone).err().as_deref(), Some(refusal));
+        }
+    }
+}

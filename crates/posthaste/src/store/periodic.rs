@@ -1,0 +1,81 @@
+//! Statements of periodic jobs (migrations/0011_periodic.sql).
+
+use deadpool_postgres::Client;
+use jiff::Timestamp;
+
+use super::json_text::JsonText;
+use super::link::Link;
+use super::one;
+use crate::error::Error;
+use crate::periodic::Periodic;
+
+/// A periodic job that a leader has to look at.
+pub(crate) struct Due {
+    pub(crate) name: String,
+    pub(crate) schedule: String,
+    pub(crate) time_zone: String,
+    pub(crate) missed: String,
+    pub(crate) next_at: Option<Timestamp>,
+    pub(crate) now: Timestamp,
+}
+
+/// Periodic jobs whose tick has come, or that no leader has seen yet.
+pub(crate) async fn periodic_due(link: &Link) -> Result<Vec<Due>, Error> {
+    let what = "cannot look for periodic jobs";
+    let rows = link
+        .fetch(what, include_str!("periodic_due.sql"), &[])
+        .await?;
+    let read = |row: &tokio_postgres::Row| {
+        Ok(Due {
+            name: row.try_get("name")?,
+            schedule: row.try_get("schedule")?,
+            time_zone: row.try_get("time_zone")?,
+            missed: row.try_get("missed")?,
+            next_at: row.try_get("next_at")?,
+            now: row.try_get("now")?,
+        })
+    };
+    let due: Result<Vec<Due>, _> = rows.iter().map(read).collect();
+    due.map_err(Error::postgres(what))
+}
+
+/// Enqueues ticks and moves on to the next, unless another leader did; how many jobs.
+pub(crate) async fn tick(
+    link: &Link,
+    name: &str,
+    at: Option<Timestamp>,
+    ticks: &[Timestamp],
+    next: Option<Timestamp>,
+) -> Result<i64, Error> {
+    one(
+        link,
+        "cannot enqueue a periodic job",
+        include_str!("tick.sql"),
+        &[&name, &at, &ticks, &next],
+    )
+    .await
+}
+
+/// Says what a periodic job is.
+pub(crate) async fn put(client: &Client, periodic: &Periodic) -> Result<(), Error> {
+    let job = &periodic.job;
+    client
+        .execute(
+            include_str!("periodic_put.sql"),
+            &[
+                &periodic.name,
+                &periodic.schedule,
+                &periodic.time_zone,
+                &periodic.missed.as_str(),
+                &job.name,
+                &JsonText(&job.kwargs),
+                &job.queue,
+                &job.priority,
+                &job.tag,
+                &job.max_attempts,
+            ],
+        )
+        .await
+        .map(drop)
+        .map_err(Error::postgres("cannot say what a periodic job is"))
+}

@@ -1,0 +1,327 @@
+//! What operators do: pause and resume, cancel, redrive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use posthaste::{Outcome, WorkerHandle};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+use tokio::sync::Notify;
+use tokio_postgres::Client;
+
+use crate::support::{SOON, all_done, count, database, quick_queue, unfinished, worker};
+
+/// A worker whose jobs are done at once, and how many were.
+async fn counting(db: &TestDb) -> (WorkerHandle, Arc<AtomicUsize>) {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let worker = worker(&db.pool(4).unwrap())
+        .queue_config(quick_queue())
+        .handler("*", move |_, _| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async { Ok(Outcome::Done) }
+        })
+        .start()
+        .await
+        .unwrap();
+    (worker, runs)
+}
+
+async fn number(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+async fn cancel(client: &Client, id: i64) -> Option<String> {
+    client
+        .query_one("SELECT posthaste.cancel($1)", &[&id])
+        .await
+        .unwrap()
+        .get(0)
+}
+
+async fn state(client: &Client, id: i64) -> Option<String> {
+    client
+        .query_opt("SELECT state FROM posthaste.job WHERE id = $1", &[&id])
+        .await
+        .unwrap()
+        .map(|row| row.get(0))
+}
+
+#[tokio::test]
+async fn a_paused_queue_hands_out_nothing_until_it_is_resumed() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let said = async |sql: &str| -> bool { client.query_one(sql, &[]).await.unwrap().get(0) };
+        assert!(said("SELECT posthaste.pause('default')").await);
+        assert!(
+            !said("SELECT posthaste.pause('default')").await,
+            "it is paused already"
+        );
+        client
+            .batch_execute(
+                "SELECT posthaste.enqueue('x') FROM generate_series(1, 10);
+                 SELECT posthaste.enqueue('x', queue => 'other')",
+            )
+            .await
+            .unwrap();
+        let other = worker(&db.pool(4).unwrap())
+            .queue("other", 1)
+            .queue("default", 4)
+            .handler("x", async |_, _| Ok(Outcome::Done))
+            .start()
+            .await
+            .unwrap();
+        eventually(SOON, "the other queue is worked", async || {
+            Ok(unfinished(&client).await == 10)
+        })
+        .await
+        .unwrap();
+        assert_eq!(count(&client, "claimable").await, 10);
+        assert!(said("SELECT posthaste.resume('default')").await);
+        assert!(
+            !said("SELECT posthaste.resume('default')").await,
+            "it is not paused"
+        );
+        all_done(&client).await;
+        other.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_waits_is_cancelled_wherever_it_waits_and_never_runs() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let due = number(
+            &client,
+            "SELECT posthaste.enqueue('due', unique_key => 'k')",
+        )
+        .await;
+        let later = number(
+            &client,
+            "SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 second')",
+        )
+        .await;
+        let kept = number(&client, "SELECT posthaste.enqueue('kept')").await;
+        for id in [due, later] {
+            assert_eq!(cancel(&client, id).await.as_deref(), Some("cancelled"));
+            assert_eq!(
+                cancel(&client, id).await.as_deref(),
+                Some("cancelled"),
+                "again"
+            );
+            assert_eq!(state(&client, id).await.as_deref(), Some("cancelled"));
+        }
+        assert_eq!(
+            cancel(&client, kept + 1000).await,
+            None,
+            "there is no such job"
+        );
+        let again = number(
+            &client,
+            "SELECT posthaste.enqueue('due', unique_key => 'k')",
+        )
+        .await;
+        assert_ne!(again, due, "the key is free");
+
+        let (worker, runs) = counting(&db).await;
+        eventually(SOON, "the others are done", async || {
+            Ok(unfinished(&client).await == 2)
+        })
+        .await
+        .unwrap();
+        assert_eq!(cancel(&client, kept).await, None, "it is done");
+        // One that is due later than the cancelled one was is promoted beyond it.
+        client
+            .batch_execute(
+                "SELECT posthaste.enqueue('probe', scheduled_at => now() + interval '2 seconds')",
+            )
+            .await
+            .unwrap();
+        eventually(SOON, "the probe is done", async || {
+            Ok(unfinished(&client).await == 2)
+        })
+        .await
+        .unwrap();
+        worker.stop().await.unwrap();
+        assert_eq!(count(&client, "cancelled").await, 2);
+        assert_eq!(
+            runs.load(Ordering::SeqCst),
+            3,
+            "kept, the second due, the probe"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_running_job_is_cancelled_and_its_handler_is_told() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let (begun, told) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+        let (begins, tells) = (Arc::clone(&begun), Arc::clone(&told));
+        let worker = worker(&db.pool(4).unwrap())
+            .queue_config(quick_queue())
+            .handler("long", move |context, _| {
+                let (begins, tells) = (Arc::clone(&begins), Arc::clone(&tells));
+                async move {
+                    begins.notify_one();
+                    context.cancelled().await;
+                    tells.fetch_add(1, Ordering::SeqCst);
+                    Err("it was cancelled".into())
+                }
+            })
+            .start()
+            .await
+            .unwrap();
+        let long = number(&client, "SELECT posthaste.enqueue('long')").await;
+        begun.notified().await;
+        assert_eq!(cancel(&client, long).await.as_deref(), Some("running"));
+        eventually(SOON, "it is kept as cancelled", async || {
+            Ok(state(&client, long).await.as_deref() == Some("cancelled"))
+        })
+        .await
+        .unwrap();
+        assert_eq!(told.load(Ordering::SeqCst), 1);
+        assert_eq!(
+            number(&client, "SELECT count(*) FROM posthaste.cancelling").await,
+            0
+        );
+        worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_job_that_comes_back_from_its_run_is_cancelled_where_it_waits() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (worker, runs) = counting(&db).await;
+    eventually(SOON, "the worker is registered", async || {
+        Ok(number(&client, "SELECT count(*) FROM posthaste.worker").await == 1)
+    })
+    .await
+    .unwrap();
+    let job = number(&client, "SELECT posthaste.enqueue('x', queue => 'other')").await;
+    let claim = client
+        .query_one(
+            "SELECT c.slot, c.batch, t.token::text FROM (SELECT gen_random_uuid() AS token OFFSET 0) t, posthaste.worker w,
+                    LATERAL posthaste.claim('other', '{0}', w.id, t.token, 1, 1000) c",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(cancel(&client, job).await.as_deref(), Some("running"));
+    // An hour's snooze, from a worker that does not know of cancelling.
+    client
+        .execute(
+            "SELECT posthaste.settle($1, $2, $3::text::uuid, ARRAY[$4::bigint], ARRAY[1::smallint], ARRAY[0], ARRAY[interval '1 hour'], NULL, NULL, NULL)",
+            &[
+                &claim.get::<_, i16>(0),
+                &claim.get::<_, i64>(1),
+                &claim.get::<_, String>(2),
+                &job,
+            ],
+        )
+        .await
+        .unwrap();
+    eventually(SOON, "the leader cancels it where it waits", async || {
+        Ok(state(&client, job).await.as_deref() == Some("cancelled"))
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn kept_jobs_are_sent_to_work_again() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let failing = worker(&db.pool(4).unwrap())
+            .queue_config(quick_queue())
+            .handler("*", async |_, job| Err(format!("no {}", job.name).into()))
+            .start()
+            .await
+            .unwrap();
+        client
+            .batch_execute(
+                "SELECT posthaste.enqueue('a', max_attempts => 2, tag => 't') FROM generate_series(1, 5);
+                 SELECT posthaste.enqueue('b', max_attempts => 1) FROM generate_series(1, 3);
+                 SELECT posthaste.enqueue('keyed', max_attempts => 1, unique_key => 'k')",
+            )
+            .await
+            .unwrap();
+        eventually(SOON, "all are dead", async || {
+            Ok(count(&client, "dead").await == 9)
+        })
+        .await
+        .unwrap();
+        failing.stop().await.unwrap();
+        let holder = number(
+            &client,
+            "SELECT posthaste.enqueue('holder', unique_key => 'k')",
+        )
+        .await;
+
+        // A redrive that rolls back sends nothing.
+        client
+            .batch_execute("BEGIN; SELECT posthaste.redrive(); ROLLBACK")
+            .await
+            .unwrap();
+        assert_eq!(count(&client, "dead").await, 9);
+        assert_eq!(
+            number(
+                &client,
+                "SELECT count(*) FROM posthaste.redrive(name => 'a', tag => 'x')"
+            )
+            .await,
+            0
+        );
+        assert_eq!(
+            number(
+                &client,
+                "SELECT count(*) FROM posthaste.redrive(name => 'a', tag => 't', at_most => 2)"
+            )
+            .await,
+            2
+        );
+        assert_eq!(
+            number(
+                &client,
+                "SELECT count(*) FROM posthaste.redrive(error => '%no b%')"
+            )
+            .await,
+            3
+        );
+        assert_eq!(
+            number(&client, "SELECT count(*) FROM posthaste.redrive()").await,
+            3,
+            "the one whose key another holds stays"
+        );
+        assert_eq!(count(&client, "dead").await, 1);
+        assert_eq!(
+            number(
+                &client,
+                "SELECT count(*) FROM posthaste.job WHERE state = 'claimable' AND attempt = 0"
+            )
+            .await,
+            9
+        );
+        let (worker, runs) = counting(&db).await;
+        eventually(SOON, "all but the one are done", async || {
+            Ok(unfinished(&client).await == 1)
+        })
+        .await
+        .unwrap();
+        assert_eq!(runs.load(Ordering::SeqCst), 9);
+        // Now its key is free.
+        assert_eq!(state(&client, holder).await, None);
+        assert_eq!(
+            number(&client, "SELECT count(*) FROM posthaste.redrive()").await,
+            1
+        );
+        all_done(&client).await;
+        worker.stop().await.unwrap();
+    }
+}

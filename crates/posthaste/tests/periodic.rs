@@ -1,0 +1,154 @@
+//! Periodic jobs: each tick once, whoever leads.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use posthaste::{Missed, NewJob, Outcome, Periodic, Worker, WorkerBuilder};
+use posthaste_testkit::{PgVersion, eventually};
+use serde_json::json;
+use tokio_postgres::Client;
+
+use crate::support::{SOON, database, quick, quick_queue, unfinished};
+
+type Seen = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
+
+/// A builder whose handler notes the tick of each job by the job's name.
+fn noting(pool: &deadpool_postgres::Pool, seen: &Seen) -> WorkerBuilder {
+    let seen = Arc::clone(seen);
+    Worker::builder(pool.clone())
+        .config(quick())
+        .queue_config(quick_queue())
+        .handler("*", move |_, job| {
+            let mut seen = seen.lock().unwrap();
+            let ticks = seen.entry(job.name.to_string()).or_default();
+            ticks.push(job.scheduled_at.to_string());
+            async { Ok(Outcome::Done) }
+        })
+}
+
+fn every_minute(name: &str, missed: Missed) -> Periodic {
+    let job = NewJob::new(name, &json!({})).unwrap();
+    Periodic::new(name, "* * * * *", job)
+        .unwrap()
+        .missed(missed)
+}
+
+/// As if nobody had led for ten minutes.
+async fn ten_minutes_ago(client: &Client) {
+    client
+        .batch_execute("UPDATE posthaste.periodic SET next_at = date_trunc('minute', now()) - interval '10 minutes'")
+        .await
+        .unwrap();
+}
+
+async fn is_ahead(client: &Client) -> bool {
+    let ahead = "SELECT coalesce(bool_and(coalesce(next_at > now(), false)), false) FROM posthaste.periodic";
+    client.query_one(ahead, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn each_tick_is_enqueued_once_whoever_leads_and_missed_ones_as_was_asked() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let pool = db.pool(12).unwrap();
+        let seen = Seen::default();
+        let mut workers = Vec::new();
+        for _ in 0..3 {
+            let worker = noting(&pool, &seen)
+                .periodic(every_minute("all", Missed::All))
+                .periodic(every_minute("last", Missed::Last))
+                .periodic(every_minute("none", Missed::None));
+            workers.push(worker.start().await.unwrap());
+        }
+        eventually(SOON, "a leader has seen them", async || {
+            Ok(is_ahead(&client).await)
+        })
+        .await
+        .unwrap();
+        assert_eq!(unfinished(&client).await, 0, "nothing before its time");
+        ten_minutes_ago(&client).await;
+        // The leader goes, another takes over.
+        workers.remove(0).stop().await.unwrap();
+        eventually(SOON, "all are made up for", async || {
+            Ok(is_ahead(&client).await && unfinished(&client).await == 0)
+        })
+        .await
+        .unwrap();
+        for worker in workers {
+            worker.stop().await.unwrap();
+        }
+        let seen = seen.lock().unwrap();
+        let all = &seen["all"];
+        assert!((11..=13).contains(&all.len()), "{all:?}");
+        let mut ticks = all.clone();
+        ticks.sort();
+        ticks.dedup();
+        assert_eq!(ticks.len(), all.len(), "each tick once");
+        assert!((1..=3).contains(&seen["last"].len()), "{seen:?}");
+        assert!(seen["last"].len() < all.len() - 8);
+        // What was on time when the clock was looked at is not missed.
+        assert!(
+            seen.get("none").is_none_or(|ticks| ticks.len() <= 3),
+            "{seen:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_that_cannot_be_read_holds_up_no_other() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.periodic (name, schedule, job) VALUES ('a', 'every now and then', 'a'), ('z', '* * * * *', 'z');
+             INSERT INTO posthaste.periodic (name, schedule, job, kwargs) VALUES ('b', '* * * * *', 'b', '[]')",
+        )
+        .await
+        .unwrap();
+    let seen = Seen::default();
+    let worker = noting(&db.pool(4).unwrap(), &seen).start().await.unwrap();
+    eventually(SOON, "the leader has seen what can be read", async || {
+        let known = "SELECT count(next_at) = 2 FROM posthaste.periodic";
+        Ok(client.query_one(known, &[]).await?.get(0))
+    })
+    .await
+    .unwrap();
+    ten_minutes_ago(&client).await;
+    eventually(SOON, "the good one comes", async || {
+        Ok(seen.lock().unwrap().contains_key("z"))
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    assert!(!seen.lock().unwrap().contains_key("b"));
+}
+
+#[tokio::test]
+async fn another_schedule_under_the_same_name_replaces_the_first() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let pool = db.pool(4).unwrap();
+    let seen = Seen::default();
+    for schedule in ["0 0 1 1 *", "0 0 1 7 *"] {
+        let job = NewJob::new("yearly", &json!({"of": schedule})).unwrap();
+        let yearly = Periodic::new("yearly", schedule, job).unwrap();
+        let worker = noting(&pool, &seen).periodic(yearly).start().await.unwrap();
+        eventually(SOON, "a leader has seen it", async || {
+            Ok(is_ahead(&client).await)
+        })
+        .await
+        .unwrap();
+        worker.stop().await.unwrap();
+    }
+    let row = client
+        .query_one(
+            "SELECT count(*), min(to_char(next_at AT TIME ZONE 'UTC', 'MM-DD HH24:MI')), min(kwargs->>'of') FROM posthaste.periodic",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, i64>(0), 1);
+    assert_eq!(row.get::<_, &str>(1), "07-01 00:00");
+    assert_eq!(row.get::<_, &str>(2), "0 0 1 7 *");
+}
