@@ -22,6 +22,13 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA posthaste TO %I', v_role);
   END LOOP;
 
+  -- How long a session has held a lock: without this, each that does in passing is taken for one that stays.
+  BEGIN
+    GRANT pg_read_all_stats TO posthaste_worker;
+  EXCEPTION WHEN insufficient_privilege OR unique_violation OR internal_error THEN
+    NULL;  -- not ours to give, or just given from another database ("tuple concurrently updated")
+  END;
+
   -- Slots are written and emptied, never changed. What stands beside them is.
   FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relname ~ '_[0-7]$' AND c.relkind = 'r' LOOP
     EXECUTE format('GRANT SELECT, INSERT, TRUNCATE ON posthaste.%I TO posthaste_worker', v_name);

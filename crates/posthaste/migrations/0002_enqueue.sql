@@ -98,7 +98,7 @@ RETURNS boolean LANGUAGE sql STABLE AS $f$
   END
 $f$;
 
--- Every job that is not done, with its state: claimable, scheduled, retrying, running, awaiting, suspect, expired, dead, discarded.
+-- Every job that is not done, with its state: claimable, scheduled, retrying, running, awaiting, suspect, expired, dead, discarded, cancelled.
 -- For people and reports: it reads whole slots. It names each slot instead of the partitioned parent, so that a reader locks no more
 -- than it reads. Reading it in a transaction that stays open keeps generations from being truncated; claims do not care.
 DO $do$

@@ -16,10 +16,13 @@ BEGIN
 END $f$;
 
 CALL posthaste.each_slot(0, 5, $sql$
--- Lanes of this slot that have open rows of these jobs.
+-- Lanes of this slot in which some of these jobs wait.
 CREATE FUNCTION posthaste.lanes_of_@k@(p_ids bigint[]) RETURNS TABLE (queue text, priority integer) LANGUAGE sql STABLE AS $f$
   SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_@k@ r
+    LEFT JOIN LATERAL (SELECT * FROM posthaste.claim_@k@ n WHERE n.queue = r.queue AND n.priority = r.priority
+                        ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
    WHERE r.id = ANY (p_ids) AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
+     AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
 $f$;
 
 -- Those of these jobs that a worker has now.
@@ -29,8 +32,24 @@ $f$
 $sql$);
 
 CALL posthaste.each_slot(6, 7, $sql$
-CREATE FUNCTION posthaste.cancel_parked_@k@(p_ids bigint[]) RETURNS bigint LANGUAGE sql AS $f$
-  SELECT posthaste.close_parked_@k@(ARRAY(SELECT r.ctid FROM posthaste.parked_@k@ r WHERE r.id = ANY (p_ids)), 'cancelled')
+-- The promoter is kept waiting only where something was found.
+CREATE FUNCTION posthaste.cancel_parked_@k@(p_ids bigint[]) RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  v_found tid[] := ARRAY(SELECT r.ctid FROM posthaste.parked_@k@ r WHERE r.id = ANY (p_ids));
+BEGIN
+  IF cardinality(v_found) = 0 THEN
+    RETURN 0;
+  END IF;
+  PERFORM pg_advisory_xact_lock(1885893476, 2);
+  RETURN posthaste.close_parked_@k@(v_found, 'cancelled');
+END $f$
+$sql$);
+
+-- Those of these jobs that a worker has now, or that lie in posthaste.held still.
+CALL posthaste.by_slot(0, 5, $sql$
+CREATE FUNCTION posthaste.in_hands(p_ids bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT * FROM posthaste.running_among_@k@(p_ids) UNION ALL
+  SELECT h.id FROM posthaste.held h WHERE h.id = ANY (p_ids)
 $f$
 $sql$);
 
@@ -48,7 +67,6 @@ BEGIN
     RAISE EXCEPTION 'posthaste: cancel needs READ COMMITTED, not %', current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
-  PERFORM pg_advisory_xact_lock(1885893476, 2);
   -- A job that moves from one place to another between two looks is met at the second try.
   FOR v_try IN 1 .. 2 LOOP
     -- One that is just being confirmed, or handed out, is not waited for.
@@ -67,32 +85,35 @@ BEGIN
       PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(v_lane.queue, v_lane.priority));
     END LOOP;
     PERFORM posthaste.close_early_@k@(o.queue, o.priority, NULL, v_left) FROM posthaste.lanes_of_@k@(v_left) o;
-    INSERT INTO posthaste.cancelling (id)
-    SELECT r.id FROM (
-      SELECT * FROM posthaste.running_among_@k@(v_left) UNION ALL
-      SELECT h.id FROM posthaste.held h WHERE h.id = ANY (v_left)) r(id) ON CONFLICT DO NOTHING;
+    INSERT INTO posthaste.cancelling (id) SELECT r FROM posthaste.in_hands(v_left) r ON CONFLICT DO NOTHING;
     v_left := ARRAY(SELECT u FROM unnest(v_left) u
-                     WHERE NOT EXISTS (SELECT FROM posthaste.dead d WHERE d.id = u)
-                       AND u NOT IN (SELECT * FROM posthaste.running_among_@k@(v_left))
-                       AND NOT EXISTS (SELECT FROM posthaste.held h WHERE h.id = u));
+                     WHERE NOT EXISTS (SELECT FROM posthaste.dead d WHERE d.id = u) AND u NOT IN (SELECT r FROM posthaste.in_hands(v_left) r));
     EXIT WHEN cardinality(v_left) = 0;
   END LOOP;
-  -- Nowhere to be found: done, or never there.
-  DELETE FROM posthaste.cancelling c WHERE c.id = ANY (v_left);
+  -- Ended, also while this call had seen it running. Nowhere to be found for a while: done. A shorter while may be a move that was missed twice.
+  DELETE FROM posthaste.cancelling c
+   WHERE c.id = ANY (ids) AND (EXISTS (SELECT FROM posthaste.dead d WHERE d.id = c.id)
+                               OR (c.id = ANY (v_left) AND c.asked_at < clock_timestamp() - interval '10 s'));
   RETURN QUERY
-    SELECT u.id, coalesce(d.state, 'running') FROM (SELECT DISTINCT i FROM unnest(ids) i EXCEPT SELECT unnest(v_left)) u(id)
-      LEFT JOIN posthaste.dead d ON d.id = u.id;
+    SELECT u.id, coalesce(d.state, 'running') FROM (SELECT DISTINCT i FROM unnest(ids) i) u(id) LEFT JOIN posthaste.dead d ON d.id = u.id
+     WHERE d.id IS NOT NULL OR EXISTS (SELECT FROM posthaste.cancelling c WHERE c.id = u.id);
 END $f$
 $sql$);
 
--- The leader's part: whoever was running when it was cancelled, and was given back or is to be tried again, is met where it waits.
-CREATE FUNCTION posthaste.cancel_again() RETURNS bigint LANGUAGE plpgsql AS $f$
+-- The leader's part: whoever was running when it was cancelled, and was given back or is to be tried again, is met where it waits. What runs
+-- on is left alone.
+CREATE FUNCTION posthaste.cancel_again() RETURNS bigint LANGUAGE plpgsql SET jit = off AS $f$
+DECLARE
+  v_ids bigint[] := ARRAY(SELECT id FROM posthaste.cancelling ORDER BY asked_at LIMIT 1000);
 BEGIN
-  IF NOT EXISTS (SELECT FROM posthaste.cancelling) THEN
+  IF cardinality(v_ids) > 0 THEN
+    v_ids := ARRAY(SELECT u FROM unnest(v_ids) u WHERE u NOT IN (SELECT r FROM posthaste.in_hands(v_ids) r)
+                    UNION ALL SELECT h.id FROM posthaste.held h WHERE h.id = ANY (v_ids) AND h.state <> 'running');
+  END IF;
+  IF cardinality(v_ids) = 0 OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
     RETURN 0;
   END IF;
-  RETURN (SELECT count(*) FROM posthaste.cancel_many(ARRAY(SELECT id FROM posthaste.cancelling ORDER BY asked_at LIMIT 1000)) c
-           WHERE c.state <> 'running');
+  RETURN (SELECT count(*) FROM posthaste.cancel_many(v_ids) c WHERE c.state <> 'running');
 END $f$;
 
 CREATE FUNCTION posthaste.cancel(job_id bigint) RETURNS text LANGUAGE sql AS $f$
@@ -117,13 +138,16 @@ BEGIN
       SELECT d.id, d.unique_key FROM posthaste.dead d
        WHERE (ids IS NULL OR d.id = ANY (ids)) AND (queue IS NULL OR d.queue = queue) AND (name IS NULL OR d.name = name)
          AND (tag IS NULL OR d.tag = tag) AND (state IS NULL OR d.state = state) AND (error IS NULL OR d.last_error LIKE error)
+         AND NOT EXISTS (SELECT FROM posthaste.unique_key u WHERE u.key = d.unique_key)
        ORDER BY d.died_at, d.id LIMIT at_most FOR UPDATE SKIP LOCKED),
     keyed AS (
       INSERT INTO posthaste.unique_key AS u (key, id) SELECT f.unique_key, f.id FROM found f WHERE f.unique_key IS NOT NULL
+       ORDER BY f.unique_key COLLATE "C"
       ON CONFLICT DO NOTHING RETURNING u.id),
     risen AS (
       DELETE FROM posthaste.dead d USING found f
        WHERE d.id = f.id AND (f.unique_key IS NULL OR f.id IN (SELECT k.id FROM keyed k)) RETURNING d AS job),
+    unmarked AS (DELETE FROM posthaste.cancelling c USING risen r WHERE c.id = (r.job).id),
     sent AS (
       INSERT INTO posthaste.store SELECT s.* FROM risen r, LATERAL (SELECT (SELECT posthaste.enter_ready()) AS slot OFFSET 0) e,
              posthaste.revived(r.job, e.slot) s

@@ -13,16 +13,19 @@ CREATE TABLE posthaste.periodic (
   next_at      timestamptz            -- the next tick; NULL until a leader has seen the row
 );
 
--- Enqueues these ticks and moves on to the next one, if nobody did so before; how many jobs.
-CREATE FUNCTION posthaste.tick(p_name text, p_at timestamptz, p_ticks timestamptz[], p_next timestamptz) RETURNS bigint LANGUAGE plpgsql AS $f$
+-- Enqueues these ticks and moves on to the next one, if nobody did so before and the schedule is still the same; how many jobs. A row that somebody
+-- is just changing is left for later.
+CREATE FUNCTION posthaste.tick(p_name text, p_schedule text, p_zone text, p_at timestamptz, p_ticks timestamptz[], p_next timestamptz) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   p posthaste.periodic;
   v_tick timestamptz;
 BEGIN
-  UPDATE posthaste.periodic SET next_at = p_next WHERE name = p_name AND next_at IS NOT DISTINCT FROM p_at RETURNING * INTO p;
+  SELECT * INTO p FROM posthaste.periodic
+   WHERE name = p_name AND schedule = p_schedule AND time_zone = p_zone AND next_at IS NOT DISTINCT FROM p_at FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN
     RETURN 0;
   END IF;
+  UPDATE posthaste.periodic SET next_at = p_next WHERE name = p_name;
   FOREACH v_tick IN ARRAY p_ticks LOOP
     PERFORM posthaste.enqueue(p.job, p.kwargs, p.queue, p.priority, v_tick, greatest(v_tick, clock_timestamp()) + interval '30 days', p.tag, NULL,
                               p.max_attempts);

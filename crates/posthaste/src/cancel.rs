@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::store::operate;
 
-/// How often is looked: one index look-up in a table that is nearly always empty.
+/// How often is looked: a table that is nearly always empty.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs until the engine has stopped: what runs through the grace period may be cancelled still.

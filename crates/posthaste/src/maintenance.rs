@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use self::periodic::Periodic;
 use crate::engine::{Engine, Uncertain};
 use crate::error::Error;
 use crate::store;
@@ -42,10 +43,12 @@ pub(crate) async fn run(engine: Arc<Engine>) {
     tokio::join!(promote(&engine, leads), upkeep::run(&engine, led));
 }
 
-/// Keeps the lease, whatever the other duties are at, and promotes.
+/// Keeps the lease, whatever the other duties are at, promotes, and enqueues periodic jobs.
 async fn promote(engine: &Engine, leads: watch::Sender<bool>) {
     let lease = (engine.config.maintenance_interval * 8).max(Duration::from_secs(5));
     let mut led_until: Option<Instant> = None;
+    let mut periodic = Periodic::default();
+    let mut ticked = Instant::now();
     while !engine.stopping.is_cancelled() {
         if led_until.is_none_or(|until| Instant::now() + lease / 2 > until) {
             let asked = Instant::now();
@@ -58,6 +61,10 @@ async fn promote(engine: &Engine, leads: watch::Sender<bool>) {
                 }
             };
             leads.send_replace(led_until.is_some());
+        }
+        if led_until.is_some() && ticked.elapsed() >= engine.config.maintenance_interval {
+            periodic.tick(engine).await;
+            ticked = Instant::now();
         }
         let pause = match led_until {
             Some(_) => promote_page(engine).await,

@@ -81,6 +81,14 @@ impl Periodic {
     }
 
     fn check(&self) -> Result<(), Error> {
+        let job = &self.job;
+        if !(1..=255).contains(&self.name.len()) {
+            return Err(Error::invalid("name", "must have 1 to 255 bytes"));
+        }
+        if job.unique_key.is_some() || job.scheduled_at.is_some() || job.expires_at.is_some() {
+            let refusal = "a periodic job has no unique key and no times but those of its schedule";
+            return Err(Error::invalid("job", refusal));
+        }
         Schedule::parse(&self.schedule, &self.time_zone)
             .map(drop)
             .map_err(|refusal| Error::invalid("schedule", refusal))

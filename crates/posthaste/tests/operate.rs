@@ -183,10 +183,11 @@ async fn a_running_job_is_cancelled_and_its_handler_is_told() {
         .await
         .unwrap();
         assert_eq!(told.load(Ordering::SeqCst), 1);
-        assert_eq!(
-            number(&client, "SELECT count(*) FROM posthaste.cancelling").await,
-            0
-        );
+        eventually(SOON, "nobody looks for it any more", async || {
+            Ok(number(&client, "SELECT count(*) FROM posthaste.cancelling").await == 0)
+        })
+        .await
+        .unwrap();
         worker.stop().await.unwrap();
     }
 }

@@ -15,7 +15,8 @@ pub(super) struct Periodic {
 impl Periodic {
     /// Enqueues what is due. One that cannot be read or enqueued holds up no other.
     pub(super) async fn tick(&mut self, engine: &Engine) {
-        let Some(jobs) = super::told("periodic", store::periodic_due(&engine.upkeep).await) else {
+        let Some(jobs) = super::told("periodic", store::periodic_due(&engine.promotion).await)
+        else {
             return;
         };
         for job in jobs {
@@ -36,7 +37,7 @@ async fn one(engine: &Engine, job: &Due) -> Result<(), String> {
         _ => Missed::Last,
     };
     let (ticks, next) = due(&schedule, missed, job.next_at, job.now);
-    store::tick(&engine.upkeep, &job.name, job.next_at, &ticks, next)
+    store::tick(&engine.promotion, job, &ticks, next)
         .await
         .map(drop)
         .map_err(|error| error.to_string())

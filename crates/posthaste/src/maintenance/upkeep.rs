@@ -7,7 +7,6 @@ use tokio::sync::watch;
 
 use super::attempt;
 use super::hearts::Hearts;
-use super::periodic::Periodic;
 use crate::engine::Engine;
 use crate::store::{Reclaim, Ring, Step};
 
@@ -52,8 +51,8 @@ pub(super) async fn run(engine: &Engine, mut led: watch::Receiver<bool>) {
 struct Upkeep {
     expire_at: Option<Instant>,
     prune_at: Option<Instant>,
+    cancel_at: Option<Instant>,
     hearts: Hearts,
-    periodic: Periodic,
     verified: Verified,
     /// Who holds what up, as it was told last.
     told: HashMap<&'static str, String>,
@@ -71,9 +70,13 @@ impl Upkeep {
         let link = &engine.upkeep;
         self.turn_ring(engine).await;
         self.hearts.watch(engine).await;
-        self.periodic.tick(engine).await;
         attempt!(link, overdue(OVERDUE));
-        attempt!(link, cancel_again());
+        if self.cancel_at.is_none_or(|at| Instant::now() >= at) {
+            let started = Instant::now();
+            attempt!(link, cancel_again());
+            // It reads whole slots when there is somebody to be met: at most a twentieth of the time.
+            self.cancel_at = Some(Instant::now() + started.elapsed() * 20);
+        }
         let parked = attempt!(link, tidy_parked(SPENT));
         self.tell_holder("tidy_parked", parked.and_then(|step| step.blocker));
         let aside = attempt!(link, tidy_aside(SPENT, MOVE));

@@ -2,10 +2,10 @@
 
 use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone};
-use jiff::{SignedDuration, Timestamp, ToSpan};
+use jiff::{Timestamp, ToSpan};
 
-/// Days that are looked at before a schedule is said to have no more ticks: 29 February comes again within eight years.
-const DAYS: usize = 366 * 8 + 2;
+/// Days that are looked at before a schedule is said to have no more ticks: 29 February comes again on the same day of the week within forty years.
+const DAYS: usize = 366 * 41;
 
 /// Five fields of cron (minute, hour, day of the month, month, day of the week) in a time zone.
 ///
@@ -89,15 +89,17 @@ impl Schedule {
         None
     }
 
-    /// The last tick until this moment. It looks ever further back, so that a schedule of every minute is not walked through a year.
+    /// The last tick until this moment.
     pub(crate) fn last_until(&self, now: Timestamp) -> Option<Timestamp> {
-        [2, 48, 24 * 32, 24 * 366 * 8]
-            .into_iter()
-            .find_map(|hours| {
-                let from = now.checked_sub(SignedDuration::from_hours(hours)).ok()?;
-                let ticks = std::iter::successors(self.next(from), |tick| self.next(*tick));
-                ticks.take_while(|tick| *tick <= now).last()
-            })
+        let mut day = now.to_zoned(self.zone.clone()).date();
+        for _ in 0..DAYS {
+            let ticks = self.ticks_of(day, Timestamp::MIN).into_iter();
+            if let Some(last) = ticks.filter(|tick| *tick <= now).max() {
+                return Some(last);
+            }
+            day = day.yesterday().ok()?;
+        }
+        None
     }
 
     fn ticks_of(&self, day: Date, after: Timestamp) -> Vec<Timestamp> {

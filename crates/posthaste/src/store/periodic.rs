@@ -42,8 +42,7 @@ pub(crate) async fn periodic_due(link: &Link) -> Result<Vec<Due>, Error> {
 /// Enqueues ticks and moves on to the next, unless another leader did; how many jobs.
 pub(crate) async fn tick(
     link: &Link,
-    name: &str,
-    at: Option<Timestamp>,
+    job: &Due,
     ticks: &[Timestamp],
     next: Option<Timestamp>,
 ) -> Result<i64, Error> {
@@ -51,7 +50,14 @@ pub(crate) async fn tick(
         link,
         "cannot enqueue a periodic job",
         include_str!("tick.sql"),
-        &[&name, &at, &ticks, &next],
+        &[
+            &job.name,
+            &job.schedule,
+            &job.time_zone,
+            &job.next_at,
+            &ticks,
+            &next,
+        ],
     )
     .await
 }

@@ -144,16 +144,14 @@ impl Runner {
             () = self.aborted.cancelled() => Report::GivenBack,
             () = overstayed(&cancelled) => Report::Cancelled,
         };
+        // Whatever the handler came to after it had called complete_in, its transaction decides.
         let report = match report {
+            Report::Returned(_) if completed.load(Ordering::SeqCst) => {
+                Report::CompletedInTransaction
+            }
             Report::Returned(Outcome::Done) => report,
             _ if cancelled.is_cancelled() => Report::Cancelled,
             _ => report,
-        };
-        // Whatever the handler came to after it had called complete_in, its transaction decides.
-        let report = if completed.load(Ordering::SeqCst) && matches!(report, Report::Returned(_)) {
-            Report::CompletedInTransaction
-        } else {
-            report
         };
         self.learn(started.elapsed());
         if let Some(run) = slot.take() {
