@@ -19,65 +19,43 @@ const AFTER_THE_LOOK: Edits<'_> = &[
     ),
 ];
 
-/// An enqueuer has read which generation is current and is then held up until that one is sealed; on both roads into the ring.
+/// An enqueuer, on either road, is held up at a gate while its generation is left and sealed; its job must be handed out nevertheless.
+async fn sealed_at(url: String, number: i32) -> anyhow::Result<()> {
+    let store = Store::new(&url).await?;
+    for sql in [
+        "INSERT INTO posthaste.job (name) VALUES ('by the view')",
+        "SELECT posthaste.enqueue('by the function')",
+    ] {
+        let gate = gate::close(&url, number).await?;
+        let other = Store::new(&url).await?;
+        let enqueuer = tokio::spawn(async move { other.say(sql).await });
+        gate.reached().await?;
+        ensure!(store.rotate().await? == "rotated", "the ring is not full");
+        while store.seal().await? {}
+        gate.open().await?;
+        enqueuer.await??;
+        let jobs = store.claim_all().await?;
+        ensure!(
+            jobs.len() == 1,
+            "{} jobs of 1 are handed out after {sql}",
+            jobs.len()
+        );
+        store.finish(&jobs).await?;
+    }
+    Ok(())
+}
+
+/// An enqueuer has read which generation is current and is then held up until that one is sealed; on both roads.
 pub const SEALED_BEFORE_THE_LOCK: Scenario =
     Scenario::new("sealed between the look and the lock", |url| {
-        async move {
-            let store = Store::new(&url).await?;
-            for sql in [
-                "INSERT INTO posthaste.job (name) VALUES ('by the view')",
-                "SELECT posthaste.enqueue('by the function')",
-            ] {
-                let gate = gate::close(&url, 1).await?;
-                let other = Store::new(&url).await?;
-                let enqueuer = tokio::spawn(async move { other.say(sql).await });
-                gate.reached().await?;
-                ensure!(store.rotate().await? == "rotated", "the ring is not full");
-                while store.seal().await? {}
-                gate.open().await?;
-                enqueuer.await??;
-                let jobs = store.claim_all().await?;
-                ensure!(
-                    jobs.len() == 1,
-                    "{} jobs of 1 are handed out after {sql}",
-                    jobs.len()
-                );
-                store.finish(&jobs).await?;
-            }
-            Ok(())
-        }
-        .boxed_local()
+        sealed_at(url, 1).boxed_local()
     })
     .gated(AFTER_THE_LOOK);
 
 /// A statement has entered its generation and has not written its first row, so that it has no lock on the slot's table; on both roads.
 pub const SEALED_BEFORE_THE_ROW: Scenario =
     Scenario::new("sealed between the lock and the row", |url| {
-        async move {
-            let store = Store::new(&url).await?;
-            for sql in [
-                "INSERT INTO posthaste.job (name) VALUES ('by the view')",
-                "SELECT posthaste.enqueue('by the function')",
-            ] {
-                let gate = gate::close(&url, 6).await?;
-                let other = Store::new(&url).await?;
-                let enqueuer = tokio::spawn(async move { other.say(sql).await });
-                gate.reached().await?;
-                store.rotate().await?;
-                while store.seal().await? {}
-                gate.open().await?;
-                enqueuer.await??;
-                let jobs = store.claim_all().await?;
-                ensure!(
-                    jobs.len() == 1,
-                    "{} jobs of 1 are handed out after {sql}",
-                    jobs.len()
-                );
-                store.finish(&jobs).await?;
-            }
-            Ok(())
-        }
-        .boxed_local()
+        sealed_at(url, 6).boxed_local()
     })
     .gated(&[
         (
