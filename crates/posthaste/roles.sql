@@ -36,7 +36,7 @@ BEGIN
   -- setval moves cursors, nextval draws numbers.
   FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'S' LOOP
     EXECUTE format('GRANT SELECT, %s ON SEQUENCE posthaste.%I TO posthaste_worker',
-                   CASE WHEN v_name IN ('job_id', 'worker_id', 'batch_id') THEN 'USAGE' ELSE 'UPDATE' END, v_name);
+                   CASE WHEN v_name IN ('job_id', 'worker_id', 'batch_id', 'turn') THEN 'USAGE' ELSE 'UPDATE' END, v_name);
   END LOOP;
 END $do$;
 
@@ -47,6 +47,7 @@ GRANT SELECT ON ALL SEQUENCES IN SCHEMA posthaste TO posthaste_observer;
 GRANT INSERT ON posthaste.job, posthaste.store TO posthaste_worker;
 GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane, posthaste.held, posthaste.dead, posthaste.unique_key,
   posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic TO posthaste_worker;
+GRANT EXECUTE ON FUNCTION posthaste.limit_rate(text, integer, interval, integer) TO posthaste_worker;
 
 -- For INSERT INTO posthaste.job, posthaste.enqueue and Rust's enqueue. It lets the role write rows that nothing has checked.
 GRANT USAGE ON SEQUENCE posthaste.job_id TO posthaste_producer;

@@ -1,4 +1,4 @@
--- The store: append-only generations (docs/architecture.md, "The store").
+-- The store: append-only generations (docs/architecture.md, "The store"); in one file because every other one builds on all of it.
 --
 -- Eight physical slots, all partitions of one insert surface, posthaste.store:
 --   0..3  the ring of ready jobs        (generation g lives in slot g % 4)
@@ -32,6 +32,8 @@ END $f$;
 CREATE SEQUENCE posthaste.job_id;
 CREATE SEQUENCE posthaste.worker_id;
 CREATE SEQUENCE posthaste.batch_id;
+CREATE SEQUENCE posthaste.turn;
+CREATE SEQUENCE posthaste.paces;
 CREATE SEQUENCE posthaste.ready_current  MINVALUE 0 START 0;  -- where enqueue writes
 CREATE SEQUENCE posthaste.ready_scan     MINVALUE 0 START 0;  -- oldest generation that may hold undispatched jobs
 CREATE SEQUENCE posthaste.ready_low      MINVALUE 0 START 0;  -- oldest generation that is not truncated
@@ -61,12 +63,14 @@ $f$;
 
 -- The depth test hides behind a size: 65 levels of nesting need more than 512 bytes of jsonb. What comes from a table may be compressed,
 -- and its size says nothing then.
-CREATE FUNCTION posthaste.is_valid(name text, queue text, tag text, unique_key text, kwargs jsonb, kwargs_bytes integer, attempt integer,
-                                   max_attempts integer, scheduled_at timestamptz, expires_at timestamptz, enqueued_at timestamptz)
+CREATE FUNCTION posthaste.is_valid(name text, queue text, tag text, unique_key text, ordering_key text, kwargs jsonb, kwargs_bytes integer,
+                                   attempt integer, max_attempts integer, scheduled_at timestamptz, expires_at timestamptz,
+                                   enqueued_at timestamptz)
 RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $f$
   SELECT name <> '' AND queue <> '' AND tag IS NOT NULL
     AND greatest(octet_length(name), octet_length(queue), octet_length(tag)) <= 255
     AND (unique_key IS NULL OR octet_length(unique_key) BETWEEN 1 AND 1024)
+    AND (ordering_key IS NULL OR octet_length(ordering_key) BETWEEN 1 AND 1024)
     AND jsonb_typeof(kwargs) = 'object'
     AND kwargs_bytes <= 1048576
     AND (pg_column_size(kwargs) < 512 AND pg_column_compression(kwargs) IS NULL
@@ -78,7 +82,7 @@ RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $f$
 $f$;
 
 -- Says which argument is wrong: 22023 with the field's name. Called only for a job that is not valid; returns nothing ever.
-CREATE FUNCTION posthaste.refuse(name text, queue text, tag text, unique_key text, kwargs jsonb, kwargs_bytes integer,
+CREATE FUNCTION posthaste.refuse(name text, queue text, tag text, unique_key text, ordering_key text, kwargs jsonb, kwargs_bytes integer,
                                  attempt integer, max_attempts integer, scheduled_at timestamptz, expires_at timestamptz, enqueued_at timestamptz)
 RETURNS smallint LANGUAGE plpgsql AS $f$
 DECLARE problem text := CASE
@@ -86,6 +90,7 @@ DECLARE problem text := CASE
   WHEN octet_length(queue) NOT BETWEEN 1 AND 255 THEN 'queue: must have 1 to 255 bytes'
   WHEN octet_length(tag) > 255 THEN 'tag: must have at most 255 bytes'
   WHEN octet_length(unique_key) NOT BETWEEN 1 AND 1024 THEN 'unique_key: must have 1 to 1024 bytes'
+  WHEN octet_length(ordering_key) NOT BETWEEN 1 AND 1024 THEN 'ordering_key: must have 1 to 1024 bytes'
   WHEN jsonb_typeof(kwargs) <> 'object' THEN 'kwargs: must be a JSON object, not ' || jsonb_typeof(kwargs)
   WHEN kwargs_bytes > 1048576 THEN 'kwargs: must be at most 1 MiB as text'
   WHEN attempt < 0 THEN 'attempt: must not be negative'
@@ -119,6 +124,10 @@ CREATE TABLE posthaste.store (
   name         text COLLATE "C" NOT NULL,
   tag          text        NOT NULL DEFAULT '',
   unique_key   text,
+  ordering_key text COLLATE "C",      -- these four: 0012_order.sql
+  turn         bigint,
+  own_queue    text COLLATE "C",
+  own_priority integer,
   last_error   text,
   kwargs       jsonb       NOT NULL DEFAULT '{}'
 ) PARTITION BY LIST (slot);
@@ -130,8 +139,8 @@ CREATE TABLE posthaste.store (
 --   split_k   batches that may not be closed as a whole any more, because a job of theirs was closed by itself
 --   ack_k     one row per job row that was closed by itself; the key makes the first closer the only one
 --   early_k   rows that were closed before they were claimed (expired without a consumer); nearly always empty, and then free to ask
--- A parked slot is a pair: parked_k with an index by due time and one by transaction (for late commits), and pass_k, whose newest
--- row is the promoter's cursor.
+-- A parked slot has parked_k with an index by due time and one by transaction (for late commits), pass_k, whose newest row is the promoter's
+-- cursor, early_k, and turn_k.
 CALL posthaste.each_slot(0, 5, $sql$
 CREATE TABLE posthaste.ready_@k@ PARTITION OF posthaste.store FOR VALUES IN (@k@) WITH (autovacuum_enabled = off);
 CREATE INDEX ready_@k@_lane ON posthaste.ready_@k@ (queue, priority, xid, id);
@@ -208,6 +217,7 @@ CALL posthaste.each_slot(6, 7, $sql$
 CREATE TABLE posthaste.parked_@k@ PARTITION OF posthaste.store FOR VALUES IN (@k@) WITH (autovacuum_enabled = off);
 CREATE INDEX parked_@k@_due ON posthaste.parked_@k@ (scheduled_at, id);
 CREATE INDEX parked_@k@_xid ON posthaste.parked_@k@ (xid, scheduled_at, id);
+CREATE INDEX parked_@k@_turn ON posthaste.parked_@k@ (ordering_key, turn) WHERE turn IS NOT NULL;
 CREATE TABLE posthaste.pass_@k@ (
   page      bigint      NOT NULL PRIMARY KEY,
   t_lo      timestamptz NOT NULL,  -- everything due by t_lo and visible in lo was promoted by earlier passes
@@ -223,7 +233,15 @@ CREATE TABLE posthaste.pass_@k@ (
   lo        pg_snapshot NOT NULL,
   hi        pg_snapshot NOT NULL
 ) WITH (autovacuum_enabled = off);
-CREATE TABLE posthaste.early_@k@ (xid xid8 NOT NULL, id bigint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off)
+CREATE TABLE posthaste.early_@k@ (xid xid8 NOT NULL, id bigint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off);
+-- How ordering keys stand (0012_order.sql): a row per change.
+CREATE TABLE posthaste.turn_@k@ (
+  n            bigint  NOT NULL,
+  turn         bigint  NOT NULL,  -- who has its turn, or had it last
+  is_free      boolean NOT NULL,  -- it has ended, and nobody waits
+  ordering_key text COLLATE "C" NOT NULL
+) WITH (autovacuum_enabled = off);
+CREATE INDEX turn_@k@_key ON posthaste.turn_@k@ (ordering_key, n)
 $sql$);
 
 -- Who works here. A worker's row is updated at each heartbeat; under a pinned horizon its versions grow by one per beat, which is
@@ -276,6 +294,8 @@ CREATE TABLE posthaste.held (
   name         text COLLATE "C" NOT NULL,
   tag          text        NOT NULL,
   unique_key   text,
+  ordering_key text COLLATE "C",
+  turn         bigint,
   last_error   text,
   kwargs       jsonb       NOT NULL
 );
@@ -299,6 +319,8 @@ CREATE TABLE posthaste.dead (
   name         text COLLATE "C" NOT NULL,
   tag          text        NOT NULL,
   unique_key   text,
+  ordering_key text COLLATE "C",
+  turn         bigint,
   last_error   text,
   kwargs       jsonb       NOT NULL
 );
@@ -314,7 +336,11 @@ CREATE TABLE posthaste.cancelling (
 -- What is set for a queue. One without a row here has the defaults.
 CREATE TABLE posthaste.queue (
   name      text COLLATE "C" PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 255),
-  paused_at timestamptz  -- since when nothing of it is claimed
+  paused_at timestamptz, -- since when nothing of it is claimed
+  rate      integer CHECK (rate > 0),               -- so many of its jobs are claimed
+  per       interval CHECK (per > interval '0'),    -- in such a time, by all workers together
+  burst     integer CHECK (burst > 0),              -- after a lull so many at once
+  pace      regclass     -- the cell that says up to when its rate is used up
 );
 
 -- One row per unique key that is held; released when its job is done, dead, expired, discarded or cancelled.
@@ -323,10 +349,11 @@ CREATE TABLE posthaste.unique_key (
   id  bigint NOT NULL
 );
 
--- Who is kept as dead holds no key any more, and is not to be cancelled any more, whoever buried it.
+-- Who is kept as dead holds no key any more and has no turn, and is not to be cancelled any more, whoever buried it.
 CREATE FUNCTION posthaste.let_buried_go() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off AS $f$
 BEGIN
   DELETE FROM posthaste.unique_key u USING buried b WHERE u.key = b.unique_key AND u.id = b.id;
+  PERFORM posthaste.end_turns(array_agg(b.ordering_key), array_agg(b.turn)) FROM buried b WHERE b.turn IS NOT NULL HAVING count(*) > 0;
   IF EXISTS (SELECT FROM posthaste.cancelling) THEN
     DELETE FROM posthaste.cancelling c USING buried b WHERE c.id = b.id;
   END IF;
@@ -338,30 +365,37 @@ CREATE TRIGGER let_buried_go AFTER INSERT ON posthaste.dead REFERENCING NEW TABL
 -- A job in the shapes of the tables that it moves through: here, and nowhere else, their columns are listed. The planner inlines these
 -- functions where they stand in FROM, so they cost nothing; none of their arguments may hold a sub-select there.
 --
--- For a slot that it is written into once more, as it is or with something of it changed.
+-- For a slot that it is written into once more, as it is or with something of it changed. Without a turn it lines up for one in a ready slot.
 CREATE FUNCTION posthaste.again(job posthaste.store, slot smallint, due timestamptz DEFAULT NULL, attempt integer DEFAULT NULL,
-                                crashes smallint DEFAULT NULL, error text DEFAULT NULL)
+                                crashes smallint DEFAULT NULL, error text DEFAULT NULL, turn bigint DEFAULT NULL)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
-  SELECT pg_current_xact_id(), job.id, job.enqueued_at, coalesce(due, job.scheduled_at), job.expires_at, job.priority,
-         coalesce(attempt, job.attempt), job.max_attempts, job.kwargs_bytes, slot, coalesce(crashes, job.crashes), job.queue, job.name, job.tag,
-         job.unique_key, coalesce(error, job.last_error), job.kwargs
+  SELECT pg_current_xact_id(), job.id, job.enqueued_at, coalesce(due, job.scheduled_at), job.expires_at,
+         CASE WHEN w.lines_up THEN 0 ELSE coalesce(job.own_priority, job.priority) END,
+         coalesce(attempt, job.attempt), job.max_attempts, job.kwargs_bytes, slot, coalesce(crashes, job.crashes),
+         CASE WHEN w.lines_up THEN '' ELSE coalesce(job.own_queue, job.queue) END, job.name, job.tag,
+         job.unique_key, job.ordering_key, coalesce(turn, job.turn),
+         CASE WHEN w.lines_up THEN coalesce(job.own_queue, job.queue) END, CASE WHEN w.lines_up THEN coalesce(job.own_priority, job.priority) END,
+         coalesce(error, job.last_error), job.kwargs
+    FROM (SELECT job.ordering_key IS NOT NULL AND coalesce(turn, job.turn) IS NULL AND slot < 6 AS lines_up) w
 $f$;
 -- For posthaste.dead: kept as dead, expired, discarded or cancelled.
 CREATE FUNCTION posthaste.to_keep(job posthaste.store, state text) RETURNS SETOF posthaste.dead LANGUAGE sql STABLE AS $f$
-  SELECT job.id, clock_timestamp(), job.enqueued_at, job.scheduled_at, job.expires_at, job.priority, job.attempt, job.max_attempts,
-         job.kwargs_bytes, job.crashes, state, job.queue, job.name, job.tag, job.unique_key, job.last_error, job.kwargs
+  SELECT job.id, clock_timestamp(), job.enqueued_at, job.scheduled_at, job.expires_at, coalesce(job.own_priority, job.priority), job.attempt,
+         job.max_attempts, job.kwargs_bytes, job.crashes, state, coalesce(job.own_queue, job.queue), job.name, job.tag, job.unique_key,
+         job.ordering_key, job.turn, job.last_error, job.kwargs
 $f$;
 -- For posthaste.held.
 CREATE FUNCTION posthaste.to_hold(job posthaste.store, state text, until timestamptz DEFAULT NULL, worker bigint DEFAULT NULL,
                                   token uuid DEFAULT NULL)
 RETURNS SETOF posthaste.held LANGUAGE sql STABLE AS $f$
   SELECT job.id, until, job.enqueued_at, job.scheduled_at, job.expires_at, worker, token, job.priority, job.attempt, job.max_attempts,
-         job.kwargs_bytes, job.crashes, state, job.queue, job.name, job.tag, job.unique_key, job.last_error, job.kwargs
+         job.kwargs_bytes, job.crashes, state, job.queue, job.name, job.tag, job.unique_key, job.ordering_key, job.turn, job.last_error, job.kwargs
 $f$;
 -- Out of posthaste.held: in no slot yet, written by nobody.
 CREATE FUNCTION posthaste.let_go(h posthaste.held) RETURNS posthaste.store LANGUAGE sql IMMUTABLE AS $f$
   SELECT ROW(NULL::xid8, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, h.kwargs_bytes,
-             -1::smallint, h.crashes, h.queue, h.name, h.tag, h.unique_key, h.last_error, h.kwargs)::posthaste.store
+             -1::smallint, h.crashes, h.queue, h.name, h.tag, h.unique_key, h.ordering_key, h.turn, NULL::text, NULL::integer, h.last_error,
+             h.kwargs)::posthaste.store
 $f$;
 
 -- Confirmations that came before the job was held for them: the receiver was faster than our acknowledgement.

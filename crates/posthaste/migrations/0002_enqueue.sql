@@ -98,37 +98,39 @@ RETURNS boolean LANGUAGE sql STABLE AS $f$
   END
 $f$;
 
--- Every job that is not done, with its state: claimable, scheduled, retrying, running, awaiting, suspect, expired, dead, discarded, cancelled.
+-- Every job that is not done, with its state: claimable, waiting (for its turn), scheduled, retrying, running, awaiting, suspect, expired, dead, discarded, cancelled.
 -- For people and reports: it reads whole slots. It names each slot instead of the partitioned parent, so that a reader locks no more
 -- than it reads. Reading it in a transaction that stays open keeps generations from being truncated; claims do not care.
 DO $do$
 BEGIN
-  EXECUTE 'CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, attempt, max_attempts, state, last_error) AS'
+  EXECUTE 'CREATE VIEW posthaste.job (id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, ordering_key, attempt, max_attempts, state, last_error) AS'
     || (SELECT string_agg(replace($arm$
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' ELSE 'claimable' END, r.last_error
+  SELECT r.id, r.name, coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs,
+         r.unique_key, r.ordering_key, r.attempt, r.max_attempts,
+         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' WHEN r.queue = '' THEN 'waiting' ELSE 'claimable' END, r.last_error
     FROM posthaste.ready_@k@ r
     LEFT JOIN (SELECT DISTINCT ON (queue, priority) queue, priority, lo, hi, to_xid, to_id, exhausted
                  FROM posthaste.claim_@k@ ORDER BY queue, priority, batch DESC) c ON (c.queue, c.priority) = (r.queue, r.priority)
-   WHERE NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE (e.xid, e.id) = (r.xid, r.id))
+   WHERE NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE (e.xid, e.id) = (r.xid, r.id)) AND (r.queue <> '' OR r.turn IS NULL)
      AND (c.queue IS NULL OR NOT (pg_visible_in_snapshot(r.xid, c.lo)
           OR (pg_visible_in_snapshot(r.xid, c.hi) AND (c.exhausted OR (r.xid, r.id) <= (c.to_xid, c.to_id)))))
   UNION ALL
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts, 'running', r.last_error
+  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.ordering_key, r.attempt, r.max_attempts, 'running', r.last_error
     FROM posthaste.running_@k@() r
   UNION ALL$arm$, '@k@', k::text), '' ORDER BY k) FROM generate_series(0, 5) k)
     || (SELECT string_agg(replace($arm$
-  SELECT r.id, r.name, r.queue, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.unique_key, r.attempt, r.max_attempts,
-         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' WHEN r.attempt > 0 THEN 'retrying' ELSE 'scheduled' END, r.last_error
+  SELECT r.id, r.name, coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), CASE WHEN r.scheduled_at = '9999-01-01Z' THEN r.enqueued_at ELSE r.scheduled_at END, r.expires_at, r.enqueued_at, r.tag,
+         r.kwargs, r.unique_key, r.ordering_key, r.attempt, r.max_attempts,
+         CASE WHEN r.expires_at <= clock_timestamp() THEN 'expired' WHEN r.scheduled_at = '9999-01-01Z' THEN 'waiting' WHEN r.attempt > 0 THEN 'retrying' ELSE 'scheduled' END, r.last_error
     FROM posthaste.parked_@k@ r LEFT JOIN (SELECT * FROM posthaste.pass_@k@ ORDER BY page DESC LIMIT 1) p ON true
    WHERE NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE (e.xid, e.id) = (r.xid, r.id))
      AND NOT coalesce(posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted), false)
   UNION ALL$arm$, '@k@', k::text), '' ORDER BY k) FROM generate_series(6, 7) k)
     || $arm$
-  SELECT h.id, h.name, h.queue, h.priority, h.scheduled_at, h.expires_at, h.enqueued_at, h.tag, h.kwargs, h.unique_key, h.attempt, h.max_attempts, h.state, h.last_error
+  SELECT h.id, h.name, h.queue, h.priority, h.scheduled_at, h.expires_at, h.enqueued_at, h.tag, h.kwargs, h.unique_key, h.ordering_key, h.attempt, h.max_attempts, h.state, h.last_error
     FROM posthaste.held h
   UNION ALL
-  SELECT d.id, d.name, d.queue, d.priority, d.scheduled_at, d.expires_at, d.enqueued_at, d.tag, d.kwargs, d.unique_key, d.attempt, d.max_attempts, d.state, d.last_error
+  SELECT d.id, d.name, d.queue, d.priority, d.scheduled_at, d.expires_at, d.enqueued_at, d.tag, d.kwargs, d.unique_key, d.ordering_key, d.attempt, d.max_attempts, d.state, d.last_error
     FROM posthaste.dead d$arm$;
 END $do$;
 
@@ -143,25 +145,29 @@ ALTER VIEW posthaste.job ALTER COLUMN max_attempts SET DEFAULT 25;
 -- scalar sub-selects without a reference to the row run once per statement, and only when a row needs them: ten million rows
 -- enter their generation once. The last of them is enter_ready() without the call, for the case that nothing is just being sealed.
 CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
-  INSERT INTO posthaste.store (slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, kwargs_bytes, attempt, max_attempts)
+  INSERT INTO posthaste.store (slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, kwargs_bytes, attempt, max_attempts,
+                               ordering_key, own_queue, own_priority)
   SELECT CASE WHEN r.refused IS NOT NULL THEN posthaste.refuse_field(r.refused)
-              WHEN posthaste.is_valid(r.name, r.queue, r.tag, NULL, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts, r.scheduled_at, r.expires_at, r.enqueued_at) IS NOT TRUE THEN
-                   posthaste.refuse(r.name, r.queue, r.tag, NULL, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts, r.scheduled_at, r.expires_at, r.enqueued_at)
+              WHEN posthaste.is_valid(r.name, r.queue, r.tag, NULL, r.ordering_key, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts, r.scheduled_at, r.expires_at, r.enqueued_at) IS NOT TRUE THEN
+                   posthaste.refuse(r.name, r.queue, r.tag, NULL, r.ordering_key, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts, r.scheduled_at, r.expires_at, r.enqueued_at)
               WHEN r.scheduled_at > clock_timestamp() AND r.scheduled_at > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked())
               ELSE (SELECT CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer) AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g
                                 THEN (c.g % 4)::smallint ELSE posthaste.enter_ready() END
                       FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0) c) END,
-         r.queue, r.name, r.priority, r.scheduled_at, r.expires_at, r.enqueued_at, r.tag, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts
-    FROM (SELECT n.name, n.priority, n.scheduled_at, n.tag, n.kwargs, n.refused, n.attempt, n.max_attempts, posthaste.text_bytes(n.kwargs) AS kwargs_bytes,
+         CASE WHEN r.ordering_key IS NULL THEN r.queue ELSE '' END, r.name, CASE WHEN r.ordering_key IS NULL THEN r.priority ELSE 0 END, r.scheduled_at, r.expires_at,
+         r.enqueued_at, r.tag, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts, r.ordering_key, CASE WHEN r.ordering_key IS NOT NULL THEN r.queue END,
+         CASE WHEN r.ordering_key IS NOT NULL THEN r.priority END
+    FROM (SELECT n.name, n.priority, n.ordering_key, n.scheduled_at, n.tag, n.kwargs, n.refused, n.attempt, n.max_attempts, posthaste.text_bytes(n.kwargs) AS kwargs_bytes,
                  coalesce(n.expires_at, greatest(n.scheduled_at, clock_timestamp()) + interval '30 days') AS expires_at, coalesce(n.enqueued_at, clock_timestamp()) AS enqueued_at,
                  coalesce(n.queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(n.name) END) AS queue
             FROM (SELECT NEW.queue, coalesce(NEW.name, '') AS name, coalesce(NEW.priority, 0) AS priority, coalesce(NEW.scheduled_at, now()) AS scheduled_at, NEW.expires_at,
                          NEW.enqueued_at, coalesce(NEW.tag, '') AS tag, coalesce(NEW.kwargs, '{}') AS kwargs, coalesce(NEW.attempt, 0) AS attempt,
-                         NEW.max_attempts,
+                         NEW.max_attempts, NEW.ordering_key,
                          CASE WHEN NEW.unique_key IS NOT NULL THEN 'unique_key' WHEN NEW.id IS NOT NULL THEN 'id'
                               WHEN NEW.state IS NOT NULL THEN 'state' WHEN NEW.last_error IS NOT NULL THEN 'last_error' END AS refused OFFSET 0) n OFFSET 0) r
-  RETURNING id, name, queue, priority, scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key, attempt, max_attempts,
-            CASE WHEN slot < 6 THEN 'claimable' ELSE 'scheduled' END, last_error;
+  RETURNING id, name, coalesce(own_queue, queue), coalesce(own_priority, priority), scheduled_at, expires_at, enqueued_at, tag, kwargs, unique_key,
+            ordering_key, attempt, max_attempts,
+            CASE WHEN slot >= 6 THEN 'scheduled' WHEN ordering_key IS NOT NULL THEN 'waiting' ELSE 'claimable' END, last_error;
 
 -- Enqueues one job in the caller's transaction and returns its id. With a unique_key that another job holds, nothing is enqueued and that job's id is
 -- returned; the call waits for a transaction that is just claiming the same key. Under REPEATABLE READ and SERIALIZABLE a key that was
@@ -174,7 +180,7 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
 -- generation is just being sealed: enqueue_other() finds out.
 CREATE FUNCTION posthaste.enqueue(name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
                                   scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',
-                                  unique_key text DEFAULT NULL, max_attempts integer DEFAULT 25)
+                                  unique_key text DEFAULT NULL, max_attempts integer DEFAULT 25, ordering_key text DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql AS $f$
 #variable_conflict use_variable
 DECLARE
@@ -186,17 +192,18 @@ BEGIN
     FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,
                  coalesce(queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(name) END) AS way
           OFFSET 0) c
-   WHERE unique_key IS NULL AND priority IS NOT NULL AND scheduled_at <= clock_timestamp()
-     AND posthaste.is_valid(name, c.way, tag, NULL, kwargs, bytes, 0, max_attempts, scheduled_at, coalesce(expires_at, scheduled_at), scheduled_at)
+   WHERE unique_key IS NULL AND ordering_key IS NULL AND priority IS NOT NULL AND scheduled_at <= clock_timestamp()
+     AND posthaste.is_valid(name, c.way, tag, NULL, NULL, kwargs, bytes, 0, max_attempts, scheduled_at, coalesce(expires_at, scheduled_at), scheduled_at)
      AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
               THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
   RETURNING r.id INTO job;
-  RETURN coalesce(job, posthaste.enqueue_other(name, kwargs, queue, priority, scheduled_at, expires_at, tag, unique_key, max_attempts));
+  RETURN coalesce(job, posthaste.enqueue_other(name, kwargs, queue, priority, scheduled_at, expires_at, tag, unique_key, max_attempts,
+                                                 ordering_key));
 END $f$;
 
--- Any job: with arguments left NULL, scheduled, with a unique key, or one that has to be refused.
+-- Any job: with arguments left NULL, scheduled, with a key, or one that has to be refused.
 CREATE FUNCTION posthaste.enqueue_other(name text, kwargs jsonb, queue text, priority integer, scheduled_at timestamptz, expires_at timestamptz, tag text,
-                                        unique_key text, max_attempts integer)
+                                        unique_key text, max_attempts integer, ordering_key text)
 RETURNS bigint LANGUAGE plpgsql AS $f$
 #variable_conflict use_variable
 DECLARE
@@ -208,8 +215,8 @@ BEGIN
   name := coalesce(name, ''); kwargs := coalesce(kwargs, '{}');
   queue := coalesce(queue, CASE WHEN posthaste.position('posthaste.has_routes') = 0 THEN 'default' ELSE posthaste.route_of(name) END); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now());
   expires_at := coalesce(expires_at, greatest(scheduled_at, moment) + interval '30 days'); tag := coalesce(tag, ''); bytes := posthaste.text_bytes(kwargs);
-  IF posthaste.is_valid(name, queue, tag, unique_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment) IS NOT TRUE THEN
-    PERFORM posthaste.refuse(name, queue, tag, unique_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment);
+  IF posthaste.is_valid(name, queue, tag, unique_key, ordering_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment) IS NOT TRUE THEN
+    PERFORM posthaste.refuse(name, queue, tag, unique_key, ordering_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment);
   END IF;
   job := nextval('posthaste.job_id');
   IF unique_key IS NOT NULL THEN
@@ -222,9 +229,12 @@ BEGIN
       END IF;
     END LOOP;
   END IF;
-  INSERT INTO posthaste.store (id, slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts)
+  INSERT INTO posthaste.store (id, slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts,
+                               ordering_key, own_queue, own_priority)
   SELECT job, CASE WHEN scheduled_at > moment AND scheduled_at > posthaste.parked_until() THEN posthaste.enter_parked() ELSE posthaste.enter_ready() END,
-         queue, name, priority, scheduled_at, expires_at, moment, tag, unique_key, kwargs, bytes, max_attempts;
+         CASE WHEN ordering_key IS NULL THEN queue ELSE '' END, name, CASE WHEN ordering_key IS NULL THEN priority ELSE 0 END, scheduled_at, expires_at, moment,
+         tag, unique_key, kwargs, bytes, max_attempts, ordering_key, CASE WHEN ordering_key IS NOT NULL THEN queue END,
+         CASE WHEN ordering_key IS NOT NULL THEN priority END;
   RETURN job;
 END $f$;
 

@@ -7,7 +7,7 @@
 
 CREATE TYPE posthaste.claimed AS (
   slot smallint, batch bigint, id bigint, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz,
-  priority integer, attempt integer, max_attempts integer, crashes smallint, name text, tag text, unique_key text, kwargs jsonb
+  priority integer, attempt integer, max_attempts integer, crashes smallint, name text, tag text, unique_key text, ordering_key text, kwargs jsonb
 );
 
 -- A lane's advisory lock: serialises its claimers. A hash collision only makes two lanes wait for each other.
@@ -221,7 +221,7 @@ $f$;
 CREATE FUNCTION posthaste.handed_out_@k@(p_batch bigint, p_token uuid, p_mixed boolean) RETURNS SETOF posthaste.claimed
 LANGUAGE sql STABLE AS $f$
   SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt, r.max_attempts, r.crashes,
-         r.name, r.tag, r.unique_key, r.kwargs
+         r.name, r.tag, r.unique_key, r.ordering_key, r.kwargs
     FROM posthaste.batch_rows_@k@(p_batch, p_token) r
    WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
 $f$
@@ -238,6 +238,33 @@ CREATE FUNCTION posthaste.scan_slots() RETURNS integer[] LANGUAGE sql STABLE AS 
                                       pg_sequence_last_value('posthaste.ready_current'::regclass)) g ORDER BY g)
 $f$;
 
+-- A rate: a bucket of q.burst jobs that is filled by one every q.per / q.rate. Its cell holds, in microseconds since 1970, when it will be full
+-- again. A sequence, so that nothing is updated and a pinned horizon does not matter; what is used up is so although the claim is rolled back. A
+-- clock that steps back costs one bucket's time.
+CREATE FUNCTION posthaste.full_at(q posthaste.queue, OUT o_full numeric, OUT o_now numeric, OUT o_step numeric) LANGUAGE plpgsql AS $f$
+BEGIN
+  o_now := floor(extract(epoch FROM clock_timestamp()) * 1000000);
+  o_step := extract(epoch FROM q.per) * 1000000 / q.rate;
+  o_full := least(greatest(pg_sequence_last_value(q.pace), o_now), o_now + o_step * q.burst);
+END $f$;
+
+-- How many jobs of the queue may be claimed now. Its claimers go one by one from here on.
+CREATE FUNCTION posthaste.allowance(q posthaste.queue) RETURNS integer LANGUAGE plpgsql AS $f$
+BEGIN
+  PERFORM pg_advisory_xact_lock(1885893478, q.pace::oid::integer);
+  RETURN (SELECT floor((f.o_now - f.o_full) / f.o_step + q.burst) FROM posthaste.full_at(q) f);
+END $f$;
+
+-- After how many milliseconds the next one may be.
+CREATE FUNCTION posthaste.until_next(q posthaste.queue) RETURNS bigint LANGUAGE sql AS $f$
+  SELECT greatest(1, ceil((f.o_full - f.o_now - f.o_step * (q.burst - 1)) / 1000))::bigint FROM posthaste.full_at(q) f
+$f$;
+
+-- Takes jobs out of the bucket.
+CREATE FUNCTION posthaste.use_up(q posthaste.queue, p_jobs bigint) RETURNS void LANGUAGE sql AS $f$
+  SELECT setval(q.pace, ceil(f.o_full + f.o_step * p_jobs)::bigint) FROM posthaste.full_at(q) f
+$f$;
+
 -- Claims up to p_limit jobs and about p_bytes of arguments of a queue, lanes in the order of p_priorities (strict priority: lower first).
 -- The jobs belong to p_worker under the fence (slot, batch, p_token) until they are acknowledged or the worker is found dead. Must run READ
 -- COMMITTED: the cursor has to be read with a snapshot taken after the lane lock. The transaction's commit becomes asynchronous: a claim
@@ -245,7 +272,7 @@ $f$;
 --
 -- Behind a batch that had expired as a whole the lane goes on, expired jobs by the thousand, until 5,000 were closed or 50 ms are over.
 -- Then the claim leaves with what it has, and the setting posthaste.more says, until the end of the transaction, that the claim with this
--- token is to be followed by another at once.
+-- token is to be followed by another after so many milliseconds, here 0. A claim that a queue's rate stops says so too.
 CALL posthaste.by_slot(0, 5, $sql$
 CREATE FUNCTION posthaste.claim(p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint)
 RETURNS SETOF posthaste.claimed LANGUAGE plpgsql
@@ -261,6 +288,7 @@ DECLARE
   v_expired boolean;  -- the lane goes on behind a batch that had expired
   v_closed bigint := 0;
   v_left integer := p_limit;
+  v_queue posthaste.queue;
   v_bytes bigint := p_bytes;
   v_most integer;     -- what the next batch may have
   v_size bigint;
@@ -272,10 +300,18 @@ BEGIN
   IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL) THEN
     RAISE EXCEPTION 'posthaste: worker % is not registered or was declared dead', p_worker USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
-  IF EXISTS (SELECT FROM posthaste.queue q WHERE q.name = p_queue AND q.paused_at IS NOT NULL) THEN
+  SELECT * INTO v_queue FROM posthaste.queue q WHERE q.name = p_queue;
+  IF v_queue.paused_at IS NOT NULL THEN
     RETURN;
   END IF;
   PERFORM set_config('synchronous_commit', 'off', true);
+  IF v_queue.rate IS NOT NULL THEN
+    v_left := least(v_left, posthaste.allowance(v_queue));
+    IF v_left = 0 THEN
+      PERFORM set_config('posthaste.more', p_token || ' ' || posthaste.until_next(v_queue), true);
+      RETURN;
+    END IF;
+  END IF;
   v_slots := posthaste.scan_slots();
   FOREACH v_priority IN ARRAY p_priorities LOOP
     FOREACH v_slot IN ARRAY v_slots LOOP
@@ -295,13 +331,16 @@ BEGIN
         GET DIAGNOSTICS v_rows = ROW_COUNT;
         IF v_rows > 0 THEN
           v_left := v_left - v_rows;
+          IF v_queue.rate IS NOT NULL THEN
+            PERFORM posthaste.use_up(v_queue, v_rows);
+          END IF;
           v_bytes := v_bytes - b.o_bytes;
           EXIT;
         END IF;
         v_started := coalesce(v_started, clock_timestamp());
         v_closed := v_closed + b.o_n;
         IF v_closed >= 5000 OR clock_timestamp() - v_started > interval '50 ms' THEN
-          PERFORM set_config('posthaste.more', p_token::text, true);
+          PERFORM set_config('posthaste.more', p_token || ' 0', true);
           RETURN;
         END IF;
         v_expired := true; v_most := 1000; v_size := 67108864;

@@ -69,7 +69,7 @@ BEGIN
 END $f$
 $sql$);
 
--- Closes whole batches as done; returns the positions of those that could not be, which are to be settled job by job. Unique keys are not
+-- Closes whole batches as done; returns the positions of those that could not be, which are to be settled job by job. Keys are not
 -- freed: a batch that has a job with one is to be settled.
 CALL posthaste.by_slot(0, 5, $sql$
 CREATE FUNCTION posthaste.close_whole(p_slots smallint[], p_batches bigint[], p_tokens uuid[], p_jobs integer[]) RETURNS integer[] LANGUAGE plpgsql
@@ -103,7 +103,7 @@ CREATE FUNCTION posthaste.close_held(p_token uuid, p_ids bigint[]) RETURNS SETOF
   SELECT (c.job).* FROM closed c
 $f$;
 
--- Sends closed jobs where their kind says: parked or ready again, dead, held; and releases the unique keys of those that are done.
+-- Sends closed jobs where their kind says: parked or ready again, dead, held; and releases the unique keys and the turns of those that are done.
 CREATE FUNCTION posthaste.dispose(p_jobs posthaste.store[], p_ids bigint[], p_kinds smallint[], p_attempts integer[], p_after interval[],
                                   p_until timestamptz[], p_states text[], p_errors text[]) RETURNS void LANGUAGE plpgsql AS $f$
 DECLARE
@@ -111,6 +111,8 @@ DECLARE
 BEGIN
   DELETE FROM posthaste.unique_key u USING unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
    WHERE v.kind = 0 AND u.key = j.unique_key AND u.id = j.id;
+  PERFORM posthaste.end_turns(array_agg(j.ordering_key), array_agg(j.turn))
+     FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id WHERE v.kind = 0 AND j.turn IS NOT NULL HAVING count(*) > 0;
 
   INSERT INTO posthaste.store
   SELECT a.*
@@ -139,7 +141,10 @@ BEGIN
   WITH here AS (
     DELETE FROM posthaste.confirmed c USING unnest(p_ids, p_kinds) v(id, kind) WHERE v.kind = 4 AND c.id = v.id RETURNING c.id),
   freed AS (
-    DELETE FROM posthaste.unique_key u USING here, unnest(p_jobs) j WHERE j.id = here.id AND u.key = j.unique_key AND u.id = j.id)
+    DELETE FROM posthaste.unique_key u USING here, unnest(p_jobs) j WHERE j.id = here.id AND u.key = j.unique_key AND u.id = j.id),
+  ended AS (
+    INSERT INTO posthaste.store
+    SELECT e.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id AND j.turn IS NOT NULL, posthaste.turn_ends(ARRAY[j.ordering_key], ARRAY[j.turn]) e)
   INSERT INTO posthaste.held
   SELECT h.*
     FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_until, p_errors) v(id, kind, attempt, until, error) ON v.id = j.id,
@@ -166,7 +171,7 @@ BEGIN
     v_rest := ARRAY(SELECT unnest(p_ids) EXCEPT SELECT j.id FROM unnest(v_jobs) j);
     v_jobs := v_jobs || ARRAY(SELECT j FROM posthaste.close_held(p_token, v_rest) j);
   END IF;
-  IF EXISTS (SELECT FROM unnest(p_kinds) kind WHERE kind <> 0) OR EXISTS (SELECT FROM unnest(v_jobs) j WHERE j.unique_key IS NOT NULL) THEN
+  IF EXISTS (SELECT FROM unnest(p_kinds) kind WHERE kind <> 0) OR EXISTS (SELECT FROM unnest(v_jobs) j WHERE j.unique_key IS NOT NULL OR j.turn IS NOT NULL) THEN
     PERFORM posthaste.dispose(v_jobs, p_ids, p_kinds, p_attempts, p_after, p_until, p_states, p_errors);
   END IF;
   RETURN ARRAY(SELECT j.id FROM unnest(v_jobs) j);
@@ -179,14 +184,17 @@ CREATE FUNCTION posthaste.done(delivery_id uuid) RETURNS boolean LANGUAGE plpgsq
 DECLARE
   v_hex text := replace(delivery_id::text, '-', '');
   v_id bigint := ('x0' || substr(v_hex, 18, 15))::bit(64)::bigint;
-  v_key text;
+  v_held posthaste.held;
 BEGIN
   IF delivery_id <> posthaste.delivery_id(v_id) THEN
     RETURN false;
   END IF;
-  DELETE FROM posthaste.held h WHERE h.id = v_id AND h.state = 'awaiting' RETURNING h.unique_key INTO v_key;
+  DELETE FROM posthaste.held h WHERE h.id = v_id AND h.state = 'awaiting' RETURNING h.* INTO v_held;
   IF FOUND THEN
-    DELETE FROM posthaste.unique_key u WHERE u.key = v_key AND u.id = v_id;
+    DELETE FROM posthaste.unique_key u WHERE u.key = v_held.unique_key AND u.id = v_id;
+    IF v_held.turn IS NOT NULL THEN
+      PERFORM posthaste.end_turns(ARRAY[v_held.ordering_key], ARRAY[v_held.turn]);
+    END IF;
   ELSE
     INSERT INTO posthaste.confirmed (id) VALUES (v_id) ON CONFLICT DO NOTHING;
   END IF;

@@ -53,19 +53,18 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Moves up to p_limit unclaimed jobs of a lane to slot p_to, in the lane's order, by claiming them as nobody.
-CREATE FUNCTION posthaste.move_@k@(p_queue text, p_priority integer, p_to smallint, p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
+-- Takes up to p_limit unclaimed jobs of a lane out of this slot, in the lane's order, by claiming them as nobody: the caller's transaction puts
+-- them elsewhere. What of them had expired is kept as expired and not returned.
+CREATE FUNCTION posthaste.take_@k@(p_queue text, p_priority integer, p_limit integer) RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 DECLARE
   v_token uuid := gen_random_uuid();
   v_batch bigint := (SELECT o_batch FROM posthaste.claim_@k@(p_queue, p_priority, 0, v_token, p_limit, 67108864, false));
-  v_rows bigint;
 BEGIN
-  INSERT INTO posthaste.store
-  SELECT a.* FROM posthaste.batch_rows_@k@(v_batch, v_token) r, posthaste.again(r, p_to) a
-   WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ k WHERE k.xid = r.xid AND k.id = r.id);
-  GET DIAGNOSTICS v_rows = ROW_COUNT;
-  INSERT INTO posthaste.whole_@k@ (batch, outcome) SELECT v_batch, 5 WHERE v_batch IS NOT NULL;
-  RETURN v_rows;
+  IF v_batch IS NOT NULL THEN
+    RETURN QUERY SELECT r.* FROM posthaste.batch_rows_@k@(v_batch, v_token) r
+                  WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ k WHERE k.xid = r.xid AND k.id = r.id);
+    INSERT INTO posthaste.whole_@k@ (batch, outcome) VALUES (v_batch, 5);
+  END IF;
 END $f$;
 
 -- Compares rows, never counts: looks at batches after p_batch, at most p_batches of them, and stops at the first that has a job which

@@ -1,13 +1,13 @@
 -- Maintenance: aside. Jobs that nobody claims would pin the ring; they are moved to a slot of their own, which is kept small in its turn.
 
--- Moves unclaimed jobs of a lane from one slot to another.
+-- Takes unclaimed jobs of a lane out of a slot.
 CALL posthaste.by_slot(0, 5, $sql$
-CREATE FUNCTION posthaste.move(p_slot integer, p_queue text, p_priority integer, p_to smallint, p_limit integer) RETURNS bigint LANGUAGE plpgsql
+CREATE FUNCTION posthaste.take(p_slot integer, p_queue text, p_priority integer, p_limit integer) RETURNS SETOF posthaste.store LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $f$
 BEGIN
   CASE p_slot
-    WHEN @k@ THEN RETURN posthaste.move_@k@(p_queue, p_priority, p_to, p_limit);
+    WHEN @k@ THEN RETURN QUERY SELECT * FROM posthaste.take_@k@(p_queue, p_priority, p_limit);
   END CASE;
 END $f$
 $sql$);
@@ -20,6 +20,7 @@ DECLARE
   v_to smallint;
   v_queue text;
   v_priority integer;
+  v_rows bigint;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(1885893476, 1) THEN
     RETURN 0;
@@ -37,7 +38,9 @@ BEGIN
   IF pg_sequence_last_value('posthaste.aside_scan'::regclass) > v_current THEN
     PERFORM setval('posthaste.aside_scan', v_current);
   END IF;
-  RETURN posthaste.move(p_slot, v_queue, v_priority, v_to, p_limit);
+  INSERT INTO posthaste.store SELECT a.* FROM posthaste.take(p_slot, v_queue, v_priority, p_limit) r, posthaste.again(r, v_to) a;
+  GET DIAGNOSTICS v_rows = ROW_COUNT;
+  RETURN v_rows;
 END $f$;
 
 -- Rows of a slot: counted while it is small, else estimated from pages all over it. A plan for this slot alone, so that no other one is

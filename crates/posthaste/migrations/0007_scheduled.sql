@@ -156,23 +156,24 @@ BEGIN
   IF NOT posthaste.is_promoted_@k@() THEN
     RETURN 'waiting';
   END IF;
-  v_holder := posthaste.lock_holder(ARRAY['posthaste.parked_@k@', 'posthaste.pass_@k@', 'posthaste.early_@k@']::regclass[]);
+  v_holder := posthaste.lock_holder(ARRAY['posthaste.parked_@k@', 'posthaste.pass_@k@', 'posthaste.early_@k@', 'posthaste.turn_@k@']::regclass[]);
   IF v_holder IS NOT NULL THEN
     RETURN v_holder;
   END IF;
   BEGIN
-    LOCK TABLE posthaste.parked_@k@, posthaste.pass_@k@, posthaste.early_@k@ IN ACCESS EXCLUSIVE MODE NOWAIT;
+    LOCK TABLE posthaste.parked_@k@, posthaste.pass_@k@, posthaste.early_@k@, posthaste.turn_@k@ IN ACCESS EXCLUSIVE MODE NOWAIT;
   EXCEPTION WHEN lock_not_available THEN
     RETURN '';
   END;
-  TRUNCATE posthaste.parked_@k@, posthaste.pass_@k@, posthaste.early_@k@;
+  PERFORM posthaste.keep_turns(@k@);
+  TRUNCATE posthaste.parked_@k@, posthaste.pass_@k@, posthaste.early_@k@, posthaste.turn_@k@;
   RETURN NULL;
 END $f$;
 
 -- Whether the slot is really empty: a truncation whose transaction was lost after its setval leaves rows and passes behind.
 CREATE FUNCTION posthaste.is_empty_@k@() RETURNS boolean LANGUAGE sql AS $f$
   SELECT NOT EXISTS (SELECT FROM posthaste.parked_@k@) AND NOT EXISTS (SELECT FROM posthaste.pass_@k@)
-     AND NOT EXISTS (SELECT FROM posthaste.early_@k@)
+     AND NOT EXISTS (SELECT FROM posthaste.early_@k@) AND NOT EXISTS (SELECT FROM posthaste.turn_@k@)
 $f$
 $sql$, '@move@', $move$open AS NOT MATERIALIZED (
       SELECT d.* FROM due d WHERE NOT v_early OR NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE e.xid = d.xid AND e.id = d.id)),
@@ -245,12 +246,13 @@ BEGIN
 END $f$
 $sql$);
 
--- What tidy_parked() asks of a slot: rows promoted from it since it was truncated, whether it is really empty, and to truncate it.
+-- What tidy_parked() asks of a slot: rows promoted from it since it was truncated and, by their size, those closed before (48 bytes each); whether
+-- it is really empty; and to truncate it.
 CALL posthaste.by_slot(6, 7, $sql$
-CREATE FUNCTION posthaste.promoted_from(p_slot integer) RETURNS bigint LANGUAGE plpgsql AS $f$
+CREATE FUNCTION posthaste.spent_parked(p_slot integer) RETURNS bigint LANGUAGE plpgsql AS $f$
 BEGIN
   CASE p_slot
-    WHEN @k@ THEN RETURN coalesce((SELECT p.promoted FROM posthaste.pass_@k@ p ORDER BY page DESC LIMIT 1), 0);
+    WHEN @k@ THEN RETURN coalesce((SELECT p.promoted FROM posthaste.pass_@k@ p ORDER BY page DESC LIMIT 1), 0) + pg_relation_size('posthaste.early_@k@') / 48;
   END CASE;
 END $f$
 $sql$);
@@ -272,7 +274,7 @@ BEGIN
 END $f$
 $sql$);
 
--- Keeps the parked slots small. When at least p_spent rows of the current one, and as many as wait in it, are promoted, a new generation
+-- Keeps the parked slots small. When at least p_spent rows of the current one, and as many as wait in it, are spent, a new generation
 -- starts and the promoter carries what waits over; an old generation that holds nothing any more is truncated. o_state says what came of
 -- it: 'rotated', 'truncated', 'draining', 'blocked' (o_blocker holds a lock), 'none' or 'busy'.
 CREATE FUNCTION posthaste.tidy_parked(p_spent bigint, OUT o_state text, OUT o_blocker text) LANGUAGE plpgsql AS $f$
@@ -281,7 +283,7 @@ DECLARE
   v_current bigint;
   v_slot integer;   -- the current one
   v_other integer;
-  v_promoted bigint;
+  v_spent bigint;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
     o_state := 'busy';
@@ -293,8 +295,8 @@ BEGIN
   v_other := 13 - v_slot;
   o_state := 'none';
   IF v_low = v_current THEN
-    v_promoted := posthaste.promoted_from(v_slot);
-    IF v_promoted < p_spent OR v_promoted * 2 < posthaste.rows_in(v_slot) THEN
+    v_spent := posthaste.spent_parked(v_slot);
+    IF v_spent < p_spent OR v_spent * 2 < posthaste.rows_in(v_slot) THEN
       RETURN;
     END IF;
     IF posthaste.is_empty(v_other) THEN

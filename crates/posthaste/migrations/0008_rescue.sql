@@ -87,7 +87,7 @@ CREATE FUNCTION posthaste.claim_suspect(p_queue text, p_worker bigint, p_token u
      AND EXISTS (SELECT FROM posthaste.worker w WHERE w.id = p_worker AND w.stopped_at IS NULL)
      AND NOT EXISTS (SELECT FROM posthaste.queue q WHERE q.name = p_queue AND q.paused_at IS NOT NULL)
   RETURNING (-1)::smallint, 0::bigint, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, h.crashes,
-            h.name, h.tag, h.unique_key, h.kwargs
+            h.name, h.tag, h.unique_key, h.ordering_key, h.kwargs
 $f$;
 
 -- Queues that have suspects to be run.

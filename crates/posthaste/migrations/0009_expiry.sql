@@ -115,15 +115,21 @@ $sql$);
 CREATE FUNCTION posthaste.confirm_held(p_until timestamptz, p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v_jobs bigint;
+  v_keys text[];
+  v_turns bigint[];
 BEGIN
   WITH met AS (
     SELECT h.id FROM posthaste.held h
      WHERE h.state = 'awaiting' AND h.until <= p_until AND EXISTS (SELECT FROM posthaste.confirmed c WHERE c.id = h.id)
      LIMIT p_limit FOR UPDATE SKIP LOCKED),
-  ended AS (DELETE FROM posthaste.held h USING met WHERE h.id = met.id RETURNING h.id, h.unique_key),
+  ended AS (DELETE FROM posthaste.held h USING met WHERE h.id = met.id RETURNING h.id, h.unique_key, h.ordering_key, h.turn),
   used AS (DELETE FROM posthaste.confirmed c USING met WHERE c.id = met.id),
   freed AS (DELETE FROM posthaste.unique_key u USING ended e WHERE u.key = e.unique_key AND u.id = e.id)
-  SELECT count(*) INTO v_jobs FROM ended;
+  SELECT count(*), array_agg(e.ordering_key) FILTER (WHERE e.turn IS NOT NULL), array_agg(e.turn) FILTER (WHERE e.turn IS NOT NULL)
+    INTO v_jobs, v_keys, v_turns FROM ended e;
+  IF v_keys IS NOT NULL THEN
+    PERFORM posthaste.end_turns(v_keys, v_turns);
+  END IF;
   RETURN v_jobs;
 END $f$;
 

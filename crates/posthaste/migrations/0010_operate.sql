@@ -1,4 +1,4 @@
--- Operate: what people do to queues and jobs: pause and resume, cancel, redrive.
+-- Operate: what people do to queues and jobs: pause and resume, limit, cancel, redrive.
 
 -- From the commit of this on, nothing of the queue is claimed; what runs goes on, and everybody may enqueue. False when it is paused already.
 CREATE FUNCTION posthaste.pause(queue text) RETURNS boolean LANGUAGE plpgsql AS $f$
@@ -14,6 +14,34 @@ BEGIN
   UPDATE posthaste.queue q SET paused_at = NULL WHERE q.name = queue AND q.paused_at IS NOT NULL;
   RETURN FOUND;
 END $f$;
+
+-- From the commit of this on, workers claim at most so many jobs of the queue in such a time, all workers together; after a lull up to burst at
+-- once (as many as rate, unless said), and so from now on. NULL takes the limit away. It runs with its owner's rights, because each such queue has a cell of its own.
+CREATE FUNCTION posthaste.limit_rate(queue text, rate integer, per interval DEFAULT '1 second', burst integer DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $f$
+#variable_conflict use_variable
+DECLARE
+  v_cell text;
+BEGIN
+  IF rate < 1 OR burst < 1 OR per <= interval '0' OR per > interval '1 year' OR per IS NULL THEN
+    RAISE EXCEPTION 'posthaste: rate and burst must be at least 1, per more than 0 and at most a year' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  INSERT INTO posthaste.queue AS q (name, rate, per, burst) VALUES (queue, rate, CASE WHEN rate IS NOT NULL THEN per END, coalesce(burst, rate))
+  ON CONFLICT (name) DO UPDATE SET rate = excluded.rate, per = excluded.per, burst = excluded.burst;
+  IF (SELECT q.pace IS NULL FROM posthaste.queue q WHERE q.name = queue) THEN
+    v_cell := 'posthaste.pace_' || nextval('posthaste.paces');
+    EXECUTE format('CREATE SEQUENCE %s MINVALUE 0 START 0', v_cell);
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'posthaste_worker') THEN
+      EXECUTE format('GRANT SELECT, UPDATE ON SEQUENCE %s TO posthaste_worker', v_cell);
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'posthaste_observer') THEN
+      EXECUTE format('GRANT SELECT ON SEQUENCE %s TO posthaste_observer', v_cell);
+    END IF;
+    UPDATE posthaste.queue q SET pace = v_cell::regclass WHERE q.name = queue;
+  END IF;
+  PERFORM setval(q.pace, 0) FROM posthaste.queue q WHERE q.name = queue;
+END $f$;
+REVOKE EXECUTE ON FUNCTION posthaste.limit_rate(text, integer, interval, integer) FROM PUBLIC;
 
 CALL posthaste.each_slot(0, 5, $sql$
 -- Lanes of this slot in which some of these jobs wait.
@@ -120,10 +148,12 @@ CREATE FUNCTION posthaste.cancel(job_id bigint) RETURNS text LANGUAGE sql AS $f$
   SELECT c.state FROM posthaste.cancel_many(ARRAY[job_id]) c
 $f$;
 
--- Out of posthaste.dead: as if enqueued anew under the same id, with all its attempts before it.
+-- Out of posthaste.dead: as if enqueued anew under the same id, with all its attempts before it, at the end of its line.
 CREATE FUNCTION posthaste.revived(d posthaste.dead, slot smallint) RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
-  SELECT pg_current_xact_id(), d.id, d.enqueued_at, clock_timestamp(), greatest(d.expires_at, clock_timestamp() + interval '30 days'), d.priority,
-         0, d.max_attempts, d.kwargs_bytes, slot, 0::smallint, d.queue, d.name, d.tag, d.unique_key, d.last_error, d.kwargs
+  SELECT pg_current_xact_id(), d.id, d.enqueued_at, clock_timestamp(), greatest(d.expires_at, clock_timestamp() + interval '30 days'),
+         CASE WHEN d.ordering_key IS NULL THEN d.priority ELSE 0 END, 0, d.max_attempts, d.kwargs_bytes, slot, 0::smallint,
+         CASE WHEN d.ordering_key IS NULL THEN d.queue ELSE '' END, d.name, d.tag, d.unique_key, d.ordering_key, NULL::bigint,
+         CASE WHEN d.ordering_key IS NOT NULL THEN d.queue END, CASE WHEN d.ordering_key IS NOT NULL THEN d.priority END, d.last_error, d.kwargs
 $f$;
 
 -- Sends kept jobs to work again, the oldest first, in the caller's transaction, and returns their ids. All conditions that are not NULL must

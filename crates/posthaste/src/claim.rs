@@ -12,6 +12,8 @@ use crate::store;
 
 /// The first pause after work was found. An idle queue's pause is an eighth of its idleness, so that a steady trickle is met at its own pace.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// A queue whose rate is used up is looked at again after this at the latest: the rate may be changed meanwhile.
+const LONGEST_LATER: Duration = Duration::from_secs(1);
 /// A claim never asks for more jobs than this: beyond it a batch gains nothing.
 const LARGEST_CLAIM: usize = 5000;
 
@@ -41,13 +43,18 @@ pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
         // Its jobs were delivered, so suspects wait for them by now.
         drop(passed);
         match claimed {
-            Ok(0) => {
+            Ok(Found::Jobs(0)) => {
                 failures = 0;
                 unreadable = Unreadable::default();
                 let wait = pause(found_at.elapsed(), engine.config.poll_interval);
                 tokio::select! { () = tokio::time::sleep(wait) => {}, () = engine.stopping.cancelled() => {} }
             }
-            Ok(jobs) => {
+            Ok(Found::Later(wait)) => {
+                failures = 0;
+                let wait = wait.min(LONGEST_LATER);
+                tokio::select! { () = tokio::time::sleep(wait) => {}, () = engine.stopping.cancelled() => {} }
+            }
+            Ok(Found::Jobs(jobs)) => {
                 found_at = Instant::now();
                 failures = 0;
                 unreadable.passed(jobs);
@@ -84,12 +91,21 @@ impl Unreadable {
     }
 }
 
-/// Claims once and hands the jobs to the queue's consumer; how many there were.
+/// What a claim brought.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// So many jobs; none counts as one when more is to follow at once.
+    Jobs(usize),
+    /// None, and there will be none before this is over: the queue's rate is used up.
+    Later(Duration),
+}
+
+/// Claims once and hands the jobs to the queue's consumer.
 pub(crate) async fn claim(
     engine: &Arc<Engine>,
     queue: &Arc<QueueState>,
     room: usize,
-) -> Result<usize, Error> {
+) -> Result<Found, Error> {
     let worker = engine.worker().await?;
     let token = Uuid::new_v4();
     let priorities = queue.priorities();
@@ -112,8 +128,12 @@ pub(crate) async fn claim(
                 tracing::error!(queue = &*queue.name, job = %id, error, "a job that cannot be read is ended");
                 engine.bury(queue, fence, id, error);
             }
-            // What says that more is to follow counts as a find: no pause, whatever was handed out.
-            Ok(found.max(usize::from(claim.has_more)))
+            Ok(match claim.again {
+                Some(wait) if found == 0 && !wait.is_zero() => Found::Later(wait),
+                // No pause, whatever was handed out.
+                Some(_) => Found::Jobs(found.max(1)),
+                None => Found::Jobs(found),
+            })
         }
         Err(error) => {
             // No answer, or one that could not be read: the claim may stand although nobody will work it.

@@ -203,7 +203,7 @@ impl Ticket {
             let _ = settled.send(Settled {
                 batch: Arc::clone(&self.batch),
                 id: self.job.id,
-                is_keyed: self.job.unique_key.is_some(),
+                is_keyed: self.job.unique_key.is_some() || self.job.ordering_key.is_some(),
                 verdict,
             });
         }

@@ -33,6 +33,7 @@ async fn one<E: Executor>(executor: &mut E, job: &NewJob) -> Result<JobId, Error
         Value::Text(Some(&job.tag)),
         Value::Text(job.unique_key.as_deref()),
         Value::Integer(job.max_attempts),
+        Value::Text(job.ordering_key.as_deref()),
     ];
     let mut ids = Vec::new();
     if E::PREPARES && job.is_plain() {
@@ -105,7 +106,7 @@ fn chunks<'s, 'j>(jobs: &'s [&'j NewJob]) -> impl Iterator<Item = &'s [&'j NewJo
     })
 }
 
-fn columns<'j>(jobs: &[&'j NewJob]) -> [Value<'j>; 8] {
+fn columns<'j>(jobs: &[&'j NewJob]) -> [Value<'j>; 9] {
     fn column<'j, T>(jobs: &[&'j NewJob], of: impl Fn(&'j NewJob) -> T) -> Vec<T> {
         jobs.iter().map(|job| of(job)).collect()
     }
@@ -118,6 +119,7 @@ fn columns<'j>(jobs: &[&'j NewJob]) -> [Value<'j>; 8] {
         Value::Times(column(jobs, |job| job.expires_at)),
         Value::Texts(column(jobs, |job| Some(job.tag.as_str()))),
         Value::Integers(column(jobs, |job| job.max_attempts)),
+        Value::Texts(column(jobs, |job| job.ordering_key.as_deref())),
     ]
 }
 

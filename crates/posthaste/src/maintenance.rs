@@ -18,6 +18,10 @@ use crate::store::link::Link;
 
 /// Jobs promoted in one transaction: claims never wait behind more than this.
 const PROMOTE: i32 = 5_000;
+/// Jobs with ordering keys that line up in one transaction.
+const LINE_UP: i32 = 1_000;
+/// After somebody lined up or ended, the lines are looked at this often for a second.
+const TURNS: Duration = Duration::from_millis(2);
 /// How long a claim without an answer may still commit on the server.
 const UNCERTAIN_FOR: Duration = Duration::from_secs(120);
 
@@ -43,12 +47,13 @@ pub(crate) async fn run(engine: Arc<Engine>) {
     tokio::join!(promote(&engine, leads), upkeep::run(&engine, led));
 }
 
-/// Keeps the lease, whatever the other duties are at, promotes, and enqueues periodic jobs.
+/// Keeps the lease, whatever the other duties are at, promotes, lets keyed jobs take their turns, and enqueues periodic jobs.
 async fn promote(engine: &Engine, leads: watch::Sender<bool>) {
     let lease = (engine.config.maintenance_interval * 8).max(Duration::from_secs(5));
     let mut led_until: Option<Instant> = None;
     let mut periodic = Periodic::default();
     let mut ticked = Instant::now();
+    let mut turned: Option<Instant> = None;
     while !engine.stopping.is_cancelled() {
         if led_until.is_none_or(|until| Instant::now() + lease / 2 > until) {
             let asked = Instant::now();
@@ -67,7 +72,16 @@ async fn promote(engine: &Engine, leads: watch::Sender<bool>) {
             ticked = Instant::now();
         }
         let pause = match led_until {
-            Some(_) => promote_page(engine).await,
+            Some(_) => {
+                let pause = promote_page(engine).await;
+                if attempt!(&engine.promotion, take_turns(LINE_UP)).is_some_and(|jobs| jobs > 0) {
+                    turned = Some(Instant::now());
+                }
+                match turned {
+                    Some(at) if at.elapsed() < Duration::from_secs(1) => pause.min(TURNS),
+                    _ => pause,
+                }
+            }
             None => lease / 4,
         };
         tokio::select! { () = tokio::time::sleep(pause) => {}, () = engine.stopping.cancelled() => {} }

@@ -168,7 +168,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
 
 /// What a role may do to a sequence.
 fn may_move(role: &str, sequence: &str, verb: &str) -> bool {
-    let draws = ["job_id", "worker_id", "batch_id"].contains(&sequence);
+    let draws = ["job_id", "worker_id", "batch_id", "turn"].contains(&sequence);
     let reads = [
         "ready_current",
         "ready_scan",
@@ -307,6 +307,7 @@ async fn a_worker_in_its_role_does_all_that_workers_do() {
                 "SET ROLE posthaste_producer;
                  SELECT posthaste.enqueue('plain') FROM generate_series(1, 3000);
                  SELECT posthaste.enqueue('again', unique_key => 'k' || n) FROM generate_series(1, 20) n;
+                 SELECT posthaste.enqueue('again', ordering_key => 'k' || n % 3) FROM generate_series(1, 10) n;
                  SELECT posthaste.enqueue('later', scheduled_at => clock_timestamp() + interval '200 ms') FROM generate_series(1, 500);
                  RESET ROLE",
             )

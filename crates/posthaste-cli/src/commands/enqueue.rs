@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     options: Options,
 
     /// Enqueue one job per line of this file; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["queue", "priority", "scheduled_at", "expires_at", "tag", "unique_key", "max_attempts"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["queue", "priority", "scheduled_at", "expires_at", "tag", "unique_key", "ordering_key", "max_attempts"])]
     file: Option<PathBuf>,
 
     /// Jobs of one transaction, with --file
@@ -75,6 +75,10 @@ struct Options {
     /// At most one job with this key at a time
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
+
+    /// Jobs with the same key run one at a time, in order
+    #[arg(long, value_name = "KEY")]
+    ordering_key: Option<String>,
 
     /// How often it is tried; 'unlimited' means until it expires
     #[arg(long, value_name = "N", value_parser = max_attempts)]
@@ -148,6 +152,9 @@ impl Arguments {
         }
         if let Some(key) = &options.unique_key {
             job = job.unique_key(key);
+        }
+        if let Some(key) = &options.ordering_key {
+            job = job.ordering_key(key);
         }
         if let Some(Attempts(limit)) = options.max_attempts {
             job = job.max_attempts(limit);

@@ -186,6 +186,7 @@ struct Shown {
     enqueued_at: Timestamp,
     expires_at: Timestamp,
     unique_key: Option<String>,
+    ordering_key: Option<String>,
     delivery_id: String,
     kwargs: Box<RawValue>,
 }
@@ -210,6 +211,7 @@ impl fmt::Display for Shown {
             ("expires", self.expires_at.to_string()),
             ("tag", line.tag.clone()),
             ("unique key", none(&self.unique_key)),
+            ("ordering key", none(&self.ordering_key)),
             ("delivery id", self.delivery_id.clone()),
             ("last error", none(&line.last_error)),
             ("kwargs", self.kwargs.get().to_owned()),
@@ -230,6 +232,7 @@ async fn show(client: &Client, terminal: &Terminal, id: i64) -> anyhow::Result<(
         enqueued_at: row.try_get("enqueued_at")?,
         expires_at: row.try_get("expires_at")?,
         unique_key: row.try_get("unique_key")?,
+        ordering_key: row.try_get("ordering_key")?,
         delivery_id: row.try_get("delivery_id")?,
         kwargs: RawValue::from_string(row.try_get("kwargs")?)?,
     };

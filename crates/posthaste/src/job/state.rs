@@ -9,6 +9,8 @@ pub enum State {
     Scheduled,
     /// Due, waiting for a worker.
     Claimable,
+    /// Due, but a job before it has the turn of its ordering key.
+    Waiting,
     /// A worker has it.
     Running,
     /// An attempt failed; waiting for the next.
@@ -34,6 +36,10 @@ pub enum State {
 pub enum Event {
     /// Its time has come.
     Due,
+    /// It is due, or was sent to work again, and has an ordering key.
+    LinedUp,
+    /// The jobs before it have ended for good.
+    Turn,
     /// A worker took it.
     Claimed,
     /// The handler finished it.
@@ -93,10 +99,12 @@ impl std::error::Error for IllegalTransition {}
 pub fn next(state: State, event: Event) -> Result<State, IllegalTransition> {
     use State::{
         Awaiting, Cancelled, Claimable, Dead, Discarded, Done, Expired, Retrying, Running,
-        Scheduled, Suspect,
+        Scheduled, Suspect, Waiting,
     };
     Ok(match (state, event) {
         (Scheduled | Retrying, Event::Due) => Claimable,
+        (Scheduled | Dead | Discarded | Expired | Cancelled, Event::LinedUp) => Waiting,
+        (Waiting, Event::Turn) => Claimable,
         (Claimable | Suspect, Event::Claimed) => Running,
         (Running, Event::Finished) => Done,
         (Running | Awaiting, Event::Failed) => Retrying,
@@ -107,10 +115,13 @@ pub fn next(state: State, event: Event) -> Result<State, IllegalTransition> {
         (Awaiting, Event::Confirmed) => Done,
         (Running, Event::Discarded) => Discarded,
         (Running, Event::WorkerDied) => Suspect,
-        (Scheduled | Claimable | Retrying | Awaiting | Suspect, Event::Expired) => Expired,
-        (Scheduled | Claimable | Running | Retrying | Awaiting | Suspect, Event::Cancelled) => {
-            Cancelled
+        (Scheduled | Waiting | Claimable | Retrying | Awaiting | Suspect, Event::Expired) => {
+            Expired
         }
+        (
+            Scheduled | Waiting | Claimable | Running | Retrying | Awaiting | Suspect,
+            Event::Cancelled,
+        ) => Cancelled,
         (Dead | Discarded | Expired | Cancelled, Event::Redriven) => Claimable,
         _ => return Err(IllegalTransition { state, event }),
     })

@@ -168,6 +168,8 @@ duty!(/// Tells enqueuers how far the promoter is going to look; whether somethi
     tell_due() -> bool);
 duty!(/// Promotes due jobs of the current parked slot, or carries on with the old one; how many.
     promote(limit: i32, old: bool) -> i64);
+duty!(/// Lets jobs with ordering keys line up and begin; how many were looked at.
+    take_turns(limit: i32) -> i64);
 duty!(/// Starts a new generation when the current one is large: rotated, full, small or busy.
     rotate(bytes: i64) -> String);
 duty!(/// Moves unclaimed jobs out of the ring; how many.

@@ -6,7 +6,7 @@ SELECT (c.g % 4)::smallint, c.way, $1, now() + interval '30 days', $2, c.bytes
   FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.text_bytes($2) AS bytes,
                CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of($1) END AS way
         OFFSET 0) c
- WHERE posthaste.is_valid($1, c.way, '', NULL, $2, c.bytes, 0, 25, '2000-01-01Z', '2000-01-01Z', '2000-01-01Z')
+ WHERE posthaste.is_valid($1, c.way, '', NULL, NULL, $2, c.bytes, 0, 25, '2000-01-01Z', '2000-01-01Z', '2000-01-01Z')
    AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
             THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
 RETURNING id

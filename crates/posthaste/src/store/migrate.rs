@@ -47,6 +47,10 @@ const STEPS: &[(&str, &str)] = &[
         "0011_periodic",
         include_str!("../../migrations/0011_periodic.sql"),
     ),
+    (
+        "0012_order",
+        include_str!("../../migrations/0012_order.sql"),
+    ),
 ];
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.

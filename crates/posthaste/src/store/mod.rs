@@ -24,7 +24,8 @@ use link::Link;
 
 pub(crate) use duties::{
     Reclaim, Ring, Step, beats, cancel_again, confirm, expire, hold, lead, move_aside, overdue,
-    promote, prune, reclaim, rescue, ring, rotate, seal, tell_due, tidy_aside, tidy_parked,
+    promote, prune, reclaim, rescue, ring, rotate, seal, take_turns, tell_due, tidy_aside,
+    tidy_parked,
 };
 
 /// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch numbers can come again after a crash, tokens
@@ -43,8 +44,9 @@ pub(crate) type Claimed = (Fence, Arc<Job>);
 pub(crate) struct Claim {
     pub(crate) jobs: Vec<Claimed>,
     pub(crate) unreadable: Vec<(Fence, JobId, String)>,
-    /// It met so many expired jobs that it left before it came to the end: another is to follow at once.
-    pub(crate) has_more: bool,
+    /// Another is to follow after this: at once when it met so many expired jobs that it left before it came to the end, later when the queue's
+    /// rate stopped it.
+    pub(crate) again: Option<Duration>,
 }
 
 /// Claims up to `limit` jobs and about `bytes` of arguments.
@@ -67,14 +69,17 @@ pub(crate) async fn claim(
     let mut claim = Claim {
         jobs: Vec::with_capacity(rows.len()),
         unreadable: Vec::new(),
-        has_more: false,
+        again: None,
     };
     for row in &rows {
         if row
             .try_get::<_, Option<i64>>(2)
             .is_ok_and(|id| id.is_none())
         {
-            claim.has_more = true;
+            let wait: i64 = row
+                .try_get(1)
+                .map_err(Error::postgres("cannot read a claim"))?;
+            claim.again = Some(Duration::from_millis(wait.unsigned_abs()));
             continue;
         }
         match claimed(row, queue, token) {
@@ -153,7 +158,8 @@ fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
             name: row.try_get::<_, &str>(10)?.into(),
             tag: row.try_get::<_, &str>(11)?.into(),
             unique_key: row.try_get::<_, Option<&str>>(12)?.map(Into::into),
-            kwargs: row.try_get::<_, JsonText<'_>>(13)?.0.into(),
+            ordering_key: row.try_get::<_, Option<&str>>(13)?.map(Into::into),
+            kwargs: row.try_get::<_, JsonText<'_>>(14)?.0.into(),
         };
         Ok((fence, Arc::new(job)))
     };

@@ -220,6 +220,7 @@ struct Line<'a> {
     expires_at: Option<Timestamp>,
     tag: Option<String>,
     unique_key: Option<String>,
+    ordering_key: Option<String>,
     /// Absent is the default; null is: until it expires.
     #[serde(default, deserialize_with = "present")]
     max_attempts: Option<Option<i32>>,
@@ -252,6 +253,9 @@ fn job(line: &[u8]) -> anyhow::Result<NewJob> {
     }
     if let Some(key) = &line.unique_key {
         job = job.unique_key(key);
+    }
+    if let Some(key) = &line.ordering_key {
+        job = job.ordering_key(key);
     }
     if let Some(limit) = line.max_attempts {
         job = job.max_attempts(limit);

@@ -1,0 +1,157 @@
+-- Order: jobs with an ordering key run one at a time, each when the one before it has ended for good, in the order in which they were enqueued.
+--
+-- The line of a key is kept by the leader alone, from two internal lanes of the ready ring that it claims as a worker claims jobs, so that no
+-- late commit is missed and nothing happens twice. Their queue is '', which no job may have:
+--   ('', 0)  jobs that line up, their own lane in own_queue and own_priority
+--   ('', 1)  ends of turns: who had the turn has ended, and its row says which key and turn
+-- Who lines up gets a turn, a number that grows. If its key is free it goes to its own lane at once. Else it waits in a parked slot, due never
+-- ('9999-01-01', which no job may be), where it expires, is cancelled and is carried over like any parked job. At the end of a turn the next one
+-- of the key leaves its parked slot. What is retried, snoozed, held or rescued keeps its turn, and its key stays taken.
+--
+-- Of the rows of a key in turn_6 and turn_7 the newest (by n) is how the key stands; a table is emptied with its parked slot. Nothing is updated,
+-- and each look is at one key, behind a number: a pinned horizon does not matter.
+
+CALL posthaste.each_slot(6, 7, $sql$
+-- How a key stands by this table.
+CREATE FUNCTION posthaste.stand_@k@(p_key text) RETURNS SETOF posthaste.turn_@k@ LANGUAGE sql STABLE AS $f$
+  SELECT * FROM posthaste.turn_@k@ t WHERE t.ordering_key = p_key ORDER BY t.ordering_key DESC, t.n DESC LIMIT 1
+$f$;
+
+-- Who waits first in this slot behind a turn of its key.
+CREATE FUNCTION posthaste.next_in_line_@k@(p_key text, p_turn bigint) RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
+  SELECT r.* FROM posthaste.parked_@k@ r LEFT JOIN (SELECT * FROM posthaste.pass_@k@ ORDER BY page DESC LIMIT 1) p ON true
+   WHERE r.ordering_key = p_key AND r.turn > p_turn AND r.scheduled_at = '9999-01-01Z'
+     AND NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE e.xid = r.xid AND e.id = r.id)
+     AND posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted)
+         IS NOT TRUE
+   ORDER BY r.ordering_key, r.turn LIMIT 1
+$f$
+$sql$);
+
+-- The row that says that a turn has ended.
+CREATE FUNCTION posthaste.turn_ends(keys text[], turns bigint[]) RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
+  SELECT pg_current_xact_id(), nextval('posthaste.job_id'), clock_timestamp(), clock_timestamp(), 'infinity'::timestamptz, 1, 0, NULL::integer, 2, e.slot,
+         0::smallint, '', 'end of turn', '', NULL::text, u.ordering_key, u.turn, NULL::text, NULL::integer, NULL::text, '{}'::jsonb
+    FROM (SELECT posthaste.enter_ready() AS slot OFFSET 0) e, unnest(keys, turns) u(ordering_key, turn)
+$f$;
+
+-- Ends turns, in the transaction that ends their jobs.
+CREATE FUNCTION posthaste.end_turns(keys text[], turns bigint[]) RETURNS void LANGUAGE sql AS $f$
+  INSERT INTO posthaste.store SELECT * FROM posthaste.turn_ends(keys, turns)
+$f$;
+
+-- How a key stands; no row when it is free and was not seen for long.
+CREATE FUNCTION posthaste.stand(p_key text) RETURNS TABLE (n bigint, turn bigint, is_free boolean) LANGUAGE sql STABLE AS $f$
+  SELECT s.n, s.turn, s.is_free FROM (SELECT * FROM posthaste.stand_6(p_key) UNION ALL SELECT * FROM posthaste.stand_7(p_key)) s ORDER BY s.n DESC LIMIT 1
+$f$;
+
+-- Writes down how keys stand now.
+CALL posthaste.by_slot(6, 7, $sql$
+CREATE FUNCTION posthaste.note_turns(p_keys text[], p_turns bigint[], p_free boolean[]) RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  CASE 6 + pg_sequence_last_value('posthaste.parked_current'::regclass) % 2
+    WHEN @k@ THEN INSERT INTO posthaste.turn_@k@ SELECT nextval('posthaste.turn'), u.* FROM unnest(p_turns, p_free, p_keys) u;
+  END CASE;
+END $f$
+$sql$);
+
+-- Keeps what is still true of a table that is to be emptied: keys that are taken. A free one is as good as unknown.
+CREATE FUNCTION posthaste.keep_turns(p_slot integer) RETURNS void LANGUAGE plpgsql SET jit = off AS $f$
+BEGIN
+  IF p_slot = 6 THEN
+    INSERT INTO posthaste.turn_7
+    SELECT t.* FROM (SELECT DISTINCT ON (ordering_key) * FROM posthaste.turn_6 ORDER BY ordering_key, n DESC) t
+     WHERE NOT t.is_free AND t.n = (SELECT s.n FROM posthaste.stand(t.ordering_key) s);
+  ELSE
+    INSERT INTO posthaste.turn_6
+    SELECT t.* FROM (SELECT DISTINCT ON (ordering_key) * FROM posthaste.turn_7 ORDER BY ordering_key, n DESC) t
+     WHERE NOT t.is_free AND t.n = (SELECT s.n FROM posthaste.stand(t.ordering_key) s);
+  END IF;
+END $f$;
+
+-- Closes jobs where they wait.
+CALL posthaste.by_slot(6, 7, $sql$
+CREATE FUNCTION posthaste.close_waiting(p_slots smallint[], p_xids xid8[], p_ids bigint[]) RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  INSERT INTO posthaste.early_@k@ (xid, id) SELECT u.xid, u.id FROM unnest(p_slots, p_xids, p_ids) u(slot, xid, id) WHERE u.slot = @k@;
+END $f$
+$sql$);
+
+-- Gives turns to jobs that line up: the first of a free key begins, the others wait.
+CREATE FUNCTION posthaste.line_up(p_jobs posthaste.store[]) RETURNS void LANGUAGE plpgsql AS $f$
+DECLARE
+  v_keys text[];
+  v_turns bigint[];
+BEGIN
+  -- Ids are drawn at enqueue: who committed before somebody else began has the smaller one, whatever their lanes.
+  WITH numbered AS MATERIALIZED (
+    SELECT o.j AS job, (o.j).ordering_key AS key, nextval('posthaste.turn') AS turn FROM (SELECT j FROM unnest(p_jobs) j ORDER BY (j).id) o),
+  free AS MATERIALIZED (
+    SELECT k.key FROM (SELECT DISTINCT n.key FROM numbered n) k
+     WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)),
+  placed AS MATERIALIZED (
+    SELECT n.*, n.key IN (SELECT f.key FROM free f) AND row_number() OVER (PARTITION BY n.key ORDER BY n.turn) = 1 AS begins FROM numbered n),
+  written AS (
+    INSERT INTO posthaste.store
+    SELECT a.*
+      FROM placed p, LATERAL (SELECT CASE WHEN p.begins THEN (SELECT posthaste.enter_ready()) ELSE (SELECT posthaste.enter_parked()) END) s(slot),
+           posthaste.again(p.job, s.slot, due => CASE WHEN p.begins THEN clock_timestamp() ELSE '9999-01-01Z' END, turn => p.turn) a)
+  SELECT array_agg(p.key), array_agg(p.turn) INTO v_keys, v_turns FROM placed p WHERE p.begins;
+  PERFORM posthaste.note_turns(v_keys, v_turns, array_fill(false, ARRAY[cardinality(v_keys)])) WHERE v_keys IS NOT NULL;
+END $f$;
+
+-- After the end of turns: whoever is next in line begins; a key without anybody is free. An end that is not of the present turn changes
+-- nothing: it is of a job that ended while it waited.
+CREATE FUNCTION posthaste.pass_on(p_ends posthaste.store[]) RETURNS void LANGUAGE plpgsql AS $f$
+DECLARE
+  v_keys text[];
+  v_turns bigint[];
+  v_next posthaste.store[];
+BEGIN
+  SELECT array_agg(e.key), array_agg(e.turn) INTO v_keys, v_turns
+    FROM (SELECT DISTINCT (j).ordering_key AS key, (j).turn FROM unnest(p_ends) j) e
+   WHERE EXISTS (SELECT FROM posthaste.stand(e.key) s WHERE s.turn = e.turn AND NOT s.is_free);
+  IF v_keys IS NULL THEN
+    RETURN;
+  END IF;
+  v_next := ARRAY(
+    SELECT n.job FROM unnest(v_keys, v_turns) e(key, turn), LATERAL (
+      SELECT w.job FROM (SELECT a AS job FROM posthaste.next_in_line_6(e.key, e.turn) a UNION ALL
+                         SELECT b FROM posthaste.next_in_line_7(e.key, e.turn) b) w
+       ORDER BY (w.job).turn LIMIT 1) n);
+  PERFORM posthaste.close_waiting(array_agg((j).slot), array_agg((j).xid), array_agg((j).id)) FROM unnest(v_next) j HAVING count(*) > 0;
+  INSERT INTO posthaste.store
+  SELECT a.* FROM unnest(v_next) j, LATERAL (SELECT (SELECT posthaste.enter_ready())) s(slot), posthaste.again(j, s.slot, due => clock_timestamp()) a;
+  PERFORM posthaste.note_turns(array_agg(e.key), array_agg(coalesce((j).turn, e.turn)), array_agg((j).turn IS NULL))
+     FROM unnest(v_keys, v_turns) e(key, turn) LEFT JOIN unnest(v_next) j ON (j).ordering_key = e.key;
+END $f$;
+
+-- One step of the lines: what has ended since, then who has come since, at most p_limit of each in each slot. How many there were.
+CREATE FUNCTION posthaste.take_turns(p_limit integer) RETURNS bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $f$
+DECLARE
+  v_slot integer;
+  v_jobs posthaste.store[];
+  v_all bigint := 0;
+BEGIN
+  -- The promoter's lock: who waits must not be carried over meanwhile.
+  IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
+    RETURN 0;
+  END IF;
+  -- What a crash forgets, it forgets with everything that followed from it.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
+    v_jobs := ARRAY(SELECT t FROM posthaste.take(v_slot, '', 1, p_limit) t);
+    IF cardinality(v_jobs) > 0 THEN
+      PERFORM posthaste.pass_on(v_jobs);
+      v_all := v_all + cardinality(v_jobs);
+    END IF;
+    v_jobs := ARRAY(SELECT t FROM posthaste.take(v_slot, '', 0, p_limit) t);
+    IF cardinality(v_jobs) > 0 THEN
+      PERFORM posthaste.line_up(v_jobs);
+      v_all := v_all + cardinality(v_jobs);
+    END IF;
+  END LOOP;
+  RETURN v_all;
+END $f$;

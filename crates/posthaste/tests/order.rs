@@ -1,0 +1,359 @@
+//! Ordering keys: jobs of a key run one at a time, in the order in which they were enqueued, whatever becomes of each of them.
+
+mod by_hand;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::{SOON, all_done, count, database, quick, quick_queue, unfinished, worker};
+use by_hand::Store;
+use posthaste::{NewJob, Outcome, QueueConfig, WorkerHandle, enqueue, enqueue_many};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+
+/// What handlers saw: per key the numbers of its jobs, as they ended, and that never two of a key ran.
+#[derive(Clone, Default)]
+struct Seen {
+    running: Arc<Mutex<HashMap<String, i64>>>,
+    ended: Arc<Mutex<Vec<(String, i64)>>>,
+}
+
+impl Seen {
+    fn begins(&self, key: &str, n: i64) {
+        let other = self.running.lock().unwrap().insert(key.to_owned(), n);
+        assert_eq!(other, None, "{key}: {n} began while another one ran");
+    }
+
+    fn ends(&self, key: &str, n: i64, for_good: bool) {
+        self.running.lock().unwrap().remove(key);
+        if for_good {
+            self.ended.lock().unwrap().push((key.to_owned(), n));
+        }
+    }
+
+    fn of(&self, key: &str) -> Vec<i64> {
+        let ended = self.ended.lock().unwrap();
+        ended
+            .iter()
+            .filter(|(of, _)| of == key)
+            .map(|(_, n)| *n)
+            .collect()
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Number {
+    n: i64,
+}
+
+/// Workers of two queues that take their time; every seventh job of a key fails at first.
+async fn workers(db: &TestDb, seen: &Seen) -> Vec<WorkerHandle> {
+    let mut workers = Vec::new();
+    for _ in 0..2 {
+        let seen = seen.clone();
+        let started = worker(&db.pool(4).unwrap())
+            .queue_config(quick_queue())
+            .queue_config(QueueConfig {
+                name: "mail".into(),
+                ..quick_queue()
+            })
+            .handler("*", move |_, job| {
+                let seen = seen.clone();
+                async move {
+                    let key = job.ordering_key.clone().expect("a key");
+                    let Number { n } = job.kwargs()?;
+                    seen.begins(&key, n);
+                    tokio::time::sleep(Duration::from_millis(n.unsigned_abs() % 4)).await;
+                    let fails = n % 7 == 3 && job.attempt == 0;
+                    seen.ends(&key, n, !fails);
+                    if fails {
+                        return Err("not yet".into());
+                    }
+                    Ok(Outcome::Done)
+                }
+            })
+            .start()
+            .await
+            .unwrap();
+        workers.push(started);
+    }
+    workers
+}
+
+fn job(key: &str, n: i64) -> NewJob {
+    NewJob::new("x", &serde_json::json!({ "n": n }))
+        .unwrap()
+        .ordering_key(key)
+}
+
+#[tokio::test]
+async fn jobs_of_a_key_run_one_at_a_time_in_the_order_of_their_enqueues_beside_other_keys() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let seen = Seen::default();
+        let workers = workers(&db, &seen).await;
+        // Singly and in bulk, in two queues and many priorities, by function and by view; a rolled-back one between.
+        for n in (0..40).step_by(4) {
+            for key in ["a", "b", "c"] {
+                enqueue(&client, &job(key, n).priority((n % 3) as i32))
+                    .await
+                    .unwrap();
+                enqueue(&client, &job(key, n + 1).queue("mail"))
+                    .await
+                    .unwrap();
+                client
+                    .execute(
+                        "INSERT INTO posthaste.job (name, kwargs, ordering_key, priority) VALUES ('x', jsonb_build_object('n', $1::bigint), $2, 5)",
+                        &[&(n + 2), &key],
+                    )
+                    .await
+                    .unwrap();
+                client
+                    .batch_execute(&format!(
+                        "BEGIN; SELECT posthaste.enqueue('x', '{{\"n\": -1}}', ordering_key => '{key}'); ROLLBACK"
+                    ))
+                    .await
+                    .unwrap();
+                enqueue_many(&client, &[job(key, n + 3)]).await.unwrap();
+            }
+        }
+        let bulk: Vec<NewJob> = (0..60).map(|n| job("bulk", n)).collect();
+        enqueue_many(&client, &bulk).await.unwrap();
+        all_done(&client).await;
+        for key in ["a", "b", "c"] {
+            assert_eq!(seen.of(key), (0..40).collect::<Vec<_>>(), "{key}");
+        }
+        assert_eq!(seen.of("bulk"), (0..60).collect::<Vec<_>>());
+        for worker in workers {
+            worker.stop().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_stays_taken_until_its_job_has_ended_for_good() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let store = Store::new(&db).await;
+        let first = store.enqueue(1).await;
+        let second = store.enqueue(2).await;
+        let third = store.enqueue(3).await;
+        assert_eq!(count(&store.client, "waiting").await, 3);
+        store.turns().await;
+        assert_eq!(count(&store.client, "waiting").await, 2);
+        // Given back, tried again: it is still its turn.
+        for kind in [8, 1] {
+            let job = store.claim().await.expect("the first");
+            assert_eq!(job.id, first);
+            store.nobody().await;
+            store.settle(&job, kind).await;
+        }
+        let job = store.claim().await.expect("the first");
+        store.settle(&job, 4).await;
+        store.nobody().await;
+        store
+            .client
+            .execute(
+                "SELECT posthaste.done(posthaste.delivery_id($1))",
+                &[&first],
+            )
+            .await
+            .unwrap();
+        store.turns().await;
+        let job = store.claim().await.expect("the second");
+        assert_eq!(job.id, second);
+        store.settle(&job, 2).await;
+        assert_eq!(store.next().await, third);
+        // The dead one goes to the end of the line.
+        let fourth = store.enqueue(4).await;
+        store.turns().await;
+        store
+            .client
+            .execute("SELECT posthaste.redrive()", &[])
+            .await
+            .unwrap();
+        store.nobody().await;
+        store
+            .client
+            .execute("SELECT posthaste.cancel($1)", &[&third])
+            .await
+            .unwrap();
+        store.nobody().await;
+        let states = store
+            .client
+            .query("SELECT id, state FROM posthaste.job ORDER BY id", &[])
+            .await
+            .unwrap();
+        let states: Vec<(i64, String)> = states.iter().map(|r| (r.get(0), r.get(1))).collect();
+        let expected = [
+            (second, "waiting".to_owned()),
+            (third, "running".to_owned()),
+            (fourth, "waiting".to_owned()),
+        ];
+        assert_eq!(states, expected);
+    }
+}
+
+#[tokio::test]
+async fn who_is_cancelled_or_expires_in_the_line_is_passed_over() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let store = Store::new(&db).await;
+        let first = store.enqueue(1).await;
+        let cancelled = store.enqueue(2).await;
+        let expired = store
+            .number("SELECT posthaste.enqueue('x', ordering_key => 'k', expires_at => now() + interval '200 ms')")
+            .await;
+        let last = store.enqueue(4).await;
+        store.turns().await;
+        let job = store.claim().await.expect("the first");
+        assert_eq!(job.id, first);
+        store
+            .client
+            .execute("SELECT posthaste.cancel($1)", &[&cancelled])
+            .await
+            .unwrap();
+        eventually(SOON, "the one in the line expires", async || {
+            let sql = "SELECT sum(posthaste.expire(s, 10))::bigint FROM generate_series(0, 7) s";
+            store.number(sql).await;
+            Ok(count(&store.client, "expired").await == 1
+                && store.number("SELECT count(*) FROM posthaste.dead").await == 2)
+        })
+        .await
+        .unwrap();
+        store.nobody().await;
+        store.settle(&job, 0).await;
+        assert_eq!(store.next().await, last);
+        assert!(expired < last);
+    }
+}
+
+#[tokio::test]
+async fn a_scheduled_job_lines_up_when_it_is_due() {
+    let db = database(PgVersion::V15).await;
+    let store = Store::new(&db).await;
+    let due = store
+        .number("SELECT posthaste.enqueue('x', ordering_key => 'k', scheduled_at => now() + interval '300 ms')")
+        .await;
+    assert_eq!(count(&store.client, "scheduled").await, 1);
+    let now = store.enqueue(1).await;
+    store.turns().await;
+    let job = store.claim().await.expect("who is due");
+    assert_eq!(job.id, now);
+    store.settle(&job, 0).await;
+    eventually(SOON, "it is promoted", async || {
+        store
+            .client
+            .execute("SELECT posthaste.tell_due()", &[])
+            .await?;
+        let promoted = store.number("SELECT posthaste.promote(10, false)").await;
+        Ok(promoted == 1)
+    })
+    .await
+    .unwrap();
+    assert_eq!(store.next().await, due);
+}
+
+#[tokio::test]
+async fn the_lines_survive_the_emptying_of_their_slots() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let store = Store::new(&db).await;
+        let ids: Vec<i64> = {
+            let jobs: Vec<NewJob> = (0..60).map(|n| job("k", n)).collect();
+            let ids = enqueue_many(&store.client, &jobs).await.unwrap();
+            ids.into_iter().map(|id| id.0).collect()
+        };
+        let mut truncated = 0;
+        for id in ids {
+            store.turns().await;
+            let job = store.claim().await.expect("the next");
+            assert_eq!(job.id, id);
+            // While it runs its parked generation is left and emptied: 10 spent rows are enough.
+            let state = store
+                .client
+                .query_one("SELECT o_state FROM posthaste.tidy_parked(10)", &[])
+                .await
+                .unwrap()
+                .get::<_, String>(0);
+            truncated += usize::from(state == "truncated");
+            store.number("SELECT posthaste.promote(7, true)").await;
+            store.nobody().await;
+            store.settle(&job, 0).await;
+        }
+        assert!(truncated >= 2, "{truncated}");
+        store.nobody().await;
+        assert_eq!(unfinished(&store.client).await, 0);
+        // Its key is free again.
+        let later = store.enqueue(100).await;
+        assert_eq!(store.next().await, later);
+    }
+}
+
+#[tokio::test]
+async fn an_enqueue_that_commits_late_takes_its_turn_then() {
+    let db = database(PgVersion::V18).await;
+    let store = Store::new(&db).await;
+    let mut late = db.client().await.unwrap();
+    let tx = late.transaction().await.unwrap();
+    let late_id = enqueue(&tx, &job("k", 1)).await.unwrap().0;
+    let early = store.enqueue(2).await;
+    let then = store.enqueue(3).await;
+    store.turns().await;
+    let job = store.claim().await.expect("who committed");
+    assert_eq!(job.id, early);
+    tx.commit().await.unwrap();
+    store.nobody().await;
+    store.settle(&job, 0).await;
+    store.turns().await;
+    let job = store.claim().await.expect("who came before");
+    assert_eq!(job.id, then);
+    store.settle(&job, 0).await;
+    assert_eq!(store.next().await, late_id);
+}
+
+#[tokio::test]
+async fn the_job_of_a_dead_worker_keeps_its_turn() {
+    let db = database(PgVersion::V15).await;
+    let store = Store::new(&db).await;
+    let first = store.enqueue(1).await;
+    let second = store.enqueue(2).await;
+    assert_eq!(store.next().await, first);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    // The worker by hand has no heart: it is found dead, and its job is run again, alone.
+    let worker = worker(&db.pool(4).unwrap())
+        .config(quick())
+        .queue_config(quick_queue())
+        .handler("x", move |_, job| {
+            noted.lock().unwrap().push(job.id.0);
+            async { Ok(Outcome::Done) }
+        })
+        .start()
+        .await
+        .unwrap();
+    all_done(&store.client).await;
+    assert_eq!(*seen.lock().unwrap(), [first, second]);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_that_are_no_keys_are_refused() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    for sql in [
+        "SELECT posthaste.enqueue('x', ordering_key => '')",
+        "SELECT posthaste.enqueue('x', ordering_key => repeat('k', 1025))",
+        "INSERT INTO posthaste.job (name, ordering_key) VALUES ('x', '')",
+    ] {
+        let error = client.batch_execute(sql).await.unwrap_err();
+        let error = error.as_db_error().expect("an answer").message().to_owned();
+        assert!(error.contains("ordering_key"), "{error}");
+    }
+    let refused = NewJob::new("x", &serde_json::json!({}))
+        .unwrap()
+        .ordering_key("");
+    let error = enqueue(&client, &refused).await.unwrap_err().to_string();
+    assert!(error.contains("ordering_key"), "{error}");
+}

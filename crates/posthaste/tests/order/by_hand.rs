@@ -1,0 +1,97 @@
+//! Turns are taken and jobs are claimed and closed by hand.
+
+use posthaste::enqueue;
+use posthaste_testkit::TestDb;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::job;
+
+/// A store without workers.
+pub(super) struct Store {
+    pub(super) client: Client,
+    worker: i64,
+}
+
+impl Store {
+    pub(super) async fn new(db: &TestDb) -> Self {
+        let client = db.client().await.unwrap();
+        let worker = client
+            .query_one(
+                "INSERT INTO posthaste.worker (name) VALUES ('hand') RETURNING id",
+                &[],
+            )
+            .await
+            .unwrap()
+            .get(0);
+        Self { client, worker }
+    }
+
+    pub(super) async fn enqueue(&self, n: i64) -> i64 {
+        enqueue(&self.client, &job("k", n)).await.unwrap().0
+    }
+
+    pub(super) async fn turns(&self) -> i64 {
+        self.number("SELECT posthaste.take_turns(1000)").await
+    }
+
+    pub(super) async fn number(&self, sql: &str) -> i64 {
+        self.client.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    /// The one job that can be claimed now.
+    pub(super) async fn claim(&self) -> Option<Claimed> {
+        let token = Uuid::new_v4();
+        let rows = self
+            .client
+            .query(
+                "SELECT slot, batch, id FROM posthaste.claim('default', '{0}', $1, $2, 100, 1000000)",
+                &[&self.worker, &token],
+            )
+            .await
+            .unwrap();
+        assert!(rows.len() < 2, "two of one key at once");
+        rows.first().map(|row| Claimed {
+            slot: row.get(0),
+            batch: row.get(1),
+            id: row.get(2),
+            token,
+        })
+    }
+
+    /// Closes a job: 0 done, 1 tried again at once, 2 dead, 4 awaiting, 8 given back.
+    pub(super) async fn settle(&self, job: &Claimed, kind: i16) {
+        let closed: Vec<i64> = self
+            .client
+            .query_one(
+                "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], ARRAY[$5::smallint], ARRAY[0], ARRAY[interval '0'],
+                                         ARRAY[CASE WHEN $5 = 4 THEN now() + interval '1 hour' END], ARRAY['dead'], ARRAY['x'])",
+                &[&job.slot, &job.batch, &job.token, &job.id, &kind],
+            )
+            .await
+            .unwrap()
+            .get(0);
+        assert_eq!(closed, [job.id]);
+    }
+
+    /// The next job, after the turns were taken; it is left running.
+    pub(super) async fn next(&self) -> i64 {
+        self.turns().await;
+        self.claim().await.expect("a job").id
+    }
+
+    pub(super) async fn nobody(&self) {
+        self.turns().await;
+        if let Some(other) = self.claim().await {
+            panic!("{} was handed out", other.id);
+        }
+    }
+}
+
+/// A job that was handed out.
+pub(super) struct Claimed {
+    slot: i16,
+    batch: i64,
+    pub(super) id: i64,
+    token: Uuid,
+}

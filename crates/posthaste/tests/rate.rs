@@ -1,0 +1,130 @@
+//! A queue's rate: so many jobs in such a time, by all workers together.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use posthaste::{NewJob, Outcome, enqueue_many};
+use posthaste_testkit::PgVersion;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use crate::support::{all_done, database, quick_queue, worker};
+
+async fn jobs(client: &Client, count: usize) {
+    let jobs = vec![NewJob::new("x", &serde_json::json!({})).unwrap(); count];
+    enqueue_many(client, &jobs).await.unwrap();
+}
+
+#[tokio::test]
+async fn all_workers_together_keep_to_the_rate_of_a_queue() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        client
+            .execute(
+                "SELECT posthaste.limit_rate('default', 50, '1 second', burst => 10)",
+                &[],
+            )
+            .await
+            .unwrap();
+        jobs(&client, 60).await;
+        let starts = Arc::new(Mutex::new(Vec::new()));
+        let mut workers = Vec::new();
+        for _ in 0..2 {
+            let starts = Arc::clone(&starts);
+            let started = worker(&db.pool(4).unwrap())
+                .queue_config(quick_queue())
+                .handler("x", move |_, _| {
+                    starts.lock().unwrap().push(Instant::now());
+                    async { Ok(Outcome::Done) }
+                })
+                .start()
+                .await
+                .unwrap();
+            workers.push(started);
+        }
+        all_done(&client).await;
+        let starts = starts.lock().unwrap().clone();
+        assert_eq!(starts.len(), 60);
+        let (first, last) = (starts.iter().min().unwrap(), starts.iter().max().unwrap());
+        // Ten at once, then one every 20 ms. A start may be told late, so that the first counts from a little later.
+        let took = last.duration_since(*first);
+        assert!(took >= Duration::from_millis(900), "{took:?}");
+        for worker in workers {
+            worker.stop().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rate_counts_what_was_handed_out_and_says_when_there_is_more() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let worker: i64 = client
+            .query_one(
+                "INSERT INTO posthaste.worker (name) VALUES ('hand') RETURNING id",
+                &[],
+            )
+            .await
+            .unwrap()
+            .get(0);
+        jobs(&client, 30).await;
+        // The claimed jobs, and after how many milliseconds to come again.
+        let claim = async |limit: i32| -> (usize, Option<i64>) {
+            client.batch_execute("BEGIN").await.unwrap();
+            let token = Uuid::new_v4();
+            let jobs = client
+                .query(
+                    "SELECT id FROM posthaste.claim('default', '{0}', $1, $2, $3, 1000000)",
+                    &[&worker, &token, &limit],
+                )
+                .await
+                .unwrap()
+                .len();
+            let said: Option<String> = client
+                .query_one("SELECT current_setting('posthaste.more', true)", &[])
+                .await
+                .unwrap()
+                .get(0);
+            client.batch_execute("COMMIT").await.unwrap();
+            let said = said.filter(|said| !said.is_empty());
+            (
+                jobs,
+                said.map(|said| said.split(' ').nth(1).unwrap().parse().unwrap()),
+            )
+        };
+        let limit = async |sql: &str| client.batch_execute(sql).await;
+        limit("SELECT posthaste.limit_rate('default', 10, '1 hour')")
+            .await
+            .unwrap();
+        assert_eq!(claim(4).await, (4, None));
+        assert_eq!(claim(100).await, (6, None));
+        let (none, wait) = claim(1).await;
+        assert_eq!(none, 0);
+        let wait = wait.expect("a time");
+        assert!((300_000..=360_000).contains(&wait), "{wait}");
+        // Nobody is held to it in another queue, and the limit can be taken away and set again.
+        limit("SELECT posthaste.limit_rate('default', NULL)")
+            .await
+            .unwrap();
+        assert_eq!(claim(5).await, (5, None));
+        limit("SELECT posthaste.limit_rate('default', 1000000)")
+            .await
+            .unwrap();
+        assert_eq!(claim(100).await.0, 15);
+        let refused = [
+            "0",
+            "-1",
+            "1, '0 seconds'",
+            "1, '2 years'",
+            "1, NULL",
+            "1, '1 second', 0",
+        ];
+        for arguments in refused {
+            let sql = format!("SELECT posthaste.limit_rate('default', {arguments})");
+            let error = limit(&sql).await.unwrap_err();
+            assert_eq!(error.code().unwrap().code(), "22023", "{arguments}");
+        }
+    }
+}
