@@ -66,7 +66,7 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queues_are_paused_and_resumed() -> anyhow::Result<()> {
+async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
@@ -78,9 +78,24 @@ async fn queues_are_paused_and_resumed() -> anyhow::Result<()> {
     ] {
         assert_eq!(run(&arguments).await?.good()?.trim(), said);
     }
-    assert_eq!(
-        run(&["queues", "list"]).await?.good()?.trim(),
-        "queue mail is worked"
-    );
+    for (arguments, said) in [
+        (
+            &["queues", "limit", "mail", "90/m", "--burst", "3"][..],
+            "queue mail: at most 90 jobs in 60 s, 3 at once",
+        ),
+        (
+            &["queues", "list"],
+            "queue mail is worked, at most 90 jobs in 60 s, 3 at once",
+        ),
+        (
+            &["queues", "limit", "mail", "none"],
+            "queue mail has no limit",
+        ),
+        (&["queues", "list"], "queue mail is worked"),
+    ] {
+        assert_eq!(run(arguments).await?.good()?.trim(), said);
+    }
+    let refused = run(&["queues", "limit", "mail", "often"]).await?;
+    assert_eq!(refused.code, Some(2));
     Ok(())
 }

@@ -251,7 +251,7 @@ END $f$;
 -- How many jobs of the queue may be claimed now. Its claimers go one by one from here on.
 CREATE FUNCTION posthaste.allowance(q posthaste.queue) RETURNS integer LANGUAGE plpgsql AS $f$
 BEGIN
-  PERFORM pg_advisory_xact_lock(1885893478, q.pace::oid::integer);
+  PERFORM pg_advisory_xact_lock(1885893479, q.pace::oid::integer);
   RETURN (SELECT floor((f.o_now - f.o_full) / f.o_step + q.burst) FROM posthaste.full_at(q) f);
 END $f$;
 

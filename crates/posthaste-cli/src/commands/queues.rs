@@ -1,4 +1,4 @@
-//! `posthaste queues`: which there are; pause and resume.
+//! `posthaste queues`: which there are; pause, resume, limit.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::database::Database;
 use crate::terminal::Terminal;
 
-/// Show queues, pause and resume them
+/// Show queues; pause, resume and limit them
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the queues that are known, and which are paused
+    /// Show the queues that are known, and what is set for them
     List,
     /// Let workers claim nothing of a queue any more; what runs goes on
     Pause {
@@ -28,6 +28,17 @@ enum Command {
     Resume {
         /// Its name
         queue: String,
+    },
+    /// Let all workers together claim at most so many jobs of a queue in such a time
+    Limit {
+        /// Its name
+        queue: String,
+        /// Such as 100/s, 1000/m, 5/h or 1/d; 'none' takes the limit away
+        #[arg(value_parser = rate)]
+        rate: Rate,
+        /// How many may start at once after a lull; as many as in the rate, unless said
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+        burst: Option<i32>,
     },
 }
 
@@ -47,6 +58,7 @@ pub(crate) async fn run(
                         queue: row.try_get(0)?,
                         paused: row.try_get(1)?,
                         changed: None,
+                        limit: Limit::of(row.try_get(2)?, row.try_get(3)?, row.try_get(4)?),
                     })
                 })
                 .collect();
@@ -55,14 +67,96 @@ pub(crate) async fn run(
         }
         Command::Pause { queue } => (include_str!("queues/pause.sql"), queue, true),
         Command::Resume { queue } => (include_str!("queues/resume.sql"), queue, false),
+        Command::Limit { queue, rate, burst } => {
+            let (jobs, seconds) = rate.0.unzip();
+            let seconds = seconds.unwrap_or(1);
+            let limit = include_str!("queues/limit.sql");
+            client
+                .execute(limit, &[queue, &jobs, &seconds, burst])
+                .await?;
+            let limited = Limited {
+                queue: queue.clone(),
+                limit: Limit::of(jobs, Some(seconds as f64), burst.or(jobs)),
+            };
+            return terminal.result(&limited, &limited);
+        }
     };
     let changed = client.query_one(sql, &[queue]).await?.try_get(0)?;
     let queue = Queue {
         queue: queue.clone(),
         paused,
         changed: Some(changed),
+        limit: None,
     };
     terminal.result(&queue, &queue)
+}
+
+/// So many jobs in so many seconds; or no limit.
+#[derive(Clone)]
+struct Rate(Option<(i32, i64)>);
+
+fn rate(text: &str) -> Result<Rate, String> {
+    if text == "none" {
+        return Ok(Rate(None));
+    }
+    let parsed = text.split_once('/').and_then(|(jobs, unit)| {
+        let seconds = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3_600,
+            "d" => 86_400,
+            _ => return None,
+        };
+        let jobs = jobs.parse().ok().filter(|jobs| *jobs > 0)?;
+        Some((jobs, seconds))
+    });
+    match parsed {
+        Some(rate) => Ok(Rate(Some(rate))),
+        None => Err("a rate is a number and s, m, h or d, such as 100/s, or 'none'".into()),
+    }
+}
+
+#[derive(Serialize)]
+struct Limit {
+    jobs: i32,
+    seconds: f64,
+    burst: i32,
+}
+
+impl Limit {
+    fn of(jobs: Option<i32>, seconds: Option<f64>, burst: Option<i32>) -> Option<Self> {
+        Some(Self {
+            jobs: jobs?,
+            seconds: seconds?,
+            burst: burst?,
+        })
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            jobs,
+            seconds,
+            burst,
+        } = self;
+        write!(f, "at most {jobs} jobs in {seconds} s, {burst} at once")
+    }
+}
+
+#[derive(Serialize)]
+struct Limited {
+    queue: String,
+    limit: Option<Limit>,
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.limit {
+            Some(limit) => write!(f, "queue {}: {limit}", self.queue),
+            None => write!(f, "queue {} has no limit", self.queue),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -72,6 +166,8 @@ struct Queue {
     /// Whether it was otherwise before.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<Limit>,
 }
 
 impl fmt::Display for Queue {
@@ -82,6 +178,10 @@ impl fmt::Display for Queue {
             (true, _) => write!(f, "queue {queue} is paused"),
             (false, Some(false)) => write!(f, "queue {queue} was not paused"),
             (false, _) => write!(f, "queue {queue} is worked"),
+        }?;
+        match &self.limit {
+            Some(limit) => write!(f, ", {limit}"),
+            None => Ok(()),
         }
     }
 }
