@@ -1,6 +1,6 @@
 //! Ordering keys: jobs of a key run one at a time, in the order in which they were enqueued, whatever becomes of each of them.
 
-mod by_hand;
+pub(crate) mod by_hand;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -135,7 +135,7 @@ async fn jobs_of_a_key_run_one_at_a_time_in_the_order_of_their_enqueues_beside_o
 async fn a_key_stays_taken_until_its_job_has_ended_for_good() {
     for version in PgVersion::ALL {
         let db = database(version).await;
-        let store = Store::new(&db).await;
+        let store = Store::new(db.client().await.unwrap()).await;
         let first = store.enqueue(1).await;
         let second = store.enqueue(2).await;
         let third = store.enqueue(3).await;
@@ -199,7 +199,7 @@ async fn a_key_stays_taken_until_its_job_has_ended_for_good() {
 async fn who_is_cancelled_or_expires_in_the_line_is_passed_over() {
     for version in PgVersion::ALL {
         let db = database(version).await;
-        let store = Store::new(&db).await;
+        let store = Store::new(db.client().await.unwrap()).await;
         let first = store.enqueue(1).await;
         let cancelled = store.enqueue(2).await;
         let expired = store
@@ -232,7 +232,7 @@ async fn who_is_cancelled_or_expires_in_the_line_is_passed_over() {
 #[tokio::test]
 async fn a_scheduled_job_lines_up_when_it_is_due() {
     let db = database(PgVersion::V15).await;
-    let store = Store::new(&db).await;
+    let store = Store::new(db.client().await.unwrap()).await;
     let due = store
         .number("SELECT posthaste.enqueue('x', ordering_key => 'k', scheduled_at => now() + interval '300 ms')")
         .await;
@@ -259,7 +259,7 @@ async fn a_scheduled_job_lines_up_when_it_is_due() {
 async fn the_lines_survive_the_emptying_of_their_slots() {
     for version in PgVersion::ALL {
         let db = database(version).await;
-        let store = Store::new(&db).await;
+        let store = Store::new(db.client().await.unwrap()).await;
         let ids: Vec<i64> = {
             let jobs: Vec<NewJob> = (0..60).map(|n| job("k", n)).collect();
             let ids = enqueue_many(&store.client, &jobs).await.unwrap();
@@ -294,7 +294,7 @@ async fn the_lines_survive_the_emptying_of_their_slots() {
 #[tokio::test]
 async fn an_enqueue_that_commits_late_takes_its_turn_then() {
     let db = database(PgVersion::V18).await;
-    let store = Store::new(&db).await;
+    let store = Store::new(db.client().await.unwrap()).await;
     let mut late = db.client().await.unwrap();
     let tx = late.transaction().await.unwrap();
     let late_id = enqueue(&tx, &job("k", 1)).await.unwrap().0;
@@ -316,7 +316,7 @@ async fn an_enqueue_that_commits_late_takes_its_turn_then() {
 #[tokio::test]
 async fn the_job_of_a_dead_worker_keeps_its_turn() {
     let db = database(PgVersion::V15).await;
-    let store = Store::new(&db).await;
+    let store = Store::new(db.client().await.unwrap()).await;
     let first = store.enqueue(1).await;
     let second = store.enqueue(2).await;
     assert_eq!(store.next().await, first);

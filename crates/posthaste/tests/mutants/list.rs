@@ -3,10 +3,10 @@
 use super::scenario::{
     BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_PARKED_GENERATION,
     EXPIRED_AHEAD_OF_TIME, FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE,
-    LATE_TO_THE_LOCK, LONG_WINDOW, LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT, REPEATABLE_READ,
-    REUSED_NUMBER, SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION,
-    SLOW_LOOK, SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN,
-    UNEVEN_SLOT, WHOLE_BATCH,
+    LATE_TO_THE_LOCK, LINE, LONG_WINDOW, LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT,
+    REPEATABLE_READ, REUSED_NUMBER, SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW,
+    SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario,
+    TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN, UNEVEN_SLOT, WHOLE_BATCH,
 };
 use super::script::Edits;
 
@@ -181,4 +181,22 @@ END $f$;
 
     "a carry-over that asks only the clock" by CLOCK_STEPS_BACK:
         "o.scheduled_at > v_now AND o.scheduled_at > (SELECT posthaste.parked_until())" => "o.scheduled_at > v_now";
+
+    "a key that is never taken" by LINE:
+        "WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)" => "WHERE true";
+
+    "turns that are forgotten with their slot" by LINE:
+        "PERFORM posthaste.keep_turns(@k@);" => "";
+
+    "anybody's end is the end of a turn" by LINE:
+        "WHERE s.turn = e.turn AND NOT s.is_free" => "WHERE NOT s.is_free";
+
+    "a line that is served from its end" by LINE:
+        "ORDER BY r.ordering_key, r.turn LIMIT 1" => "ORDER BY r.ordering_key DESC, r.turn DESC LIMIT 1";
+
+    "a done job that keeps its turn" by LINE:
+        "WHERE v.kind = 0 AND j.turn IS NOT NULL HAVING" => "WHERE v.kind = 99 AND j.turn IS NOT NULL HAVING";
+
+    "who begins goes on waiting too" by LINE:
+        "u(slot, xid, id) WHERE u.slot = @k@;" => "u(slot, xid, id) WHERE false;";
 };

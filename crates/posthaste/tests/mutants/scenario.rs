@@ -4,6 +4,7 @@ mod batch;
 mod clock;
 mod fence;
 mod lanes;
+mod order;
 mod ring;
 mod road;
 
@@ -70,6 +71,7 @@ pub use batch::*;
 pub use clock::*;
 pub use fence::*;
 pub use lanes::*;
+pub use order::*;
 pub use ring::*;
 pub use road::*;
 
@@ -100,4 +102,5 @@ pub const ALL: &[Scenario] = &[
     TOLD_IN_BETWEEN,
     CLOCK_STEPS_BACK,
     EXPIRED_AHEAD_OF_TIME,
+    LINE,
 ];

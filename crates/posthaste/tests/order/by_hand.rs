@@ -1,21 +1,19 @@
 //! Turns are taken and jobs are claimed and closed by hand.
 
 use posthaste::enqueue;
-use posthaste_testkit::TestDb;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::job;
 
 /// A store without workers.
-pub(super) struct Store {
-    pub(super) client: Client,
+pub(crate) struct Store {
+    pub(crate) client: Client,
     worker: i64,
 }
 
 impl Store {
-    pub(super) async fn new(db: &TestDb) -> Self {
-        let client = db.client().await.unwrap();
+    pub(crate) async fn new(client: Client) -> Self {
         let worker = client
             .query_one(
                 "INSERT INTO posthaste.worker (name) VALUES ('hand') RETURNING id",
@@ -27,20 +25,20 @@ impl Store {
         Self { client, worker }
     }
 
-    pub(super) async fn enqueue(&self, n: i64) -> i64 {
+    pub(crate) async fn enqueue(&self, n: i64) -> i64 {
         enqueue(&self.client, &job("k", n)).await.unwrap().0
     }
 
-    pub(super) async fn turns(&self) -> i64 {
+    pub(crate) async fn turns(&self) -> i64 {
         self.number("SELECT posthaste.take_turns(1000)").await
     }
 
-    pub(super) async fn number(&self, sql: &str) -> i64 {
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
     /// The one job that can be claimed now.
-    pub(super) async fn claim(&self) -> Option<Claimed> {
+    pub(crate) async fn claim(&self) -> Option<Claimed> {
         let token = Uuid::new_v4();
         let rows = self
             .client
@@ -60,7 +58,7 @@ impl Store {
     }
 
     /// Closes a job: 0 done, 1 tried again at once, 2 dead, 4 awaiting, 8 given back.
-    pub(super) async fn settle(&self, job: &Claimed, kind: i16) {
+    pub(crate) async fn settle(&self, job: &Claimed, kind: i16) {
         let closed: Vec<i64> = self
             .client
             .query_one(
@@ -75,12 +73,12 @@ impl Store {
     }
 
     /// The next job, after the turns were taken; it is left running.
-    pub(super) async fn next(&self) -> i64 {
+    pub(crate) async fn next(&self) -> i64 {
         self.turns().await;
         self.claim().await.expect("a job").id
     }
 
-    pub(super) async fn nobody(&self) {
+    pub(crate) async fn nobody(&self) {
         self.turns().await;
         if let Some(other) = self.claim().await {
             panic!("{} was handed out", other.id);
@@ -89,9 +87,9 @@ impl Store {
 }
 
 /// A job that was handed out.
-pub(super) struct Claimed {
+pub(crate) struct Claimed {
     slot: i16,
     batch: i64,
-    pub(super) id: i64,
+    pub(crate) id: i64,
     token: Uuid,
 }
