@@ -11,20 +11,32 @@
 -- Of the rows of a key in turn_6 and turn_7 the newest (by n) is how the key stands; a table is emptied with its parked slot. Nothing is updated,
 -- and each look is at one key, behind a number: a pinned horizon does not matter.
 
+CREATE TYPE posthaste.place AS (slot smallint, turn bigint, xid xid8, id bigint);
+
 CALL posthaste.each_slot(6, 7, $sql$
 -- How a key stands by this table.
 CREATE FUNCTION posthaste.stand_@k@(p_key text) RETURNS SETOF posthaste.turn_@k@ LANGUAGE sql STABLE AS $f$
   SELECT * FROM posthaste.turn_@k@ t WHERE t.ordering_key = p_key ORDER BY t.ordering_key DESC, t.n DESC LIMIT 1
 $f$;
 
--- Who waits first in this slot behind a turn of its key.
-CREATE FUNCTION posthaste.next_in_line_@k@(p_key text, p_turn bigint) RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
-  SELECT r.* FROM posthaste.parked_@k@ r LEFT JOIN (SELECT * FROM posthaste.pass_@k@ ORDER BY page DESC LIMIT 1) p ON true
+-- Who waits first in this slot behind a turn of its key. Where it lies, and not what it is: the arguments of a thousand may fill a gigabyte.
+CREATE FUNCTION posthaste.next_in_line_@k@(p_key text, p_turn bigint) RETURNS SETOF posthaste.place LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, r.turn, r.xid, r.id FROM posthaste.parked_@k@ r LEFT JOIN (SELECT * FROM posthaste.pass_@k@ ORDER BY page DESC LIMIT 1) p ON true
    WHERE r.ordering_key = p_key AND r.turn > p_turn AND r.scheduled_at = '9999-01-01Z'
      AND NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE e.xid = r.xid AND e.id = r.id)
      AND posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted)
          IS NOT TRUE
    ORDER BY r.ordering_key, r.turn LIMIT 1
+$f$;
+
+-- Closes jobs where they wait and lets them begin.
+CREATE FUNCTION posthaste.begin_@k@(p_places posthaste.place[]) RETURNS void LANGUAGE sql AS $f$
+  INSERT INTO posthaste.early_@k@ (xid, id) SELECT u.xid, u.id FROM unnest(p_places) u WHERE u.slot = @k@;
+  INSERT INTO posthaste.store
+  SELECT a.*
+    FROM unnest(p_places) u JOIN posthaste.parked_@k@ r ON r.xid = u.xid AND r.scheduled_at = '9999-01-01Z' AND r.id = u.id,
+         LATERAL (SELECT (SELECT posthaste.enter_ready())) s(slot), posthaste.again(r, s.slot, due => clock_timestamp()) a
+   WHERE u.slot = @k@
 $f$
 $sql$);
 
@@ -69,14 +81,6 @@ BEGIN
   END IF;
 END $f$;
 
--- Closes jobs where they wait.
-CALL posthaste.by_slot(6, 7, $sql$
-CREATE FUNCTION posthaste.close_waiting(p_slots smallint[], p_xids xid8[], p_ids bigint[]) RETURNS void LANGUAGE plpgsql AS $f$
-BEGIN
-  INSERT INTO posthaste.early_@k@ (xid, id) SELECT u.xid, u.id FROM unnest(p_slots, p_xids, p_ids) u(slot, xid, id) WHERE u.slot = @k@;
-END $f$
-$sql$);
-
 -- Gives turns to jobs that line up: the first of a free key begins, the others wait.
 CREATE FUNCTION posthaste.line_up(p_jobs posthaste.store[]) RETURNS void LANGUAGE plpgsql AS $f$
 DECLARE
@@ -106,27 +110,24 @@ CREATE FUNCTION posthaste.pass_on(p_ends posthaste.store[]) RETURNS void LANGUAG
 DECLARE
   v_keys text[];
   v_turns bigint[];
-  v_next posthaste.store[];
+  v_free boolean[];
+  v_next posthaste.place[];
 BEGIN
-  SELECT array_agg(e.key), array_agg(e.turn) INTO v_keys, v_turns
+  SELECT array_agg(e.key), array_agg(coalesce(n.turn, e.turn)), array_agg(n.turn IS NULL),
+         array_agg((n.slot, n.turn, n.xid, n.id)::posthaste.place) FILTER (WHERE n.turn IS NOT NULL)
+    INTO v_keys, v_turns, v_free, v_next
     FROM (SELECT DISTINCT (j).ordering_key AS key, (j).turn FROM unnest(p_ends) j) e
+    LEFT JOIN LATERAL (SELECT w.* FROM (SELECT * FROM posthaste.next_in_line_6(e.key, e.turn) UNION ALL
+                                        SELECT * FROM posthaste.next_in_line_7(e.key, e.turn)) w ORDER BY w.turn LIMIT 1) n ON true
    WHERE EXISTS (SELECT FROM posthaste.stand(e.key) s WHERE s.turn = e.turn AND NOT s.is_free);
-  IF v_keys IS NULL THEN
-    RETURN;
+  IF v_keys IS NOT NULL THEN
+    PERFORM posthaste.begin_6(v_next), posthaste.begin_7(v_next);
+    PERFORM posthaste.note_turns(v_keys, v_turns, v_free);
   END IF;
-  v_next := ARRAY(
-    SELECT n.job FROM unnest(v_keys, v_turns) e(key, turn), LATERAL (
-      SELECT w.job FROM (SELECT a AS job FROM posthaste.next_in_line_6(e.key, e.turn) a UNION ALL
-                         SELECT b FROM posthaste.next_in_line_7(e.key, e.turn) b) w
-       ORDER BY (w.job).turn LIMIT 1) n);
-  PERFORM posthaste.close_waiting(array_agg((j).slot), array_agg((j).xid), array_agg((j).id)) FROM unnest(v_next) j HAVING count(*) > 0;
-  INSERT INTO posthaste.store
-  SELECT a.* FROM unnest(v_next) j, LATERAL (SELECT (SELECT posthaste.enter_ready())) s(slot), posthaste.again(j, s.slot, due => clock_timestamp()) a;
-  PERFORM posthaste.note_turns(array_agg(e.key), array_agg(coalesce((j).turn, e.turn)), array_agg((j).turn IS NULL))
-     FROM unnest(v_keys, v_turns) e(key, turn) LEFT JOIN unnest(v_next) j ON (j).ordering_key = e.key;
 END $f$;
 
--- One step of the lines: what has ended since, then who has come since, at most p_limit of each in each slot. How many there were.
+-- One step of the lines: what has ended since, at most 200 in each slot (each may let a megabyte begin), then who has come since, at most
+-- p_limit. How many there were.
 CREATE FUNCTION posthaste.take_turns(p_limit integer) RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $f$
@@ -142,7 +143,7 @@ BEGIN
   -- What a crash forgets, it forgets with everything that followed from it.
   PERFORM set_config('synchronous_commit', 'off', true);
   FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
-    v_jobs := ARRAY(SELECT t FROM posthaste.take(v_slot, '', 1, p_limit) t);
+    v_jobs := ARRAY(SELECT t FROM posthaste.take(v_slot, '', 1, least(p_limit, 200)) t);
     IF cardinality(v_jobs) > 0 THEN
       PERFORM posthaste.pass_on(v_jobs);
       v_all := v_all + cardinality(v_jobs);

@@ -198,5 +198,5 @@ END $f$;
         "WHERE v.kind = 0 AND j.turn IS NOT NULL HAVING" => "WHERE v.kind = 99 AND j.turn IS NOT NULL HAVING";
 
     "who begins goes on waiting too" by LINE:
-        "u(slot, xid, id) WHERE u.slot = @k@;" => "u(slot, xid, id) WHERE false;";
+        "FROM unnest(p_places) u WHERE u.slot = @k@;" => "FROM unnest(p_places) u WHERE false;";
 };
