@@ -42,10 +42,11 @@ BEGIN
          WHERE pg_visible_in_snapshot(p, v_now));
 END $f$;
 
--- The first lane of this slot that has jobs that were not claimed yet. One index probe leads from lane to lane.
+-- The first lane of this slot that has jobs that were not claimed yet; the internal ones of queue '' are lanes as well. One index probe leads from
+-- lane to lane.
 CREATE FUNCTION posthaste.pending_lane_@k@(OUT o_queue text, OUT o_priority integer) LANGUAGE plpgsql AS $f$
 BEGIN
-  o_queue := ''; o_priority := 0;
+  o_queue := ''; o_priority := -1;
   LOOP
     SELECT r.queue, r.priority INTO o_queue, o_priority FROM posthaste.ready_@k@ r
      WHERE (r.queue, r.priority) > (o_queue, o_priority) ORDER BY r.queue, r.priority LIMIT 1;

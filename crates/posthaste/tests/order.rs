@@ -357,3 +357,20 @@ async fn keys_that_are_no_keys_are_refused() {
     let error = enqueue(&client, &refused).await.unwrap_err().to_string();
     assert!(error.contains("ordering_key"), "{error}");
 }
+
+/// The leader may be late: it died, or a crash forgot how far it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_generation_whose_jobs_have_not_lined_up_is_not_sealed() {
+    for version in PgVersion::ALL {
+        let database = database(version).await;
+        let store = Store::new(database.client().await.unwrap()).await;
+        let id = store.enqueue(1).await;
+        let sealed =
+            "SELECT (s.o_sealed)::integer::bigint FROM posthaste.rotate(1), posthaste.seal() s";
+        assert_eq!(store.number(sealed).await, 0, "{version:?}");
+        assert_eq!(store.next().await, id);
+        assert_eq!(store.number("SELECT posthaste.take_turns(1000)").await, 0);
+        let sealed = "SELECT (s.o_sealed)::integer::bigint FROM posthaste.seal() s";
+        assert_eq!(store.number(sealed).await, 1, "{version:?}");
+    }
+}
