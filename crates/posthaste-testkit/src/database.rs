@@ -13,12 +13,16 @@ use crate::PgServer;
 /// A test that leaves its server held still must not wait for it for ever.
 const DROP_BOUND: Duration = Duration::from_secs(30);
 
+/// Pools of tests go through PgBouncer in a process that has this variable.
+const POOLED: &str = "POSTHASTE_TEST_POOLED";
+
 /// A fresh database, dropped with everything in it when the value is.
 #[derive(Debug)]
 pub struct TestDb {
     admin_url: String,
     name: String,
     url: String,
+    pooled_url: Option<String>,
 }
 
 impl TestDb {
@@ -63,9 +67,14 @@ impl TestDb {
             ))
             .await
             .with_context(|| format!("copying {template}"))?;
+        let pooled_url = match std::env::var_os(POOLED) {
+            Some(_) => Some(server.pooled_url(&name)?),
+            None => None,
+        };
         Ok(Self {
             admin_url: server.url("postgres"),
             url: server.url(&name),
+            pooled_url,
             name,
         })
     }
@@ -85,9 +94,10 @@ impl TestDb {
         connect(&self.url).await
     }
 
-    /// A pool of at most this many connections.
+    /// A pool of at most this many connections; they go through PgBouncer where the process was told so by `POSTHASTE_TEST_POOLED`.
     pub fn pool(&self, size: usize) -> anyhow::Result<Pool> {
-        Self::pool_of(self.url.parse()?, size)
+        let url = self.pooled_url.as_ref().unwrap_or(&self.url);
+        Self::pool_of(url.parse()?, size)
     }
 
     /// A pool whose connections act as this role.

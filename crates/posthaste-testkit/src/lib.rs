@@ -22,6 +22,7 @@ mod account;
 mod child;
 mod database;
 mod eventually;
+mod pooler;
 mod ports;
 pub mod postgres;
 mod proxy;

@@ -271,8 +271,8 @@ $f$;
 -- that a crash forgets only hands its jobs out again, and an acknowledgement that reached the disk took its claim with it.
 --
 -- Behind a batch that had expired as a whole the lane goes on, expired jobs by the thousand, until 5,000 were closed or 50 ms are over.
--- Then the claim leaves with what it has, and the setting posthaste.more says, until the end of the transaction, that the claim with this
--- token is to be followed by another after so many milliseconds, here 0. A claim that a queue's rate stops says so too.
+-- Then the claim leaves with what it has, and a row without an id comes last: it is to be followed by another after so many milliseconds as are said
+-- in place of the batch, here 0. A claim that a queue's rate stops says so too.
 CALL posthaste.by_slot(0, 5, $sql$
 CREATE FUNCTION posthaste.claim(p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint)
 RETURNS SETOF posthaste.claimed LANGUAGE plpgsql
@@ -291,6 +291,7 @@ DECLARE
   v_queue posthaste.queue;
   v_bytes bigint := p_bytes;
   v_most integer;     -- what the next batch may have
+  v_more posthaste.claimed;
   v_size bigint;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -308,7 +309,8 @@ BEGIN
   IF v_queue.rate IS NOT NULL THEN
     v_left := least(v_left, posthaste.allowance(v_queue));
     IF v_left = 0 THEN
-      PERFORM set_config('posthaste.more', p_token || ' ' || posthaste.until_next(v_queue), true);
+      v_more.batch := posthaste.until_next(v_queue);
+      RETURN NEXT v_more;
       RETURN;
     END IF;
   END IF;
@@ -340,7 +342,8 @@ BEGIN
         v_started := coalesce(v_started, clock_timestamp());
         v_closed := v_closed + b.o_n;
         IF v_closed >= 5000 OR clock_timestamp() - v_started > interval '50 ms' THEN
-          PERFORM set_config('posthaste.more', p_token || ' 0', true);
+          v_more.batch := 0;
+          RETURN NEXT v_more;
           RETURN;
         END IF;
         v_expired := true; v_most := 1000; v_size := 67108864;

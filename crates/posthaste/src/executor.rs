@@ -65,6 +65,24 @@ pub trait Executor: Send {
     ) -> impl Future<Output = Result<Vec<i64>, DriverError>> + Send;
 }
 
+/// An executor whose statements have no names, for a driver that would name them: `Unnamed(&transaction)` of deadpool-postgres,
+/// `Unnamed(&mut *transaction)` of sqlx.
+///
+/// Behind a pooler that hands out server sessions by the transaction and does not follow names (PgBouncer before 1.21, or without its
+/// `max_prepared_statements`), a named statement is not there in the next transaction, or is another program's. tokio-postgres's own transactions name
+/// nothing here and need no wrapper.
+///
+/// ```no_run
+/// use posthaste::{NewJob, Unnamed, enqueue};
+///
+/// # async fn example(tx: deadpool_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// let job = NewJob::new("mail.welcome", &serde_json::json!({ "account": 7 }))?;
+/// enqueue(Unnamed(&tx), &job).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Unnamed<E>(pub E);
+
 impl<E: Executor> Executor for &mut E {
     const PREPARES: bool = E::PREPARES;
 

@@ -59,7 +59,7 @@ pub use config::{Config, QueueConfig};
 pub use consumer::{Consumer, Delivery, Outcome, Ticket};
 pub use enqueue::{enqueue, enqueue_many};
 pub use error::Error;
-pub use executor::{DriverError, Executor, Value};
+pub use executor::{DriverError, Executor, Unnamed, Value};
 pub use job::{Event, IllegalTransition, Job, JobId, NewJob, State, next};
 pub use periodic::{Missed, Periodic};
 pub use retry::Backoff;

@@ -34,6 +34,7 @@ mod operate;
 mod order;
 mod periodic;
 mod poison;
+mod pooler;
 mod rate;
 mod refused;
 mod rescue;

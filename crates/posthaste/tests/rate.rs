@@ -72,27 +72,17 @@ async fn a_rate_counts_what_was_handed_out_and_says_when_there_is_more() {
         jobs(&client, 30).await;
         // The claimed jobs, and after how many milliseconds to come again.
         let claim = async |limit: i32| -> (usize, Option<i64>) {
-            client.batch_execute("BEGIN").await.unwrap();
             let token = Uuid::new_v4();
-            let jobs = client
+            let rows = client
                 .query(
-                    "SELECT id FROM posthaste.claim('default', '{0}', $1, $2, $3, 1000000)",
+                    "SELECT id, batch FROM posthaste.claim('default', '{0}', $1, $2, $3, 1000000)",
                     &[&worker, &token, &limit],
                 )
                 .await
-                .unwrap()
-                .len();
-            let said: Option<String> = client
-                .query_one("SELECT current_setting('posthaste.more', true)", &[])
-                .await
-                .unwrap()
-                .get(0);
-            client.batch_execute("COMMIT").await.unwrap();
-            let said = said.filter(|said| !said.is_empty());
-            (
-                jobs,
-                said.map(|said| said.split(' ').nth(1).unwrap().parse().unwrap()),
-            )
+                .unwrap();
+            let again = rows.last().filter(|row| row.get::<_, Option<i64>>(0).is_none());
+            let wait = again.map(|row| row.get(1));
+            (rows.len() - usize::from(wait.is_some()), wait)
         };
         let limit = async |sql: &str| client.batch_execute(sql).await;
         limit("SELECT posthaste.limit_rate('default', 10, '1 hour')")

@@ -23,6 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::OnceCell;
 
 use crate::account::Account;
+use crate::pooler::Pooler;
 use crate::{child, ports, ran};
 use folder::Folder;
 pub use version::PgVersion;
@@ -54,6 +55,7 @@ pub struct PgServer {
     settings: Vec<(String, String)>,
     state: Mutex<State>,
     pub(crate) templates: Mutex<HashMap<String, Arc<OnceCell<()>>>>,
+    pooler: OnceLock<Result<Pooler, String>>,
     // Dropped last, when nothing else of ours needs the folder any more.
     folder: Folder,
 }
@@ -119,6 +121,7 @@ impl PgServer {
                 .collect(),
             state: Mutex::new(State::Stopped),
             templates: Mutex::default(),
+            pooler: OnceLock::new(),
             folder: Folder::create(account)?,
         };
         fill(&server)?;
@@ -151,6 +154,18 @@ impl PgServer {
     /// The URL of a database on this server.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The URL of a database on this server behind PgBouncer in transaction mode, which the first who asks starts.
+    pub fn pooled_url(&self, database: &str) -> anyhow::Result<String> {
+        let start = || {
+            Pooler::start(self.account, self.folder.path(), self.port)
+                .map_err(|error| format!("{error:#}"))
+        };
+        match self.pooler.get_or_init(start) {
+            Ok(pooler) => Ok(pooler.url(database)),
+            Err(error) => bail!("{error}"),
+        }
     }
 
     /// A client tool of this server's version, such as `pg_dump`, that connects to this server unless told otherwise.

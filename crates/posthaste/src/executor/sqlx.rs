@@ -3,7 +3,7 @@
 use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgConnection, PgTypeInfo};
 use sqlx::{Arguments as _, Encode, Postgres, Type};
 
-use super::{DriverError, Executor, Value};
+use super::{DriverError, Executor, Unnamed, Value};
 
 impl Executor for &mut PgConnection {
     const PREPARES: bool = true;
@@ -13,19 +13,41 @@ impl Executor for &mut PgConnection {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Vec<i64>, DriverError> {
-        let mut bound = PgArguments::default();
-        for value in values {
-            let added = match value {
-                Value::Json(json) => bound.add(Json((*json).to_owned())),
-                value => bound.add(value.text()),
-            };
-            added.map_err(|error| DriverError::refused(error.to_string(), None))?;
-        }
-        sqlx::query_scalar_with(sql, bound)
-            .fetch_all(&mut **self)
-            .await
-            .map_err(|error| told(&error).because(error))
+        numbers(self, true, sql, values).await
     }
+}
+
+impl Executor for Unnamed<&mut PgConnection> {
+    const PREPARES: bool = false;
+
+    async fn run(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<i64>, DriverError> {
+        numbers(self.0, false, sql, values).await
+    }
+}
+
+async fn numbers(
+    connection: &mut PgConnection,
+    persistent: bool,
+    sql: &'static str,
+    values: &[Value<'_>],
+) -> Result<Vec<i64>, DriverError> {
+    let mut bound = PgArguments::default();
+    for value in values {
+        let added = match value {
+            Value::Json(json) => bound.add(Json((*json).to_owned())),
+            value => bound.add(value.text()),
+        };
+        added.map_err(|error| DriverError::refused(error.to_string(), None))?;
+    }
+    sqlx::query_scalar_with(sql, bound)
+        .persistent(persistent)
+        .fetch_all(connection)
+        .await
+        .map_err(|error| told(&error).because(error))
 }
 
 /// Text in the binary form of jsonb; sqlx has a type for it only with a feature that the whole program would get.

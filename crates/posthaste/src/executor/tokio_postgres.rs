@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use postgres_types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Error, Row};
 
-use super::{DriverError, Executor, Value};
+use super::{DriverError, Executor, Unnamed, Value};
 use crate::error;
 use crate::store::json_text::JsonText;
 
@@ -55,6 +55,30 @@ macro_rules! prepared {
         }
     };
 }
+/// Pooled connections, as the bare ones that lie within.
+macro_rules! unnamed {
+    ($executor:ty, $bare:ty) => {
+        impl Executor for Unnamed<&$executor> {
+            const PREPARES: bool = false;
+
+            async fn run(
+                &mut self,
+                sql: &'static str,
+                values: &[Value<'_>],
+            ) -> Result<Vec<i64>, DriverError> {
+                let mut bare: &$bare = self.0;
+                bare.run(sql, values).await
+            }
+        }
+    };
+}
+unnamed!(deadpool_postgres::ClientWrapper, tokio_postgres::Client);
+unnamed!(deadpool_postgres::Client, tokio_postgres::Client);
+unnamed!(
+    deadpool_postgres::Transaction<'_>,
+    tokio_postgres::Transaction<'_>
+);
+
 prepared!(deadpool_postgres::ClientWrapper);
 prepared!(deadpool_postgres::Client);
 prepared!(deadpool_postgres::Transaction<'_>);

@@ -58,7 +58,7 @@ struct Upkeep {
     told: HashMap<&'static str, String>,
 }
 
-/// How far the oldest generation is verified. It counts only within the session that verified it.
+/// How far the oldest generation was verified when it was looked at last.
 #[derive(Default)]
 struct Verified {
     generation: i64,
@@ -120,7 +120,7 @@ impl Upkeep {
                 batch: 0,
             };
         }
-        match attempt!(link, reclaim(ring.ready_low, self.verified.batch, VERIFY)) {
+        match attempt!(link, reclaim(ring.ready_low, VERIFY)) {
             Some(Reclaim::Open(batch)) => {
                 let stuck = self.verified.batch == batch;
                 self.verified.batch = batch;

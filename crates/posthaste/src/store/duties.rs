@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::link::Link;
+use super::parameter::Parameter;
 use super::{milliseconds, one};
 use crate::error::Error;
 
@@ -66,17 +67,12 @@ pub(crate) enum Reclaim {
     Truncated,
 }
 
-pub(crate) async fn reclaim(
-    link: &Link,
-    low: i64,
-    batch: i64,
-    batches: i32,
-) -> Result<Reclaim, Error> {
+pub(crate) async fn reclaim(link: &Link, low: i64, batches: i32) -> Result<Reclaim, Error> {
     let rows = link
         .fetch(
             "cannot reclaim a generation",
             include_str!("reclaim.sql"),
-            &[&low, &batch, &batches],
+            &[&low, &batches],
         )
         .await?;
     let row = rows
@@ -107,7 +103,7 @@ async fn step<T: for<'a> postgres_types::FromSql<'a>>(
     link: &Link,
     what: &'static str,
     sql: &'static str,
-    parameters: &[&(dyn postgres_types::ToSql + Sync)],
+    parameters: &[&dyn Parameter],
 ) -> Result<Step<T>, Error> {
     let rows = link.fetch(what, sql, parameters).await?;
     let row = rows

@@ -1,13 +1,15 @@
 //! A connection of the engine's own: opened on demand, dropped on doubt. Each statement is one short READ COMMITTED transaction, whatever the
 //! database's default is, in one round trip.
+//!
+//! Statements have no names: behind a pooler that hands out server sessions by the transaction, a name means nothing, or another process's statement.
 
 use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Pool};
-use postgres_types::ToSql;
 use tokio::sync::Mutex;
 use tokio_postgres::Row;
 
+use super::parameter::{Parameter, typed};
 use crate::error::{Error, ErrorKind};
 
 /// Beyond this the connection is taken for dead (a half-open one never answers) and the statement's effect for unknown.
@@ -35,7 +37,7 @@ impl Link {
         &self,
         what: &'static str,
         sql: &'static str,
-        parameters: &[&(dyn ToSql + Sync)],
+        parameters: &[&dyn Parameter],
     ) -> Result<Vec<Row>, Error> {
         let mut guard = self.client.lock().await;
         // Taken out while in use: if this future is dropped half-way, so is the connection.
@@ -76,16 +78,13 @@ async fn run(
     client: &ClientWrapper,
     what: &'static str,
     sql: &'static str,
-    parameters: &[&(dyn ToSql + Sync)],
+    parameters: &[&dyn Parameter],
 ) -> Result<Vec<Row>, Error> {
-    let statement = client
-        .prepare_cached(sql)
-        .await
-        .map_err(Error::unsent(what))?;
+    let parameters = typed(parameters);
     // Three messages, one round trip: the driver sends each as it is first polled.
     let (begun, rows, committed) = futures_util::future::join3(
         client.batch_execute(BEGIN),
-        client.query(&statement, parameters),
+        client.query_typed(sql, &parameters),
         client.batch_execute("COMMIT"),
     )
     .await;

@@ -2,6 +2,7 @@
 
 use tokio_postgres::Client;
 
+use super::parameter::typed;
 use crate::error::{Error, ErrorKind};
 
 /// Steps in their order. A step that was released never changes.
@@ -93,7 +94,7 @@ pub async fn migrate(client: &mut Client) -> Result<MigrationReport, Error> {
     .await
     .map_err(Error::postgres(failed))?;
     let rows = tx
-        .query("SELECT name, checksum FROM posthaste.migration", &[])
+        .query_typed("SELECT name, checksum FROM posthaste.migration", &[])
         .await
         .map_err(Error::postgres(failed))?;
     let known: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
@@ -106,9 +107,9 @@ pub async fn migrate(client: &mut Client) -> Result<MigrationReport, Error> {
         tx.batch_execute(sql)
             .await
             .map_err(Error::postgres(failed))?;
-        tx.execute(
+        tx.execute_typed(
             "INSERT INTO posthaste.migration (name, checksum) VALUES ($1, $2)",
-            &[name, &checksum(sql)],
+            &typed(&[name, &checksum(sql)]),
         )
         .await
         .map_err(Error::postgres(failed))?;
@@ -156,7 +157,7 @@ fn refuse_foreign(known: &[(String, String)]) -> Result<(), Error> {
 
 async fn scalar(client: &Client, sql: &str) -> Result<String, Error> {
     Ok(client
-        .query_one(sql, &[])
+        .query_typed_one(sql, &[])
         .await
         .map_err(Error::postgres("cannot migrate"))?
         .get(0))
@@ -179,7 +180,7 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
         ))
     };
     let rows = match client
-        .query("SELECT name, checksum FROM posthaste.migration", &[])
+        .query_typed("SELECT name, checksum FROM posthaste.migration", &[])
         .await
     {
         Ok(rows) => rows,

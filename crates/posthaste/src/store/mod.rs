@@ -5,6 +5,7 @@ pub(crate) mod json_text;
 pub(crate) mod link;
 pub(crate) mod migrate;
 pub(crate) mod operate;
+pub(crate) mod parameter;
 pub(crate) mod periodic;
 pub(crate) mod roles;
 
@@ -21,6 +22,7 @@ use crate::job::{Job, JobId};
 use crate::retry::Verdict;
 use json_text::JsonText;
 use link::Link;
+use parameter::Parameter;
 
 pub(crate) use duties::{
     Reclaim, Ring, Step, beats, cancel_again, confirm, expire, hold, lead, move_aside, overdue,
@@ -378,7 +380,7 @@ async fn one<T: for<'a> FromSql<'a>>(
     link: &Link,
     what: &'static str,
     sql: &'static str,
-    parameters: &[&(dyn postgres_types::ToSql + Sync)],
+    parameters: &[&dyn Parameter],
 ) -> Result<T, Error> {
     first(&link.fetch(what, sql, parameters).await?, what)
 }
@@ -393,7 +395,7 @@ fn first<T: for<'a> FromSql<'a>>(rows: &[Row], what: &'static str) -> Result<T, 
 /// The delivery id of job 0; the others differ in the job's number only.
 pub(crate) async fn incarnation(client: &tokio_postgres::Client) -> Result<Uuid, Error> {
     let known = client
-        .query_one(include_str!("incarnation.sql"), &[])
+        .query_typed_one(include_str!("incarnation.sql"), &[])
         .await
         .and_then(|row| row.try_get(0));
     known.map_err(Error::postgres("cannot read the incarnation"))

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use super::json_text::JsonText;
 use super::link::Link;
 use super::one;
+use super::parameter::typed;
 use crate::error::Error;
 use crate::periodic::Periodic;
 
@@ -66,9 +67,9 @@ pub(crate) async fn tick(
 pub(crate) async fn put(client: &Client, periodic: &Periodic) -> Result<(), Error> {
     let job = &periodic.job;
     client
-        .execute(
+        .execute_typed(
             include_str!("periodic_put.sql"),
-            &[
+            &typed(&[
                 &periodic.name,
                 &periodic.schedule,
                 &periodic.time_zone,
@@ -79,7 +80,7 @@ pub(crate) async fn put(client: &Client, periodic: &Periodic) -> Result<(), Erro
                 &job.priority,
                 &job.tag,
                 &job.max_attempts,
-            ],
+            ]),
         )
         .await
         .map(drop)

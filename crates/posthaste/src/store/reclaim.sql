@@ -1,4 +1,7 @@
--- Truncates the oldest generation when every row of it is closed. How far it was verified counts only if this very session verified it: a server
--- that crashed in between may have forgotten acknowledgements, and its sessions with them.
-SELECT o_state, o_batch, o_blocker, set_config('posthaste.verified', concat($1::bigint, ':', o_batch), false)
-  FROM posthaste.reclaim($1::bigint, CASE WHEN current_setting('posthaste.verified', true) = concat($1::bigint, ':', $2::bigint) THEN $2::bigint ELSE 0 END, $3::integer)
+-- Truncates the oldest generation when every row of it is closed. How far it was verified is remembered by the session that verified it, and counts
+-- nowhere else: a server that crashed in between may have forgotten acknowledgements, and its sessions with them. Behind a pooler the steps of one
+-- verification meet several sessions, and each goes on from its own.
+SELECT r.o_state, r.o_batch, r.o_blocker,
+       CASE WHEN r.o_state <> 'none' THEN set_config('posthaste.verified', concat($1::bigint, ':', r.o_batch), false) END
+  FROM current_setting('posthaste.verified', true) known,
+       posthaste.reclaim($1::bigint, CASE WHEN split_part(known, ':', 1) = $1::bigint::text THEN split_part(known, ':', 2)::bigint ELSE 0 END, $2::integer) r

@@ -19,7 +19,7 @@ use super::producer::{PAUSED, PRIORITIES, QUEUES};
 use super::session::{alone, connect, told};
 
 const CLAIM: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint, scheduled_at <= clock_timestamp(), expires_at > clock_timestamp() - interval '5 s'
-    FROM posthaste.claim($1, $2, $3, $4, $5, $6)";
+    FROM posthaste.claim($1, $2, $3, $4, $5, $6) WHERE id IS NOT NULL";
 const CLAIM_SUSPECT: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint, true, true FROM posthaste.claim_suspect($1, $2, $3)";
 const DONE: &str = "SELECT posthaste.close_whole($1, $2, $3, $4)";
 const SETTLE: &str = "SELECT posthaste.settle($1, $2, $3, $4, $5, $6, ARRAY(SELECT ms * interval '1 ms' FROM unnest($7::bigint[]) ms), NULL, NULL, NULL)";

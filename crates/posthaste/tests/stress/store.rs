@@ -88,6 +88,15 @@ impl Store {
     }
 
     pub async fn claim_lane(&self, priority: i32, limit: i32) -> anyhow::Result<Vec<Claimed>> {
+        Ok(self.claim_part(priority, limit).await?.0)
+    }
+
+    /// Also whether the claim left before it came to the end.
+    pub async fn claim_part(
+        &self,
+        priority: i32,
+        limit: i32,
+    ) -> anyhow::Result<(Vec<Claimed>, bool)> {
         let token = Uuid::new_v4();
         let rows = self
             .client
@@ -96,16 +105,19 @@ impl Store {
                 &[&priority, &self.worker, &token, &limit],
             )
             .await?;
-        Ok(rows
-            .iter()
-            .map(|row| Claimed {
+        let jobs = rows.iter().filter_map(|row| {
+            let id: Option<i64> = row.get(2);
+            id.map(|id| Claimed {
                 slot: row.get(0),
                 batch: row.get(1),
                 token,
-                id: row.get(2),
+                id,
                 attempt: row.get(3),
             })
-            .collect())
+        });
+        let jobs: Vec<Claimed> = jobs.collect();
+        let has_more = jobs.len() < rows.len();
+        Ok((jobs, has_more))
     }
 
     /// Claims until nothing comes any more.

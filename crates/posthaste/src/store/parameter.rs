@@ -1,0 +1,69 @@
+//! What is bound to a parameter, and its type: a statement without a name is sent in one go with its parameters, so nobody is asked for their types.
+
+use jiff::Timestamp;
+use postgres_types::{ToSql, Type};
+use uuid::Uuid;
+
+use super::json_text::JsonText;
+
+/// A value that knows its type in the database.
+pub(crate) trait Parameter: ToSql + Sync {
+    fn kind(&self) -> Type;
+    fn value(&self) -> &(dyn ToSql + Sync);
+}
+
+impl<T: Kind + ToSql + Sync> Parameter for T {
+    fn kind(&self) -> Type {
+        T::KIND
+    }
+
+    fn value(&self) -> &(dyn ToSql + Sync) {
+        self
+    }
+}
+
+/// Values with their types, as the driver takes them.
+pub(crate) fn typed<'a>(parameters: &[&'a dyn Parameter]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    parameters
+        .iter()
+        .map(|parameter| (parameter.value(), parameter.kind()))
+        .collect()
+}
+
+pub(crate) trait Kind {
+    const KIND: Type;
+}
+
+macro_rules! kinds {
+    ($($rust:ty => $one:ident, $many:ident;)*) => {$(
+        impl Kind for $rust {
+            const KIND: Type = Type::$one;
+        }
+        impl Kind for Option<$rust> {
+            const KIND: Type = Type::$one;
+        }
+        impl Kind for &[$rust] {
+            const KIND: Type = Type::$many;
+        }
+        impl Kind for Vec<$rust> {
+            const KIND: Type = Type::$many;
+        }
+        impl Kind for Vec<Option<$rust>> {
+            const KIND: Type = Type::$many;
+        }
+    )*};
+}
+kinds! {
+    bool => BOOL, BOOL_ARRAY;
+    i16 => INT2, INT2_ARRAY;
+    i32 => INT4, INT4_ARRAY;
+    i64 => INT8, INT8_ARRAY;
+    &str => TEXT, TEXT_ARRAY;
+    String => TEXT, TEXT_ARRAY;
+    Timestamp => TIMESTAMPTZ, TIMESTAMPTZ_ARRAY;
+    Uuid => UUID, UUID_ARRAY;
+}
+
+impl Kind for JsonText<'_> {
+    const KIND: Type = Type::JSONB;
+}
