@@ -1,10 +1,13 @@
 //! 1. Enqueue: one statement on the caller's own transaction. Nothing here opens, commits or rolls back.
 
+pub(crate) mod copy;
+
 use crate::error::Error;
 use crate::executor::{Executor, Value};
 use crate::job::{JobId, NewJob};
 
 const ENQUEUE: &str = include_str!("store/enqueue.sql");
+const ENQUEUE_NOWAIT: &str = include_str!("store/enqueue_nowait.sql");
 const ENQUEUE_PLAIN: &str = include_str!("store/enqueue_plain.sql");
 const ENQUEUE_MANY: &str = include_str!("store/enqueue_many.sql");
 
@@ -22,8 +25,35 @@ pub async fn enqueue<E: Executor>(mut executor: E, job: &NewJob) -> Result<JobId
     one(&mut executor, job).await
 }
 
-async fn one<E: Executor>(executor: &mut E, job: &NewJob) -> Result<JobId, Error> {
-    let values = [
+/// As [`enqueue()`], but never waits for a transaction that is just taking the same unique key: `None` then. Nothing was enqueued, and nobody knows yet
+/// whether the other's job will exist; the transaction goes on.
+///
+/// ```no_run
+/// use posthaste::{NewJob, enqueue_nowait};
+///
+/// # async fn example(tx: tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// let refresh = NewJob::new("cache.refresh", &serde_json::json!({}))?.unique_key("cache");
+/// match enqueue_nowait(&tx, &refresh).await? {
+///     Some(id) => println!("job {id} will do it"),
+///     None => println!("somebody is just asking for the same"),
+/// }
+/// # Ok(()) }
+/// ```
+pub async fn enqueue_nowait<E: Executor>(
+    mut executor: E,
+    job: &NewJob,
+) -> Result<Option<JobId>, Error> {
+    job.check()?;
+    if job.unique_key.is_none() {
+        return one(&mut executor, job).await.map(Some);
+    }
+    let ids = send(&mut executor, ENQUEUE_NOWAIT, &values(job)).await?;
+    Ok(ids.first().copied())
+}
+
+/// The parameters of enqueue.sql.
+fn values(job: &NewJob) -> [Value<'_>; 10] {
+    [
         Value::Text(Some(&job.name)),
         Value::Json(&job.kwargs),
         Value::Text(job.queue.as_deref()),
@@ -34,7 +64,11 @@ async fn one<E: Executor>(executor: &mut E, job: &NewJob) -> Result<JobId, Error
         Value::Text(job.unique_key.as_deref()),
         Value::Integer(job.max_attempts),
         Value::Text(job.ordering_key.as_deref()),
-    ];
+    ]
+}
+
+async fn one<E: Executor>(executor: &mut E, job: &NewJob) -> Result<JobId, Error> {
+    let values = values(job);
     let mut ids = Vec::new();
     if E::PREPARES && job.is_plain() {
         ids = send(executor, ENQUEUE_PLAIN, &values[..2]).await?;

@@ -17,7 +17,7 @@ use crate::error::Error;
 /// Attempts that may be burnt where nothing else is said; the database's default too.
 const DEFAULT_ATTEMPTS: i32 = 25;
 /// From when a job is due until it expires where nothing is said: 30 days, by the database's default.
-const DEFAULT_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
+pub(crate) const DEFAULT_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// Bytes of a job on the wire beside its texts: numbers, times, lengths.
 const BESIDES: usize = 64;
 
@@ -54,6 +54,8 @@ impl fmt::Display for JobId {
 pub struct NewJob {
     pub(crate) name: String,
     pub(crate) kwargs: String,
+    /// As the database prints them, at most: a key that comes twice and an escaped character are counted as they stand.
+    pub(crate) kwargs_bytes: i32,
     pub(crate) queue: Option<String>,
     pub(crate) priority: i32,
     pub(crate) scheduled_at: Option<Timestamp>,
@@ -75,10 +77,12 @@ impl NewJob {
         text("name", &name, 1, 255)?;
         let kwargs = serde_json::to_string(kwargs)
             .map_err(|error| Error::invalid("kwargs", error.to_string()))?;
-        arguments::check(&kwargs).map_err(|reason| Error::invalid("kwargs", reason))?;
+        let kwargs_bytes = arguments::check(&kwargs);
+        let kwargs_bytes = kwargs_bytes.map_err(|reason| Error::invalid("kwargs", reason))?;
         Ok(Self {
             name,
             kwargs,
+            kwargs_bytes,
             queue: None,
             priority: 0,
             scheduled_at: None,

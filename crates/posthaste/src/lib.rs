@@ -57,7 +57,8 @@ mod shutdown;
 
 pub use config::{Config, QueueConfig};
 pub use consumer::{Consumer, Delivery, Outcome, Ticket};
-pub use enqueue::{enqueue, enqueue_many};
+pub use enqueue::copy::enqueue_copy;
+pub use enqueue::{enqueue, enqueue_many, enqueue_nowait};
 pub use error::Error;
 pub use executor::{DriverError, Executor, Unnamed, Value};
 pub use job::{Event, IllegalTransition, Job, JobId, NewJob, State, next};

@@ -16,6 +16,7 @@ mod support;
 mod awaiting;
 mod claim;
 mod consumers;
+mod copy;
 mod crash;
 #[cfg(all(feature = "sqlx", feature = "diesel-async", feature = "sea-orm"))]
 mod drivers;
@@ -30,6 +31,7 @@ mod lifecycle;
 mod links;
 mod locks;
 mod mutants;
+mod nowait;
 mod operate;
 mod order;
 mod periodic;

@@ -80,7 +80,9 @@ async fn a_rate_counts_what_was_handed_out_and_says_when_there_is_more() {
                 )
                 .await
                 .unwrap();
-            let again = rows.last().filter(|row| row.get::<_, Option<i64>>(0).is_none());
+            let again = rows
+                .last()
+                .filter(|row| row.get::<_, Option<i64>>(0).is_none());
             let wait = again.map(|row| row.get(1));
             (rows.len() - usize::from(wait.is_some()), wait)
         };

@@ -52,6 +52,10 @@ const STEPS: &[(&str, &str)] = &[
         "0012_order",
         include_str!("../../migrations/0012_order.sql"),
     ),
+    (
+        "0013_nowait",
+        include_str!("../../migrations/0013_nowait.sql"),
+    ),
 ];
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.

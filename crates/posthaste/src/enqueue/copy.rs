@@ -1,0 +1,221 @@
+//! Very many jobs by COPY: the checks, the queue and the slot of each are decided here, because nothing stands between COPY and the table.
+
+use std::borrow::Borrow;
+use std::pin::pin;
+
+use jiff::Timestamp;
+use postgres_types::{ToSql, Type};
+use tokio_postgres::Transaction;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+
+use crate::error::Error;
+use crate::job::{DEFAULT_EXPIRY, NewJob};
+use crate::store::json_text::JsonText;
+
+/// The columns of copy.sql.
+const TYPES: [Type; 14] = [
+    Type::INT2,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT4,
+    Type::TIMESTAMPTZ,
+    Type::TIMESTAMPTZ,
+    Type::TIMESTAMPTZ,
+    Type::TEXT,
+    Type::INT4,
+    Type::INT4,
+    Type::JSONB,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT4,
+];
+const FAILED: &str = "cannot enqueue by COPY";
+
+/// Enqueues very many jobs in the caller's transaction by one COPY and returns how many; due and scheduled ones alike. Jobs are taken from the iterator as
+/// they are sent, so they need not lie in memory all at once.
+///
+/// It tells no ids, and refuses unique keys, which have to be looked at one by one ([`enqueue_many`](crate::enqueue_many) does both). A job that is
+/// refused, as any error here, leaves the transaction to be rolled back, as a statement that failed does. Works in every isolation level.
+///
+/// It takes tokio-postgres's transaction; one of deadpool-postgres is such a one by `&*transaction` or by coercion.
+///
+/// ```no_run
+/// use posthaste::{NewJob, enqueue_copy};
+///
+/// # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let documents = (1..=1_000_000).map(|id| {
+///     NewJob::new("index.document", &serde_json::json!({ "id": id })).map(|job| job.priority(100))
+/// });
+/// let tx = client.transaction().await?;
+/// let jobs = enqueue_copy(&tx, documents.map_while(Result::ok)).await?;
+/// tx.commit().await?;
+/// assert_eq!(jobs, 1_000_000);
+/// # Ok(()) }
+/// ```
+pub async fn enqueue_copy<J>(transaction: &Transaction<'_>, jobs: J) -> Result<u64, Error>
+where
+    J: IntoIterator,
+    J::Item: Borrow<NewJob>,
+{
+    let entry = Entry::begin(transaction).await?;
+    let failed = || Error::postgres(FAILED);
+    let sink = transaction
+        .copy_in(include_str!("../store/copy.sql"))
+        .await
+        .map_err(failed())?;
+    let mut writer = pin!(BinaryCopyInWriter::new(sink, &TYPES));
+    for job in jobs {
+        let job = job.borrow();
+        job.check()?;
+        if job.unique_key.is_some() {
+            let reason = "COPY cannot look at it; enqueue_many can";
+            return Err(Error::invalid("unique_key", reason));
+        }
+        let due = job.scheduled_at.unwrap_or(entry.now);
+        let (own_queue, own_priority) = (entry.queue(job), job.priority);
+        // Who lines up does so in a lane of the leader's.
+        let lines_up = job.ordering_key.is_some();
+        let (queue, priority) = if lines_up {
+            ("", 0)
+        } else {
+            (own_queue, own_priority)
+        };
+        let row: [&(dyn ToSql + Sync); 14] = [
+            &entry.slot(due),
+            &queue,
+            &job.name,
+            &priority,
+            &entry.now,
+            &due,
+            &entry.expiry(job, due)?,
+            &job.tag,
+            &job.max_attempts,
+            &job.kwargs_bytes,
+            &JsonText(&job.kwargs),
+            &job.ordering_key,
+            &lines_up.then_some(own_queue),
+            &lines_up.then_some(own_priority),
+        ];
+        writer.as_mut().write(&row).await.map_err(failed())?;
+    }
+    writer.finish().await.map_err(failed())
+}
+
+/// What is decided once for all jobs of a COPY.
+struct Entry {
+    /// The slot of what is due, and of what is not.
+    ready: i16,
+    parked: i16,
+    now: Timestamp,
+    due_by: Timestamp,
+    /// (pattern, queue)
+    routes: Vec<(String, String)>,
+}
+
+impl Entry {
+    async fn begin(transaction: &Transaction<'_>) -> Result<Self, Error> {
+        let read = async || -> Result<Self, tokio_postgres::Error> {
+            let row = transaction
+                .query_typed_one(include_str!("../store/copy_enter.sql"), &[])
+                .await?;
+            let routes = transaction
+                .query_typed(include_str!("../store/copy_routes.sql"), &[])
+                .await?;
+            let route = |row: &tokio_postgres::Row| Ok((row.try_get(0)?, row.try_get(1)?));
+            Ok(Self {
+                ready: row.try_get(0)?,
+                parked: row.try_get(1)?,
+                now: row.try_get(2)?,
+                due_by: row.try_get(3)?,
+                routes: routes.iter().map(route).collect::<Result<_, _>>()?,
+            })
+        };
+        read().await.map_err(Error::postgres(FAILED))
+    }
+
+    /// Parked is only what is due later than the promoter has looked, also after the driver has rounded it to a microsecond.
+    fn slot(&self, due: Timestamp) -> i16 {
+        if due.as_microsecond() > self.due_by.as_microsecond() + 1 {
+            self.parked
+        } else {
+            self.ready
+        }
+    }
+
+    fn queue<'a>(&'a self, job: &'a NewJob) -> &'a str {
+        match &job.queue {
+            Some(queue) => queue,
+            None => route(&self.routes, &job.name),
+        }
+    }
+
+    fn expiry(&self, job: &NewJob, due: Timestamp) -> Result<Timestamp, Error> {
+        match job.expires_at {
+            Some(at) => Ok(at),
+            None => due
+                .max(self.now)
+                .checked_add(DEFAULT_EXPIRY)
+                .map_err(|error| Error::invalid("expires_at", error.to_string())),
+        }
+    }
+}
+
+/// The queue of this name, as `posthaste.route_of` finds it: the exact pattern, else the longest prefix, else `default`.
+fn route<'a>(routes: &'a [(String, String)], name: &str) -> &'a str {
+    let rank = |pattern: &str| match pattern.strip_suffix('*') {
+        _ if pattern == name => Some((true, pattern.len())),
+        Some(prefix) if name.starts_with(prefix) => Some((false, pattern.len())),
+        _ => None,
+    };
+    let fitting = routes
+        .iter()
+        .filter_map(|(pattern, queue)| Some((rank(pattern)?, queue.as_str())));
+    fitting
+        .max_by_key(|(rank, _)| *rank)
+        .map_or("default", |(_, queue)| queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{Entry, route};
+
+    #[test]
+    fn the_exact_route_wins_then_the_longest_prefix_then_the_default() {
+        let routes = [
+            ("mail.*", "mail"),
+            ("mail.bulk.*", "bulk"),
+            ("mail.bulk.now", "urgent"),
+        ];
+        let routes = routes.map(|(pattern, queue)| (pattern.to_owned(), queue.to_owned()));
+        for (name, queue) in [
+            ("mail.x", "mail"),
+            ("mail.bulk.x", "bulk"),
+            ("mail.bulk.now", "urgent"),
+            ("mail.", "mail"),
+            ("mail", "default"),
+            ("other", "default"),
+        ] {
+            assert_eq!(route(&routes, name), queue, "{name}");
+        }
+        assert_eq!(route(&[("*".to_owned(), "all".to_owned())], "x"), "all");
+    }
+
+    #[test]
+    fn only_what_is_due_later_than_the_promoter_has_looked_is_parked() {
+        let due_by = Timestamp::from_microsecond(1_000_000).expect("a time");
+        let (ready, parked) = (1, 6);
+        let entry = Entry {
+            ready,
+            parked,
+            now: due_by,
+            due_by,
+            routes: Vec::new(),
+        };
+        for (nanoseconds, slot) in [(-1, ready), (0, ready), (999, ready), (2_000, parked)] {
+            let due = due_by + SignedDuration::from_nanos(nanoseconds);
+            assert_eq!(entry.slot(due), slot, "{nanoseconds}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Unique keys without waiting: who meets another's open transaction is told so at once.
+
+use posthaste::{JobId, NewJob, enqueue, enqueue_nowait};
+use posthaste_testkit::PgVersion;
+use serde_json::json;
+use tokio_postgres::{Client, IsolationLevel, Transaction};
+
+use crate::support::{SOON, database, unfinished};
+
+fn keyed(key: &str) -> NewJob {
+    NewJob::new("n", &json!({})).unwrap().unique_key(key)
+}
+
+/// The other transaction stays open meanwhile: whoever waited for it would wait for ever.
+async fn at_once(tx: &Transaction<'_>, key: &str) -> Result<Option<JobId>, posthaste::Error> {
+    let job = keyed(key);
+    let answer = tokio::time::timeout(SOON, enqueue_nowait(tx, &job));
+    answer.await.expect("it waits")
+}
+
+async fn begin(client: &mut Client, level: IsolationLevel) -> Transaction<'_> {
+    let tx = client.build_transaction().isolation_level(level);
+    let tx = tx.start().await.unwrap();
+    tx.batch_execute("SELECT FROM posthaste.job").await.unwrap();
+    tx
+}
+
+#[tokio::test]
+async fn a_key_that_another_transaction_is_taking_is_told_at_once_in_every_isolation_level() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let (mut caller, mut other) = (db.client().await.unwrap(), db.client().await.unwrap());
+        for level in [
+            IsolationLevel::ReadCommitted,
+            IsolationLevel::RepeatableRead,
+            IsolationLevel::Serializable,
+        ] {
+            let key = format!("{level:?}");
+            let taking = other.transaction().await.unwrap();
+            let holder = enqueue(&taking, &keyed(&key)).await.unwrap();
+            let tx = begin(&mut caller, level).await;
+            assert_eq!(at_once(&tx, &key).await.unwrap(), None, "{level:?}");
+            // The transaction goes on, and waits for others as it did before.
+            let free = at_once(&tx, &format!("free {key}")).await.unwrap();
+            assert_ne!(free, None, "{level:?}");
+            let timeout = tx.query_one("SHOW lock_timeout", &[]).await.unwrap();
+            assert_eq!(timeout.get::<_, &str>(0), "0", "{level:?}");
+            taking.commit().await.unwrap();
+            let told = at_once(&tx, &key).await;
+            match level {
+                IsolationLevel::ReadCommitted => assert_eq!(told.unwrap(), Some(holder)),
+                _ => {
+                    let refused = told.unwrap_err();
+                    let code = refused.sqlstate().map(|state| state.code());
+                    assert_eq!(code, Some("40001"), "{level:?}");
+                }
+            }
+            tx.rollback().await.unwrap();
+            let tx = begin(&mut caller, level).await;
+            assert_eq!(at_once(&tx, &key).await.unwrap(), Some(holder), "{level:?}");
+            tx.commit().await.unwrap();
+        }
+        assert_eq!(unfinished(&caller).await, 3, "one job for each key");
+    }
+}
+
+#[tokio::test]
+async fn a_key_whose_job_is_just_ending_is_held_still() {
+    let db = database(PgVersion::V15).await;
+    let (mut caller, mut other) = (db.client().await.unwrap(), db.client().await.unwrap());
+    let holder = enqueue(&other, &keyed("k")).await.unwrap();
+    let ending = other.transaction().await.unwrap();
+    let cancel = "SELECT posthaste.cancel($1)";
+    ending.query(cancel, &[&holder.0]).await.unwrap();
+    let tx = caller.transaction().await.unwrap();
+    assert_eq!(at_once(&tx, "k").await.unwrap(), Some(holder));
+    ending.commit().await.unwrap();
+    let next = at_once(&tx, "k").await.unwrap();
+    assert!(next.is_some() && next != Some(holder), "{next:?}");
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_without_a_key_is_enqueued_as_ever() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let plain = NewJob::new("n", &json!({})).unwrap();
+    assert!(enqueue_nowait(&client, &plain).await.unwrap().is_some());
+    let sql = "SELECT posthaste.enqueue_nowait('n', queue => 'q', unique_key => 'k')";
+    let id: Option<i64> = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!((id.is_some(), unfinished(&client).await), (true, 2));
+}
