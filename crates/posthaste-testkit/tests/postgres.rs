@@ -19,7 +19,7 @@ async fn every_version_runs_with_the_settings_that_tests_rely_on() -> anyhow::Re
         let server = PgServer::shared(version)?;
         let url = server.url("postgres");
         let number = ask(&url, "SHOW server_version_num").await?;
-        assert_eq!(format!("pg{}", &number[..2]), version.name());
+        assert_eq!(format!("pg{}", &number[..2]), server.version().name());
         for (setting, value) in [
             ("fsync", "on"),
             ("jit", "on"),

@@ -60,10 +60,10 @@ LANGUAGE sql STABLE AS $f$
 $f$
 $sql$);
 
--- The same in all slots.
+-- The same in all slots. No hash joins: from PostgreSQL 16 on the planner would read all acknowledgements again for each batch.
 CALL posthaste.by_slot(0, 5, $sql$
 CREATE FUNCTION posthaste.open_of(p_worker bigint, p_token uuid) RETURNS TABLE (slot smallint, batch bigint, token uuid, ids bigint[])
-LANGUAGE plpgsql STABLE AS $f$
+LANGUAGE plpgsql STABLE SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $f$
 BEGIN
   RETURN QUERY SELECT @k@::smallint, o.* FROM posthaste.open_of_@k@(p_worker, p_token) o;
 END $f$

@@ -106,11 +106,7 @@ fn heed(stress: &Stress, ended: Result<Result<(), String>, tokio::task::JoinErro
 /// A server that does not wait for the disk: what is tested here is concurrency. Crashes are tested elsewhere.
 pub fn server(version: PgVersion) -> &'static PgServer {
     static SERVERS: [OnceLock<PgServer>; 2] = [OnceLock::new(), OnceLock::new()];
-    let slot = match version {
-        PgVersion::V15 => &SERVERS[0],
-        PgVersion::V18 => &SERVERS[1],
-    };
-    slot.get_or_init(|| {
+    SERVERS[usize::from(version == PgVersion::V18)].get_or_init(|| {
         PgServer::start(version, &[("fsync", "off"), ("full_page_writes", "off")])
             .expect("a server for the stress")
     })

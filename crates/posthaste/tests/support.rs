@@ -21,10 +21,7 @@ pub async fn database(version: PgVersion) -> TestDb {
         .with_test_writer()
         .try_init();
     let server = PgServer::shared(version).expect("a shared server");
-    posthaste_testkit::ran::note(match version {
-        PgVersion::V15 => "pg15",
-        PgVersion::V18 => "pg18",
-    });
+    posthaste_testkit::ran::note(server.version().name());
     migrated(server).await
 }
 

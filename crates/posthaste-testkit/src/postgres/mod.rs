@@ -71,11 +71,9 @@ enum State {
 impl PgServer {
     /// The server that all tests of this process share, started by the first that asks for it.
     pub fn shared(version: PgVersion) -> anyhow::Result<&'static Self> {
-        static SHARED: [OnceLock<Result<PgServer, String>>; 2] = [OnceLock::new(), OnceLock::new()];
-        let slot = match version {
-            PgVersion::V15 => &SHARED[0],
-            PgVersion::V18 => &SHARED[1],
-        };
+        static SHARED: [OnceLock<Result<PgServer, String>>; 4] = [const { OnceLock::new() }; 4];
+        let slot = PgVersion::PROMISED.iter().position(|one| *one == version);
+        let slot = &SHARED[slot.context("no such version")?];
         slot.get_or_init(|| Self::start(version, &[]).map_err(|error| format!("{error:#}")))
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error}"))
@@ -83,13 +81,15 @@ impl PgServer {
 
     /// Starts a server of its own for a test that will stop or kill it, or that needs other settings.
     pub fn start(version: PgVersion, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let version = version.played_by()?;
         Self::start_in(version, settings, |server| server.initdb())
     }
 
     /// Starts a streaming replica of this server, at first an asynchronous one.
     pub fn start_replica(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         Self::start_in(self.version, settings, |replica| {
-            let mut copy = replica.account.command(self.bin.join("pg_basebackup"));
+            let program = self.version.tool(&self.bin, "pg_basebackup")?;
+            let mut copy = replica.account.command(program);
             copy.args([
                 "--write-recovery-conf",
                 "--checkpoint=fast",
@@ -168,9 +168,11 @@ impl PgServer {
         }
     }
 
-    /// A client tool of this server's version, such as `pg_dump`, that connects to this server unless told otherwise.
+    /// A client tool of this server's version, such as `pg_dump`, that connects to this server unless told otherwise. Where that version came
+    /// without tools it is one of the newest version.
     pub fn tool(&self, name: &str) -> Command {
-        let mut command = Command::new(self.bin.join(name));
+        let program = self.version.tool(&self.bin, name);
+        let mut command = Command::new(program.unwrap_or_else(|_| self.bin.join(name)));
         command
             .env("PGHOST", "127.0.0.1")
             .env("PGPORT", self.port.to_string())
