@@ -44,9 +44,9 @@ GRANT SELECT ON ALL TABLES IN SCHEMA posthaste TO posthaste_worker, posthaste_ob
 GRANT SELECT ON ALL SEQUENCES IN SCHEMA posthaste TO posthaste_observer;
 
 -- A worker enqueues too: its handlers do.
-GRANT INSERT ON posthaste.job, posthaste.store TO posthaste_worker;
+GRANT INSERT ON posthaste.job, posthaste.store, posthaste.attempt, posthaste.finished TO posthaste_worker;
 GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane, posthaste.held, posthaste.dead, posthaste.unique_key,
-  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic TO posthaste_worker;
+  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume TO posthaste_worker;
 GRANT EXECUTE ON FUNCTION posthaste.limit_rate(text, integer, interval, integer) TO posthaste_worker;
 
 -- For INSERT INTO posthaste.job, posthaste.enqueue and Rust's enqueue. It lets the role write rows that nothing has checked.

@@ -340,8 +340,10 @@ CREATE TABLE posthaste.queue (
   rate      integer CHECK (rate > 0),               -- so many of its jobs are claimed
   per       interval CHECK (per > interval '0'),    -- in such a time, by all workers together
   burst     integer CHECK (burst > 0),              -- after a lull so many at once
-  pace      regclass     -- the cell that says up to when its rate is used up
+  pace      regclass,    -- the cell that says up to when its rate is used up
+  keep      interval CHECK (keep > interval '0' AND keep <= interval '3660 days')  -- for how long, at least, a done job of it is kept
 );
+CREATE INDEX queue_keep ON posthaste.queue (name) WHERE keep IS NOT NULL;
 
 -- One row per unique key that is held; released when its job is done, dead, expired, discarded or cancelled.
 CREATE TABLE posthaste.unique_key (

@@ -78,6 +78,7 @@ SET plan_cache_mode = force_generic_plan AS $f$
 DECLARE
   v_closed boolean;
   v_left integer[] := '{}';
+  v_keeps boolean := EXISTS (SELECT FROM posthaste.queue q WHERE q.keep IS NOT NULL);
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: close_whole needs READ COMMITTED, not %', current_setting('transaction_isolation')
@@ -90,6 +91,10 @@ BEGIN
     END CASE;
     IF v_closed IS NOT TRUE THEN
       v_left := v_left || i;
+    ELSIF v_keeps THEN
+      CASE p_slots[i]
+        WHEN @k@ THEN PERFORM posthaste.keep_whole_@k@(p_batches[i], p_tokens[i]);
+      END CASE;
     END IF;
   END LOOP;
   RETURN v_left;
@@ -140,6 +145,8 @@ BEGIN
   -- row, meets it later: posthaste.confirm_held().
   WITH here AS (
     DELETE FROM posthaste.confirmed c USING unnest(p_ids, p_kinds) v(id, kind) WHERE v.kind = 4 AND c.id = v.id RETURNING c.id),
+  finished AS (
+    INSERT INTO posthaste.finished SELECT f.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id, posthaste.to_finish(j, NULL) f),
   freed AS (
     DELETE FROM posthaste.unique_key u USING here, unnest(p_jobs) j WHERE j.id = here.id AND u.key = j.unique_key AND u.id = j.id),
   ended AS (
@@ -162,6 +169,9 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cach
 DECLARE
   v_jobs posthaste.store[];
   v_rest bigint[];
+  v_fails boolean := p_kinds && '{1,2}';
+  v_keeps boolean := EXISTS (SELECT FROM posthaste.queue q WHERE q.keep IS NOT NULL);
+  v_worker bigint := CASE WHEN v_fails OR v_keeps THEN posthaste.worker_of(p_slot, p_batch, p_token, p_ids) END;
 BEGIN
   CASE p_slot
     WHEN @k@ THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_@k@(p_batch, p_token, p_ids, p_kinds) j);
@@ -173,6 +183,13 @@ BEGIN
   END IF;
   IF EXISTS (SELECT FROM unnest(p_kinds) kind WHERE kind <> 0) OR EXISTS (SELECT FROM unnest(v_jobs) j WHERE j.unique_key IS NOT NULL OR j.turn IS NOT NULL) THEN
     PERFORM posthaste.dispose(v_jobs, p_ids, p_kinds, p_attempts, p_after, p_until, p_states, p_errors);
+  END IF;
+  IF v_fails THEN
+    PERFORM posthaste.note_attempts(v_jobs, v_worker, p_ids, p_kinds, p_attempts, p_states, p_errors);
+  END IF;
+  IF v_keeps THEN
+    INSERT INTO posthaste.finished
+    SELECT f.* FROM unnest(v_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id, posthaste.to_finish(j, v_worker) f WHERE v.kind = 0;
   END IF;
   RETURN ARRAY(SELECT j.id FROM unnest(v_jobs) j);
 END $f$
@@ -195,6 +212,7 @@ BEGIN
     IF v_held.turn IS NOT NULL THEN
       PERFORM posthaste.end_turns(ARRAY[v_held.ordering_key], ARRAY[v_held.turn]);
     END IF;
+    INSERT INTO posthaste.finished SELECT f.* FROM posthaste.to_finish(posthaste.let_go(v_held), NULL) f;
   ELSE
     INSERT INTO posthaste.confirmed (id) VALUES (v_id) ON CONFLICT DO NOTHING;
   END IF;

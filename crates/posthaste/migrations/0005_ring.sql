@@ -1,7 +1,7 @@
 -- Maintenance: the ring. Each duty is one short transaction behind an advisory lock of its own, so that a second leader finds it taken and
 -- goes on. Nothing here waits for a user's transaction: locks are tried, not awaited, and rows are skipped.
 --
--- Duty locks (1885893476, n): 1 the ring (rotate, seal, aside, reclaim)   2 the parked slots   3 rescue   4 expiry
+-- Duty locks (1885893476, n): 1 the ring (rotate, seal, aside, reclaim)   2 the parked slots   3 rescue   4 expiry   5 history
 
 -- Who has had a lock on one of these tables, or this advisory lock, in a transaction that is older than a second: a session by its pid, a
 -- prepared transaction by its gid. NULL when there is nobody, or somebody in passing.

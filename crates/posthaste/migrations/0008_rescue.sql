@@ -7,6 +7,7 @@ CREATE FUNCTION posthaste.suspect(p_slot integer, p_batch bigint, p_token uuid, 
 DECLARE
   v_kinds smallint[] := array_fill(7::smallint, ARRAY[cardinality(p_ids)]);
   v_jobs posthaste.store[];
+  v_worker bigint := posthaste.worker_of(p_slot::smallint, p_batch, p_token, p_ids);
 BEGIN
   CASE p_slot
     WHEN @k@ THEN v_jobs := ARRAY(SELECT j FROM posthaste.close_@k@(p_batch, p_token, p_ids, v_kinds) j);
@@ -15,6 +16,7 @@ BEGIN
   SELECT h.*
     FROM unnest(v_jobs) j, posthaste.again(j, j.slot, crashes => (j.crashes + 1)::smallint, error => 'its worker died while it had this job') a,
          posthaste.to_hold(a, 'suspect', clock_timestamp()) h;
+  PERFORM posthaste.note_attempts(v_jobs, v_worker, p_ids, v_kinds, NULL, NULL, NULL);
   RETURN cardinality(v_jobs);
 EXCEPTION WHEN lock_not_available THEN
   RETURN NULL;
@@ -60,6 +62,7 @@ DECLARE
   v_jobs bigint := 0;
 BEGIN
   FOR h IN SELECT * FROM posthaste.held WHERE worker = p_worker AND state = 'running' FOR UPDATE SKIP LOCKED LOOP
+    PERFORM posthaste.note_attempts(ARRAY[posthaste.let_go(h)], p_worker, ARRAY[h.id], '{7}', NULL, NULL, NULL);
     IF h.crashes > 0 AND h.attempt + 1 >= h.max_attempts THEN
       DELETE FROM posthaste.held WHERE id = h.id;
       h.attempt := h.attempt + 1; h.crashes := h.crashes + 1;

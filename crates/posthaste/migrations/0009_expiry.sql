@@ -62,21 +62,25 @@ END $f$
 $sql$);
 
 CALL posthaste.each_slot(6, 7, $sql$
--- The same for parked jobs at these places. Meanwhile some of them may have been promoted. The caller holds the promoter's lock.
-CREATE FUNCTION posthaste.close_parked_@k@(p_places tid[], p_state text) RETURNS bigint LANGUAGE plpgsql AS $f$
-DECLARE
-  v_rows bigint;
+-- The same for parked jobs at these places: they are kept in this state, or sent to work at once where it is 'claimable'. Returns them.
+-- Meanwhile some of them may have been promoted. The caller holds the promoter's lock.
+CREATE FUNCTION posthaste.close_parked_@k@(p_places tid[], p_state text) RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 BEGIN
+  RETURN QUERY
   WITH gone AS MATERIALIZED (
     SELECT r.* FROM posthaste.parked_@k@ r LEFT JOIN (SELECT * FROM posthaste.pass_@k@ ORDER BY page DESC LIMIT 1) p ON true
      WHERE r.ctid = ANY (p_places)
        AND NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE e.xid = r.xid AND e.id = r.id)
        AND posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted)
            IS NOT TRUE),
-  early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone)
-  INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_keep(gone, p_state) d ON CONFLICT (id) DO NOTHING;
-  GET DIAGNOSTICS v_rows = ROW_COUNT;
-  RETURN v_rows;
+  early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone),
+  sent AS (
+    INSERT INTO posthaste.store
+    SELECT a.* FROM gone, LATERAL (SELECT (SELECT posthaste.enter_ready()) AS slot, clock_timestamp() AS now OFFSET 0) e, posthaste.again(gone, e.slot, e.now) a
+     WHERE p_state = 'claimable'),
+  kept AS (
+    INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_keep(gone, p_state) d WHERE p_state <> 'claimable' ON CONFLICT (id) DO NOTHING)
+  SELECT gone.* FROM gone;
 END $f$;
 
 -- Finds parked jobs that expired. Reading the slot takes long; the promoter is kept waiting only while what was found is closed.
@@ -92,7 +96,7 @@ BEGIN
   IF cardinality(v_found) = 0 OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
     RETURN 0;
   END IF;
-  RETURN posthaste.close_parked_@k@(v_found, 'expired');
+  RETURN (SELECT count(*) FROM posthaste.close_parked_@k@(v_found, 'expired'));
 END $f$
 $sql$);
 
@@ -122,7 +126,8 @@ BEGIN
     SELECT h.id FROM posthaste.held h
      WHERE h.state = 'awaiting' AND h.until <= p_until AND EXISTS (SELECT FROM posthaste.confirmed c WHERE c.id = h.id)
      LIMIT p_limit FOR UPDATE SKIP LOCKED),
-  ended AS (DELETE FROM posthaste.held h USING met WHERE h.id = met.id RETURNING h.id, h.unique_key, h.ordering_key, h.turn),
+  ended AS (DELETE FROM posthaste.held h USING met WHERE h.id = met.id RETURNING h.id, h.unique_key, h.ordering_key, h.turn, posthaste.let_go(h) AS job),
+  finished AS (INSERT INTO posthaste.finished SELECT f.* FROM ended e, posthaste.to_finish(e.job, NULL) f),
   used AS (DELETE FROM posthaste.confirmed c USING met WHERE c.id = met.id),
   freed AS (DELETE FROM posthaste.unique_key u USING ended e WHERE u.key = e.unique_key AND u.id = e.id)
   SELECT count(*), array_agg(e.ordering_key) FILTER (WHERE e.turn IS NOT NULL), array_agg(e.turn) FILTER (WHERE e.turn IS NOT NULL)
@@ -136,8 +141,13 @@ END $f$;
 -- Awaited jobs that were not confirmed in time are tried again, which burns an attempt; held jobs that expired are kept as expired.
 CREATE FUNCTION posthaste.overdue(p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
+  v_now timestamptz := clock_timestamp();
   v_jobs posthaste.store[];
   v_ids bigint[];
+  v_kinds smallint[];
+  v_attempts integer[];
+  v_states text[];
+  v_errors text[];
 BEGIN
   IF NOT pg_try_advisory_xact_lock(1885893476, 4) THEN
     RETURN 0;
@@ -145,21 +155,22 @@ BEGIN
   PERFORM posthaste.confirm_held(clock_timestamp(), p_limit);
   WITH late AS (
     SELECT h.id FROM posthaste.held h
-     WHERE (h.state = 'awaiting' AND h.until <= clock_timestamp())
-        OR (h.state IN ('awaiting', 'suspect') AND h.expires_at <= clock_timestamp())
+     WHERE (h.state = 'awaiting' AND h.until <= v_now) OR (h.state IN ('awaiting', 'suspect') AND h.expires_at <= v_now)
      LIMIT p_limit FOR UPDATE SKIP LOCKED),
   freed AS (
-    DELETE FROM posthaste.held h USING late WHERE h.id = late.id RETURNING h.id, posthaste.let_go(h) AS job)
-  SELECT array_agg(f.job), array_agg(f.id) INTO v_jobs, v_ids FROM freed f;
+    DELETE FROM posthaste.held h USING late WHERE h.id = late.id
+    RETURNING h.id, posthaste.let_go(h) AS job, h.expires_at <= v_now AS has_expired, h.attempt + 1 AS attempt, h.max_attempts)
+  SELECT array_agg(f.job), array_agg(f.id),
+         array_agg(CASE WHEN f.has_expired OR f.attempt >= f.max_attempts THEN 2 ELSE 1 END::smallint),
+         array_agg(CASE WHEN f.has_expired THEN f.attempt - 1 ELSE f.attempt END),
+         array_agg(CASE WHEN f.has_expired THEN 'expired' ELSE 'dead' END),
+         array_agg(CASE WHEN NOT f.has_expired THEN 'it was not confirmed in time' END)
+    INTO v_jobs, v_ids, v_kinds, v_attempts, v_states, v_errors FROM freed f;
   IF v_ids IS NULL THEN
     RETURN 0;
   END IF;
-  PERFORM posthaste.dispose(v_jobs, v_ids,
-    ARRAY(SELECT CASE WHEN j.expires_at <= clock_timestamp() OR j.attempt + 1 >= j.max_attempts THEN 2 ELSE 1 END::smallint FROM unnest(v_jobs) j),
-    ARRAY(SELECT CASE WHEN j.expires_at <= clock_timestamp() THEN j.attempt ELSE j.attempt + 1 END FROM unnest(v_jobs) j),
-    ARRAY(SELECT interval '0' FROM unnest(v_jobs) j), NULL,
-    ARRAY(SELECT CASE WHEN j.expires_at <= clock_timestamp() THEN 'expired' ELSE 'dead' END FROM unnest(v_jobs) j),
-    ARRAY(SELECT CASE WHEN j.expires_at <= clock_timestamp() THEN NULL ELSE 'it was not confirmed in time' END FROM unnest(v_jobs) j));
+  PERFORM posthaste.dispose(v_jobs, v_ids, v_kinds, v_attempts, array_fill(interval '0', ARRAY[cardinality(v_ids)]), NULL, v_states, v_errors);
+  PERFORM posthaste.note_attempts(v_jobs, NULL, v_ids, v_kinds, v_attempts, v_states, v_errors);
   RETURN cardinality(v_ids);
 END $f$;
 

@@ -69,7 +69,7 @@ BEGIN
     RETURN 0;
   END IF;
   PERFORM pg_advisory_xact_lock(1885893476, 2);
-  RETURN posthaste.close_parked_@k@(v_found, 'cancelled');
+  RETURN (SELECT count(*) FROM posthaste.close_parked_@k@(v_found, 'cancelled'));
 END $f$
 $sql$);
 

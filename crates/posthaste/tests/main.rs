@@ -24,6 +24,8 @@ mod enqueue;
 #[cfg(feature = "exec")]
 mod exec;
 mod expiry;
+mod find;
+mod history;
 #[cfg(feature = "http")]
 mod http;
 mod late;

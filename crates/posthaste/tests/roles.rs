@@ -150,13 +150,14 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "cancelling",
         "queue",
         "periodic",
+        "volume",
     ]
     .contains(&object);
     match (role, verb) {
         ("posthaste_observer", _) => verb == "SELECT",
         ("posthaste_worker", "SELECT") => true,
         ("posthaste_worker", "INSERT") => {
-            is_slot || is_changed || ["job", "store"].contains(&object)
+            is_slot || is_changed || ["job", "store", "attempt", "finished"].contains(&object)
         }
         ("posthaste_worker", "UPDATE" | "DELETE") => is_changed,
         ("posthaste_worker", _) => is_slot,

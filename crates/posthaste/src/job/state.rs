@@ -31,6 +31,41 @@ pub enum State {
     Cancelled,
 }
 
+impl State {
+    /// All of them, with the names that the database gives them.
+    const NAMES: [(Self, &'static str); 12] = [
+        (Self::Scheduled, "scheduled"),
+        (Self::Claimable, "claimable"),
+        (Self::Waiting, "waiting"),
+        (Self::Running, "running"),
+        (Self::Retrying, "retrying"),
+        (Self::Awaiting, "awaiting"),
+        (Self::Suspect, "suspect"),
+        (Self::Done, "done"),
+        (Self::Dead, "dead"),
+        (Self::Discarded, "discarded"),
+        (Self::Expired, "expired"),
+        (Self::Cancelled, "cancelled"),
+    ];
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let mut names = Self::NAMES.iter();
+        names.find(|(_, of)| *of == name).map(|(state, _)| *state)
+    }
+}
+
+/// As the database and the command line say it.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = Self::NAMES.iter();
+        f.pad(
+            names
+                .find(|(of, _)| of == self)
+                .map_or("", |(_, name)| name),
+        )
+    }
+}
+
 /// What can happen to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {

@@ -22,7 +22,7 @@ const SPENT: i64 = 100_000;
 const EXPIRE: i32 = 5_000;
 /// Confirmations that never came, tried again in one transaction.
 const OVERDUE: i32 = 1_000;
-/// Confirmations and workers of the past are forgotten this often.
+/// Confirmations, workers and jobs of the past are forgotten this often.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
 /// Runs until the engine stops; does the duties while `led` says so.
@@ -86,6 +86,8 @@ impl Upkeep {
         }
         if self.prune_at.is_none_or(|at| Instant::now() >= at) {
             attempt!(link, prune());
+            let history = attempt!(link, tidy_history());
+            self.tell_holder("tidy_history", history.and_then(|step| step.blocker));
             self.prune_at = Some(Instant::now() + PRUNE_EVERY);
         }
     }

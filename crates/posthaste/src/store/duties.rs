@@ -151,6 +151,17 @@ pub(crate) async fn tidy_parked(link: &Link, spent: i64) -> Result<Step<String>,
     .await
 }
 
+/// Forgets failed attempts and done jobs; how many volumes were begun.
+pub(crate) async fn tidy_history(link: &Link) -> Result<Step<i32>, Error> {
+    step(
+        link,
+        "cannot tidy history",
+        include_str!("tidy_history.sql"),
+        &[],
+    )
+    .await
+}
+
 /// Duties that return one value.
 macro_rules! duty {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty) => {

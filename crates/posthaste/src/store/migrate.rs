@@ -56,6 +56,11 @@ const STEPS: &[(&str, &str)] = &[
         "0013_nowait",
         include_str!("../../migrations/0013_nowait.sql"),
     ),
+    (
+        "0018_history",
+        include_str!("../../migrations/0018_history.sql"),
+    ),
+    ("0019_find", include_str!("../../migrations/0019_find.sql")),
 ];
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.

@@ -1,6 +1,7 @@
 //! 2. The store: one function per statement. With `enqueue`, the only module that speaks SQL.
 
 mod duties;
+pub(crate) mod history;
 pub(crate) mod json_text;
 pub(crate) mod link;
 pub(crate) mod migrate;
@@ -24,10 +25,12 @@ use json_text::JsonText;
 use link::Link;
 use parameter::Parameter;
 
+pub(crate) use history::incarnation;
+
 pub(crate) use duties::{
     Reclaim, Ring, Step, beats, cancel_again, confirm, expire, hold, lead, move_aside, overdue,
     promote, prune, reclaim, rescue, ring, rotate, seal, take_turns, tell_due, tidy_aside,
-    tidy_parked,
+    tidy_history, tidy_parked,
 };
 
 /// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch numbers can come again after a crash, tokens
@@ -390,13 +393,4 @@ fn first<T: for<'a> FromSql<'a>>(rows: &[Row], what: &'static str) -> Result<T, 
         .ok_or_else(|| Error::invalid("row", "the database returned none"))?
         .try_get(0)
         .map_err(Error::postgres(what))
-}
-
-/// The delivery id of job 0; the others differ in the job's number only.
-pub(crate) async fn incarnation(client: &tokio_postgres::Client) -> Result<Uuid, Error> {
-    let known = client
-        .query_typed_one(include_str!("incarnation.sql"), &[])
-        .await
-        .and_then(|row| row.try_get(0));
-    known.map_err(Error::postgres("cannot read the incarnation"))
 }

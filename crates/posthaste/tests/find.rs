@@ -1,0 +1,348 @@
+//! One job: found by its number wherever it is, and let run now.
+
+pub mod hands;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use posthaste::{JobId, Outcome, State, failures, find, retry};
+use posthaste_testkit::{PgVersion, eventually};
+use tokio_postgres::Client;
+
+use self::hands::{Hands, id_of};
+use crate::support::{SOON, all_done, count, database, quick_queue, worker};
+
+const HOUR: &str =
+    "ARRAY[1::smallint], ARRAY[1], ARRAY[interval '1 hour'], NULL, NULL, ARRAY['no']";
+
+async fn state(client: &Client, id: i64) -> Option<State> {
+    let found = find(client, JobId(id)).await.unwrap();
+    found.map(|job| job.state)
+}
+
+#[tokio::test]
+async fn a_job_is_found_by_its_number_wherever_it_is() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let hands = Hands::new(&client).await;
+        let plain =
+            "SELECT posthaste.enqueue('x', '{\"n\": 1}', unique_key => gen_random_uuid()::text)";
+        let mut expected = Vec::new();
+        // One after the other, each alone in the lane.
+        for (end, state) in [
+            (
+                "ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL",
+                State::Done,
+            ),
+            (HOUR, State::Retrying),
+            (
+                "ARRAY[1::smallint], ARRAY[0], ARRAY[interval '1 hour'], NULL, NULL, NULL",
+                State::Scheduled,
+            ),
+            (
+                "ARRAY[2::smallint], ARRAY[1], NULL, NULL, ARRAY['dead'], ARRAY['no']",
+                State::Dead,
+            ),
+            (
+                "ARRAY[2::smallint], ARRAY[1], NULL, NULL, ARRAY['discarded'], ARRAY['no']",
+                State::Discarded,
+            ),
+            (
+                "ARRAY[4::smallint], NULL, NULL, ARRAY[now() + interval '1 hour'], NULL, NULL",
+                State::Awaiting,
+            ),
+        ] {
+            let id = id_of(&client, plain).await;
+            let fence = hands.claim(&client, 1).await;
+            assert_eq!(self::state(&client, id).await, Some(State::Running));
+            let found = find(&client, JobId(id)).await.unwrap().unwrap();
+            assert_eq!(found.worker, Some(hands.id));
+            assert_eq!(found.worker_name.as_deref(), Some("hands"));
+            assert!(found.claimed_at.is_some());
+            assert_eq!(found.kwargs_json(), "{\"n\": 1}");
+            fence.settle(&client, id, end).await;
+            expected.push((id, state));
+        }
+        let whole = id_of(&client, "SELECT posthaste.enqueue('x')").await;
+        let fence = hands.claim(&client, 1).await;
+        client
+            .execute(
+                "SELECT posthaste.close_whole(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[1])",
+                &[&fence.slot, &fence.batch, &fence.token],
+            )
+            .await
+            .unwrap();
+        expected.push((whole, State::Done));
+        let awaited = id_of(&client, "SELECT posthaste.enqueue('x')").await;
+        let fence = hands.claim(&client, 1).await;
+        let awaits = "ARRAY[4::smallint], NULL, NULL, ARRAY[now() + interval '1 hour'], NULL, NULL";
+        fence.settle(&client, awaited, awaits).await;
+        client
+            .execute(
+                "SELECT posthaste.done(posthaste.delivery_id($1))",
+                &[&awaited],
+            )
+            .await
+            .unwrap();
+        expected.push((awaited, State::Done));
+        let cancelled = id_of(&client, "SELECT posthaste.enqueue('x')").await;
+        client
+            .execute("SELECT posthaste.cancel($1)", &[&cancelled])
+            .await
+            .unwrap();
+        expected.push((cancelled, State::Cancelled));
+        let mortal = Hands::new(&client).await;
+        let suspect = id_of(&client, "SELECT posthaste.enqueue('x')").await;
+        mortal.claim(&client, 1).await;
+        mortal.die(&client).await;
+        expected.push((suspect, State::Suspect));
+        // Aside, and due there.
+        let aside = id_of(&client, "SELECT posthaste.enqueue('x', queue => 'nobody')").await;
+        client
+            .batch_execute("SELECT posthaste.move_aside(0, 10)")
+            .await
+            .unwrap();
+        expected.push((aside, State::Claimable));
+        let keyed = "SELECT posthaste.enqueue('x', ordering_key => 'o')";
+        let (first, second) = (id_of(&client, keyed).await, id_of(&client, keyed).await);
+        assert_eq!(self::state(&client, first).await, Some(State::Waiting));
+        client
+            .batch_execute("SELECT posthaste.take_turns(10)")
+            .await
+            .unwrap();
+        let third = id_of(&client, keyed).await;
+        let ends = format!("SELECT posthaste.cancel({first})");
+        client.batch_execute(&ends).await.unwrap();
+        client
+            .batch_execute("SELECT posthaste.take_turns(10)")
+            .await
+            .unwrap();
+        expected.extend([
+            (first, State::Cancelled),
+            (second, State::Claimable),
+            (third, State::Waiting),
+        ]);
+        let end = "SELECT id FROM posthaste.store WHERE name = 'end of turn'";
+        let end = id_of(&client, end).await;
+        assert_eq!(self::state(&client, end).await, None, "that is no job");
+        for (sql, state) in [
+            ("SELECT posthaste.enqueue('x')", State::Claimable),
+            (
+                "SELECT posthaste.enqueue('x', scheduled_at => now() + interval '1 hour')",
+                State::Scheduled,
+            ),
+            (
+                "SELECT posthaste.enqueue('x', expires_at => now() - interval '1 hour')",
+                State::Expired,
+            ),
+        ] {
+            expected.push((id_of(&client, sql).await, state));
+        }
+        for (id, state) in &expected {
+            assert_eq!(self::state(&client, *id).await, Some(*state), "job {id}");
+        }
+        // All at once, and as the view shows them.
+        let differs = "SELECT count(*) FROM posthaste.find_many(ARRAY(SELECT generate_series(1, 100))) f
+                         FULL JOIN posthaste.job j ON j.id = f.id
+                        WHERE f.state IS DISTINCT FROM coalesce(j.state, 'done') OR f.kwargs <> j.kwargs";
+        assert_eq!(id_of(&client, differs).await, 0);
+        assert_eq!(state(&client, 4711).await, None);
+        // Given up and deleted: not done.
+        let deleted = id_of(
+            &client,
+            "DELETE FROM posthaste.dead WHERE state = 'dead' RETURNING id",
+        )
+        .await;
+        assert_eq!(state(&client, deleted).await, None);
+    }
+}
+
+/// Pages that a look for a job touches.
+async fn pages(client: &Client, id: i64) -> i64 {
+    let explain =
+        format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT FROM posthaste.find({id})");
+    let plan: serde_json::Value = client.query_one(&explain, &[]).await.unwrap().get(0);
+    let of = |what: &str| plan[0]["Plan"][what].as_i64().unwrap();
+    of("Shared Hit Blocks") + of("Shared Read Blocks")
+}
+
+#[tokio::test]
+async fn a_job_is_found_without_reading_all_others_and_also_where_it_is_not_expected() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let early = "SELECT posthaste.enqueue('early', scheduled_at => now() + interval '1 hour')";
+        let early = id_of(&client, early).await;
+        client
+            .batch_execute(
+                "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 200000)",
+            )
+            .await
+            .unwrap();
+        let size = "SELECT pg_relation_size('posthaste.ready_0') / 8192";
+        let size = id_of(&client, size).await;
+        for id in [early + 1, early + 100_000, early + 200_000] {
+            assert_eq!(state(&client, id).await, Some(State::Claimable));
+            let pages = pages(&client, id).await;
+            assert!(pages * 8 < size, "{pages} of {size}");
+        }
+        // Its row comes last, behind numbers that are all greater.
+        assert_eq!(
+            retry(&client, &[JobId(early)]).await.unwrap(),
+            [(JobId(early), State::Claimable)]
+        );
+        assert_eq!(state(&client, early).await, Some(State::Claimable));
+        assert_eq!(state(&client, early + 200_001).await, None);
+    }
+}
+
+/// Batches of many sizes, two workers: the claim that has a job is found among the others.
+#[tokio::test]
+async fn whose_a_job_is_is_known_however_many_claims_there_were() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let late = db.client().await.unwrap();
+    let workers = [Hands::new(&client).await, Hands::new(&client).await];
+    late.batch_execute("BEGIN; SELECT posthaste.enqueue('late') FROM generate_series(1, 20)")
+        .await
+        .unwrap();
+    for round in 0..60_i32 {
+        client
+            .batch_execute("SELECT posthaste.enqueue('x') FROM generate_series(1, 10)")
+            .await
+            .unwrap();
+        if round == 30 {
+            late.batch_execute("COMMIT").await.unwrap();
+        }
+        let hands = &workers[(round % 2) as usize];
+        hands.claim(&client, 1 + round % 13).await;
+    }
+    let differs = "SELECT count(*) FILTER (WHERE f.worker IS DISTINCT FROM c.worker OR f.claimed_at IS DISTINCT FROM c.claimed_at OR f.state <> 'running'), count(*)
+                     FROM posthaste.claim_0 c, posthaste.batch_rows_0(c.batch, c.token) r, posthaste.find_many(ARRAY[r.id]) f";
+    let differs = client.query_one(differs, &[]).await.unwrap();
+    assert_eq!(differs.get::<_, i64>(0), 0);
+    assert!(differs.get::<_, i64>(1) > 300);
+}
+
+#[tokio::test]
+async fn a_waiting_job_runs_now_and_once_and_keeps_its_attempts() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let hands = Hands::new(&client).await;
+        let retrying = id_of(&client, "SELECT posthaste.enqueue('x', unique_key => 'k')").await;
+        hands
+            .claim(&client, 1)
+            .await
+            .settle(&client, retrying, HOUR)
+            .await;
+        let soon = "SELECT posthaste.enqueue('x', scheduled_at => now() + interval '2 seconds')";
+        let soon = id_of(&client, soon).await;
+        let ids = [JobId(retrying), JobId(soon)];
+        let now = retry(&client, &ids).await.unwrap();
+        assert_eq!(now.len(), 2);
+        assert!(now.iter().all(|(_, state)| *state == State::Claimable));
+        // Once more changes nothing.
+        assert_eq!(retry(&client, &ids).await.unwrap().len(), 2);
+        assert_eq!(count(&client, "claimable").await, 2);
+        let found = find(&client, JobId(retrying)).await.unwrap().unwrap();
+        assert_eq!(
+            (found.attempt, found.last_error.as_deref()),
+            (1, Some("no"))
+        );
+        assert_eq!(failures(&client, JobId(retrying)).await.unwrap().len(), 1);
+
+        let runs = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&runs);
+        let worker = worker(&db.pool(4).unwrap())
+            .queue_config(quick_queue())
+            .handler("*", move |_, _| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                async { Ok(Outcome::Done) }
+            })
+            .start()
+            .await
+            .unwrap();
+        all_done(&client).await;
+        assert_eq!(runs.load(Ordering::SeqCst), 2);
+        // One that is due later than that one was is promoted beyond it.
+        client
+            .batch_execute(
+                "SELECT posthaste.enqueue('probe', scheduled_at => now() + interval '3 seconds')",
+            )
+            .await
+            .unwrap();
+        eventually(SOON, "the probe is done", async || {
+            Ok(runs.load(Ordering::SeqCst) >= 3)
+        })
+        .await
+        .unwrap();
+        all_done(&client).await;
+        assert_eq!(runs.load(Ordering::SeqCst), 3);
+        assert_eq!(
+            retry(&client, &ids).await.unwrap(),
+            ids.map(|id| (id, State::Done))
+        );
+        worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn waiting_jobs_are_let_run_by_condition_and_others_are_told_where_they_stay() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let met = async |call: &str| -> i64 {
+        let count = format!("SELECT count(*) FROM posthaste.retry({call})");
+        id_of(&client, &count).await
+    };
+    client
+        .batch_execute(
+            "SELECT posthaste.enqueue('a', tag => 't', scheduled_at => now() + n * interval '1 hour') FROM generate_series(1, 5) n;
+             SELECT posthaste.enqueue('b', queue => 'q', scheduled_at => now() + interval '1 hour');
+             SELECT posthaste.enqueue('b', scheduled_at => now() + interval '1 hour', expires_at => now() - interval '1 s')",
+        )
+        .await
+        .unwrap();
+    assert_eq!(met("name => 'a', tag => 'none'").await, 0);
+    assert_eq!(met("state => 'retrying'").await, 0);
+    assert_eq!(met("name => 'a', at_most => 2").await, 2);
+    let left = "SELECT count(*) FROM posthaste.job WHERE name = 'a' AND scheduled_at > now() + interval '150 minutes'";
+    assert_eq!(id_of(&client, left).await, 3, "those that were due last");
+    assert_eq!(met("queue => 'q'").await, 1);
+    assert_eq!(met("").await, 3, "what has expired is no longer to be run");
+    let rolled_back = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT posthaste.retry(); COMMIT";
+    let refused = client.batch_execute(rolled_back).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "25000");
+    client.batch_execute("ROLLBACK").await.unwrap();
+
+    // A suspect's wait ends; an awaited job is somebody else's to end.
+    let hands = Hands::new(&client).await;
+    let lone = "SELECT posthaste.enqueue('x', queue => 'alone')";
+    let awaited = id_of(&client, lone).await;
+    let fence = hands.claim_from(&client, "alone", 1).await;
+    let awaits = "ARRAY[4::smallint], NULL, NULL, ARRAY[now() + interval '1 hour'], NULL, NULL";
+    fence.settle(&client, awaited, awaits).await;
+    let suspect = id_of(&client, lone).await;
+    hands.claim_from(&client, "alone", 1).await;
+    hands.die(&client).await;
+    client
+        .batch_execute(
+            "UPDATE posthaste.held SET until = now() + interval '1 hour' WHERE state = 'suspect'",
+        )
+        .await
+        .unwrap();
+    let mut now = retry(&client, &[JobId(awaited), JobId(suspect), JobId(4711)])
+        .await
+        .unwrap();
+    now.sort_by_key(|(id, _)| *id);
+    assert_eq!(
+        now,
+        [
+            (JobId(awaited), State::Awaiting),
+            (JobId(suspect), State::Suspect)
+        ]
+    );
+    let ready = "SELECT count(*) FROM posthaste.held WHERE state = 'suspect' AND until <= clock_timestamp()";
+    assert_eq!(id_of(&client, ready).await, 1);
+}

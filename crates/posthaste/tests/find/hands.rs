@@ -1,0 +1,69 @@
+//! A worker that is played by hand.
+
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+/// Who claims and closes by hand.
+pub struct Hands {
+    pub id: i64,
+}
+
+/// What a claim by hand has to show.
+pub struct Fence {
+    pub slot: i16,
+    pub batch: i64,
+    pub token: Uuid,
+}
+
+pub async fn id_of(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+impl Hands {
+    pub async fn new(client: &Client) -> Self {
+        let insert = "INSERT INTO posthaste.worker (name) VALUES ('hands') RETURNING id";
+        Self {
+            id: id_of(client, insert).await,
+        }
+    }
+
+    pub async fn claim(&self, client: &Client, limit: i32) -> Fence {
+        self.claim_from(client, "default", limit).await
+    }
+
+    pub async fn claim_from(&self, client: &Client, queue: &str, limit: i32) -> Fence {
+        let token = Uuid::new_v4();
+        let row = client
+            .query(
+                "SELECT slot, batch FROM posthaste.claim($1, '{0}', $2, $3, $4, 1000000)",
+                &[&queue, &self.id, &token, &limit],
+            )
+            .await
+            .unwrap();
+        Fence {
+            slot: row[0].get(0),
+            batch: row[0].get(1),
+            token,
+        }
+    }
+
+    /// It is found dead.
+    pub async fn die(&self, client: &Client) {
+        let rescue = "SELECT posthaste.rescue(id, beat) FROM posthaste.worker WHERE id = $1";
+        let rescued: i64 = client.query_one(rescue, &[&self.id]).await.unwrap().get(0);
+        assert_eq!(rescued, 1);
+    }
+}
+
+impl Fence {
+    /// `rest` says how: kinds and all that follows.
+    pub async fn settle(&self, client: &Client, id: i64, rest: &str) {
+        let settle = format!("SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], {rest})");
+        let closed: Vec<i64> = client
+            .query_one(&settle, &[&self.slot, &self.batch, &self.token, &id])
+            .await
+            .unwrap()
+            .get(0);
+        assert_eq!(closed, [id]);
+    }
+}

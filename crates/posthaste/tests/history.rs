@@ -1,0 +1,390 @@
+//! History: failed attempts and done jobs are kept for a while, and forgotten without anybody having to wait.
+
+use std::time::Duration;
+
+use posthaste::{Outcome, enqueue, failures, find};
+use posthaste_testkit::{PgVersion, eventually};
+use tokio_postgres::Client;
+
+use crate::find::hands::{Hands, id_of};
+use crate::lifecycle::job;
+use crate::support::{SOON, all_done, count, database, quick_queue, worker};
+
+async fn number(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let worker = worker(&db.pool(4).unwrap())
+            .queue_config(quick_queue())
+            .handler("*", async |_, job| match (&*job.name, job.attempt) {
+                ("bad", _) => Ok(Outcome::Discard {
+                    reason: "never".into(),
+                }),
+                ("again", 0 | 1) | ("hopeless", _) => Err(format!("no {}", job.attempt).into()),
+                _ => Ok(Outcome::Done),
+            })
+            .start()
+            .await
+            .unwrap();
+        let again = enqueue(&client, &job("again")).await.unwrap();
+        let hopeless = enqueue(&client, &job("hopeless").max_attempts(Some(2)))
+            .await
+            .unwrap();
+        let bad = enqueue(&client, &job("bad")).await.unwrap();
+        eventually(SOON, "all have ended", async || {
+            let waiting =
+                "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('dead', 'discarded')";
+            Ok(number(&client, waiting).await == 0)
+        })
+        .await
+        .unwrap();
+        let told = async |id| -> Vec<(i32, String, Option<String>)> {
+            let failures = failures(&client, id).await.unwrap();
+            assert!(failures.iter().all(|one| one.worker == Some(1)));
+            assert!(failures.iter().all(|one| one.worker_name.is_some()));
+            let times: Vec<_> = failures.iter().map(|one| one.at).collect();
+            assert!(times.is_sorted());
+            failures
+                .into_iter()
+                .map(|one| (one.attempt, one.outcome, one.error))
+                .collect()
+        };
+        let of = |attempt, outcome: &str, error: &str| {
+            (attempt, outcome.to_owned(), Some(error.to_owned()))
+        };
+        assert_eq!(
+            told(again).await,
+            [of(1, "retried", "no 0"), of(2, "retried", "no 1")]
+        );
+        assert_eq!(
+            told(hopeless).await,
+            [of(1, "retried", "no 0"), of(2, "dead", "no 1")]
+        );
+        assert_eq!(told(bad).await, [of(1, "discarded", "never")]);
+        worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_burns_no_attempt_is_no_failure() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let hands = Hands::new(&client).await;
+    let id = id_of(&client, "SELECT posthaste.enqueue('x')").await;
+    let fence = hands.claim(&client, 1).await;
+    // A snooze with a reason.
+    let snooze =
+        "ARRAY[1::smallint], ARRAY[0], ARRAY[interval '1 hour'], NULL, NULL, ARRAY['not now']";
+    fence.settle(&client, id, snooze).await;
+    assert_eq!(count(&client, "scheduled").await, 1);
+    assert_eq!(
+        number(&client, "SELECT count(*) FROM posthaste.attempt").await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_workers_death_and_a_missing_confirmation_are_written_down() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let outcomes = async |id: i64| -> Vec<(String, Option<i64>)> {
+            let rows = client
+                .query(
+                    "SELECT outcome, worker FROM posthaste.attempt WHERE job = $1 ORDER BY at",
+                    &[&id],
+                )
+                .await
+                .unwrap();
+            rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+        };
+        let crashed = |worker| ("crashed".to_owned(), Some(worker));
+        let first = Hands::new(&client).await;
+        let id = id_of(&client, "SELECT posthaste.enqueue('x')").await;
+        first.claim(&client, 1).await;
+        first.die(&client).await;
+        assert_eq!(outcomes(id).await, [crashed(first.id)]);
+        // The second one has it alone.
+        let second = Hands::new(&client).await;
+        client
+            .execute(
+                "SELECT posthaste.claim_suspect('default', $1, gen_random_uuid())",
+                &[&second.id],
+            )
+            .await
+            .unwrap();
+        second.die(&client).await;
+        assert_eq!(outcomes(id).await, [crashed(first.id), crashed(second.id)]);
+
+        let third = Hands::new(&client).await;
+        let id = id_of(&client, "SELECT posthaste.enqueue('y')").await;
+        let fence = third.claim(&client, 1).await;
+        let awaits = "ARRAY[4::smallint], NULL, NULL, ARRAY[clock_timestamp()], NULL, NULL";
+        fence.settle(&client, id, awaits).await;
+        client
+            .batch_execute("SELECT posthaste.overdue(10)")
+            .await
+            .unwrap();
+        assert_eq!(outcomes(id).await, [("retried".to_owned(), None)]);
+    }
+}
+
+/// Done in each way there is, with and without a queue that keeps.
+#[tokio::test]
+async fn done_jobs_are_kept_once_where_their_queue_asks_for_it() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        client
+            .batch_execute("SELECT posthaste.keep('default', '24h')")
+            .await
+            .unwrap();
+        let pool = db.pool(4).unwrap();
+        let own = pool.clone();
+        let worker = worker(&pool)
+            .queue_config(quick_queue())
+            .queue("other", 4)
+            .handler("*", move |context, job| {
+                let own = own.clone();
+                async move {
+                    let done = "SELECT posthaste.done(posthaste.delivery_id($1))";
+                    let awaits = Outcome::Await {
+                        until: jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1),
+                    };
+                    match &*job.name {
+                        "in" => {
+                            let mut client = own.get().await?;
+                            let tx = client.transaction().await?;
+                            context.complete_in(&tx).await?;
+                            tx.commit().await?;
+                        }
+                        "confirmed" => {
+                            own.get().await?.execute(done, &[&job.id.0]).await?;
+                            return Ok(awaits);
+                        }
+                        "awaited" => return Ok(awaits),
+                        _ => {}
+                    }
+                    Ok(Outcome::Done)
+                }
+            })
+            .start()
+            .await
+            .unwrap();
+        client
+            .batch_execute(
+                "SELECT posthaste.enqueue('plain', jsonb_build_object('n', n)) FROM generate_series(1, 500) n;
+                 SELECT posthaste.enqueue('keyed', unique_key => 'k' || n) FROM generate_series(1, 20) n;
+                 SELECT posthaste.enqueue('in') FROM generate_series(1, 5);
+                 SELECT posthaste.enqueue('confirmed') FROM generate_series(1, 5);
+                 SELECT posthaste.enqueue('awaited') FROM generate_series(1, 5);
+                 SELECT posthaste.enqueue('plain', queue => 'other') FROM generate_series(1, 5)",
+            )
+            .await
+            .unwrap();
+        eventually(SOON, "the awaited ones are held", async || {
+            Ok(count(&client, "awaiting").await == 5)
+        })
+        .await
+        .unwrap();
+        client
+            .batch_execute("SELECT posthaste.done(posthaste.delivery_id(id)) FROM posthaste.held WHERE name = 'awaited'")
+            .await
+            .unwrap();
+        all_done(&client).await;
+        let kept = "SELECT count(*) FROM posthaste.finished";
+        assert_eq!(number(&client, kept).await, 535, "{}", version.name());
+        let kept = "SELECT count(DISTINCT id) FROM posthaste.finished WHERE queue = 'default' AND worker_name IS NOT NULL OR name IN ('confirmed', 'awaited')";
+        assert_eq!(number(&client, kept).await, 535);
+        assert_eq!(
+            number(
+                &client,
+                "SELECT count(DISTINCT kwargs) FROM posthaste.finished WHERE name = 'plain'"
+            )
+            .await,
+            500
+        );
+        worker.stop().await.unwrap();
+
+        // The confirmation's transaction did not see the job held.
+        let hands = Hands::new(&client).await;
+        let id = id_of(&client, "SELECT posthaste.enqueue('late')").await;
+        let fence = hands.claim(&client, 1).await;
+        let receiver = db.client().await.unwrap();
+        receiver
+            .batch_execute(&format!(
+                "BEGIN; SELECT posthaste.done(posthaste.delivery_id({id}))"
+            ))
+            .await
+            .unwrap();
+        let awaits = "ARRAY[4::smallint], NULL, NULL, ARRAY[now() + interval '1 hour'], NULL, NULL";
+        fence.settle(&client, id, awaits).await;
+        receiver.batch_execute("COMMIT").await.unwrap();
+        client
+            .batch_execute("SELECT posthaste.confirm_held('infinity', 10)")
+            .await
+            .unwrap();
+        let kept = "SELECT count(*) FROM posthaste.finished WHERE name = 'late'";
+        assert_eq!(number(&client, kept).await, 1);
+    }
+}
+
+/// As if so much time had passed.
+async fn pass(client: &Client, time: &str) {
+    let pass = format!("UPDATE posthaste.volume SET began_at = began_at - interval '{time}'");
+    client.batch_execute(&pass).await.unwrap();
+}
+
+/// Rows of attempts and of done jobs that are kept.
+async fn kept(client: &Client) -> (i64, i64) {
+    (
+        number(client, "SELECT count(*) FROM posthaste.attempt").await,
+        number(client, "SELECT count(*) FROM posthaste.finished").await,
+    )
+}
+
+/// One failed attempt, one done job of the queue.
+async fn make_history(client: &Client, queue: &str) {
+    let hands = Hands::new(client).await;
+    for kind in ["2::smallint", "0::smallint"] {
+        let enqueue = format!("SELECT posthaste.enqueue('x', queue => '{queue}')");
+        let id = id_of(client, &enqueue).await;
+        let fence = hands.claim_from(client, queue, 1).await;
+        let ends = format!("ARRAY[{kind}], ARRAY[1], NULL, NULL, ARRAY['discarded'], ARRAY['no']");
+        fence.settle(client, id, &ends).await;
+    }
+}
+
+async fn tidy(client: &Client) -> Option<String> {
+    client
+        .query_one("SELECT o_blocker FROM posthaste.tidy_history()", &[])
+        .await
+        .unwrap()
+        .get(0)
+}
+
+#[tokio::test]
+async fn history_is_kept_for_as_long_as_was_asked_and_then_forgotten() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        client
+            .batch_execute(
+                "SELECT posthaste.keep('short', '1 hour'), posthaste.keep('long', '30 days')",
+            )
+            .await
+            .unwrap();
+        make_history(&client, "short").await;
+        make_history(&client, "long").await;
+        assert_eq!(kept(&client).await, (2, 2));
+        // A few hours at a time; a leader looks more often.
+        let mut gone = Vec::new();
+        let mut seen = (2, 2);
+        for hours in (4..=45 * 24).step_by(4) {
+            pass(&client, "4 hours").await;
+            tidy(&client).await;
+            let now = kept(&client).await;
+            if now != seen {
+                gone.push((hours, now));
+                seen = now;
+            }
+        }
+        let [(day, (2, 1)), (week, (0, 1)), (month, (0, 0))] = gone[..] else {
+            panic!("{gone:?}");
+        };
+        assert!((24..=36).contains(&day), "{gone:?}");
+        assert!((7 * 24..=10 * 24).contains(&week), "{gone:?}");
+        assert!((30 * 24..=41 * 24).contains(&month), "{gone:?}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_history_and_nothing_fails_without_a_leader() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let (client, reader) = (db.client().await.unwrap(), db.client().await.unwrap());
+        client
+            .batch_execute("SELECT posthaste.keep('q', '1 hour'); SET lock_timeout = '1s'")
+            .await
+            .unwrap();
+        make_history(&client, "q").await;
+        pass(&client, "1 day").await;
+        tidy(&client).await;
+        pass(&client, "20 days").await;
+        // A dump: it has read all of it and stays.
+        reader
+            .batch_execute(
+                "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM posthaste.attempt, posthaste.finished",
+            )
+            .await
+            .unwrap();
+        assert_eq!(tidy(&client).await, None, "it is there in passing only");
+        assert_eq!(kept(&client).await, (1, 1));
+        eventually(SOON, "whoever stays is named", async || {
+            Ok(tidy(&client)
+                .await
+                .is_some_and(|by| by.starts_with("session ")))
+        })
+        .await
+        .unwrap();
+        assert_eq!(kept(&client).await, (1, 1));
+        // No leader for a year, then a clock that steps back by ten: history is written all the same.
+        for step in ["1 year", "-10 years"] {
+            pass(&client, step).await;
+            make_history(&client, "q").await;
+        }
+        assert_eq!(kept(&client).await, (3, 3));
+        reader.batch_execute("COMMIT").await.unwrap();
+        // The clock is made up for, and then time passes.
+        for _ in 0..12 {
+            tidy(&client).await;
+            pass(&client, "4 days").await;
+        }
+        assert_eq!(kept(&client).await, (0, 0));
+        make_history(&client, "q").await;
+        assert_eq!(kept(&client).await, (1, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_done_job_is_found_after_its_generation_is_gone() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute("SELECT posthaste.keep('default', '1 day')")
+        .await
+        .unwrap();
+    let worker = worker(&db.pool(4).unwrap())
+        .config(posthaste::Config {
+            generation_bytes: 16 * 1024,
+            maintenance_interval: Duration::from_millis(20),
+            ..crate::support::quick()
+        })
+        .queue_config(quick_queue())
+        .handler("*", async |_, _| Ok(Outcome::Done))
+        .start()
+        .await
+        .unwrap();
+    let id = enqueue(&client, &job("x").tag("mine")).await.unwrap();
+    eventually(SOON, "the ring has turned", async || {
+        client
+            .batch_execute(
+                "SELECT posthaste.enqueue('y', queue => 'default') FROM generate_series(1, 500)",
+            )
+            .await?;
+        let low = "SELECT pg_sequence_last_value('posthaste.ready_low')";
+        Ok(client.query_one(low, &[]).await?.get::<_, i64>(0) > 0)
+    })
+    .await
+    .unwrap();
+    let found = find(&client, id).await.unwrap().unwrap();
+    assert_eq!(found.state, posthaste::State::Done);
+    assert_eq!((&*found.tag, found.worker), ("mine", Some(1)));
+    assert!(found.ended_at.is_some());
+    worker.stop().await.unwrap();
+}
