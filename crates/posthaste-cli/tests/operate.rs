@@ -47,7 +47,7 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
     let unknown = run(&["jobs", "show", "999999"]).await?.failure()?;
     assert_eq!(
         unknown,
-        "error: job 999999 is done, or there never was one."
+        "error: job 999999 is forgotten, or there never was one."
     );
     let nothing = run(&["jobs", "redrive"]).await?;
     assert_eq!(nothing.code, Some(2), "all of them only when that is said");
@@ -97,5 +97,96 @@ async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
     }
     let refused = run(&["queues", "limit", "mail", "often"]).await?;
     assert_eq!(refused.code, Some(2));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_shown_with_its_failed_attempts_and_let_run_now() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let database = stage::database().await?;
+    let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
+    let client = database.client().await?;
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.worker (name) VALUES ('the worker');
+             SELECT posthaste.enqueue('mail.send', scheduled_at => now() + interval '1 hour') FROM generate_series(1, 3);
+             SELECT posthaste.enqueue('other')",
+        )
+        .await?;
+    client
+        .batch_execute(
+            "SELECT posthaste.settle(c.slot, c.batch, t.token, ARRAY[c.id], '{1}', '{1}', '{1 hour}', NULL, NULL, '{no route}')
+               FROM (SELECT gen_random_uuid() AS token OFFSET 0) t, LATERAL posthaste.claim('default', '{0}', 1, t.token, 1, 1000) c",
+        )
+        .await?;
+    let shown = run(&["jobs", "show", "4"]).await?.good()?;
+    let table: Vec<&str> = shown.lines().rev().take(2).collect();
+    assert!(
+        table[0].contains("retried    the worker  no route"),
+        "{shown}"
+    );
+    assert!(table[1].contains("outcome    worker      error"), "{shown}");
+    let shown: Value = serde_json::from_str(&run(&["jobs", "show", "4", "--json"]).await?.good()?)?;
+    assert_eq!(shown["state"], "retrying");
+    assert_eq!(shown["failures"][0]["attempt"], 1);
+    assert_eq!(shown["failures"][0]["worker_name"], "the worker");
+
+    let nothing = run(&["jobs", "retry"]).await?;
+    assert_eq!(nothing.code, Some(2), "all of them only when that is said");
+    let retried = run(&["jobs", "retry", "4", "999999"]).await?;
+    assert_eq!(retried.code, Some(1));
+    assert_eq!(
+        retried.out.trim(),
+        "job 4 runs as soon as a worker is free\njob 999999 is forgotten, or there never was one"
+    );
+    assert_eq!(retried.err, "error: 1 of 2 jobs could not be found.");
+    let retried: Value = serde_json::from_str(
+        &run(&[
+            "jobs", "retry", "--name", "mail.*", "--limit", "2", "--json",
+        ])
+        .await?
+        .good()?,
+    )?;
+    assert_eq!(retried, serde_json::json!([]), "a name is no pattern");
+    let waiting = ["jobs", "retry", "--name", "mail.send", "--limit", "2"];
+    let retried = run(&waiting).await?.good()?;
+    assert_eq!(retried.lines().count(), 2, "{retried}");
+    run(&["jobs", "cancel", "4"]).await?.good()?;
+    assert_eq!(
+        run(&["jobs", "retry", "4"]).await?.good()?.trim(),
+        "job 4 had ended before: cancelled; redrive it"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn done_jobs_are_kept_where_that_is_said() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let database = stage::database().await?;
+    let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
+    assert_eq!(
+        run(&["queues", "keep", "mail", "24h"])
+            .await?
+            .good()?
+            .trim(),
+        "done jobs of queue mail are kept for 24h"
+    );
+    assert_eq!(
+        run(&["queues", "list"]).await?.good()?.trim(),
+        "queue mail is worked, done jobs are kept for 24:00:00"
+    );
+    let no_time = run(&["queues", "keep", "mail", "soon"]).await?;
+    assert_eq!(no_time.code, Some(1));
+    assert_eq!(
+        run(&["queues", "keep", "mail", "none"])
+            .await?
+            .good()?
+            .trim(),
+        "done jobs of queue mail are not kept"
+    );
+    assert_eq!(
+        run(&["queues", "list"]).await?.good()?.trim(),
+        "queue mail is worked"
+    );
     Ok(())
 }

@@ -1,18 +1,20 @@
-//! `posthaste jobs`: look at jobs, cancel them, send kept ones to work again.
+//! `posthaste jobs`: look at jobs, let them run now, cancel them, send kept ones to work again.
 
-use std::fmt::{self, Write as _};
+mod retry;
+mod show;
 
-use anyhow::{Context as _, ensure};
+use std::fmt;
+
+use anyhow::ensure;
 use clap::Subcommand;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio_postgres::{Client, Row};
 
 use crate::database::Database;
 use crate::terminal::Terminal;
 
-/// Look at jobs, cancel them, send kept ones to work again
+/// Look at jobs, let them run now, cancel them, send kept ones to work again
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -29,10 +31,24 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: u32,
     },
-    /// Show one job with its arguments
+    /// Show one job with its arguments and its failed attempts, also when it is done
     Show {
         /// Its number
         id: i64,
+    },
+    /// Let scheduled jobs, and those that wait for their next attempt, run now
+    Retry {
+        /// Their numbers; without any, all that the conditions name
+        #[arg(required_unless_present_any = ["queue", "name", "tag", "state", "error", "all"])]
+        ids: Vec<i64>,
+        #[command(flatten)]
+        which: Which,
+        /// Whatever waits
+        #[arg(long)]
+        all: bool,
+        /// At most so many, those that are due first
+        #[arg(long, value_name = "N", default_value_t = 1_000)]
+        limit: u32,
     },
     /// Cancel jobs: those that wait never run, those that run are told to end
     Cancel {
@@ -83,7 +99,10 @@ pub(crate) async fn run(
     let client = database.address().connect().await?;
     match &arguments.command {
         Command::List { which, limit } => list(&client, terminal, which, *limit).await,
-        Command::Show { id } => show(&client, terminal, *id).await,
+        Command::Show { id } => show::show(&client, terminal, *id).await,
+        Command::Retry {
+            ids, which, limit, ..
+        } => retry::retry(&client, terminal, ids, which, *limit).await,
         Command::Cancel { ids } => cancel(&client, terminal, ids).await,
         Command::Redrive {
             ids, which, limit, ..
@@ -177,66 +196,6 @@ async fn list(
     let lines: Result<Vec<Line>, _> = rows.iter().map(Line::of).collect();
     let list = List(lines?);
     terminal.result(&list, &list)
-}
-
-#[derive(Serialize)]
-struct Shown {
-    #[serde(flatten)]
-    line: Line,
-    enqueued_at: Timestamp,
-    expires_at: Timestamp,
-    unique_key: Option<String>,
-    ordering_key: Option<String>,
-    delivery_id: String,
-    kwargs: Box<RawValue>,
-}
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = &self.line;
-        let most = line
-            .max_attempts
-            .map_or_else(|| "no limit".to_owned(), |most| most.to_string());
-        let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
-        let mut text = String::new();
-        for (label, value) in [
-            ("job", line.id.to_string()),
-            ("name", line.name.clone()),
-            ("queue", line.queue.clone()),
-            ("priority", line.priority.to_string()),
-            ("state", line.state.clone()),
-            ("attempts", format!("{} of {most}", line.attempt)),
-            ("enqueued", self.enqueued_at.to_string()),
-            ("due", line.scheduled_at.to_string()),
-            ("expires", self.expires_at.to_string()),
-            ("tag", line.tag.clone()),
-            ("unique key", none(&self.unique_key)),
-            ("ordering key", none(&self.ordering_key)),
-            ("delivery id", self.delivery_id.clone()),
-            ("last error", none(&line.last_error)),
-            ("kwargs", self.kwargs.get().to_owned()),
-        ] {
-            writeln!(text, "{label:12}{value}")?;
-        }
-        f.write_str(text.trim_end())
-    }
-}
-
-async fn show(client: &Client, terminal: &Terminal, id: i64) -> anyhow::Result<()> {
-    let row = client
-        .query_opt(include_str!("jobs/show.sql"), &[&id])
-        .await?
-        .with_context(|| format!("job {id} is done, or there never was one."))?;
-    let shown = Shown {
-        line: Line::of(&row)?,
-        enqueued_at: row.try_get("enqueued_at")?,
-        expires_at: row.try_get("expires_at")?,
-        unique_key: row.try_get("unique_key")?,
-        ordering_key: row.try_get("ordering_key")?,
-        delivery_id: row.try_get("delivery_id")?,
-        kwargs: RawValue::from_string(row.try_get("kwargs")?)?,
-    };
-    terminal.result(&shown, &shown)
 }
 
 #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! `posthaste queues`: which there are; pause, resume, limit.
+//! `posthaste queues`: which there are; pause, resume, limit, keep what is done.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::database::Database;
 use crate::terminal::Terminal;
 
-/// Show queues; pause, resume and limit them
+/// Show queues; pause, resume and limit them, keep what is done
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -40,6 +40,13 @@ enum Command {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
         burst: Option<i32>,
     },
+    /// Keep done jobs of a queue for a while, so that they can be looked up
+    Keep {
+        /// Its name
+        queue: String,
+        /// For how long at least, such as 24h or '7 days'; 'none': not beyond what the store needs
+        how_long: String,
+    },
 }
 
 pub(crate) async fn run(
@@ -59,6 +66,7 @@ pub(crate) async fn run(
                         paused: row.try_get(1)?,
                         changed: None,
                         limit: Limit::of(row.try_get(2)?, row.try_get(3)?, row.try_get(4)?),
+                        keep: row.try_get(5)?,
                     })
                 })
                 .collect();
@@ -80,6 +88,18 @@ pub(crate) async fn run(
             };
             return terminal.result(&limited, &limited);
         }
+        Command::Keep { queue, how_long } => {
+            let how_long = Some(how_long).filter(|text| *text != "none");
+            let row = client
+                .query_one(include_str!("queues/keep.sql"), &[queue, &how_long])
+                .await?;
+            let kept = Kept {
+                queue: queue.clone(),
+                keep: how_long.cloned(),
+                changed: row.try_get(0)?,
+            };
+            return terminal.result(&kept, &kept);
+        }
     };
     let changed = client.query_one(sql, &[queue]).await?.try_get(0)?;
     let queue = Queue {
@@ -87,6 +107,7 @@ pub(crate) async fn run(
         paused,
         changed: Some(changed),
         limit: None,
+        keep: None,
     };
     terminal.result(&queue, &queue)
 }
@@ -168,6 +189,9 @@ struct Queue {
     changed: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<Limit>,
+    /// For how long its done jobs are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keep: Option<String>,
 }
 
 impl fmt::Display for Queue {
@@ -179,9 +203,30 @@ impl fmt::Display for Queue {
             (false, Some(false)) => write!(f, "queue {queue} was not paused"),
             (false, _) => write!(f, "queue {queue} is worked"),
         }?;
-        match &self.limit {
-            Some(limit) => write!(f, ", {limit}"),
+        if let Some(limit) = &self.limit {
+            write!(f, ", {limit}")?;
+        }
+        match &self.keep {
+            Some(keep) => write!(f, ", done jobs are kept for {keep}"),
             None => Ok(()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Kept {
+    queue: String,
+    keep: Option<String>,
+    /// Whether it was otherwise before.
+    changed: bool,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue = &self.queue;
+        match &self.keep {
+            Some(keep) => write!(f, "done jobs of queue {queue} are kept for {keep}"),
+            None => write!(f, "done jobs of queue {queue} are not kept"),
         }
     }
 }

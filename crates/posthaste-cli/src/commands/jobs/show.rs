@@ -1,0 +1,165 @@
+//! `posthaste jobs show`: one job, wherever it is, and how its attempts failed.
+
+use std::fmt::{self, Write as _};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use posthaste::{Failure, Found, JobId};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio_postgres::Client;
+
+use crate::terminal::Terminal;
+
+#[derive(Serialize)]
+struct Shown {
+    id: i64,
+    name: String,
+    queue: String,
+    priority: i32,
+    state: String,
+    attempt: i32,
+    max_attempts: Option<i32>,
+    scheduled_at: Timestamp,
+    tag: String,
+    last_error: Option<String>,
+    enqueued_at: Timestamp,
+    expires_at: Timestamp,
+    unique_key: Option<String>,
+    ordering_key: Option<String>,
+    worker: Option<i64>,
+    worker_name: Option<String>,
+    claimed_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+    delivery_id: String,
+    kwargs: Box<RawValue>,
+    failures: Vec<Failed>,
+}
+
+#[derive(Serialize)]
+struct Failed {
+    attempt: i32,
+    at: Timestamp,
+    outcome: String,
+    worker: Option<i64>,
+    worker_name: Option<String>,
+    error: Option<String>,
+}
+
+impl Failed {
+    fn of(failure: Failure) -> Self {
+        Self {
+            attempt: failure.attempt,
+            at: failure.at,
+            outcome: failure.outcome,
+            worker: failure.worker,
+            worker_name: failure.worker_name,
+            error: failure.error,
+        }
+    }
+}
+
+impl Shown {
+    fn of(job: Found, failures: Vec<Failure>) -> anyhow::Result<Self> {
+        Ok(Self {
+            kwargs: RawValue::from_string(job.kwargs_json().to_owned())?,
+            id: job.id.0,
+            name: job.name,
+            queue: job.queue,
+            priority: job.priority,
+            state: job.state.to_string(),
+            attempt: job.attempt,
+            max_attempts: job.max_attempts,
+            scheduled_at: job.scheduled_at,
+            tag: job.tag,
+            last_error: job.last_error,
+            enqueued_at: job.enqueued_at,
+            expires_at: job.expires_at,
+            unique_key: job.unique_key,
+            ordering_key: job.ordering_key,
+            worker: job.worker,
+            worker_name: job.worker_name,
+            claimed_at: job.claimed_at,
+            ended_at: job.ended_at,
+            delivery_id: job.delivery_id.to_string(),
+            failures: failures.into_iter().map(Failed::of).collect(),
+        })
+    }
+
+    /// Who has it, or had it last.
+    fn worker(&self) -> Option<String> {
+        let id = self.worker?;
+        let name = self.worker_name.as_deref().unwrap_or("forgotten");
+        let since = self.claimed_at.map(|at| format!(", since {at}"));
+        Some(format!("{id} ({name}){}", since.unwrap_or_default()))
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = self
+            .max_attempts
+            .map_or_else(|| "no limit".to_owned(), |most| most.to_string());
+        let none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
+        let mut text = String::new();
+        for (label, value) in [
+            ("job", self.id.to_string()),
+            ("name", self.name.clone()),
+            ("queue", self.queue.clone()),
+            ("priority", self.priority.to_string()),
+            ("state", self.state.clone()),
+            ("worker", none(self.worker())),
+            ("attempts", format!("{} of {most}", self.attempt)),
+            ("enqueued", self.enqueued_at.to_string()),
+            ("due", self.scheduled_at.to_string()),
+            ("expires", self.expires_at.to_string()),
+            ("ended", none(self.ended_at.map(|at| at.to_string()))),
+            ("tag", self.tag.clone()),
+            ("unique key", none(self.unique_key.clone())),
+            ("ordering key", none(self.ordering_key.clone())),
+            ("delivery id", self.delivery_id.clone()),
+            ("last error", none(self.last_error.clone())),
+            ("kwargs", self.kwargs.get().to_owned()),
+        ] {
+            writeln!(text, "{label:14}{value}")?;
+        }
+        f.write_str(text.trim_end())?;
+        table(f, &self.failures)
+    }
+}
+
+/// How its attempts failed, the first of them first.
+fn table(f: &mut fmt::Formatter<'_>, failures: &[Failed]) -> fmt::Result {
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let name = |failure: &Failed| failure.worker_name.clone().unwrap_or_default();
+    let wide = failures.iter().map(|one| name(one).chars().count()).max();
+    let wide = wide.unwrap_or(0).clamp(6, 40);
+    write!(
+        f,
+        "\n\n{:>7}  {:20}  {:9}  {:wide$}  error",
+        "attempt", "ended", "outcome", "worker"
+    )?;
+    for failure in failures {
+        write!(
+            f,
+            "\n{:>7}  {:20}  {:9}  {:wide$}  {}",
+            failure.attempt,
+            failure.at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            failure.outcome,
+            name(failure),
+            failure.error.as_deref().unwrap_or_default()
+        )?;
+    }
+    Ok(())
+}
+
+pub(super) async fn show(client: &Client, terminal: &Terminal, id: i64) -> anyhow::Result<()> {
+    let id = JobId(id);
+    let job = posthaste::find(client, id)
+        .await?
+        .with_context(|| format!("job {id} is forgotten, or there never was one."))?;
+    let shown = Shown::of(job, posthaste::failures(client, id).await?)?;
+    terminal.result(&shown, &shown)
+}

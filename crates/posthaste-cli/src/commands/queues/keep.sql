@@ -1,0 +1,2 @@
+-- Keeps done jobs of a queue for so long; whether it was otherwise before.
+SELECT posthaste.keep($1, $2::text::interval)
