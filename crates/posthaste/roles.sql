@@ -48,6 +48,9 @@ GRANT INSERT ON posthaste.job, posthaste.store, posthaste.attempt, posthaste.fin
 GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane, posthaste.held, posthaste.dead, posthaste.unique_key,
   posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume TO posthaste_worker;
 GRANT EXECUTE ON FUNCTION posthaste.limit_rate(text, integer, interval, integer) TO posthaste_worker;
+-- Whoever meets a server that was promoted first says so for all.
+GRANT UPDATE ON posthaste.home TO posthaste_worker;
+GRANT INSERT ON posthaste.incarnation TO posthaste_worker;
 
 -- For INSERT INTO posthaste.job, posthaste.enqueue and Rust's enqueue. It lets the role write rows that nothing has checked.
 GRANT USAGE ON SEQUENCE posthaste.job_id TO posthaste_producer;

@@ -242,12 +242,15 @@ impl Said {
 /// A database with the schema of posthaste.
 pub(crate) async fn database() -> anyhow::Result<TestDb> {
     let server = PgServer::shared(PgVersion::V15)?;
-    TestDb::from_template(server, "cli", async |url| {
+    let copy = TestDb::from_template(server, "cli", async |url| {
         let mut client = posthaste_testkit::connect(&url).await?;
         posthaste::migrate(&mut client).await?;
         Ok(())
     })
-    .await
+    .await?;
+    let client = copy.client().await?;
+    client.batch_execute("SELECT posthaste.recognise()").await?;
+    Ok(copy)
 }
 
 /// A database in which there is nothing.

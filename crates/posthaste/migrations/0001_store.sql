@@ -244,6 +244,14 @@ CREATE TABLE posthaste.turn_@k@ (
 CREATE INDEX turn_@k@_key ON posthaste.turn_@k@ (ordering_key, n)
 $sql$);
 
+-- Where a session is: the cluster, the database, the tables, and the history of the write-ahead log. It costs a few microseconds, so each
+-- claim asks: that is how a worker notices that its connection leads elsewhere, or to a server that was promoted.
+CREATE FUNCTION posthaste.whereabouts() RETURNS text LANGUAGE plpgsql STABLE AS $f$
+BEGIN
+  RETURN concat_ws('/', (pg_control_system()).system_identifier, 'posthaste.store'::regclass::oid,
+                   left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), current_database());
+END $f$;
+
 -- Who works here. A worker's row is updated at each heartbeat; under a pinned horizon its versions grow by one per beat, which is
 -- why the beat is per worker and not per job.
 CREATE TABLE posthaste.worker (
@@ -253,7 +261,8 @@ CREATE TABLE posthaste.worker (
   seen_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
   stopped_at timestamptz,             -- stopped, or declared dead; it never beats again
   clean      boolean     NOT NULL DEFAULT false,  -- stopped in good order: it has nothing that could be rescued
-  name       text        NOT NULL
+  name       text        NOT NULL,
+  home       text        NOT NULL DEFAULT posthaste.whereabouts()  -- it may claim there and nowhere else
 ) WITH (fillfactor = 50);
 
 -- The elected leader of maintenance. A lease by the server's clock spares idle work; each duty has a lock of its own, so two
@@ -422,11 +431,11 @@ BEGIN
 END $f$;
 CREATE TRIGGER note_routes AFTER INSERT ON posthaste.route FOR EACH STATEMENT EXECUTE FUNCTION posthaste.note_routes();
 
--- This database's identity in delivery ids: 60 random bits as 15 hexadecimal digits.
+-- What makes delivery ids differ from those of other databases and other pasts of this one: 60 random bits as 15 hexadecimal digits, from job id
+-- first_id on, until a newer row says otherwise. Migrated, restored and promoted databases begin a new one (0015_restore.sql).
 CREATE TABLE posthaste.incarnation (
-  only_row   boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+  n          integer     PRIMARY KEY,
+  first_id   bigint      NOT NULL,
   value      text        NOT NULL CHECK (value ~ '^[0-9a-f]{15}$'),
   started_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-INSERT INTO posthaste.incarnation (value)
-VALUES (substr(replace(gen_random_uuid()::text, '-', ''), 1, 12) || substr(md5(gen_random_uuid()::text), 1, 3));

@@ -15,14 +15,15 @@ END $f$;
 -- Enters the current generation of the ready ring for the rest of the transaction and returns its slot.
 -- The shared advisory lock is what sealing conflicts with: while it is held the generation cannot be sealed. It is taken before the second
 -- look at ready_scan, so a generation that was sealed in between is noticed and the newer one is taken: nobody waits, nothing fails.
--- A foreign session that sits on the key makes the try fail for ever, hence the waiting call after a while.
+-- A foreign session that sits on the key makes the try fail for ever, hence the waiting call after a while. In a restored database the cursors
+-- may be of two moments, and the generation that is current sealed already; any that is not sealed will do.
 CREATE FUNCTION posthaste.enter_ready() RETURNS smallint LANGUAGE plpgsql AS $f$
 DECLARE
   g bigint;
   tries integer := 0;
 BEGIN
   LOOP
-    g := posthaste.position('posthaste.ready_current');
+    g := greatest(posthaste.position('posthaste.ready_current'), posthaste.position('posthaste.ready_scan'));
     IF pg_try_advisory_xact_lock_shared(1885893473, g::integer) THEN
       IF posthaste.position('posthaste.ready_scan') <= g THEN
         RETURN g % 4;
@@ -238,7 +239,10 @@ BEGIN
   RETURN job;
 END $f$;
 
--- The id that a receiver outside sees and drops duplicates by: this database's incarnation and the job's id, shaped as a UUID (version 8).
+-- The id that a receiver outside sees and drops duplicates by: the incarnation that the job's id belongs to and the id, shaped as a UUID (version 8).
+CREATE FUNCTION posthaste.delivery_of(incarnation text, job_id bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $f$
+  SELECT (substr(incarnation, 1, 12) || '8' || substr(incarnation, 13, 3) || 'a' || lpad(to_hex(job_id), 15, '0'))::uuid
+$f$;
 CREATE FUNCTION posthaste.delivery_id(job_id bigint) RETURNS uuid LANGUAGE sql STABLE AS $f$
-  SELECT (substr(i.value, 1, 12) || '8' || substr(i.value, 13, 3) || 'a' || lpad(to_hex(job_id), 15, '0'))::uuid FROM posthaste.incarnation i
+  SELECT posthaste.delivery_of(i.value, job_id) FROM posthaste.incarnation i WHERE i.first_id <= job_id ORDER BY i.n DESC LIMIT 1
 $f$;

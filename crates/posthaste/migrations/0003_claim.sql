@@ -298,8 +298,8 @@ BEGIN
     RAISE EXCEPTION 'posthaste: claim needs READ COMMITTED, not %', current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
-  IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL) THEN
-    RAISE EXCEPTION 'posthaste: worker % is not registered or was declared dead', p_worker USING ERRCODE = 'object_not_in_prerequisite_state';
+  IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL AND home = posthaste.whereabouts()) THEN
+    RAISE EXCEPTION 'posthaste: worker % is not registered here or was declared dead', p_worker USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   SELECT * INTO v_queue FROM posthaste.queue q WHERE q.name = p_queue;
   IF v_queue.paused_at IS NOT NULL THEN

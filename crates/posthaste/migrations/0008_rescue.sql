@@ -87,7 +87,8 @@ CREATE FUNCTION posthaste.claim_suspect(p_queue text, p_worker bigint, p_token u
    WHERE h.id = (SELECT s.id FROM posthaste.held s
                   WHERE s.state = 'suspect' AND s.queue = p_queue AND s.until <= clock_timestamp() AND s.expires_at > clock_timestamp()
                   ORDER BY s.until, s.id LIMIT 1 FOR UPDATE SKIP LOCKED)
-     AND EXISTS (SELECT FROM posthaste.worker w WHERE w.id = p_worker AND w.stopped_at IS NULL)
+     AND EXISTS (SELECT FROM posthaste.worker w WHERE w.id = p_worker AND w.stopped_at IS NULL
+                  AND w.home = posthaste.whereabouts())
      AND NOT EXISTS (SELECT FROM posthaste.queue q WHERE q.name = p_queue AND q.paused_at IS NOT NULL)
   RETURNING (-1)::smallint, 0::bigint, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, h.crashes,
             h.name, h.tag, h.unique_key, h.ordering_key, h.kwargs

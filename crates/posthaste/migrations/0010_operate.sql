@@ -91,6 +91,7 @@ DECLARE
   v_left bigint[] := ids;
   v_lane record;
 BEGIN
+  PERFORM posthaste.require_home();
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: cancel needs READ COMMITTED, not %', current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
@@ -163,6 +164,7 @@ CREATE FUNCTION posthaste.redrive(ids bigint[] DEFAULT NULL, queue text DEFAULT 
 RETURNS SETOF bigint LANGUAGE plpgsql AS $f$
 #variable_conflict use_variable
 BEGIN
+  PERFORM posthaste.require_home();
   RETURN QUERY
     WITH found AS MATERIALIZED (
       SELECT d.id, d.unique_key FROM posthaste.dead d

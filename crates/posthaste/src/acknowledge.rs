@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Identity};
 use crate::error::Error;
 use crate::job::JobId;
 use crate::retry::{Backoff, Verdict};
@@ -20,8 +19,8 @@ pub(crate) struct Batch {
     pub(crate) fence: Fence,
     pub(crate) jobs: usize,
     pub(crate) backoff: Backoff,
-    /// The delivery id of job 0.
-    pub(crate) incarnation: Uuid,
+    /// Whose claim it is.
+    pub(crate) worker: Arc<Identity>,
 }
 
 /// What is to become of one job.

@@ -114,7 +114,7 @@ pub(crate) async fn claim(
         &engine.claims,
         &queue.name,
         &priorities,
-        worker,
+        worker.id,
         token,
         limit,
         engine.config.claim_bytes,
@@ -123,10 +123,10 @@ pub(crate) async fn claim(
     match claimed {
         Ok(claim) => {
             let found = claim.jobs.len() + claim.unreadable.len();
-            engine.deliver(queue, claim.jobs);
+            engine.deliver(queue, &worker, claim.jobs);
             for (fence, id, error) in claim.unreadable {
                 tracing::error!(queue = &*queue.name, job = %id, error, "a job that cannot be read is ended");
-                engine.bury(queue, fence, id, error);
+                engine.bury(queue, &worker, fence, id, error);
             }
             Ok(match claim.again {
                 Some(wait) if found == 0 && !wait.is_zero() => Found::Later(wait),
@@ -138,13 +138,13 @@ pub(crate) async fn claim(
         Err(error) => {
             // No answer, or one that could not be read: the claim may stand although nobody will work it.
             if error.leaves_in_doubt() {
-                engine.uncertain(worker, token);
+                engine.uncertain(worker.id, token);
             }
             if error
                 .sqlstate()
                 .is_some_and(|state| state.code() == "55000")
             {
-                engine.forget_worker(worker);
+                engine.forget_worker(worker.id);
             }
             Err(error)
         }
@@ -201,7 +201,7 @@ pub(crate) async fn bury(engine: &Arc<Engine>, queue: &Arc<QueueState>, error: &
         &engine.claims,
         &queue.name,
         &queue.priorities(),
-        worker,
+        worker.id,
         Uuid::new_v4(),
         &text,
     )

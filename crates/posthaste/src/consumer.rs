@@ -168,7 +168,7 @@ impl Ticket {
 
     /// The id by which a receiver outside drops duplicates: the same at each attempt, `posthaste.delivery_id(id)` in SQL.
     pub fn delivery_id(&self) -> Uuid {
-        self.job.id.delivery_id(self.batch.incarnation)
+        self.batch.worker.incarnations.delivery_id(self.job.id)
     }
 
     /// Says what became of the job.

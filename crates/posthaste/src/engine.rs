@@ -2,6 +2,7 @@
 //! runtime of its own, on which no consumer's code ever runs, so that a handler that never yields stops nobody but itself.
 
 mod gate;
+mod identity;
 mod queue;
 mod watched;
 
@@ -29,6 +30,7 @@ use crate::store::{self, Claimed, Fence};
 use crate::{cancel, claim, work};
 use gate::Gate;
 
+pub(crate) use identity::Identity;
 pub(crate) use queue::QueueState;
 
 /// Shared by the loops of one worker process.
@@ -50,10 +52,9 @@ pub(crate) struct Engine {
     pub(crate) stopping: CancellationToken,
     /// Nothing more to settle: the loops end.
     pub(crate) stopped: CancellationToken,
-    pub(crate) identity: watch::Sender<Option<i64>>,
+    pub(crate) identity: watch::Sender<Option<Arc<Identity>>>,
     pub(crate) uncertain: Mutex<HashMap<Uuid, Uncertain>>,
     registering: tokio::sync::Mutex<()>,
-    incarnation: Uuid,
     outstanding: AtomicUsize,
     in_hand: AtomicUsize,
     hopeless: AtomicBool,
@@ -77,8 +78,6 @@ pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) queues: Vec<Arc<QueueState>>,
     pub(crate) stop: CancellationToken,
-    /// The delivery id of job 0.
-    pub(crate) incarnation: Uuid,
 }
 
 impl Engine {
@@ -100,7 +99,6 @@ impl Engine {
             identity: watch::Sender::new(None),
             uncertain: Mutex::new(HashMap::new()),
             registering: tokio::sync::Mutex::new(()),
-            incarnation: parts.incarnation,
             outstanding: AtomicUsize::new(0),
             in_hand: AtomicUsize::new(0),
             hopeless: AtomicBool::new(false),
@@ -109,24 +107,6 @@ impl Engine {
             settle,
         };
         (Arc::new(engine), settled)
-    }
-
-    /// This process's id in `posthaste.worker`; taken when it is first asked for, and anew when the old one was declared dead.
-    pub(crate) async fn worker(&self) -> Result<i64, Error> {
-        let _one_at_a_time = self.registering.lock().await;
-        if let Some(worker) = *self.identity.borrow() {
-            return Ok(worker);
-        }
-        let worker = store::register(&self.claims, &self.config.name).await?;
-        self.identity.send_replace(Some(worker));
-        Ok(worker)
-    }
-
-    /// The database does not count this worker among the living any more. It may say so late, when we live under a new id already: that one stays,
-    /// or nobody would beat for it while its jobs run.
-    pub(crate) fn forget_worker(&self, declared_dead: i64) {
-        self.identity
-            .send_if_modified(|identity| identity.take_if(|id| *id == declared_dead).is_some());
     }
 
     /// Remembers a claim that may have been committed although no answer came.
@@ -148,7 +128,12 @@ impl Engine {
     }
 
     /// Hands claimed jobs to the queue's consumer, each with a ticket.
-    pub(crate) fn deliver(&self, queue: &Arc<QueueState>, jobs: Vec<Claimed>) {
+    pub(crate) fn deliver(
+        &self,
+        queue: &Arc<QueueState>,
+        worker: &Arc<Identity>,
+        jobs: Vec<Claimed>,
+    ) {
         if jobs.is_empty() {
             return;
         }
@@ -165,7 +150,7 @@ impl Engine {
                         fence,
                         jobs,
                         backoff: queue.backoff,
-                        incarnation: self.incarnation,
+                        worker: Arc::clone(worker),
                     }),
                 )
             })
@@ -186,13 +171,20 @@ impl Engine {
     }
 
     /// Ends a claimed job whose row cannot be read.
-    pub(crate) fn bury(&self, queue: &Arc<QueueState>, fence: Fence, id: JobId, error: String) {
+    pub(crate) fn bury(
+        &self,
+        queue: &Arc<QueueState>,
+        worker: &Arc<Identity>,
+        fence: Fence,
+        id: JobId,
+        error: String,
+    ) {
         self.delivered(1);
         let batch = Arc::new(Batch {
             fence,
             jobs: usize::MAX,
             backoff: queue.backoff,
-            incarnation: self.incarnation,
+            worker: Arc::clone(worker),
         });
         let verdict = Verdict::Bury {
             attempt: None,
@@ -368,7 +360,7 @@ async fn stop(engine: &Engine, mut claiming: tokio::task::JoinSet<()>) {
         .queues
         .iter()
         .for_each(|queue| queue.consumer.abort());
-    let worker = *engine.identity.borrow();
+    let worker = engine.identity.borrow().as_ref().map(|worker| worker.id);
     if let (true, Some(worker)) = (clean, worker)
         && let Err(error) =
             store::stop(&engine.claims, worker, answered && !engine.has_uncertain()).await

@@ -1,8 +1,10 @@
 //! What a job is, and the one law of its states. No IO and no clock.
 
 mod arguments;
+mod delivery;
 mod state;
 
+pub(crate) use delivery::Incarnations;
 pub use state::{Event, IllegalTransition, State, next};
 
 use std::fmt;
@@ -10,7 +12,6 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use uuid::Uuid;
 
 use crate::error::Error;
 
@@ -24,13 +25,6 @@ const BESIDES: usize = 64;
 /// A job's number, drawn by the database when it was enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub i64);
-
-impl JobId {
-    /// Its delivery id; the incarnation is that of job 0.
-    pub(crate) fn delivery_id(self, incarnation: Uuid) -> Uuid {
-        Uuid::from_u128(incarnation.as_u128() | u128::from(self.0.unsigned_abs()))
-    }
-}
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

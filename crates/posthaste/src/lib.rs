@@ -68,7 +68,8 @@ pub use periodic::{Missed, Periodic};
 pub use retry::Backoff;
 pub use shutdown::signal;
 pub use store::Fence;
-pub use store::migrate::{MigrationReport, migrate, migrations_sql};
+pub use store::migrate::{MigrationReport, check_schema, migrate, migrations_sql};
+pub use store::restore::rebase;
 pub use store::roles::{grant_roles, roles_sql};
 #[cfg(feature = "exec")]
 pub use work::exec::Exec;

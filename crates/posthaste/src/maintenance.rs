@@ -90,7 +90,7 @@ async fn promote(engine: &Engine, leads: watch::Sender<bool>) {
 
 async fn lead(engine: &Engine, lease: Duration) -> Result<bool, Error> {
     let worker = engine.worker().await?;
-    store::lead(&engine.promotion, worker, lease).await
+    store::lead(&engine.promotion, worker.id, lease).await
 }
 
 /// Promotes what is due, a page of it, and returns how long to pause.

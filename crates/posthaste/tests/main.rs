@@ -42,6 +42,7 @@ mod pooler;
 mod rate;
 mod refused;
 mod rescue;
+mod restore;
 mod ring;
 mod roles;
 mod scheduled;

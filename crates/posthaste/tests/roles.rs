@@ -157,9 +157,12 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         ("posthaste_observer", _) => verb == "SELECT",
         ("posthaste_worker", "SELECT") => true,
         ("posthaste_worker", "INSERT") => {
-            is_slot || is_changed || ["job", "store", "attempt", "finished"].contains(&object)
+            is_slot
+                || is_changed
+                || ["job", "store", "attempt", "finished", "incarnation"].contains(&object)
         }
-        ("posthaste_worker", "UPDATE" | "DELETE") => is_changed,
+        ("posthaste_worker", "UPDATE") => is_changed || object == "home",
+        ("posthaste_worker", "DELETE") => is_changed,
         ("posthaste_worker", _) => is_slot,
         (_, "SELECT") => ["route", "unique_key"].contains(&object),
         (_, "INSERT") => ["job", "store", "unique_key"].contains(&object),

@@ -27,13 +27,18 @@ pub async fn database(version: PgVersion) -> TestDb {
 
 /// A migrated database on a server of the test's own.
 pub async fn migrated(server: &PgServer) -> TestDb {
-    TestDb::from_template(server, "posthaste", async |url| {
+    let copy = TestDb::from_template(server, "posthaste", async |url| {
         let mut client = connect(&url).await?;
         posthaste::migrate(&mut client).await?;
         Ok(())
     })
     .await
-    .expect("a migrated database")
+    .expect("a migrated database");
+    // What a worker does when it comes first: a copy in which something was worked would be refused.
+    let client = copy.client().await.expect("a client");
+    let recognise = "SELECT posthaste.recognise()";
+    client.batch_execute(recognise).await.expect("recognised");
+    copy
 }
 
 /// A worker on this pool whose clocks are quick enough for tests.

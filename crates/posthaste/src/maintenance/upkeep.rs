@@ -68,6 +68,7 @@ struct Verified {
 impl Upkeep {
     async fn round(&mut self, engine: &Engine) {
         let link = &engine.upkeep;
+        attempt!(link, note_ids());
         self.turn_ring(engine).await;
         self.hearts.watch(engine).await;
         attempt!(link, overdue(OVERDUE));

@@ -179,6 +179,8 @@ duty!(/// Lets jobs with ordering keys line up and begin; how many were looked a
     take_turns(limit: i32) -> i64);
 duty!(/// Starts a new generation when the current one is large: rotated, full, small or busy.
     rotate(bytes: i64) -> String);
+duty!(/// Remembers which job ids were drawn; whether there were new ones.
+    note_ids() -> bool);
 duty!(/// Moves unclaimed jobs out of the ring; how many.
     move_aside(slot: i32, limit: i32) -> i64);
 duty!(/// Moves running jobs out of a generation; how many.

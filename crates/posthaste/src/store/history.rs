@@ -1,7 +1,6 @@
 //! Statements about single jobs and what became of them (migrations/0018_history.sql, migrations/0019_find.sql).
 
 use tokio_postgres::{Client, Row};
-use uuid::Uuid;
 
 use super::json_text::JsonText;
 use super::parameter::typed;
@@ -85,13 +84,4 @@ fn state(row: &Row, column: &str) -> Result<State, Error> {
         .try_get(column)
         .map_err(Error::postgres("cannot read a job's state"))?;
     State::named(name).ok_or_else(|| Error::invalid("state", format!("{name} is none")))
-}
-
-/// The delivery id of job 0; the others differ in the job's number only.
-pub(crate) async fn incarnation(client: &tokio_postgres::Client) -> Result<Uuid, Error> {
-    let known = client
-        .query_typed_one(include_str!("incarnation.sql"), &[])
-        .await
-        .and_then(|row| row.try_get(0));
-    known.map_err(Error::postgres("cannot read the incarnation"))
 }

@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::Row;
 
 use super::parameter::{Parameter, typed};
+use super::restore;
 use crate::error::{Error, ErrorKind};
 
 /// Beyond this the connection is taken for dead (a half-open one never answers) and the statement's effect for unknown.
@@ -17,6 +18,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Locks are waited for briefly: whoever holds one for long is a user's transaction, and the statement is tried again later.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'";
+
+/// A server may be another one each time that we connect. One where no work may be done is asked again after so long.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct Link {
     pool: Pool,
@@ -61,16 +65,23 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<ClientWrapper, Error> {
-        let connecting = deadpool::managed::Manager::create(self.pool.manager());
-        match tokio::time::timeout(ANSWER_WITHIN, connecting).await {
-            Ok(Ok(client)) => Ok(client),
-            Ok(Err(error)) => Err(Error::unsent("cannot connect to Postgres")(error)),
-            Err(_) => Err(ErrorKind::Connect(format!(
-                "no answer within {} s",
-                ANSWER_WITHIN.as_secs()
-            ))
-            .into()),
+        let connecting = async {
+            let client = deadpool::managed::Manager::create(self.pool.manager())
+                .await
+                .map_err(Error::unsent("cannot connect to Postgres"))?;
+            restore::recognise(&client).await?;
+            Ok(client)
+        };
+        let connected = tokio::time::timeout(ANSWER_WITHIN, connecting)
+            .await
+            .unwrap_or_else(|_| {
+                let silence = format!("no answer within {} s", ANSWER_WITHIN.as_secs());
+                Err(ErrorKind::Connect(silence).into())
+            });
+        if connected.as_ref().is_err_and(Error::is_rollback) {
+            tokio::time::sleep(REFUSED_FOR).await;
         }
+        connected
     }
 }
 

@@ -61,6 +61,10 @@ const STEPS: &[(&str, &str)] = &[
         include_str!("../../migrations/0018_history.sql"),
     ),
     ("0019_find", include_str!("../../migrations/0019_find.sql")),
+    (
+        "0015_restore",
+        include_str!("../../migrations/0015_restore.sql"),
+    ),
 ];
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.
@@ -178,6 +182,11 @@ fn checksum(text: &str) -> String {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{hash:016x}")
+}
+
+/// Fails unless the schema is exactly that of this version: as it was migrated by it, neither older nor newer. The error says what to do.
+pub async fn check_schema(client: &Client) -> Result<(), Error> {
+    require_current(client).await
 }
 
 /// Fails unless every step of this version was applied: a worker on a foreign schema would guess.

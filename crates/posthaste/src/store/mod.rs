@@ -8,6 +8,7 @@ pub(crate) mod migrate;
 pub(crate) mod operate;
 pub(crate) mod parameter;
 pub(crate) mod periodic;
+pub(crate) mod restore;
 pub(crate) mod roles;
 
 use std::sync::Arc;
@@ -19,17 +20,15 @@ use uuid::Uuid;
 
 use crate::acknowledge::Settled;
 use crate::error::Error;
-use crate::job::{Job, JobId};
+use crate::job::{Incarnations, Job, JobId};
 use crate::retry::Verdict;
 use json_text::JsonText;
 use link::Link;
 use parameter::Parameter;
 
-pub(crate) use history::incarnation;
-
 pub(crate) use duties::{
-    Reclaim, Ring, Step, beats, cancel_again, confirm, expire, hold, lead, move_aside, overdue,
-    promote, prune, reclaim, rescue, ring, rotate, seal, take_turns, tell_due, tidy_aside,
+    Reclaim, Ring, Step, beats, cancel_again, confirm, expire, hold, lead, move_aside, note_ids,
+    overdue, promote, prune, reclaim, rescue, ring, rotate, seal, take_turns, tell_due, tidy_aside,
     tidy_history, tidy_parked,
 };
 
@@ -345,15 +344,18 @@ pub(crate) async fn suspect_queues(link: &Link) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// A worker begins; its id.
-pub(crate) async fn register(link: &Link, name: &str) -> Result<i64, Error> {
-    one(
-        link,
-        "cannot register the worker",
-        include_str!("register.sql"),
-        &[&name],
-    )
-    .await
+/// A worker begins; its id, and the delivery ids that it gives.
+pub(crate) async fn register(link: &Link, name: &str) -> Result<(i64, Incarnations), Error> {
+    let what = "cannot register the worker";
+    let rows = link
+        .fetch(what, include_str!("register.sql"), &[&name])
+        .await?;
+    let worker = first(&rows, what)?;
+    let known = rows[0].try_get(1).and_then(|first| {
+        let zero = rows[0].try_get(2)?;
+        Ok(Incarnations::new(first, zero))
+    });
+    Ok((worker, known.map_err(Error::postgres(what))?))
 }
 
 /// The worker lives; false when it was declared dead.

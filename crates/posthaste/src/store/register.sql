@@ -1,2 +1,2 @@
--- A worker begins.
-INSERT INTO posthaste.worker (name) VALUES ($1) RETURNING id
+-- A worker begins: its id, and its delivery ids: from each first job id on, that of job 0.
+SELECT o_worker, o_first, o_zero FROM posthaste.register($1)

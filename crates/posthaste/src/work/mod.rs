@@ -145,7 +145,7 @@ impl WorkerBuilder {
         for periodic in &self.periodic {
             store::periodic::put(&client, periodic).await?;
         }
-        let incarnation = store::incarnation(&client).await?;
+        store::restore::recognise(&client).await?;
         drop(client);
         let stop = CancellationToken::new();
         let handlers = Arc::new(self.handlers);
@@ -164,7 +164,6 @@ impl WorkerBuilder {
             config: self.config,
             queues: queues.collect(),
             stop: stop.clone(),
-            incarnation,
         };
         let (engine, settled) = Engine::new(parts);
         let pool = self.pool;

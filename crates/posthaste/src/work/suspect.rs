@@ -76,10 +76,10 @@ async fn one(engine: &Arc<Engine>, queue: &Arc<QueueState>) -> bool {
     };
     let token = Uuid::new_v4();
     // No other claim is under way, so nothing is delivered beside this one, and their connection is free.
-    match store::claim_suspect(&engine.claims, &queue.name, worker, token).await {
+    match store::claim_suspect(&engine.claims, &queue.name, worker.id, token).await {
         Ok(Some((fence, job))) => {
             tracing::info!(job = %job.id, name = &*job.name, crashes = job.crashes, "running a job alone whose worker died");
-            engine.deliver(queue, vec![(fence, job)]);
+            engine.deliver(queue, &worker, vec![(fence, job)]);
             while engine.in_hand() > 0 && !engine.stopping.is_cancelled() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -90,7 +90,7 @@ async fn one(engine: &Arc<Engine>, queue: &Arc<QueueState>) -> bool {
             tracing::warn!(%error, "a suspect could not be claimed");
             // No answer: it may be ours although nobody runs it.
             if error.leaves_in_doubt() {
-                engine.uncertain(worker, token);
+                engine.uncertain(worker.id, token);
             }
             false
         }

@@ -1,0 +1,41 @@
+//! The ids that receivers outside see.
+
+use uuid::Uuid;
+
+use super::JobId;
+
+/// The delivery id of job 0 from each first job id on: what a newer entry says wins. A job keeps the one that was given it, whatever happened to the
+/// database since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Incarnations(Vec<(i64, Uuid)>);
+
+impl Incarnations {
+    /// Both in the order in which they began.
+    pub(crate) fn new(first: Vec<i64>, zero: Vec<Uuid>) -> Self {
+        Self(first.into_iter().zip(zero).collect())
+    }
+
+    pub(crate) fn delivery_id(&self, id: JobId) -> Uuid {
+        let newest = self.0.iter().rev().find(|(first, _)| *first <= id.0);
+        let zero = newest.map_or(Uuid::nil(), |(_, zero)| *zero);
+        Uuid::from_u128(zero.as_u128() | u128::from(id.0.unsigned_abs()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_keeps_its_delivery_id_and_one_whose_number_came_again_gets_another() {
+        let [a, b, c] = [1u128 << 100, 2 << 100, 3 << 100].map(Uuid::from_u128);
+        let known = Incarnations::new(vec![0, 100, 90], vec![a, b, c]);
+        let of = |id| known.delivery_id(JobId(id)).as_u128();
+        assert_eq!(of(89), a.as_u128() | 89);
+        assert_eq!(of(90), c.as_u128() | 90);
+        assert_eq!(of(100), c.as_u128() | 100, "the newest that holds it");
+        let before = Incarnations::new(vec![0, 100], vec![a, b]);
+        assert_eq!(before.delivery_id(JobId(99)).as_u128(), a.as_u128() | 99);
+        assert_eq!(before.delivery_id(JobId(100)).as_u128(), b.as_u128() | 100);
+    }
+}

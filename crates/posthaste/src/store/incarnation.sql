@@ -1,2 +1,0 @@
--- The database's part of every delivery id.
-SELECT posthaste.delivery_id(0)

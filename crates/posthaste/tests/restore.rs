@@ -1,0 +1,233 @@
+//! What happens to jobs when their database is not the one that it was: restored from a dump, copied, promoted.
+
+mod promoted;
+mod story;
+
+use posthaste::{Outcome, rebase};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+
+use crate::stress::store::Store;
+use crate::support::{self, SOON};
+use story::{Past, burn, burn_up_to, dump, next_xid, restore};
+
+/// How the transaction ids of the cluster that jobs are restored into stand to those in the jobs' rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ids {
+    /// The next ones lie among those that old claims have covered.
+    Among,
+    /// It has yet to come to them.
+    Below,
+    /// It is far beyond them.
+    Above,
+    /// It is the cluster that they are of.
+    Own,
+}
+
+async fn every_job_once(version: PgVersion) -> anyhow::Result<()> {
+    let [old, new] = [
+        PgServer::start(version, &[])?,
+        PgServer::start(version, &[])?,
+    ];
+    for (ids, to, how) in [
+        (Ids::Among, &new, &[][..]),
+        (Ids::Below, &new, &["--jobs=2"][..]),
+        (Ids::Above, &new, &["--single-transaction"][..]),
+        // Another database of the same cluster.
+        (Ids::Own, &old, &[][..]),
+    ] {
+        let source = support::migrated(&old).await;
+        let client = source.client().await?;
+        match ids {
+            Ids::Among | Ids::Own => {}
+            Ids::Below => burn(&client, 20_000).await?,
+            Ids::Above => {
+                let beyond = next_xid(&client).await? + 20_000;
+                burn_up_to(&connect(&to.url("postgres")).await?, beyond).await?;
+            }
+        }
+        let past = Past::fill(&source).await?;
+        let folder = tempfile_in(&old);
+        dump(&old, source.name(), &folder)?;
+        let target = TestDb::empty(to).await?;
+        restore(to, target.name(), &folder, how)?;
+        let client = target.client().await?;
+        if ids == Ids::Among {
+            burn_up_to(&client, past.claimed_xids.0 + 10).await?;
+            let next = next_xid(&client).await?;
+            assert!(next + 100 < past.claimed_xids.1, "{next} {past:?}");
+        }
+        past.goes_on_in(&target, ids != Ids::Among)
+            .await
+            .map_err(|error| error.context(format!("{ids:?}")))?;
+        posthaste_testkit::ran::count("restored", 1);
+    }
+    Ok(())
+}
+
+fn tempfile_in(server: &PgServer) -> std::path::PathBuf {
+    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let name = format!("posthaste-{}-{n}.dump", server.address().port());
+    std::env::temp_dir().join(name)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_restored_store_runs_every_unfinished_job_once_and_no_finished_one_on_15() {
+    every_job_once(PgVersion::V15).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_restored_store_runs_every_unfinished_job_once_and_no_finished_one_on_18() {
+    every_job_once(PgVersion::V18).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_rebase_that_is_interrupted_changes_nothing_and_the_next_one_does_it_all() {
+    for version in PgVersion::ALL {
+        let db = support::database(version).await;
+        let mut client = db.client().await.unwrap();
+        let store = Store::new(db.url()).await.unwrap();
+        store.enqueue_many("open", 10).await.unwrap();
+        let done = store.claim(4).await.unwrap();
+        store.done(&done).await.unwrap();
+        store.say("SELECT posthaste.lock_out(true)").await.unwrap();
+        // Everything is done but the commit: cursors have moved, and they do not roll back.
+        store
+            .say("BEGIN; SELECT posthaste.rebase(); ROLLBACK")
+            .await
+            .unwrap();
+        store.enqueue_many("open", 3).await.unwrap();
+        assert_eq!(store.unfinished().await.unwrap(), 9, "{version:?}");
+        let refused = store.claim(1).await.unwrap_err();
+        let refused = format!("{refused:?}");
+        assert!(refused.contains("not registered here"), "{refused}");
+        assert_eq!(rebase(&mut client, false).await.unwrap(), 9);
+        let store = Store::new(db.url()).await.unwrap();
+        let ids: Vec<i64> = store
+            .claim_all()
+            .await
+            .unwrap()
+            .iter()
+            .map(|job| job.id)
+            .collect();
+        let left: Vec<i64> = (5..=13).collect();
+        assert_eq!(ids, left, "each once, in their order");
+    }
+}
+
+/// A dump reads each sequence at a moment of its own.
+#[tokio::test]
+async fn enqueue_lives_with_cursors_that_are_of_two_moments() {
+    let db = support::database(PgVersion::V15).await;
+    let mut client = db.client().await.unwrap();
+    let store = Store::new(db.url()).await.unwrap();
+    store
+        .say("SELECT setval('posthaste.ready_scan', 3)")
+        .await
+        .unwrap();
+    store.say("SET statement_timeout = '10s'").await.unwrap();
+    store.enqueue_many("open", 2).await.unwrap();
+    store.enqueue("open", 0).await.unwrap();
+    store.enqueue("open", 3_600_000).await.unwrap();
+    store.say("SELECT posthaste.lock_out(true)").await.unwrap();
+    assert_eq!(rebase(&mut client, false).await.unwrap(), 4);
+    let store = Store::new(db.url()).await.unwrap();
+    assert_eq!(store.claim_all().await.unwrap().len(), 3);
+    assert_eq!(support::count(&store.client, "scheduled").await, 1);
+}
+
+#[tokio::test]
+async fn no_rebase_pulls_the_jobs_from_under_a_living_worker() {
+    let db = support::database(PgVersion::V15).await;
+    let mut client = db.client().await.unwrap();
+    let worker = support::worker(&db.pool(2).unwrap())
+        .queue("default", 1)
+        .handler("open", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    let living = "SELECT count(*) FROM posthaste.worker";
+    eventually(SOON, "the worker is registered", async || {
+        Ok(client.query_one(living, &[]).await?.get::<_, i64>(0) == 1)
+    })
+    .await
+    .unwrap();
+    let refused = rebase(&mut client, false).await.unwrap_err();
+    assert!(refused.to_string().contains("lives"), "{refused}");
+    assert!(
+        refused.to_string().contains("Stop all workers"),
+        "{refused}"
+    );
+    client
+        .batch_execute("INSERT INTO posthaste.job (name) SELECT 'open' FROM generate_series(1, 20)")
+        .await
+        .unwrap();
+    support::all_done(&client).await;
+    worker.stop().await.unwrap();
+    assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
+    // Whatever belongs to a slot speaks in transaction ids, also what was added since this was written.
+    let slots = "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace AND relkind = 'r' AND relname ~ '_[0-7]$'";
+    for table in client.query(slots, &[]).await.unwrap() {
+        let table: String = table.get(0);
+        let rows = format!("SELECT count(*) FROM posthaste.{table}");
+        let rows: i64 = client.query_one(&rows, &[]).await.unwrap().get(0);
+        assert_eq!(rows, 0, "{table} is not empty");
+    }
+}
+
+/// A template database is copied with all its jobs; they are not run twice because somebody copied them.
+#[tokio::test]
+async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_does_not() {
+    let server = PgServer::shared(PgVersion::V15).unwrap();
+    for worked in [false, true] {
+        let db = support::database(PgVersion::V15).await;
+        {
+            let store = Store::new(db.url()).await.unwrap();
+            store.enqueue_many("open", 2).await.unwrap();
+            if worked {
+                assert_eq!(store.claim(1).await.unwrap().len(), 1);
+            }
+        }
+        let admin = connect(&server.url("postgres")).await.unwrap();
+        let name = format!("copy_of_{}", db.name());
+        let copy = format!(
+            "CREATE DATABASE {name} TEMPLATE {} STRATEGY wal_log",
+            db.name()
+        );
+        eventually(SOON, "nobody is connected to it", async || {
+            Ok(admin.batch_execute(&copy).await.is_ok())
+        })
+        .await
+        .unwrap();
+        let mut client = connect(&server.url(&name)).await.unwrap();
+        let before = "SELECT posthaste.delivery_id(1)::text";
+        let original = db
+            .client()
+            .await
+            .unwrap()
+            .query_one(before, &[])
+            .await
+            .unwrap();
+        let answer = client.batch_execute("SELECT posthaste.recognise()").await;
+        if worked {
+            let refused = answer.unwrap_err();
+            let refused = refused.as_db_error().unwrap();
+            assert_eq!(refused.code().code(), "55000");
+            assert!(refused.hint().unwrap().contains("posthaste rebase"));
+            assert_eq!(rebase(&mut client, false).await.unwrap(), 2);
+        } else {
+            answer.unwrap();
+            let copied = client.query_one(before, &[]).await.unwrap();
+            assert_ne!(copied.get::<_, String>(0), original.get::<_, String>(0));
+        }
+        client
+            .batch_execute("SELECT posthaste.recognise()")
+            .await
+            .unwrap();
+        drop(client);
+        admin
+            .batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)"))
+            .await
+            .unwrap();
+    }
+}
