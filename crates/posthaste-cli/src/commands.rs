@@ -1,9 +1,12 @@
 //! One file per command: what it takes, and what it does.
 
+pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod enqueue;
 pub(crate) mod jobs;
 pub(crate) mod migrate;
 pub(crate) mod queues;
+pub(crate) mod rebase;
 pub(crate) mod status;
 pub(crate) mod up;
 pub(crate) mod work;

@@ -4,6 +4,19 @@ use std::sync::Mutex;
 
 use tokio_postgres::error::{DbError, SqlState};
 
+/// A command that did what it was to do, and whose exit code says what came of it.
+#[derive(Debug, thiserror::Error)]
+#[error("{line}")]
+pub(crate) struct Ended {
+    pub(crate) code: u8,
+    pub(crate) line: String,
+}
+
+/// What the program ends with after this error: 1 unless the command says otherwise.
+pub(crate) fn code(error: &anyhow::Error) -> u8 {
+    error.downcast_ref::<Ended>().map_or(1, |ended| ended.code)
+}
+
 /// Shorter passwords are not searched for: hiding every `a` of a message would hide the message.
 const SHORTEST_CONCEALED: usize = 4;
 

@@ -13,18 +13,21 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use commands::{enqueue, jobs, migrate, queues, status, up, work};
+use commands::{completions, doctor, enqueue, jobs, migrate, queues, rebase, status, up, work};
 use database::{Choice, Database};
 use local_postgres::Absent;
 use signals::Signals;
 use terminal::Terminal;
 
+/// As docs/operations.md lists them.
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor found something wrong.";
+
 /// The transactional gate between Postgres and everything behind it.
 #[derive(Parser)]
-#[command(name = "posthaste", version, about, max_term_width = 100)]
+#[command(name = "posthaste", version, about, max_term_width = 100, after_help = EXIT_CODES)]
 struct Arguments {
     #[command(flatten)]
     database: Choice,
@@ -46,6 +49,9 @@ enum Command {
     Status(status::Arguments),
     Jobs(jobs::Arguments),
     Queues(queues::Arguments),
+    Doctor(doctor::Arguments),
+    Rebase(rebase::Arguments),
+    Completions(completions::Arguments),
 }
 
 /// The pool reports each connection that a server closes, also where that was asked for.
@@ -76,7 +82,7 @@ fn main() -> ExitCode {
     runtime.shutdown_background();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(1, &failure::line(&error)),
+        Err(error) => fail(failure::code(&error), &failure::line(&error)),
     }
 }
 
@@ -85,6 +91,9 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
         && migrate.print
     {
         return migrate::print(migrate, terminal);
+    }
+    if let Command::Completions(completions) = &arguments.command {
+        return completions::print(completions, Arguments::command(), terminal);
     }
     let signals = Signals::listen(terminal.clone())?;
     let absent = match &arguments.command {
@@ -115,12 +124,22 @@ async fn command(
             Command::Status(_) => status::run(database, terminal).await,
             Command::Jobs(arguments) => jobs::run(arguments, database, terminal).await,
             Command::Queues(arguments) => queues::run(arguments, database, terminal).await,
+            Command::Doctor(arguments) => doctor::run(arguments, database, terminal).await,
+            Command::Rebase(arguments) => rebase::run(arguments, database, terminal).await,
+            // It needed no database.
+            Command::Completions(_) => Ok(()),
         }
     };
     match command {
         // These have something to bring to an end.
         Command::Up(_) | Command::Work(_) | Command::Enqueue(_) => short.await,
-        Command::Migrate(_) | Command::Status(_) | Command::Jobs(_) | Command::Queues(_) => {
+        Command::Migrate(_)
+        | Command::Status(_)
+        | Command::Jobs(_)
+        | Command::Queues(_)
+        | Command::Doctor(_)
+        | Command::Rebase(_)
+        | Command::Completions(_) => {
             tokio::select! {
                 outcome = short => outcome,
                 () = signals.stop().cancelled() => anyhow::bail!("stopped."),

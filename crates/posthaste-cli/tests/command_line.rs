@@ -206,3 +206,49 @@ fn free_port() -> anyhow::Result<u16> {
         .local_addr()?
         .port())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shells_get_their_completions() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let bash = stage.run(&["completions", "bash"]).await?.good()?;
+    let script = stage.write("posthaste.bash", &bash)?;
+    let completed = std::process::Command::new("bash")
+        .args(["-c", "source \"$0\"; COMP_WORDS=(posthaste doc); COMP_CWORD=1; _posthaste posthaste doc posthaste; echo \"${COMPREPLY[@]}\""])
+        .arg(&script)
+        .output()?;
+    assert_eq!(String::from_utf8(completed.stdout)?.trim(), "doctor");
+    let zsh = stage.run(&["completions", "zsh"]).await?.good()?;
+    assert!(zsh.starts_with("#compdef posthaste"), "{zsh}");
+    let fish = stage.run(&["completions", "fish"]).await?.good()?;
+    assert!(fish.contains("complete -c posthaste"), "{fish}");
+    assert!(
+        !stage.folder.join(".posthaste").exists(),
+        "that needs no database"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_codes_are_those_of_the_help_and_of_the_page() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let help = stage.run(&["--help"]).await?.good()?;
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let page = std::fs::read_to_string(page)?;
+    for (code, words) in [(0, "done"), (1, "failed"), (2, "arguments"), (3, "doctor")] {
+        assert!(help.contains(&format!("{code} {words}")), "{help}");
+        assert!(
+            page.contains(&format!("| {code} | ")),
+            "{code} is not on the page"
+        );
+    }
+    assert_eq!(
+        stage.run(&["doctor", "--older-than", "long"]).await?.code,
+        Some(2)
+    );
+    assert_eq!(
+        stage.run(&["doctor"]).await?.code,
+        Some(1),
+        "there is no database here"
+    );
+    Ok(())
+}

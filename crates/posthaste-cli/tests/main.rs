@@ -2,6 +2,7 @@
 //! database and on the disk.
 
 mod command_line;
+mod doctor;
 mod enqueue;
 mod handlers;
 mod killed;

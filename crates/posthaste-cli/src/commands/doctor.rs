@@ -1,0 +1,210 @@
+//! `posthaste doctor`: looks at everything that can be wrong around the queue, and says what to do about it.
+
+mod findings;
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tokio_postgres::{Client, Row, SimpleQueryMessage};
+
+use crate::database::Database;
+use crate::failure::Ended;
+use crate::terminal::Terminal;
+use findings::{Facts, Finding, Holder, Level, Rights, Server, Store, findings};
+
+/// Look for what is wrong with the database, the queue and what surrounds them
+///
+/// Ends with 0 when nothing is wrong (hints do not count), with 3 when something is, with 1 when it could not look.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Transactions are told when they are older than this
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    older_than: u32,
+}
+
+/// The exit code when something is wrong.
+const WRONG: u8 = 3;
+
+#[derive(Serialize)]
+struct Report {
+    findings: Vec<Finding>,
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let facts = look(arguments, database).await?;
+    let report = Report {
+        findings: findings(&facts),
+    };
+    terminal.result(&report, &report)?;
+    let wrong = report
+        .findings
+        .iter()
+        .filter(|one| one.level == Level::Wrong)
+        .count();
+    if wrong > 0 {
+        let line = format!(
+            "{wrong} of {} findings need somebody.",
+            report.findings.len()
+        );
+        return Err(Ended { code: WRONG, line }.into());
+    }
+    Ok(())
+}
+
+async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Facts> {
+    let client = database.address().connect().await?;
+    let mut facts = Facts {
+        server: server(&client).await?,
+        pooled: is_pooled(&client, &database.address().connect().await?).await?,
+        ..Facts::default()
+    };
+    facts.schema = posthaste::check_schema(&client)
+        .await
+        .err()
+        .map(|error| error.to_string());
+    let older_than = f64::from(arguments.older_than);
+    // Unnamed statements throughout: behind a pooler, a named one may be asked of another server process.
+    let holders = client
+        .query_typed(
+            include_str!("doctor/holders.sql"),
+            &[(&older_than, tokio_postgres::types::Type::FLOAT8)],
+        )
+        .await?;
+    facts.holders = holders.iter().map(holder).collect::<Result<_, _>>()?;
+    if facts.schema.is_some() {
+        return Ok(facts);
+    }
+    let rights = one(&client, include_str!("doctor/rights.sql")).await?;
+    facts.rights = Some(Rights {
+        may_look: rights.try_get("may_look")?,
+        may_enqueue: rights.try_get("may_enqueue")?,
+        may_work: rights.try_get("may_work")?,
+        roles_lacking: rights.try_get("roles_lacking")?,
+    });
+    if !facts.server.is_replica {
+        facts.store = store(&client).await?;
+    }
+    Ok(facts)
+}
+
+async fn one(client: &Client, sql: &str) -> Result<Row, anyhow::Error> {
+    let rows = client.query_typed(sql, &[]).await?;
+    rows.into_iter()
+        .next()
+        .ok_or_else(|| anyhow::anyhow!("the server returned nothing"))
+}
+
+async fn server(client: &Client) -> anyhow::Result<Server> {
+    let asked = SystemTime::now();
+    let row = one(client, include_str!("doctor/server.sql")).await?;
+    let clock: i64 = row.try_get("clock")?;
+    Ok(Server {
+        version: row.try_get("version")?,
+        version_name: row.try_get("version_name")?,
+        fsync: row.try_get("fsync")?,
+        synchronous_commit: row.try_get("synchronous_commit")?,
+        max_prepared: row.try_get("max_prepared")?,
+        is_replica: row.try_get("is_replica")?,
+        clock_ahead: ahead(clock, milliseconds(asked), milliseconds(SystemTime::now())),
+        me: row.try_get("me")?,
+        roles_missing: row.try_get("roles_missing")?,
+    })
+}
+
+/// By how much a clock that was read between these two times is ahead of them, or behind.
+fn ahead(clock: i64, asked: i64, answered: i64) -> i64 {
+    (clock - answered).max(0) + (clock - asked).min(0)
+}
+
+fn milliseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Two connections of ours never have the same server process, unless somebody lends it from one to the other; nor does one have two.
+async fn is_pooled(first: &Client, second: &Client) -> anyhow::Result<bool> {
+    let before = process(first).await?;
+    second.batch_execute("BEGIN").await?;
+    let other = process(second).await?;
+    let pooled = other == before || process(first).await? != before;
+    second.batch_execute("COMMIT").await?;
+    Ok(pooled)
+}
+
+async fn process(client: &Client) -> anyhow::Result<String> {
+    let answer = client.simple_query(include_str!("doctor/pid.sql")).await?;
+    let pid = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    pid.ok_or_else(|| anyhow::anyhow!("the server returned nothing"))
+}
+
+/// Nothing where this user may not look.
+async fn store(client: &Client) -> anyhow::Result<Option<Store>> {
+    let row = match one(client, include_str!("doctor/store.sql")).await {
+        Ok(row) => row,
+        Err(error) => {
+            let refused = error
+                .downcast_ref::<tokio_postgres::Error>()
+                .and_then(tokio_postgres::Error::code);
+            if refused.is_some_and(|code| code.code() == "42501") {
+                return Ok(None);
+            }
+            return Err(error);
+        }
+    };
+    Ok(Some(Store {
+        needs_rebase: row.try_get("needs_rebase")?,
+        workers: row.try_get("workers")?,
+        has_leader: row.try_get("has_leader")?,
+        has_waiting: row.try_get("has_waiting")?,
+        ids_behind: row.try_get("ids_behind")?,
+    }))
+}
+
+fn holder(row: &Row) -> Result<Holder, tokio_postgres::Error> {
+    Ok(Holder {
+        kind: row.try_get("kind")?,
+        name: row.try_get("name")?,
+        seconds: row.try_get("seconds")?,
+    })
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.findings.is_empty() {
+            return write!(f, "nothing is wrong");
+        }
+        for (at, one) in self.findings.iter().enumerate() {
+            let how = match one.level {
+                Level::Wrong => "WRONG",
+                Level::Hint => "hint ",
+            };
+            let gap = if at > 0 { "\n" } else { "" };
+            write!(
+                f,
+                "{gap}{how}  {}: {}\n       {}",
+                one.about, one.what, one.remedy
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_between_the_question_and_the_answer_is_right() {
+        assert_eq!(ahead(15, 10, 20), 0);
+        assert_eq!(ahead(25, 10, 20), 5);
+        assert_eq!(ahead(7, 10, 20), -3);
+    }
+}

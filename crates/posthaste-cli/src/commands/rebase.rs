@@ -1,0 +1,30 @@
+//! `posthaste rebase`: takes over the jobs of a database that was restored, copied or upgraded.
+
+use serde::Serialize;
+
+use crate::database::Database;
+use crate::terminal::Terminal;
+
+/// Take over the jobs of a database that was restored from a dump, replicated, copied or upgraded
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Also while a worker lives: its jobs are run a second time
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Serialize)]
+struct Rebased {
+    jobs: u64,
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let mut client = database.address().connect().await?;
+    let jobs = posthaste::rebase(&mut client, arguments.force).await?;
+    let said = format!("{jobs} unfinished jobs were taken over; workers may be started");
+    terminal.result(said, &Rebased { jobs })
+}

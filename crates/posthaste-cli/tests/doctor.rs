@@ -1,0 +1,189 @@
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use serde_json::Value;
+
+use crate::stage::{self, Stage};
+
+/// What a doctor said of a database: how it ended, and (level, about) of each finding.
+struct Said {
+    code: Option<i32>,
+    findings: Vec<(String, String)>,
+    text: String,
+}
+
+impl Said {
+    fn has(&self, level: &str, about: &str) -> bool {
+        let is_it = |(l, a): &(String, String)| l == level && a == about;
+        self.findings.iter().any(is_it)
+    }
+
+    #[track_caller]
+    fn finds(&self, level: &str, about: &str) {
+        assert!(self.has(level, about), "no {level} {about}: {}", self.text);
+        assert_eq!(
+            self.code == Some(3),
+            self.findings.iter().any(|(l, _)| l == "wrong")
+        );
+    }
+}
+
+async fn ask(stage: &Stage, url: &str) -> anyhow::Result<Said> {
+    let arguments = ["doctor", "--json", "--older-than", "0"];
+    let said = stage.run_with_url(url, &arguments).await?;
+    let report: Value = serde_json::from_str(&said.out)?;
+    let findings = report["findings"].as_array().into_iter().flatten();
+    let word = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
+    Ok(Said {
+        code: said.code,
+        findings: findings
+            .map(|one| (word(one, "level"), word(one, "about")))
+            .collect(),
+        text: format!("{} {}", said.out, said.err),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let settings = [
+        ("fsync", "off"),
+        ("synchronous_commit", "off"),
+        ("max_prepared_transactions", "4"),
+    ];
+    let server = PgServer::start(PgVersion::V15, &settings)?;
+    let db = TestDb::empty(&server).await?;
+    let said = ask(&stage, db.url()).await?;
+    for (level, about) in [
+        ("wrong", "fsync"),
+        ("hint", "synchronous_commit"),
+        ("hint", "prepared_transactions"),
+        ("hint", "roles"),
+        ("wrong", "schema"),
+    ] {
+        said.finds(level, about);
+    }
+    assert_eq!(said.findings.len(), 5, "{}", said.text);
+    stage
+        .run_with_url(db.url(), &["migrate", "--roles"])
+        .await?
+        .good()?;
+    let client = db.client().await?;
+    client
+        .batch_execute("INSERT INTO posthaste.migration (name, checksum) VALUES ('9999_later', '')")
+        .await?;
+    let said = ask(&stage, db.url()).await?;
+    said.finds("wrong", "schema");
+    assert!(
+        said.text.contains("newer") && !said.has("hint", "roles"),
+        "{}",
+        said.text
+    );
+
+    // Who holds space back: somebody with jobs in an open transaction, a forgotten one, a slot, a reader on a replica.
+    client
+        .batch_execute("DELETE FROM posthaste.migration WHERE name = '9999_later'")
+        .await?;
+    client
+        .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
+        .await?;
+    let said = ask(&stage, db.url()).await?;
+    said.finds("hint", "lock");
+    said.finds("hint", "transaction");
+    client
+        .batch_execute("PREPARE TRANSACTION 'forgotten'")
+        .await?;
+    ask(&stage, db.url()).await?.finds("wrong", "prepared");
+    client
+        .batch_execute("ROLLBACK PREPARED 'forgotten'")
+        .await?;
+    client
+        .batch_execute("SELECT pg_create_physical_replication_slot('left', true)")
+        .await?;
+    ask(&stage, db.url()).await?.finds("hint", "slot");
+    let feedback = [
+        ("hot_standby_feedback", "on"),
+        ("wal_receiver_status_interval", "1s"),
+    ];
+    let replica = server.start_replica(&feedback)?;
+    ask(&stage, &replica.url(db.name()))
+        .await?
+        .finds("wrong", "replica");
+    let reader = connect(&replica.url(db.name())).await?;
+    reader
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+        .await?;
+    eventually(stage::BOUND, "the replica's reader is felt", async || {
+        Ok(ask(&stage, db.url()).await?.has("hint", "replica_reader"))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let server = PgServer::start(PgVersion::V15, &[("max_prepared_transactions", "0")])?;
+    let db = TestDb::empty(&server).await?;
+    stage
+        .run_with_url(db.url(), &["migrate", "--roles"])
+        .await?
+        .good()?;
+    let client = db.client().await?;
+    let said = ask(&stage, db.url()).await?;
+    said.finds("hint", "workers");
+    assert_eq!(
+        (said.code, said.findings.len()),
+        (Some(0), 1),
+        "hints are no reason to fail: {}",
+        said.text
+    );
+    client
+        .batch_execute("SELECT posthaste.enqueue('x')")
+        .await?;
+    ask(&stage, db.url()).await?.finds("wrong", "workers");
+    client
+        .batch_execute("INSERT INTO posthaste.worker (name) VALUES ('w')")
+        .await?;
+    ask(&stage, db.url()).await?.finds("wrong", "leader");
+    client
+        .batch_execute("INSERT INTO posthaste.leader (worker, until) VALUES (1, 'infinity')")
+        .await?;
+    let fine = stage.run_with_url(db.url(), &["doctor"]).await?;
+    assert_eq!(fine.good()?.trim(), "nothing is wrong");
+
+    client
+        .batch_execute("REVOKE INSERT ON posthaste.store FROM posthaste_producer")
+        .await?;
+    ask(&stage, db.url()).await?.finds("wrong", "roles");
+    stage
+        .run_with_url(db.url(), &["migrate", "--roles"])
+        .await?
+        .good()?;
+    client.batch_execute("CREATE ROLE nobody_special LOGIN; GRANT USAGE ON SCHEMA posthaste TO nobody_special; GRANT SELECT ON posthaste.migration TO nobody_special").await?;
+    let as_nobody = db
+        .url()
+        .replace("postgres://postgres@", "postgres://nobody_special@");
+    ask(&stage, &as_nobody).await?.finds("wrong", "rights");
+    client
+        .batch_execute("GRANT posthaste_producer TO nobody_special")
+        .await?;
+    ask(&stage, &as_nobody).await?.finds("hint", "rights");
+
+    client
+        .batch_execute(
+            "SELECT setval('posthaste.job_id', 1, false); SELECT posthaste.lock_out(true)",
+        )
+        .await?;
+    let said = ask(&stage, db.url()).await?;
+    said.finds("wrong", "restore");
+    said.finds("wrong", "sequences");
+    let refused = stage.run_with_url(db.url(), &["work"]).await?;
+    assert!(refused.err.contains("posthaste rebase"), "{}", refused.err);
+    let rebased = stage.run_with_url(db.url(), &["rebase"]).await?.good()?;
+    assert!(rebased.starts_with("1 unfinished"), "{rebased}");
+    let said = ask(&stage, db.url()).await?;
+    assert!(
+        !said.has("wrong", "restore") && !said.has("wrong", "sequences"),
+        "{}",
+        said.text
+    );
+    Ok(())
+}
