@@ -67,12 +67,13 @@ CREATE FUNCTION posthaste.is_home() RETURNS boolean LANGUAGE sql STABLE AS $f$
   SELECT h.identity[1:2] = i.here[1:2] FROM posthaste.home h, (SELECT posthaste.identity() AS here) i
 $f$;
 
--- Whether these are the tables that were worked here. A copy in which nothing was ever worked (a template of test databases) is as good.
+-- Whether these are not the tables that were worked here. A copy in which nothing was ever worked (a template of test databases) is as good as
+-- they, a restored store only if nothing was ever enqueued: its cursors may be of two moments.
 CREATE FUNCTION posthaste.needs_rebase() RETURNS boolean LANGUAGE sql STABLE AS $f$
   SELECT CASE
     WHEN h.identity[1:2] = i.here[1:2] AND h.identity[4] = i.here[4] THEN false
     WHEN h.identity = '{}' THEN true
-    ELSE NOT (posthaste.is_unworked() AND (posthaste.is_home() OR NOT EXISTS (SELECT FROM posthaste.store)))
+    ELSE NOT (posthaste.is_unworked() AND (posthaste.is_home() OR pg_sequence_last_value('posthaste.job_id'::regclass) IS NULL))
   END FROM posthaste.home h, (SELECT posthaste.identity() AS here) i
 $f$;
 
