@@ -177,6 +177,9 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     said.finds("wrong", "sequences");
     let refused = stage.run_with_url(db.url(), &["work"]).await?;
     assert!(refused.err.contains("posthaste rebase"), "{}", refused.err);
+    ask(&stage, &server.pooled_url(db.name())?)
+        .await?
+        .finds("hint", "pooler");
     let rebased = stage.run_with_url(db.url(), &["rebase"]).await?.good()?;
     assert!(rebased.starts_with("1 unfinished"), "{rebased}");
     let said = ask(&stage, db.url()).await?;

@@ -204,6 +204,7 @@ DECLARE
   v_met posthaste.store[];
   v_roused bigint[];
 BEGIN
+  PERFORM posthaste.require_home();
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: retry needs READ COMMITTED, not %', current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';

@@ -199,8 +199,12 @@ impl Past {
             refused.to_string().contains("posthaste rebase"),
             "{refused}"
         );
-        let redrive = client.batch_execute("SELECT posthaste.redrive()").await;
-        ensure!(redrive.is_err(), "nothing but enqueue before the rebase");
+        for looks_at_ids in ["redrive()", "retry()", "cancel(1)"] {
+            let refused = client
+                .batch_execute(&format!("SELECT posthaste.{looks_at_ids}"))
+                .await;
+            ensure!(refused.is_err(), "{looks_at_ids} before the rebase");
+        }
         let jobs = rebase(&mut client, false).await?;
         // And the one in the paused queue.
         ensure!(
