@@ -32,6 +32,7 @@ mod late;
 mod lifecycle;
 mod links;
 mod locks;
+mod model;
 mod mutants;
 mod nowait;
 mod operate;

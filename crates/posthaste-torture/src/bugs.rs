@@ -1,0 +1,279 @@
+//! Stores, workers and producers that are broken on purpose, and the rules that must notice: who judges the judge.
+
+use std::time::Instant;
+
+use clap::ValueEnum;
+use posthaste_testkit::PgVersion;
+
+use crate::check::Rule;
+use crate::history::Kind;
+use crate::plan::{Counts, RoundPlan};
+use crate::round::{self, Ground, Round};
+
+/// What a worker or a producer does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Habit {
+    /// A handler says "done" and does it later.
+    AcknowledgesFirst,
+    /// Workers use one fence for everything.
+    SharesAFence,
+    /// A producer enqueues beside its transaction.
+    WritesTwice,
+    /// A producer takes a COMMIT without an answer for one that did not happen.
+    TakesSilenceForNo,
+}
+
+impl Habit {
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AcknowledgesFirst => "acknowledges-first",
+            Self::SharesAFence => "shares-a-fence",
+            Self::WritesTwice => "writes-twice",
+            Self::TakesSilenceForNo => "takes-silence-for-no",
+        }
+    }
+}
+
+/// Long enough to be met.
+const JOBS: u64 = 600;
+
+/// A bug.
+pub struct Bug {
+    /// What is wrong.
+    pub name: &'static str,
+    /// In the migrations: what stands there, and what is put in its place.
+    pub edits: &'static [(&'static str, &'static str)],
+    /// In people.
+    pub habit: Option<Habit>,
+    /// Without which it would do no harm.
+    pub faults: &'static [(Kind, u64)],
+    /// Who must notice.
+    pub rules: &'static [Rule],
+}
+
+/// All of them.
+pub const BUGS: &[Bug] = &[
+    Bug::in_store(
+        "a promoted job is dropped now and then",
+        &[(
+            "WHERE o.expires_at > v_now),",
+            "WHERE o.expires_at > v_now AND o.id % 7 <> 0),",
+        )],
+        &[Rule::H1],
+    ),
+    Bug::in_store(
+        "a retry is closed and forgotten",
+        &[(
+            "WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);",
+            "WHERE (v.kind = 1 AND j.id % 3 > 0) OR (v.kind = 8 AND j.crashes = 0);",
+        )],
+        &[Rule::H1],
+    ),
+    Bug::in_store(
+        "the cursor steps back by a job",
+        &[(
+            "SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch",
+            "SELECT batch, lo, hi, to_xid, CASE WHEN batch % 3 = 0 THEN to_id - 1 ELSE to_id END, exhausted INTO w.batch",
+        )],
+        &[Rule::H4],
+    ),
+    Bug::in_store(
+        "a job that is done comes back",
+        &[(
+            "WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);",
+            "WHERE v.kind = 1 OR (v.kind = 0 AND j.id % 5 = 0) OR (v.kind = 8 AND j.crashes = 0);",
+        )],
+        &[Rule::H4],
+    ),
+    Bug::in_store(
+        "a discarded job comes back",
+        &[(
+            "WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);",
+            "WHERE v.kind IN (1, 2) OR (v.kind = 8 AND j.crashes = 0);",
+        )],
+        &[Rule::H4],
+    ),
+    Bug::in_store(
+        "nobody is rescued",
+        &[(
+            "UPDATE posthaste.worker SET stopped_at = coalesce(stopped_at, clock_timestamp()) WHERE id = p_worker AND beat = p_beat;\n  IF NOT FOUND THEN",
+            "IF true THEN",
+        )],
+        &[Rule::H6, Rule::H1],
+    )
+    .under(&[(Kind::Kill, 4)]),
+    Bug::in_store(
+        "the living lose their jobs with the dead",
+        &[(
+            "WHERE c.worker = p_worker AND (p_token IS NULL OR c.token = p_token)",
+            "WHERE (p_token IS NULL OR c.token = p_token)",
+        )],
+        &[Rule::H4],
+    )
+    .under(&[(Kind::Kill, 2), (Kind::Termination, 10)]),
+    Bug::in_store(
+        "what is kept is thrown away",
+        &[(
+            "WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;",
+            "WHERE v.kind = 2 AND false ON CONFLICT (id) DO NOTHING;",
+        )],
+        &[Rule::H1],
+    ),
+    Bug::in_store(
+        "a scheduled job with a key goes to the ring at once",
+        &[(
+            "SELECT job, CASE WHEN scheduled_at > moment AND scheduled_at > posthaste.parked_until()",
+            "SELECT job, CASE WHEN unique_key IS NULL AND scheduled_at > moment AND scheduled_at > posthaste.parked_until()",
+        )],
+        &[Rule::Due],
+    ),
+    Bug::in_store(
+        "a retry forgets its attempts",
+        &[(
+            "posthaste.again(j, s.slot, v.due, v.attempt, 0::smallint, v.error) a",
+            "posthaste.again(j, s.slot, v.due, 0, 0::smallint, v.error) a",
+        )],
+        &[Rule::Attempts],
+    ),
+    Bug::in_store(
+        "claims do not look at the end of a job's time",
+        &[(
+            "r.kwargs_bytes, r.expires_at <= clock_timestamp() FROM",
+            "r.kwargs_bytes, false FROM",
+        )],
+        &[Rule::Due],
+    ),
+    Bug::in_store(
+        "a second job gets a key that is taken",
+        &[(
+            "ON CONFLICT DO NOTHING;\n      EXIT WHEN FOUND;",
+            "ON CONFLICT DO NOTHING;\n      EXIT WHEN true;",
+        )],
+        &[Rule::H2, Rule::Unique],
+    ),
+    Bug::in_store(
+        "a key is let go when its job is claimed",
+        &[(
+            "RETURNING batch INTO o_batch;\n  IF NOT o_mixed",
+            "RETURNING batch INTO o_batch;\n  DELETE FROM posthaste.unique_key u USING posthaste.batch_rows_@k@(o_batch, p_token) r WHERE u.id = r.id;\n  IF NOT o_mixed",
+        )],
+        &[Rule::Unique],
+    ),
+    Bug::in_store(
+        "a key is never let go",
+        &[(
+            "WHERE v.kind = 0 AND u.key = j.unique_key AND u.id = j.id;",
+            "WHERE false AND u.key = j.unique_key AND u.id = j.id;",
+        )],
+        &[Rule::H6],
+    ),
+    Bug::in_store(
+        "arguments are written as text and back",
+        &[(
+            "SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt, r.max_attempts, r.crashes,\n         r.name, r.tag, r.unique_key, r.kwargs\n",
+            "SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt, r.max_attempts, r.crashes,\n         r.name, r.tag, r.unique_key, replace(r.kwargs::text, 'null', '0')::jsonb\n",
+        )],
+        &[Rule::H7],
+    ),
+    Bug::in_store(
+        "a confirmation is not heard",
+        &[(
+            "DELETE FROM posthaste.held h WHERE h.id = v_id AND h.state = 'awaiting' RETURNING h.unique_key INTO v_key;\n  IF FOUND THEN",
+            "IF true THEN",
+        )],
+        &[Rule::H4],
+    ),
+    Bug::in_people(
+        "work is acknowledged before it is done",
+        Habit::AcknowledgesFirst,
+        &[Rule::H1],
+    )
+    .under(&[(Kind::Kill, 6)]),
+    Bug::in_people(
+        "two workers share a fence",
+        Habit::SharesAFence,
+        &[Rule::H8],
+    ),
+    Bug::in_people(
+        "a producer enqueues beside its transaction",
+        Habit::WritesTwice,
+        &[Rule::H2],
+    ),
+    Bug::in_people(
+        "a producer takes silence for a no",
+        Habit::TakesSilenceForNo,
+        &[Rule::H2],
+    )
+    .under(&[(Kind::HalfAnswer, 12)]),
+];
+
+impl Bug {
+    const fn in_store(
+        name: &'static str,
+        edits: &'static [(&'static str, &'static str)],
+        rules: &'static [Rule],
+    ) -> Self {
+        Self {
+            name,
+            edits,
+            habit: None,
+            faults: &[],
+            rules,
+        }
+    }
+
+    const fn in_people(name: &'static str, habit: Habit, rules: &'static [Rule]) -> Self {
+        Self {
+            name,
+            edits: &[],
+            habit: Some(habit),
+            faults: &[],
+            rules,
+        }
+    }
+
+    const fn under(mut self, faults: &'static [(Kind, u64)]) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// Plays it, and says which of the rules that must notice did.
+    pub async fn play(
+        &self,
+        ground: &Ground,
+        server: PgVersion,
+        seed: u64,
+    ) -> anyhow::Result<Caught> {
+        let started = Instant::now();
+        let plan = RoundPlan {
+            server: server.name().to_owned(),
+            faults: Counts::from_iter(self.faults.iter().copied()),
+            jobs: JOBS,
+        };
+        let round = round::play(ground, &plan, seed, Some(self)).await?;
+        let by = round
+            .findings
+            .iter()
+            .find(|finding| self.rules.contains(&finding.rule));
+        Ok(Caught {
+            name: self.name,
+            by: by.map(ToString::to_string),
+            seconds: started.elapsed().as_secs_f64(),
+            round,
+        })
+    }
+}
+
+/// What became of a bug.
+#[derive(Debug)]
+pub struct Caught {
+    /// Which.
+    pub name: &'static str,
+    /// What was noticed by a rule that must; none when it slipped through.
+    pub by: Option<String>,
+    /// How long that took.
+    pub seconds: f64,
+    /// All there is to know.
+    pub round: Round,
+}

@@ -1,0 +1,66 @@
+//! Unique keys and delivery ids.
+
+use std::collections::BTreeMap;
+
+use super::book::{Book, Job};
+use super::{Judge, Rule};
+use crate::history::{Deed, How, Moment};
+
+pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
+    unique(book, judge);
+    identity(book, judge);
+}
+
+/// Two jobs hold one key at once if there is a moment at which both must have held it: each did from the answer to its COMMIT (or its first run) until its
+/// first end at the earliest.
+fn unique(book: &Book<'_>, judge: &mut Judge) {
+    let mut holders: BTreeMap<&str, Vec<(Moment, Moment, i64)>> = BTreeMap::new();
+    for (key, job) in &book.jobs {
+        if let (Some(unique), Some((from, until))) = (&job.intent.unique, held(job)) {
+            holders.entry(unique).or_default().push((from, until, *key));
+        }
+    }
+    for times in holders.values_mut() {
+        times.sort_unstable();
+        let mut latest = Moment::MIN;
+        for (from, until, key) in times {
+            let what = "held a unique key that another job held";
+            judge.must(Rule::Unique, *from >= latest, *key, what);
+            latest = latest.max(*until);
+        }
+    }
+}
+
+/// For how long it held its key at least.
+fn held(job: &Job<'_>) -> Option<(Moment, Moment)> {
+    if job.is_absent() || !job.is_promised {
+        return None;
+    }
+    let first = job.runs.first()?.began;
+    let from = job.answered_at.min(first);
+    let ends = job.ends(|how| match job.intent.deed {
+        Deed::Exhaust => how == How::Again,
+        Deed::Complete => matches!(how, How::Done | How::Unsure),
+        _ => matches!(how, How::Done | How::Confirmed | How::Discarded),
+    });
+    let until = ends.min()?;
+    (from <= until).then_some((from, until))
+}
+
+/// A number may come again where a promoted replica has lost the job that had it, and never otherwise.
+fn identity(book: &Book<'_>, judge: &mut Judge) {
+    let mut names: BTreeMap<&str, (i64, Moment)> = BTreeMap::new();
+    for (key, job) in &book.jobs {
+        for run in &job.runs {
+            let (named, at) = *names.entry(&run.delivery).or_insert((*key, run.began));
+            let between = at.min(run.began)..=at.max(run.began);
+            let is_excused = book
+                .promotions()
+                .any(|promotion| between.contains(&promotion.until));
+            let what = "have the delivery id of another job";
+            judge.must(Rule::Identity, named == *key || is_excused, *key, what);
+            let is_kept = run.delivery == job.runs[0].delivery;
+            judge.must(Rule::Identity, is_kept, *key, "changed their delivery id");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What handlers saw and did: H4, H7, H8, times and attempts.
+
+use std::collections::BTreeMap;
+
+use super::book::{Book, Job};
+use super::{Judge, Rule};
+use crate::history::{Deed, How, Kind, Moment, Run};
+
+/// Clocks tell microseconds, and Postgres rounds to them.
+const ROUNDED: Moment = 1_000;
+/// What one worker process may have in hand when it dies: the slots of its queues, and what stands in line before them.
+const IN_HAND: u64 = 200;
+
+pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
+    let mut repeats = 0;
+    for (key, job) in &book.jobs {
+        repeats += followed(book, *key, job, judge);
+        for (at, run) in job.runs.iter().enumerate() {
+            times(*key, job, &job.runs[..at], run, judge);
+            attempts(book, *key, &job.runs[..at], run, judge);
+            let is_same = run.args == job.intent.args;
+            judge.must(Rule::H7, is_same, *key, "were run with other arguments");
+        }
+        if job.intent.deed == Deed::Complete {
+            judge.must(
+                Rule::H4,
+                job.effects <= 1,
+                *key,
+                "had their effect more than once",
+            );
+        }
+    }
+    judge.verdict.load.repeats = repeats;
+    let bound = bound(book);
+    let what = "were repeated: more than the lost workers can have had in hand";
+    judge.must(Rule::H4, repeats <= bound, 0, what);
+    fences(book, judge);
+}
+
+/// Counts the runs that no outcome asked for; each needs a fault that explains it.
+fn followed(book: &Book<'_>, key: i64, job: &Job<'_>, judge: &mut Judge) -> u64 {
+    let mut repeats = 0;
+    for pair in job.runs.windows(2) {
+        let (before, next) = (pair[0], pair[1]);
+        let was_asked_for = before.ended.is_some_and(|(how, at)| {
+            let again = matches!(
+                how,
+                How::Again | How::Later | How::Unconfirmed | How::Unsure
+            );
+            again && at <= next.began
+        });
+        if was_asked_for {
+            continue;
+        }
+        repeats += 1;
+        let is_excused = book
+            .excuses(&before.worker, before.began, next.began)
+            .next()
+            .is_some();
+        let what = match before.ended {
+            Some((_, at)) if at <= next.began => {
+                "were run again after they had ended, and nothing had happened to their worker"
+            }
+            _ => "were run by two at once, and nothing had happened to the first",
+        };
+        judge.must(Rule::H4, is_excused, key, what);
+    }
+    repeats
+}
+
+/// How many repeats the faults of a round can explain.
+fn bound(book: &Book<'_>) -> u64 {
+    let places = book
+        .history
+        .runs
+        .iter()
+        .filter_map(|run| run.worker.split('.').next())
+        .collect::<std::collections::BTreeSet<_>>()
+        .len() as u64;
+    let faults = book.history.faults.iter();
+    faults
+        .map(|fault| match fault.kind {
+            Kind::Kill | Kind::HalfOpen => IN_HAND,
+            Kind::Crash | Kind::Promotion => IN_HAND * places,
+            Kind::Termination | Kind::Cut | Kind::HalfAnswer => 0,
+        })
+        .sum()
+}
+
+fn times(key: i64, job: &Job<'_>, earlier: &[&Run], run: &Run, judge: &mut Judge) {
+    let was_put_off = earlier
+        .iter()
+        .any(|run| run.ended.is_some_and(|(how, _)| how == How::Later));
+    let due = match job.intent.deed {
+        Deed::Snooze(until) if was_put_off => until,
+        _ => job.intent.due,
+    };
+    let what = "were run before they were due";
+    judge.must(Rule::Due, run.began + ROUNDED >= due, key, what);
+    let is_alive = job.intent.deed != Deed::Expire;
+    judge.must(Rule::Due, is_alive, key, "were run after they had expired");
+}
+
+/// An attempt that failed is counted once. A worker's death may burn one (of a job that ran alone), and may lose one (whose end was not told); a
+/// promotion may lose all that the replica had not heard of.
+fn attempts(book: &Book<'_>, key: i64, earlier: &[&Run], run: &Run, judge: &mut Judge) {
+    let failed = earlier.iter().filter(|run| {
+        run.ended
+            .is_some_and(|(how, _)| matches!(how, How::Again | How::Unconfirmed | How::Unsure))
+    });
+    let failed = i64::try_from(failed.count()).unwrap_or(i64::MAX);
+    // It may have died in anybody's hands, also before its handler began.
+    let since = book.jobs[&key].meant_at;
+    let faults = || {
+        let faults = book.history.faults.iter();
+        faults.filter(move |fault| fault.until >= since && fault.from <= run.began)
+    };
+    let deaths = faults().filter(|fault| {
+        matches!(
+            fault.kind,
+            Kind::Kill | Kind::Crash | Kind::HalfOpen | Kind::Promotion
+        )
+    });
+    let deaths = i64::try_from(deaths.count()).unwrap_or(i64::MAX);
+    let is_forgotten = faults().any(|fault| fault.kind == Kind::Promotion);
+    let least = if is_forgotten { 0 } else { failed - deaths };
+    let is_counted = (least..=failed + deaths).contains(&i64::from(run.attempt));
+    let what = "came with a wrong number of attempts";
+    judge.must(Rule::Attempts, is_counted, key, what);
+}
+
+fn fences(book: &Book<'_>, judge: &mut Judge) {
+    let mut workers: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut runs: BTreeMap<(i64, &str), u64> = BTreeMap::new();
+    for run in &book.history.runs {
+        let worker = workers.entry(&run.fence).or_insert(&run.worker);
+        let what = "were handed to two workers under one fence";
+        judge.must(Rule::H8, *worker == run.worker, run.key, what);
+        let times = runs.entry((run.key, &run.fence)).or_default();
+        *times += 1;
+        let what = "were handed out twice under one fence";
+        judge.must(Rule::H8, *times == 1, run.key, what);
+    }
+}

@@ -1,0 +1,21 @@
+//! Kills, cuts, crashes and promotes everything around posthaste while it works, then checks the history of it.
+//!
+//! A run is made of rounds. Each has a server, a database and worker processes of its own, a load, a share of the faults, and a judgement: what the
+//! producers meant ([`history`]), what the handlers did and what the store says in the end are compared by one pure function ([`check()`]). That the
+//! judgement would notice is shown by [`bugs`], which plays rounds against a store, a worker or a producer that is broken on purpose.
+
+pub mod bugs;
+mod check;
+pub mod history;
+mod load;
+mod plan;
+mod report;
+mod round;
+pub mod run;
+mod worker;
+
+pub use check::{Finding, Rule, Verdict, check};
+pub use plan::{Counts, Plan, RoundPlan};
+pub use report::Report;
+pub use round::{Ground, Round};
+pub use worker::{WorkerOptions, work};

@@ -1,0 +1,15 @@
+//! The load: producers that remember what they meant.
+
+mod intend;
+mod producer;
+
+pub(crate) use producer::{Producers, Settings};
+
+/// The name of all jobs.
+pub(crate) const JOB: &str = "torture";
+/// Their queues.
+pub(crate) const QUEUES: [&str; 3] = ["a", "b", "c"];
+/// Their priorities.
+const PRIORITIES: [i32; 3] = [-1, 0, 5];
+/// Producers.
+pub(crate) const PRODUCERS: usize = 3;

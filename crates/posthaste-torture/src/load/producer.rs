@@ -1,0 +1,276 @@
+//! Producers: transactions that enqueue, commit, roll back, and sometimes never hear what became of them.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use posthaste::JobId;
+use posthaste_testkit::connect;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Client;
+use tokio_util::sync::CancellationToken;
+
+use super::{PRODUCERS, intend};
+use crate::bugs::Habit;
+use crate::history::log::Log;
+use crate::history::{Deed, Fate, Intent, Meant, now};
+use crate::round::progress::Progress;
+
+/// A producer that hears nothing for so long gives the connection up.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Jobs that may wait before producers do.
+const BACKLOG: u64 = 250;
+
+/// What producers need to know.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) folder: PathBuf,
+    pub(crate) seed: u64,
+    pub(crate) habit: Option<Habit>,
+    /// Where each of them connects to at the moment.
+    pub(crate) urls: watch::Receiver<Vec<String>>,
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// Producers at work.
+pub(crate) struct Producers {
+    stop: CancellationToken,
+    tasks: JoinSet<anyhow::Result<()>>,
+}
+
+impl Producers {
+    pub(crate) fn start(settings: &Settings) -> anyhow::Result<Self> {
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        for number in 0..PRODUCERS {
+            let producer = Producer {
+                log: Log::open(&settings.folder.join(format!("p{number}.log")))?,
+                settings: settings.clone(),
+                number,
+                chance: fastrand::Rng::with_seed(settings.seed ^ number as u64),
+                transactions: AtomicU64::new(0),
+            };
+            tasks.spawn(producer.run(stop.clone()));
+        }
+        Ok(Self { stop, tasks })
+    }
+
+    /// Ends them all when their transactions have ended.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.context("a producer")??;
+        }
+        Ok(())
+    }
+}
+
+struct Producer {
+    log: Log,
+    settings: Settings,
+    number: usize,
+    chance: fastrand::Rng,
+    transactions: AtomicU64,
+}
+
+/// What a transaction came to, as far as can be told.
+struct Told {
+    fate: Fate,
+    absorbed: Vec<i64>,
+    /// Its connection answers no more.
+    is_cut_off: bool,
+}
+
+impl Producer {
+    async fn run(mut self, stop: CancellationToken) -> anyhow::Result<()> {
+        let mut client: Option<(String, Client)> = None;
+        while !stop.is_cancelled() {
+            let url = self.settings.urls.borrow()[self.number].clone();
+            // After a promotion the old place answers no more.
+            client = client.filter(|(place, client)| *place == url && !client.is_closed());
+            let Some((_, connected)) = client.as_mut() else {
+                let connected = timeout(PATIENCE, connect(&url)).await;
+                client = connected.ok().and_then(Result::ok).map(|one| (url, one));
+                sleep(Duration::from_millis(20)).await;
+                continue;
+            };
+            if self.settings.progress.backlog() > BACKLOG {
+                sleep(Duration::from_millis(10)).await;
+                continue;
+            }
+            if self.one(connected).await? {
+                client = None;
+            }
+            sleep(Duration::from_millis(self.chance.u64(0..25))).await;
+        }
+        Ok(())
+    }
+
+    /// One transaction, with its two lines in the log. Whether its connection answers no more.
+    async fn one(&mut self, client: &mut Client) -> anyhow::Result<bool> {
+        let tx = self.transactions.fetch_add(1, Ordering::Relaxed);
+        let count = match self.chance.u32(0..10) {
+            0 => self.chance.usize(20..60),
+            _ => self.chance.usize(1..7),
+        };
+        let mut jobs: Vec<Intent> = (0..count).map(|_| intend::job(&mut self.chance)).collect();
+        // Two transactions that take the same keys in different orders would end each other.
+        jobs.sort_by(|a, b| a.unique.cmp(&b.unique));
+        self.log.append(&Meant::Intent {
+            tx,
+            at: now(),
+            jobs: jobs.clone(),
+        })?;
+        let is_kept = self.chance.u32(0..8) > 0;
+        let told = self.transact(client, &jobs, is_kept).await;
+        let lsn = match told.fate {
+            Fate::Committed => timeout(PATIENCE, position(client))
+                .await
+                .ok()
+                .and_then(Result::ok),
+            _ => None,
+        };
+        if told.fate == Fate::Committed {
+            let is_to_end = |job: &&Intent| {
+                let never = matches!(job.deed, Deed::Expire | Deed::Exhaust);
+                !job.undone && !never && !told.absorbed.contains(&job.key)
+            };
+            let jobs = jobs.iter().filter(is_to_end).count();
+            self.settings.progress.committed(jobs as u64);
+        }
+        let Told {
+            fate,
+            absorbed,
+            is_cut_off,
+        } = told;
+        let known = match (fate, self.settings.habit) {
+            (Fate::Unknown, Some(Habit::TakesSilenceForNo)) => Fate::RolledBack,
+            _ => fate,
+        };
+        self.log.append(&Meant::Outcome {
+            tx,
+            at: now(),
+            fate: known,
+            absorbed,
+            lsn,
+        })?;
+        Ok(is_cut_off)
+    }
+
+    async fn transact(&mut self, client: &mut Client, jobs: &[Intent], is_kept: bool) -> Told {
+        let mut absorbed = Vec::new();
+        let writing = self.write(client, jobs, &mut absorbed);
+        // Without a COMMIT nothing of it can last, whatever went wrong.
+        let is_written = matches!(timeout(PATIENCE, writing).await, Ok(Ok(())));
+        if !is_written || !is_kept {
+            let undo = timeout(PATIENCE, client.batch_execute("ROLLBACK")).await;
+            return Told {
+                fate: Fate::RolledBack,
+                absorbed,
+                is_cut_off: !matches!(undo, Ok(Ok(()))),
+            };
+        }
+        let fate = match timeout(PATIENCE, client.batch_execute("COMMIT")).await {
+            Ok(Ok(())) => Fate::Committed,
+            Ok(Err(error)) if is_refusal(&error) => Fate::RolledBack,
+            _ => Fate::Unknown,
+        };
+        Told {
+            fate,
+            absorbed,
+            is_cut_off: fate == Fate::Unknown,
+        }
+    }
+
+    /// Everything but the end.
+    async fn write(
+        &mut self,
+        client: &mut Client,
+        jobs: &[Intent],
+        absorbed: &mut Vec<i64>,
+    ) -> anyhow::Result<()> {
+        let isolation = match self.chance.u32(0..8) {
+            0 => "REPEATABLE READ",
+            1 => "SERIALIZABLE",
+            _ => "READ COMMITTED",
+        };
+        let begin = format!("BEGIN ISOLATION LEVEL {isolation}");
+        client.batch_execute(&begin).await?;
+        let (undone, kept): (Vec<&Intent>, Vec<&Intent>) = jobs.iter().partition(|job| job.undone);
+        if !undone.is_empty() {
+            client.batch_execute("SAVEPOINT undone").await?;
+            for job in undone {
+                self.enqueue(client, job, &mut HashSet::new()).await?;
+            }
+            client
+                .batch_execute("ROLLBACK TO undone; RELEASE undone")
+                .await?;
+        }
+        let mut mine = HashSet::new();
+        for job in kept {
+            if self.enqueue(client, job, &mut mine).await? {
+                promise(client, job.key).await?;
+            } else {
+                absorbed.push(job.key);
+            }
+        }
+        if self.chance.u32(0..10) == 0 {
+            sleep(Duration::from_millis(self.chance.u64(0..100))).await;
+        }
+        Ok(())
+    }
+
+    /// Whether the job was enqueued; else its unique key was taken, by somebody or by one of this transaction's own.
+    async fn enqueue(
+        &self,
+        client: &Client,
+        job: &Intent,
+        mine: &mut HashSet<JobId>,
+    ) -> anyhow::Result<bool> {
+        let new = job.new_job()?;
+        if self.settings.habit == Some(Habit::WritesTwice) && job.key % 5 == 0 {
+            // Beside the transaction instead of in it.
+            let url = self.settings.urls.borrow()[self.number].clone();
+            posthaste::enqueue(&connect(&url).await?, &new).await?;
+            return Ok(true);
+        }
+        let is_new = mine.insert(posthaste::enqueue(client, &new).await?);
+        let Some(unique) = &job.unique else {
+            return Ok(true);
+        };
+        let ours =
+            "SELECT xmin = pg_current_xact_id()::xid FROM posthaste.unique_key WHERE key = $1";
+        match client.query_opt(ours, &[unique]).await? {
+            Some(row) => Ok(is_new && row.get(0)),
+            None => bail!("the unique key {unique:?} vanished in its own transaction"),
+        }
+    }
+}
+
+async fn promise(client: &Client, key: i64) -> anyhow::Result<()> {
+    client
+        .execute("INSERT INTO promise (key) VALUES ($1)", &[&key])
+        .await?;
+    Ok(())
+}
+
+/// How long the server's log is by now.
+async fn position(client: &Client) -> anyhow::Result<u64> {
+    let row = client
+        .query_one("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint", &[])
+        .await?;
+    Ok(row.get::<_, i64>(0).unsigned_abs())
+}
+
+/// The server answered that it did not commit.
+fn is_refusal(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        let class = code.code().get(..2);
+        matches!(class, Some("40" | "23" | "25"))
+    })
+}

@@ -1,0 +1,226 @@
+//! `make torture`: see the library.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand};
+use posthaste_testkit::PgVersion;
+use posthaste_torture::bugs::BUGS;
+use posthaste_torture::history::Kind;
+use posthaste_torture::run::State;
+use posthaste_torture::{Counts, Ground, Plan, Report, WorkerOptions, work};
+
+/// Kills, cuts, crashes and promotes everything around posthaste while it works, and checks the history of it.
+#[derive(Debug, Parser)]
+#[command(about, args_conflicts_with_subcommands = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    role: Option<Role>,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// A worker process of a run.
+    #[command(hide = true)]
+    Work(WorkerOptions),
+}
+
+#[derive(Debug, Args)]
+struct RunOptions {
+    /// SIGKILL of worker processes.
+    #[arg(long, default_value_t = 200)]
+    kills: u64,
+    /// Immediate stops of the server.
+    #[arg(long, default_value_t = 50)]
+    crashes: u64,
+    /// Terminated sessions.
+    #[arg(long, default_value_t = 200)]
+    terminations: u64,
+    /// Connections that are reset.
+    #[arg(long, default_value_t = 50)]
+    cuts: u64,
+    /// Connections that are half open.
+    #[arg(long, default_value_t = 50)]
+    half_opens: u64,
+    /// Answers to COMMIT that are lost.
+    #[arg(long, default_value_t = 50)]
+    half_answers: u64,
+    /// Promotions of a lagging replica.
+    #[arg(long, default_value_t = 10)]
+    promotions: u64,
+    /// Rounds that share them.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// The server of these rounds, such as pg15; one more round is played on each of the others that are installed.
+    #[arg(long, default_value = "pg15")]
+    server: String,
+    /// No rounds on other servers.
+    #[arg(long)]
+    alone: bool,
+    /// What chance begins with.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Forget a run that was interrupted.
+    #[arg(long)]
+    fresh: bool,
+    /// Show that every bug of the list is noticed, instead.
+    #[arg(long)]
+    bugs: bool,
+    /// Only bugs whose name contains this.
+    #[arg(long, requires = "bugs")]
+    only: Option<String>,
+    /// State and logs.
+    #[arg(long, default_value = "target/torture")]
+    folder: PathBuf,
+    /// Where reports are kept.
+    #[arg(long, default_value = "docs/reports")]
+    reports: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    let outcome = runtime
+        .context("a runtime")
+        .and_then(|runtime| runtime.block_on(obey(CommandLine::parse())));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("torture: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn obey(line: CommandLine) -> anyhow::Result<()> {
+    match line.role {
+        Some(Role::Work(options)) => work(options).await,
+        None if line.run.bugs => catch(&line.run).await,
+        None => torture(&line.run).await,
+    }
+}
+
+async fn torture(options: &RunOptions) -> anyhow::Result<()> {
+    let program = std::env::current_exe()?;
+    std::fs::create_dir_all(&options.folder)?;
+    let folder = options.folder.canonicalize()?;
+    if options.fresh {
+        State::forget(&folder)?;
+    }
+    let mut state = State::resume(&folder, plan(options)?, &commit())?;
+    eprintln!(
+        "torture: seed {}, {} rounds, {} of them done",
+        state.plan.seed,
+        state.plan.rounds.len(),
+        state.rounds.len()
+    );
+    while state.missing() > 0 {
+        let number = state.rounds.len() + 1;
+        let round = state.next(&folder, &program).await?;
+        eprintln!(
+            "round {number}: PostgreSQL {}, {} faults, {} jobs, {} runs, {} of them repeats, {:.0} s",
+            round.server,
+            round.faults.values().sum::<u64>(),
+            round.load.committed,
+            round.load.runs,
+            round.load.repeats,
+            round.seconds
+        );
+        for finding in &round.findings {
+            eprintln!("  {finding}");
+        }
+        for oddity in &round.oddities {
+            eprintln!("  {oddity}");
+        }
+    }
+    let report = Report::of(&state)?;
+    let kept = report.keep(&options.reports)?;
+    State::forget(&folder)?;
+    eprintln!("wrote {} after {:.0} s", kept.display(), report.seconds);
+    if !report.passed {
+        bail!("rules were broken; the logs are in {}", folder.display());
+    }
+    Ok(())
+}
+
+fn plan(options: &RunOptions) -> anyhow::Result<Plan> {
+    let counts: Counts = [
+        (Kind::Kill, options.kills),
+        (Kind::Crash, options.crashes),
+        (Kind::Termination, options.terminations),
+        (Kind::Cut, options.cuts),
+        (Kind::HalfOpen, options.half_opens),
+        (Kind::HalfAnswer, options.half_answers),
+        (Kind::Promotion, options.promotions),
+    ]
+    .into();
+    let server = server(&options.server)?;
+    let others: Vec<PgVersion> = PgVersion::ALL
+        .into_iter()
+        .filter(|other| !options.alone && *other != server && other.bin().is_ok())
+        .collect();
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..) >> 16);
+    Ok(Plan::new(seed, &counts, options.rounds, server, &others))
+}
+
+fn server(name: &str) -> anyhow::Result<PgVersion> {
+    let mut all = PgVersion::ALL.into_iter();
+    all.find(|version| version.name() == name)
+        .with_context(|| format!("no such server: {name}"))
+}
+
+async fn catch(options: &RunOptions) -> anyhow::Result<()> {
+    let only = options.only.as_deref().unwrap_or_default();
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..) >> 16);
+    let server = server(&options.server)?;
+    std::fs::create_dir_all(&options.folder)?;
+    let ground = Ground {
+        folder: options.folder.canonicalize()?.join("bug"),
+        program: std::env::current_exe()?,
+    };
+    let mut slipped = Vec::new();
+    let mut caught = 0;
+    eprintln!("torture: seed {seed}");
+    for bug in BUGS.iter().filter(|bug| bug.name.contains(only)) {
+        let fate = bug.play(&ground, server, seed).await?;
+        let seconds = fate.seconds;
+        match &fate.by {
+            Some(how) => {
+                caught += 1;
+                eprintln!("caught   {:<55} {seconds:>5.1} s  {how}", bug.name);
+            }
+            None => {
+                eprintln!(
+                    "SLIPPED  {:<55} {seconds:>5.1} s  {:?}",
+                    bug.name, fate.round.findings
+                );
+                slipped.push(bug.name);
+            }
+        }
+    }
+    eprintln!("{caught} bugs caught, {} slipped through", slipped.len());
+    if slipped.is_empty() {
+        Ok(())
+    } else {
+        bail!("these slipped through: {slipped:?}")
+    }
+}
+
+/// What is tortured, as far as git knows.
+fn commit() -> String {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new("git")
+        .args(["describe", "--always", "--dirty", "--abbrev=12"])
+        .current_dir(here)
+        .output();
+    output
+        .ok()
+        .filter(|output| output.status.success())
+        .and_then(|output| String::from_utf8(output.stdout).ok())
+        .map_or_else(|| "unknown".into(), |text| text.trim().to_owned())
+}

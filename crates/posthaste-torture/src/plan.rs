@@ -1,0 +1,118 @@
+//! What a run is going to do: how many faults of each kind, on which servers, in how many rounds.
+
+use std::collections::BTreeMap;
+
+use posthaste_testkit::PgVersion;
+use serde::{Deserialize, Serialize};
+
+use crate::history::Kind;
+
+/// Faults by kind.
+pub type Counts = BTreeMap<Kind, u64>;
+
+/// A whole run. The same seed makes the same faults in the same order; when exactly they strike is the machine's to say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What chance begins with.
+    pub seed: u64,
+    /// One after the other.
+    pub rounds: Vec<RoundPlan>,
+}
+
+/// A round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundPlan {
+    /// Its server, such as `pg15`.
+    pub server: String,
+    /// Its share.
+    pub faults: Counts,
+    /// Jobs that are to end behind the last of them.
+    pub jobs: u64,
+}
+
+impl Plan {
+    /// So many faults on one server, shared evenly among so many rounds, the odd ones going to the first; then one more round of the same size on
+    /// each of the other servers.
+    pub fn new(
+        seed: u64,
+        counts: &Counts,
+        rounds: u64,
+        server: PgVersion,
+        others: &[PgVersion],
+    ) -> Self {
+        let share = |round: u64| -> Counts {
+            let part = |count: u64| count / rounds + u64::from(round < count % rounds);
+            counts
+                .iter()
+                .map(|(kind, count)| (*kind, part(*count)))
+                .collect()
+        };
+        let of = |round: u64, server: PgVersion| RoundPlan {
+            server: server.name().to_owned(),
+            faults: share(round),
+            jobs: 50,
+        };
+        let mut all: Vec<RoundPlan> = (0..rounds).map(|round| of(round, server)).collect();
+        all.extend(others.iter().map(|other| of(0, *other)));
+        Self { seed, rounds: all }
+    }
+
+    /// How many faults of each kind there are in all.
+    pub fn counts(&self) -> Counts {
+        sum(self.rounds.iter().map(|round| &round.faults))
+    }
+}
+
+impl RoundPlan {
+    /// Its faults, shuffled.
+    pub(crate) fn order(&self, seed: u64) -> Vec<Kind> {
+        let mut order: Vec<Kind> = self
+            .faults
+            .iter()
+            .flat_map(|(kind, count)| (0..*count).map(|_| *kind))
+            .collect();
+        fastrand::Rng::with_seed(seed).shuffle(&mut order);
+        order
+    }
+}
+
+/// Counts, kind by kind.
+pub(crate) fn sum<'c>(all: impl Iterator<Item = &'c Counts>) -> Counts {
+    let mut sum = Counts::new();
+    for counts in all {
+        for (kind, count) in counts {
+            *sum.entry(*kind).or_default() += count;
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counts, Plan};
+    use crate::history::Kind;
+    use posthaste_testkit::PgVersion;
+
+    #[test]
+    fn every_fault_has_its_round_and_the_other_servers_have_one_more() {
+        let counts: Counts = [(Kind::Kill, 200), (Kind::Crash, 7)].into();
+        let plan = Plan::new(1, &counts, 3, PgVersion::V15, &[PgVersion::V18]);
+        let kills: Vec<u64> = plan
+            .rounds
+            .iter()
+            .map(|round| round.faults[&Kind::Kill])
+            .collect();
+        assert_eq!(kills, [67, 67, 66, 67]);
+        let crashes: Vec<u64> = plan
+            .rounds
+            .iter()
+            .map(|round| round.faults[&Kind::Crash])
+            .collect();
+        assert_eq!(crashes, [3, 2, 2, 3]);
+        assert_eq!(plan.counts()[&Kind::Kill], 267);
+        assert_eq!(plan.rounds[3].server, "pg18");
+        let order = plan.rounds[0].order(5);
+        assert_eq!(order.len(), 70);
+        assert_eq!(order, plan.rounds[0].order(5));
+    }
+}

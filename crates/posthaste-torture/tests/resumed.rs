@@ -1,0 +1,39 @@
+//! A run that is interrupted.
+
+use posthaste_testkit::PgVersion;
+use posthaste_torture::history::Kind;
+use posthaste_torture::run::State;
+use posthaste_torture::{Counts, Plan, Report};
+
+use crate::{Place, program};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_run_goes_on_with_what_is_missing_and_its_counts_add_up() {
+    let place = Place::new("resumed");
+    let counts: Counts = [(Kind::Termination, 3)].into();
+    let plan = |seed| Plan::new(seed, &counts, 2, PgVersion::V15, &[]);
+    let mut state = State::resume(&place.0, plan(1), "this").unwrap();
+    state.next(&place.0, program()).await.unwrap();
+    drop(state);
+
+    // The seed of the run goes on with it.
+    let mut state = State::resume(&place.0, plan(2), "this").unwrap();
+    assert_eq!((state.missing(), state.plan.seed), (1, 1));
+    state.next(&place.0, program()).await.unwrap();
+    let report = Report::of(&state).unwrap();
+    assert!(report.passed, "{report:?}");
+    assert_eq!(report.faults, counts);
+    assert_eq!(report.rounds.len(), 2);
+    let ran: u64 = report.rounds.iter().map(|round| round.load.runs).sum();
+    assert_eq!(report.load.runs, ran);
+
+    // Neither another plan nor another commit goes on with it.
+    let other = Plan::new(1, &counts, 3, PgVersion::V15, &[]);
+    assert!(State::resume(&place.0, other, "this").is_err());
+    assert!(State::resume(&place.0, plan(1), "that").is_err());
+    State::forget(&place.0).unwrap();
+    assert_eq!(
+        State::resume(&place.0, plan(3), "that").unwrap().missing(),
+        2
+    );
+}

@@ -1,0 +1,237 @@
+//! The model: jobs, who has them, and who holds which key. What may happen to a job is the law of the library, `next`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use posthaste::{Event, State, next};
+use uuid::Uuid;
+
+use super::step::Close;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    pub queue: usize,
+    pub priority: i32,
+    pub state: State,
+    pub attempt: i32,
+    pub most: Option<i32>,
+    pub key: Option<String>,
+    /// Workers that died while they had it.
+    pub crashes: i32,
+}
+
+/// A batch that was handed out.
+#[derive(Clone, Debug)]
+pub struct Hand {
+    pub worker: i64,
+    pub slot: i16,
+    pub batch: i64,
+    pub token: Uuid,
+    pub given: Vec<i64>,
+    /// Those that are still the worker's.
+    pub open: BTreeSet<i64>,
+    /// Some of it was closed by itself.
+    pub is_split: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Book {
+    pub jobs: BTreeMap<i64, Job>,
+    pub keys: BTreeMap<String, i64>,
+    pub hands: Vec<Hand>,
+    pub paused: BTreeSet<usize>,
+    /// Confirmations that came first.
+    confirmed: BTreeSet<i64>,
+    /// Jobs that were running when somebody cancelled them.
+    cancelling: BTreeSet<i64>,
+}
+
+impl Book {
+    /// Who holds a key.
+    pub fn holder(&self, key: Option<&String>) -> Option<i64> {
+        self.keys.get(key?).copied()
+    }
+
+    pub fn enqueued(&mut self, id: i64, job: Job) {
+        if let Some(key) = &job.key {
+            self.keys.insert(key.clone(), id);
+        }
+        self.jobs.insert(id, job);
+    }
+
+    /// Jobs in one of these states.
+    pub fn in_state(&self, states: &[State]) -> Vec<i64> {
+        let jobs = self.jobs.iter();
+        jobs.filter(|(_, job)| states.contains(&job.state))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// Jobs of a queue that a claim may hand out.
+    pub fn claimable(&self, queue: usize, state: State) -> BTreeSet<i64> {
+        if self.paused.contains(&queue) {
+            return BTreeSet::new();
+        }
+        let jobs = self.jobs.iter();
+        jobs.filter(|(_, job)| job.queue == queue && job.state == state)
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    pub fn claimed(&mut self, hand: Hand) {
+        for id in &hand.given {
+            self.happens(*id, Event::Claimed);
+        }
+        self.hands.push(hand);
+    }
+
+    /// A job of a hand is closed, if it is still the hand's. Whether it was.
+    pub fn settled(&mut self, hand: usize, id: i64, how: Close) -> bool {
+        if !self.hands[hand].open.remove(&id) {
+            return false;
+        }
+        self.hands[hand].is_split = true;
+        match how {
+            Close::Done => self.happens(id, Event::Finished),
+            Close::Discard => {
+                self.job(id).attempt += 1;
+                self.happens(id, Event::Discarded);
+            }
+            Close::Fail { later } => self.failed(id, later),
+            Close::Snooze { later } => {
+                self.happens(id, Event::Snoozed);
+                self.job(id).crashes = 0;
+                self.wait_is_over(id, later);
+            }
+            Close::Await => {
+                self.happens(id, Event::HandedOn);
+                self.job(id).crashes = 0;
+                if self.confirmed.remove(&id) {
+                    self.happens(id, Event::Confirmed);
+                }
+            }
+            Close::GiveBack => self.given_back(id),
+        }
+        true
+    }
+
+    pub fn given_back(&mut self, id: i64) {
+        if self.job(id).crashes > 0 {
+            // It was not seen to run alone to its end.
+            self.job(id).state = State::Suspect;
+        } else {
+            self.happens(id, Event::GivenBack);
+        }
+    }
+
+    /// The attempt counts; whether another is left decides.
+    pub fn failed(&mut self, id: i64, later: bool) {
+        let job = self.job(id);
+        job.attempt += 1;
+        if job.most.is_some_and(|most| job.attempt >= most) {
+            return self.happens(id, Event::Exhausted);
+        }
+        job.crashes = 0;
+        self.happens(id, Event::Failed);
+        self.wait_is_over(id, later);
+    }
+
+    fn wait_is_over(&mut self, id: i64, later: bool) {
+        if !later {
+            self.happens(id, Event::Due);
+        }
+    }
+
+    pub fn confirmed(&mut self, id: i64) {
+        if self.job(id).state == State::Awaiting {
+            self.happens(id, Event::Confirmed);
+        } else {
+            self.confirmed.insert(id);
+        }
+    }
+
+    /// What `posthaste.cancel` answers.
+    pub fn cancelled(&mut self, id: i64) -> Option<&'static str> {
+        match self.job(id).state {
+            State::Done => None,
+            State::Dead => Some("dead"),
+            State::Discarded => Some("discarded"),
+            State::Expired => Some("expired"),
+            State::Cancelled => Some("cancelled"),
+            State::Running => {
+                self.cancelling.insert(id);
+                Some("running")
+            }
+            _ => {
+                self.happens(id, Event::Cancelled);
+                Some("cancelled")
+            }
+        }
+    }
+
+    /// Those that were running when they were cancelled, and wait now.
+    pub fn cancelled_again(&mut self) {
+        for id in self.cancelling.clone() {
+            if self.job(id).state != State::Running {
+                self.cancelled(id);
+                self.cancelling.remove(&id);
+            }
+        }
+    }
+
+    pub fn redriven(&mut self, id: i64) -> bool {
+        let key = self.job(id).key.clone();
+        if self.holder(key.as_ref()).is_some() {
+            return false;
+        }
+        if let Some(key) = key {
+            self.keys.insert(key, id);
+        }
+        self.cancelling.remove(&id);
+        let job = self.job(id);
+        job.attempt = 0;
+        job.crashes = 0;
+        self.happens(id, Event::Redriven);
+        true
+    }
+
+    pub fn worker_died(&mut self, worker: i64) {
+        let hands = self.hands.iter_mut();
+        let lost: Vec<i64> = hands
+            .filter(|hand| hand.worker == worker)
+            .flat_map(|hand| {
+                hand.is_split = true;
+                std::mem::take(&mut hand.open)
+            })
+            .collect();
+        for id in lost {
+            let job = self.job(id);
+            let was_alone = job.crashes > 0;
+            job.crashes += 1;
+            // Who ran alone has killed it.
+            job.attempt += i32::from(was_alone);
+            if was_alone && job.most.is_some_and(|most| job.attempt >= most) {
+                self.happens(id, Event::Exhausted);
+            } else {
+                self.happens(id, Event::WorkerDied);
+            }
+        }
+    }
+
+    pub fn happens(&mut self, id: i64, event: Event) {
+        let job = self.job(id);
+        job.state = next(job.state, event).unwrap_or_else(|illegal| panic!("{illegal}"));
+        let is_over = matches!(
+            job.state,
+            State::Done | State::Dead | State::Discarded | State::Expired | State::Cancelled
+        );
+        let key = job.key.clone();
+        if is_over {
+            self.cancelling.remove(&id);
+            self.keys.retain(|one, _| Some(one) != key.as_ref());
+        }
+    }
+
+    fn job(&mut self, id: i64) -> &mut Job {
+        self.jobs.get_mut(&id).expect("a job of the model")
+    }
+}
