@@ -184,6 +184,22 @@ pub const BUGS: &[Bug] = &[
         )],
         &[Rule::H4],
     ),
+    Bug::in_store(
+        "a key that is taken counts as free",
+        &[(
+            "WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)",
+            "WHERE true",
+        )],
+        &[Rule::H5],
+    ),
+    Bug::in_store(
+        "a line is served from its end",
+        &[(
+            "ORDER BY r.ordering_key, r.turn LIMIT 1",
+            "ORDER BY r.ordering_key DESC, r.turn DESC LIMIT 1",
+        )],
+        &[Rule::H5, Rule::H6],
+    ),
     Bug::in_people(
         "work is acknowledged before it is done",
         Habit::AcknowledgesFirst,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::{Fate, Fault, History, How, Intent, Kind, Meant, Moment, Run};
+use crate::history::{Deed, Fate, Fault, History, How, Intent, Kind, Meant, Moment, Run};
 
 /// How long before a run the fault may lie that made it a repeat: a claim that a crash forgot may stand in its worker's line for a while.
 const SLACK: Moment = 5_000_000;
@@ -17,6 +17,10 @@ pub(super) struct Job<'h> {
     /// When its producer knew what became of it.
     pub(super) answered_at: Moment,
     pub(super) lsn: Option<u64>,
+    /// Of which producer, and which of its transactions.
+    pub(super) transaction: (usize, u64),
+    /// In its transaction.
+    pub(super) place: usize,
     /// In the order of their beginnings.
     pub(super) runs: Vec<&'h Run>,
     /// What the store shows of it, if anything.
@@ -36,8 +40,8 @@ pub(super) struct Book<'h> {
 impl<'h> Book<'h> {
     pub(super) fn of(history: &'h History) -> Self {
         let mut jobs = BTreeMap::new();
-        for lines in &history.meant {
-            meant(lines, &mut jobs);
+        for (producer, lines) in history.meant.iter().enumerate() {
+            meant(producer, lines, &mut jobs);
         }
         let mut book = Self {
             history,
@@ -111,6 +115,24 @@ impl Job<'_> {
         self.fate == Fate::RolledBack || self.intent.undone || self.absorbed
     }
 
+    /// It was committed and not lost.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_promised && !self.is_absent()
+    }
+
+    /// Before this it cannot have ended for good: a job that is completed in the handler's transaction ends with that, before its handler returns.
+    pub(super) fn first_end(&self) -> Option<Moment> {
+        if self.intent.deed == Deed::Complete {
+            return self.runs.first().map(|run| run.began);
+        }
+        let ends = self.ends(|how| match self.intent.deed {
+            Deed::Exhaust => how == How::Again,
+            Deed::Await { .. } => matches!(how, How::Done | How::Confirmed | How::Unsure),
+            _ => matches!(how, How::Done | How::Discarded),
+        });
+        ends.min()
+    }
+
     /// There is a trace of it in the store.
     pub(super) fn is_in_the_store(&self) -> bool {
         self.is_promised || !self.shown.is_empty() || self.effects > 0
@@ -124,7 +146,7 @@ impl Job<'_> {
     }
 }
 
-fn meant<'h>(lines: &'h [Meant], jobs: &mut BTreeMap<i64, Job<'h>>) {
+fn meant<'h>(producer: usize, lines: &'h [Meant], jobs: &mut BTreeMap<i64, Job<'h>>) {
     let mut open: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
     for line in lines {
         match line {
@@ -134,7 +156,7 @@ fn meant<'h>(lines: &'h [Meant], jobs: &mut BTreeMap<i64, Job<'h>>) {
                 jobs: intents,
             } => {
                 open.insert(*tx, intents.iter().map(|intent| intent.key).collect());
-                for intent in intents {
+                for (place, intent) in intents.iter().enumerate() {
                     // Until an outcome is written, nothing is known.
                     let job = Job {
                         intent,
@@ -143,6 +165,8 @@ fn meant<'h>(lines: &'h [Meant], jobs: &mut BTreeMap<i64, Job<'h>>) {
                         meant_at: *at,
                         answered_at: Moment::MAX,
                         lsn: None,
+                        transaction: (producer, *tx),
+                        place,
                         runs: Vec::new(),
                         shown: Vec::new(),
                         is_promised: false,

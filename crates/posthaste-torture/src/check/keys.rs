@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::book::{Book, Job};
 use super::{Judge, Rule};
-use crate::history::{Deed, How, Moment};
+use crate::history::Moment;
 
 pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     unique(book, judge);
@@ -33,18 +33,10 @@ fn unique(book: &Book<'_>, judge: &mut Judge) {
 
 /// For how long it held its key at least.
 fn held(job: &Job<'_>) -> Option<(Moment, Moment)> {
-    if job.is_absent() || !job.is_promised {
-        return None;
-    }
     let first = job.runs.first()?.began;
     let from = job.answered_at.min(first);
-    let ends = job.ends(|how| match job.intent.deed {
-        Deed::Exhaust => how == How::Again,
-        Deed::Complete => matches!(how, How::Done | How::Unsure),
-        _ => matches!(how, How::Done | How::Confirmed | How::Discarded),
-    });
-    let until = ends.min()?;
-    (from <= until).then_some((from, until))
+    let until = job.first_end()?;
+    (job.is_kept() && from <= until).then_some((from, until))
 }
 
 /// A number may come again where a promoted replica has lost the job that had it, and never otherwise.

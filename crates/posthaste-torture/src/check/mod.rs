@@ -3,6 +3,7 @@
 mod book;
 mod fates;
 mod keys;
+mod lines;
 mod runs;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,8 @@ pub enum Rule {
     H3,
     /// A job that was done is run again only where a process or a claim was lost, and an effect within `complete_in` happens once.
     H4,
+    /// Jobs of an ordering key run one at a time, in the order in which they were committed.
+    H5,
     /// Nothing is left that somebody should still do.
     H6,
     /// Arguments arrive as they were given.
@@ -44,11 +47,12 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::H1,
         Self::H2,
         Self::H3,
         Self::H4,
+        Self::H5,
         Self::H6,
         Self::H7,
         Self::H8,
@@ -66,6 +70,9 @@ impl Rule {
             Self::H3 => "what was not answered happened as a whole or not at all",
             Self::H4 => {
                 "done jobs ran again only where a worker or a claim was lost, and never more than these had in hand; effects within complete_in happened once"
+            }
+            Self::H5 => {
+                "jobs of an ordering key ran one at a time, in the order in which they were committed"
             }
             Self::H6 => "nothing was left undone, no key held",
             Self::H7 => "arguments arrived as they were given",
@@ -162,6 +169,7 @@ pub fn check(history: &History) -> Verdict {
     let mut judge = Judge::default();
     fates::judge(&book, &mut judge);
     runs::judge(&book, &mut judge);
+    lines::judge(&book, &mut judge);
     keys::judge(&book, &mut judge);
     judge.verdict.load.runs = history.runs.len() as u64;
     judge.told()

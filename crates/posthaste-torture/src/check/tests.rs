@@ -15,6 +15,7 @@ fn intent(key: i64, deed: Deed) -> Intent {
         priority: 0,
         due: 0,
         unique: None,
+        line: None,
         undone: false,
         args: json!({ "key": key }),
     }
@@ -292,6 +293,45 @@ fn a_unique_key_is_held_by_one_job_at_a_time() {
     // The second is committed after 1.1 seconds.
     assert_eq!(broken(second(SECOND)), []);
     assert_eq!(broken(second(2 * SECOND)), [Rule::Unique]);
+}
+
+#[test]
+fn jobs_of_an_ordering_key_run_one_at_a_time_in_the_order_of_their_commits() {
+    let line = |runs: [(i64, Moment); 3]| {
+        move |h: &mut History| {
+            let mut jobs = [7, 8, 9].map(|key| intent(key, Deed::Finish));
+            for job in &mut jobs {
+                job.line = Some("l".into());
+            }
+            let [first, second, third] = jobs;
+            h.meant.push(producer(vec![
+                (Fate::Committed, vec![first, second]),
+                (Fate::Committed, vec![third]),
+            ]));
+            h.end.promised.extend([7, 8, 9]);
+            for (key, began) in runs {
+                h.runs.push(run("w0.1", key, 0, began, Some(How::Done)));
+            }
+        }
+    };
+    let (one, two, three) = (2 * SECOND, 3 * SECOND, 4 * SECOND);
+    assert_eq!(broken(line([(7, one), (8, two), (9, three)])), []);
+    // Neither within a transaction nor between two of them.
+    assert_eq!(broken(line([(8, one), (7, two), (9, three)])), [Rule::H5]);
+    assert_eq!(broken(line([(7, one), (9, two), (8, three)])), [Rule::H5]);
+    // Nor side by side.
+    assert_eq!(
+        broken(line([(7, one), (8, one + 10), (9, three)])),
+        [Rule::H5]
+    );
+    let unordered = |h: &mut History| {
+        line([(7, one), (8, one + 10), (9, three)])(h);
+        let Meant::Intent { at, .. } = &mut h.meant[1][2] else {
+            return;
+        };
+        *at = 0;
+    };
+    assert_eq!(broken(unordered), [Rule::H5]);
 }
 
 #[test]

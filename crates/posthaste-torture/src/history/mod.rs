@@ -62,6 +62,8 @@ pub struct Intent {
     pub due: Moment,
     /// The unique key that it asks for.
     pub unique: Option<String>,
+    /// The ordering key that it stands in line for.
+    pub line: Option<String>,
     /// It is enqueued in a savepoint that is rolled back.
     pub undone: bool,
     /// Its arguments, which hold the key and the deed too.

@@ -34,6 +34,9 @@ pub(super) fn job(chance: &mut fastrand::Rng) -> Intent {
     // So few keys that many are taken.
     let unique = (deed != Deed::Expire && chance.u32(0..8) == 0)
         .then(|| format!("unique {}", chance.u32(0..12)));
+    // So few lines that jobs wait in them.
+    let line = (deed != Deed::Expire && !is_scheduled && chance.u32(0..8) == 0)
+        .then(|| format!("line {}", chance.u32(0..10)));
     let pad = "x".repeat(chance.usize(0..80));
     Intent {
         key,
@@ -42,6 +45,7 @@ pub(super) fn job(chance: &mut fastrand::Rng) -> Intent {
         priority: chance.choice(PRIORITIES).unwrap_or(0),
         due: if is_scheduled { soon } else { 0 },
         unique,
+        line,
         undone: chance.u32(0..20) == 0,
         args: json!({"key": key, "deed": deed, "pad": pad, "deep": [{"π": chance.i32(..)}, null, 0.5]}),
     }
@@ -58,6 +62,9 @@ impl Intent {
         }
         if let Some(unique) = &self.unique {
             job = job.unique_key(&**unique);
+        }
+        if let Some(line) = &self.line {
+            job = job.ordering_key(&**line);
         }
         Ok(match self.deed {
             Deed::Exhaust => job.max_attempts(Some(2)),

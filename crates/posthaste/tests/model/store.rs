@@ -479,6 +479,7 @@ fn told(id: i64, job: &Job) -> Shown {
     let state = match job.state {
         State::Scheduled | State::Retrying if job.attempt > 0 => "retrying",
         State::Scheduled | State::Retrying => "scheduled",
+        State::Waiting => "waiting",
         State::Claimable => "claimable",
         State::Running => "running",
         State::Awaiting => "awaiting",
