@@ -15,6 +15,10 @@ pub struct Job {
     pub attempt: i32,
     pub most: Option<i32>,
     pub key: Option<String>,
+    /// The ordering key.
+    pub line: Option<String>,
+    /// It is the one of its line.
+    pub has_turn: bool,
     /// Workers that died while they had it.
     pub crashes: i32,
 }
@@ -38,6 +42,8 @@ pub struct Book {
     pub jobs: BTreeMap<i64, Job>,
     pub keys: BTreeMap<String, i64>,
     pub hands: Vec<Hand>,
+    /// Who waits in which line, in the order of turns.
+    lines: BTreeMap<String, Vec<i64>>,
     pub paused: BTreeSet<usize>,
     /// Confirmations that came first.
     confirmed: BTreeSet<i64>,
@@ -55,7 +61,49 @@ impl Book {
         if let Some(key) = &job.key {
             self.keys.insert(key.clone(), id);
         }
+        let is_due = job.state == State::Claimable;
         self.jobs.insert(id, job);
+        if is_due && self.jobs[&id].line.is_some() {
+            self.lines_up(id);
+        }
+    }
+
+    /// To the end of its line.
+    fn lines_up(&mut self, id: i64) {
+        let job = self.job(id);
+        job.state = State::Waiting;
+        job.has_turn = false;
+        let line = job.line.clone().unwrap_or_default();
+        self.lines.entry(line).or_default().push(id);
+    }
+
+    /// Each line whose turn is over passes it on.
+    pub fn takes_turns(&mut self) {
+        for line in self.lines.keys().cloned().collect::<Vec<_>>() {
+            let is_taken = self
+                .jobs
+                .values()
+                .any(|job| job.has_turn && !is_over(job.state) && job.line.as_ref() == Some(&line));
+            let jobs = &self.jobs;
+            let waiting = self.lines.entry(line).or_default();
+            waiting.retain(|id| jobs[id].state == State::Waiting);
+            if !is_taken && !waiting.is_empty() {
+                let id = waiting.remove(0);
+                self.happens(id, Event::Turn);
+                self.job(id).has_turn = true;
+            }
+        }
+    }
+
+    /// The time of a job has come: who has no turn yet lines up for it.
+    pub fn due(&mut self, id: i64) {
+        let job = self.job(id);
+        if job.line.is_some() && !job.has_turn {
+            self.happens(id, Event::LinedUp);
+            self.lines_up(id);
+        } else {
+            self.happens(id, Event::Due);
+        }
     }
 
     /// Jobs in one of these states.
@@ -190,7 +238,12 @@ impl Book {
         let job = self.job(id);
         job.attempt = 0;
         job.crashes = 0;
-        self.happens(id, Event::Redriven);
+        if self.job(id).line.is_some() {
+            self.happens(id, Event::LinedUp);
+            self.lines_up(id);
+        } else {
+            self.happens(id, Event::Redriven);
+        }
         true
     }
 
@@ -220,10 +273,7 @@ impl Book {
     pub fn happens(&mut self, id: i64, event: Event) {
         let job = self.job(id);
         job.state = next(job.state, event).unwrap_or_else(|illegal| panic!("{illegal}"));
-        let is_over = matches!(
-            job.state,
-            State::Done | State::Dead | State::Discarded | State::Expired | State::Cancelled
-        );
+        let is_over = is_over(job.state);
         let key = job.key.clone();
         if is_over {
             self.cancelling.remove(&id);
@@ -234,4 +284,12 @@ impl Book {
     fn job(&mut self, id: i64) -> &mut Job {
         self.jobs.get_mut(&id).expect("a job of the model")
     }
+}
+
+/// It stays so, unless somebody redrives it.
+fn is_over(state: State) -> bool {
+    matches!(
+        state,
+        State::Done | State::Dead | State::Discarded | State::Expired | State::Cancelled
+    )
 }

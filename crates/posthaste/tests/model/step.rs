@@ -39,6 +39,7 @@ pub enum Step {
         priority: i32,
         later: bool,
         key: Option<u8>,
+        line: Option<u8>,
         most: Option<i32>,
         is_kept: bool,
     },
@@ -133,8 +134,8 @@ pub fn any() -> impl Strategy<Value = Step> {
     let index = anything::<Index>;
     let most = || proptest::sample::select(vec![Some(1), Some(2), Some(3), None]);
     prop_oneof![
-        6 => (0..2usize, 0..2i32, anything::<bool>(), option::of(0..3u8), most(), 0..8u8).prop_map(
-            |(queue, priority, later, key, most, kept)| Step::Enqueue { queue, priority, later, key, most, is_kept: kept > 0 }),
+        6 => (0..2usize, 0..2i32, anything::<bool>(), option::of(0..3u8), option::of(0..2u8), most(), 0..8u8).prop_map(
+            |(queue, priority, later, key, line, most, kept)| Step::Enqueue { queue, priority, later, key, line, most, is_kept: kept > 0 }),
         2 => (0..2usize, 0..2i32, 1..6i32, anything::<bool>())
             .prop_map(|(queue, priority, jobs, later)| Step::EnqueueMany { queue, priority, jobs, later }),
         6 => (0..2usize, 0..2usize, 1..5i32).prop_map(|(worker, queue, most)| Step::Claim { worker, queue, most }),

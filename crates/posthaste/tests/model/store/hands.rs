@@ -1,0 +1,217 @@
+//! What workers do: they claim, close what they have, lose it, and die.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use posthaste::State;
+use proptest::sample::Index;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::{QUEUES, Store, Told, expect};
+use crate::model::book::{Book, Hand, Job};
+use crate::model::step::Close;
+
+impl Store {
+    /// Whether anything came. What comes is claimable, the first lane first; and something comes while something is claimable.
+    pub(super) async fn claim(
+        &mut self,
+        worker: usize,
+        queue: usize,
+        most: i32,
+        book: &mut Book,
+    ) -> Told<bool> {
+        let token = Uuid::new_v4();
+        let sql = "SELECT slot, batch, id, attempt, priority FROM posthaste.claim($1, ARRAY[0, 1], $2, $3, $4, 1 << 24)";
+        let id = self.workers[worker];
+        let rows = self
+            .rows(sql, &[&QUEUES[queue], &id, &token, &most])
+            .await?;
+        let claimable = book.claimable(queue, State::Claimable);
+        if rows.is_empty() != claimable.is_empty() || rows.len() > most as usize {
+            return Err(format!("{} came of {claimable:?}", rows.len()));
+        }
+        let first = claimable.iter().map(|id| book.jobs[id].priority).min();
+        let mut hands: BTreeMap<(i16, i64), Vec<i64>> = BTreeMap::new();
+        for (at, row) in rows.iter().enumerate() {
+            let id: i64 = row.get(2);
+            let job = &book.jobs[&id];
+            if !claimable.contains(&id) {
+                return Err(format!("{id} came, which is {job:?}"));
+            }
+            expect((row.get(3), row.get(4)), (job.attempt, job.priority))?;
+            if at == 0 {
+                expect(Some(job.priority), first)?;
+            }
+            hands.entry((row.get(0), row.get(1))).or_default().push(id);
+        }
+        for ((slot, batch), given) in hands {
+            book.claimed(hand(self.workers[worker], slot, batch, token, given));
+        }
+        Ok(!rows.is_empty())
+    }
+
+    pub(super) async fn claim_suspect(
+        &mut self,
+        worker: usize,
+        queue: usize,
+        book: &mut Book,
+    ) -> Told {
+        let now = "UPDATE posthaste.held SET until = clock_timestamp() WHERE state = 'suspect'";
+        self.rows(now, &[]).await?;
+        let token = Uuid::new_v4();
+        let sql = "SELECT slot, batch, id FROM posthaste.claim_suspect($1, $2, $3)";
+        let id = self.workers[worker];
+        let rows = self.rows(sql, &[&QUEUES[queue], &id, &token]).await?;
+        let suspects = book.claimable(queue, State::Suspect);
+        expect(rows.len(), suspects.len().min(1))?;
+        for row in rows {
+            let id: i64 = row.get(2);
+            if !suspects.contains(&id) {
+                return Err(format!("{id} came, of {suspects:?}"));
+            }
+            book.claimed(hand(
+                self.workers[worker],
+                row.get(0),
+                row.get(1),
+                token,
+                vec![id],
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn settle(
+        &mut self,
+        hand: Index,
+        some: u8,
+        how: Close,
+        book: &mut Book,
+    ) -> Told {
+        if book.hands.is_empty() {
+            return Ok(());
+        }
+        let at = hand.index(book.hands.len());
+        let Hand {
+            slot,
+            batch,
+            token,
+            given,
+            ..
+        } = book.hands[at].clone();
+        let chosen = given.into_iter().enumerate();
+        let ids: Vec<i64> = chosen
+            .filter(|(nth, _)| some >> (nth % 8) & 1 == 1)
+            .map(|(_, id)| id)
+            .collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let mut kinds: Vec<i16> = Vec::new();
+        let mut attempts: Vec<i32> = Vec::new();
+        for id in &ids {
+            let Job { attempt, most, .. } = book.jobs[id];
+            let burnt = attempt + 1;
+            let is_last = most.is_some_and(|most| burnt >= most);
+            let (kind, attempt) = match how {
+                Close::Done => (0, attempt),
+                Close::Fail { .. } if is_last => (2, burnt),
+                Close::Fail { .. } => (1, burnt),
+                Close::Snooze { .. } => (1, attempt),
+                Close::Discard => (2, burnt),
+                Close::Await => (4, attempt),
+                Close::GiveBack => (8, attempt),
+            };
+            kinds.push(kind);
+            attempts.push(attempt);
+        }
+        let state = if how == Close::Discard {
+            "discarded"
+        } else {
+            "dead"
+        };
+        let is_later = matches!(
+            how,
+            Close::Fail { later: true } | Close::Snooze { later: true } | Close::Await
+        );
+        let hours = i32::from(is_later);
+        let sql = "SELECT posthaste.settle($1, $2, $3, $4::bigint[], $5, $6, NULL,
+              array_fill(now() + $7::integer * interval '1 hour', ARRAY[cardinality($4::bigint[])]), array_fill($8::text, ARRAY[cardinality($4::bigint[])]),
+              array_fill('an error'::text, ARRAY[cardinality($4::bigint[])]))";
+        let values: [&(dyn ToSql + Sync); 8] = [
+            &slot, &batch, &token, &ids, &kinds, &attempts, &hours, &state,
+        ];
+        let ours: Vec<i64> = self.ask(sql, &values).await?;
+        let mut expected = BTreeSet::new();
+        for id in ids {
+            if book.settled(at, id, how) {
+                expected.insert(id);
+            }
+        }
+        expect(BTreeSet::from_iter(ours), expected)
+    }
+
+    /// As workers do: only where no job has a key.
+    pub(super) async fn close_whole(&mut self, hand: Index, book: &mut Book) -> Told {
+        if book.hands.is_empty() {
+            return Ok(());
+        }
+        let at = hand.index(book.hands.len());
+        let hand = book.hands[at].clone();
+        let is_keyed = |job: &Job| job.key.is_some() || job.line.is_some();
+        if hand.given.iter().any(|id| is_keyed(&book.jobs[id])) {
+            return Ok(());
+        }
+        let sql = "SELECT posthaste.close_whole(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[$4::integer])";
+        let jobs = i32::try_from(hand.given.len()).unwrap_or(0);
+        let left: Vec<i32> = self
+            .ask(sql, &[&hand.slot, &hand.batch, &hand.token, &jobs])
+            .await?;
+        let is_whole = hand.slot >= 0 && !hand.is_split;
+        expect(left.is_empty(), is_whole)?;
+        if is_whole {
+            for id in &hand.given {
+                book.settled(at, *id, Close::Done);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn return_claim(&mut self, hand: Index, book: &mut Book) -> Told {
+        if book.hands.is_empty() {
+            return Ok(());
+        }
+        let Hand { worker, token, .. } = book.hands[hand.index(book.hands.len())];
+        let sql = "SELECT posthaste.return_claim($1, $2)";
+        let given: i64 = self.ask(sql, &[&worker, &token]).await?;
+        let mut expected = 0;
+        for hand in 0..book.hands.len() {
+            if book.hands[hand].token == token {
+                for id in book.hands[hand].open.clone() {
+                    expected += i64::from(book.settled(hand, id, Close::GiveBack));
+                }
+            }
+        }
+        expect(given, expected)
+    }
+
+    pub(super) async fn kill(&mut self, worker: usize, book: &mut Book) -> Told {
+        let id = self.workers[worker];
+        let sql = "SELECT posthaste.rescue($1, 0)";
+        let _: i64 = self.ask(sql, &[&id]).await?;
+        book.worker_died(id);
+        self.workers[worker] = self.register().await?;
+        Ok(())
+    }
+}
+
+fn hand(worker: i64, slot: i16, batch: i64, token: Uuid, given: Vec<i64>) -> Hand {
+    Hand {
+        worker,
+        slot,
+        batch,
+        token,
+        open: given.iter().copied().collect(),
+        given,
+        is_split: false,
+    }
+}
