@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test examples mutants bench fmt lint deny docs
+.PHONY: help up test examples mutants torture bench fmt lint deny docs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -25,6 +25,10 @@ examples: ## Run the examples in other languages; ARGS name languages
 mutants: ## Show that the tests notice every broken variant of the store
 	@scripts/setup.sh test
 	@scripts/mutants.sh $(ARGS)
+
+torture: ## Kill, cut, crash and promote under load for a quarter of an hour, into docs/reports; ARGS=--bugs judges the judge
+	@scripts/setup.sh torture
+	cargo run --quiet -p posthaste-torture -- $(ARGS)
 
 bench: ## Measure against the rivals, into docs/benchmarks; ARGS go to the bench
 	@scripts/setup.sh test

@@ -35,9 +35,6 @@ impl Habit {
     }
 }
 
-/// Long enough to be met.
-const JOBS: u64 = 600;
-
 /// A bug.
 pub struct Bug {
     /// What is wrong.
@@ -171,8 +168,8 @@ pub const BUGS: &[Bug] = &[
     Bug::in_store(
         "arguments are written as text and back",
         &[(
-            "SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt, r.max_attempts, r.crashes,\n         r.name, r.tag, r.unique_key, r.kwargs\n",
-            "SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt, r.max_attempts, r.crashes,\n         r.name, r.tag, r.unique_key, replace(r.kwargs::text, 'null', '0')::jsonb\n",
+            "r.kwargs\n    FROM posthaste.batch_rows_@k@(p_batch, p_token) r\n   WHERE NOT p_mixed",
+            "replace(r.kwargs::text, 'null', '0')::jsonb\n    FROM posthaste.batch_rows_@k@(p_batch, p_token) r\n   WHERE NOT p_mixed",
         )],
         &[Rule::H7],
     ),
@@ -254,18 +251,19 @@ impl Bug {
         self
     }
 
-    /// Plays it, and says which of the rules that must notice did.
+    /// Plays it for so many jobs, and says which of the rules that must notice did.
     pub async fn play(
         &self,
         ground: &Ground,
         server: PgVersion,
         seed: u64,
+        jobs: u64,
     ) -> anyhow::Result<Caught> {
         let started = Instant::now();
         let plan = RoundPlan {
             server: server.name().to_owned(),
             faults: Counts::from_iter(self.faults.iter().copied()),
-            jobs: JOBS,
+            jobs,
         };
         let round = round::play(ground, &plan, seed, Some(self)).await?;
         let by = round

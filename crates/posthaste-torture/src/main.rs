@@ -160,7 +160,7 @@ fn plan(options: &RunOptions) -> anyhow::Result<Plan> {
     ]
     .into();
     let server = server(&options.server)?;
-    let others: Vec<PgVersion> = PgVersion::ALL
+    let others: Vec<PgVersion> = PgVersion::PROMISED
         .into_iter()
         .filter(|other| !options.alone && *other != server && other.bin().is_ok())
         .collect();
@@ -169,10 +169,13 @@ fn plan(options: &RunOptions) -> anyhow::Result<Plan> {
 }
 
 fn server(name: &str) -> anyhow::Result<PgVersion> {
-    let mut all = PgVersion::ALL.into_iter();
+    let mut all = PgVersion::PROMISED.into_iter();
     all.find(|version| version.name() == name)
         .with_context(|| format!("no such server: {name}"))
 }
+
+/// Enough for every bug to be met.
+const BUG_JOBS: u64 = 600;
 
 async fn catch(options: &RunOptions) -> anyhow::Result<()> {
     let only = options.only.as_deref().unwrap_or_default();
@@ -187,7 +190,7 @@ async fn catch(options: &RunOptions) -> anyhow::Result<()> {
     let mut caught = 0;
     eprintln!("torture: seed {seed}");
     for bug in BUGS.iter().filter(|bug| bug.name.contains(only)) {
-        let fate = bug.play(&ground, server, seed).await?;
+        let fate = bug.play(&ground, server, seed, BUG_JOBS).await?;
         let seconds = fate.seconds;
         match &fate.by {
             Some(how) => {

@@ -7,7 +7,7 @@ use crate::Place;
 
 /// One of the store, one of a worker, one of a producer.
 const SOME: [&str; 3] = [
-    "a job that is done comes back",
+    "arguments are written as text and back",
     "two workers share a fence",
     "a producer enqueues beside its transaction",
 ];
@@ -19,7 +19,7 @@ async fn a_broken_store_a_broken_worker_and_a_broken_producer_are_noticed() {
     for name in SOME {
         let bug = BUGS.iter().find(|bug| bug.name == name).unwrap();
         let ground = place.ground("bug");
-        let fate = bug.play(&ground, PgVersion::V15, seed).await.unwrap();
+        let fate = bug.play(&ground, PgVersion::V15, seed, 50).await.unwrap();
         assert!(fate.by.is_some(), "seed {seed}: {fate:?}");
     }
     ran::count("torture-bugs", SOME.len() as u64);

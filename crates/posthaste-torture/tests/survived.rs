@@ -11,10 +11,10 @@ async fn survives(version: PgVersion) {
     let counts: Counts = [
         (Kind::Kill, 2),
         (Kind::Crash, 1),
-        (Kind::Termination, 4),
+        (Kind::Termination, 2),
         (Kind::Cut, 1),
         (Kind::HalfOpen, 1),
-        (Kind::HalfAnswer, 2),
+        (Kind::HalfAnswer, 1),
         (Kind::Promotion, 1),
     ]
     .into();

@@ -27,6 +27,7 @@ fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig {
         cases: if asked { default.cases } else { CASES },
+        max_shrink_iters: 300,
         source_file: Some(file!()),
         failure_persistence: Some(Box::new(FileFailurePersistence::SourceParallel(
             "proptest-regressions",

@@ -66,13 +66,13 @@ pub(crate) async fn play(
     bug: Option<&Bug>,
 ) -> anyhow::Result<Round> {
     let started = Instant::now();
-    let version = PgVersion::ALL
+    let version = PgVersion::PROMISED
         .into_iter()
         .find(|version| version.name() == plan.server)
         .with_context(|| format!("no such server: {}", plan.server))?;
     empty(&ground.folder)?;
     let mut stage = Stage::set(version, ground.folder.clone(), ground.program.clone(), bug).await?;
-    let server = "SELECT current_setting('server_version')";
+    let server = "SELECT split_part(current_setting('server_version'), ' ', 1)";
     let server: String = stage.client().await?.query_one(server, &[]).await?.get(0);
     let progress = Arc::new(Progress::default());
     let following = Arc::clone(&progress).follow(ground.folder.clone());

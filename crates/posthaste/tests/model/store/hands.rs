@@ -166,7 +166,15 @@ impl Store {
         let left: Vec<i32> = self
             .ask(sql, &[&hand.slot, &hand.batch, &hand.token, &jobs])
             .await?;
-        let is_whole = hand.slot >= 0 && !hand.is_split;
+        let mut is_whole = hand.slot >= 0 && !hand.is_split;
+        if is_whole {
+            // A batch over jobs that were closed before it was claimed is settled job by job.
+            let sql = format!(
+                "SELECT n FROM posthaste.claim_{} WHERE batch = $1",
+                hand.slot
+            );
+            is_whole = self.ask::<i32>(&sql, &[&hand.batch]).await? == jobs;
+        }
         expect(left.is_empty(), is_whole)?;
         if is_whole {
             for id in &hand.given {
