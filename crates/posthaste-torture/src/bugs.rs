@@ -176,7 +176,7 @@ pub const BUGS: &[Bug] = &[
     Bug::in_store(
         "a confirmation is not heard",
         &[(
-            "DELETE FROM posthaste.held h WHERE h.id = v_id AND h.state = 'awaiting' RETURNING h.unique_key INTO v_key;\n  IF FOUND THEN",
+            "DELETE FROM posthaste.held h WHERE h.id = v_id AND h.state = 'awaiting' RETURNING h.* INTO v_held;\n  IF FOUND THEN",
             "IF true THEN",
         )],
         &[Rule::H4],
