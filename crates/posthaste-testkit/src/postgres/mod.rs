@@ -12,6 +12,7 @@ mod version;
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -99,7 +100,15 @@ impl PgServer {
             .arg(replica.folder.data())
             .arg("--dbname")
             .arg(self.url("postgres"));
-            run(&mut copy)
+            run(&mut copy)?;
+            // What a newer tool has written there an older server may not be able to read; the last line counts.
+            let settings = replica.folder.data().join("postgresql.auto.conf");
+            let mut settings = fs::OpenOptions::new().append(true).open(settings)?;
+            let port = self.port;
+            Ok(writeln!(
+                settings,
+                "primary_conninfo = 'host=127.0.0.1 port={port} user=postgres'"
+            )?)
         })
     }
 
