@@ -39,19 +39,20 @@ fn held(job: &Job<'_>) -> Option<(Moment, Moment)> {
     (job.is_kept() && from <= until).then_some((from, until))
 }
 
-/// A number may come again where a promoted replica has lost the job that had it, and never otherwise.
+/// Numbers come again where a promoted replica has lost the jobs that had them; delivery ids do not. A job of the last moments before a promotion may
+/// get another one.
 fn identity(book: &Book<'_>, judge: &mut Judge) {
-    let mut names: BTreeMap<&str, (i64, Moment)> = BTreeMap::new();
+    let mut names: BTreeMap<&str, i64> = BTreeMap::new();
     for (key, job) in &book.jobs {
         for run in &job.runs {
-            let (named, at) = *names.entry(&run.delivery).or_insert((*key, run.began));
-            let between = at.min(run.began)..=at.max(run.began);
+            let named = *names.entry(&run.delivery).or_insert(*key);
+            let what = "have the delivery id of another job";
+            judge.must(Rule::Identity, named == *key, *key, what);
+            let first = job.runs[0];
             let is_excused = book
                 .promotions()
-                .any(|promotion| between.contains(&promotion.until));
-            let what = "have the delivery id of another job";
-            judge.must(Rule::Identity, named == *key || is_excused, *key, what);
-            let is_kept = run.delivery == job.runs[0].delivery;
+                .any(|promotion| (first.began..=run.began).contains(&promotion.until));
+            let is_kept = run.delivery == first.delivery || is_excused;
             judge.must(Rule::Identity, is_kept, *key, "changed their delivery id");
         }
     }
