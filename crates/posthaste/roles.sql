@@ -54,7 +54,7 @@ GRANT INSERT ON posthaste.incarnation TO posthaste_worker;
 
 -- For INSERT INTO posthaste.job, posthaste.enqueue and Rust's enqueue. It lets the role write rows that nothing has checked.
 GRANT USAGE ON SEQUENCE posthaste.job_id TO posthaste_producer;
-GRANT SELECT ON SEQUENCE posthaste.ready_current, posthaste.ready_scan, posthaste.parked_current, posthaste.parked_until, posthaste.has_routes
+GRANT SELECT ON SEQUENCE posthaste.ready_current, posthaste.ready_scan, posthaste.parked_current, posthaste.parked_until, posthaste.flags, posthaste.bell_until
   TO posthaste_producer;
 GRANT SELECT ON posthaste.route TO posthaste_producer;
 GRANT INSERT, SELECT (id) ON posthaste.job, posthaste.store TO posthaste_producer;

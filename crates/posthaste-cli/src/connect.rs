@@ -114,6 +114,11 @@ impl Address {
             .context("cannot build the connection pool")
     }
 
+    /// Lets a worker be told of jobs, over a connection of its own.
+    pub(crate) fn ring_for(&self, worker: posthaste::WorkerBuilder) -> posthaste::WorkerBuilder {
+        worker.bell(self.config.clone(), self.tls.clone())
+    }
+
     /// `host:port`, or the socket's directory, of the first server named.
     pub(crate) fn place(&self) -> String {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);

@@ -34,6 +34,11 @@ pub(crate) struct Patience {
     /// workers of a database
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=86_400))]
     rescue_after: u64,
+
+    /// Look for jobs ten times a second instead of being told of them: where DATABASE_URL leads
+    /// to a pooler in transaction mode, or sessions are few
+    #[arg(long)]
+    no_bell: bool,
 }
 
 /// A worker at work.
@@ -76,6 +81,9 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
         .handler("file.digest", move |context, job| {
             up::handler::file_digest(pool.clone(), context, job)
         });
+    if !settings.patience.no_bell {
+        builder = address.ring_for(builder);
+    }
     let timeout = TIMEOUT.max(settings.outside.patience());
     builder = settings.outside.add_to(builder);
     for (name, concurrency) in &settings.queues {

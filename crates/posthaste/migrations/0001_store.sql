@@ -421,12 +421,18 @@ CREATE TABLE posthaste.route (
   queue   text COLLATE "C" NOT NULL CHECK (octet_length(queue) BETWEEN 1 AND 255)
 );
 
--- Whether there ever was a route: a cell, so that enqueue without routes asks no table.
-CREATE SEQUENCE posthaste.has_routes MINVALUE 0 START 0;
-SELECT setval('posthaste.has_routes', 0);
+-- What an enqueue may have to know, in one cell, so that one which nothing concerns looks once and asks no table. Bits: 1 there ever was a
+-- route; the others are bells (posthaste.bell_of): 2 the leader sleeps, who promotes and keeps lines, from 4 on somebody who works on such a queue. Whoever changes a
+-- bit holds the lock (1885893480, 0), because the others are written back with it.
+CREATE SEQUENCE posthaste.flags MINVALUE 0 START 0;
+CREATE SEQUENCE posthaste.bell_until MINVALUE 0 START 0;  -- seconds since 1970: workers that died asleep are not rung for longer than that
+SELECT setval('posthaste.flags', 0), setval('posthaste.bell_until', 0);
 CREATE FUNCTION posthaste.note_routes() RETURNS trigger LANGUAGE plpgsql AS $f$
 BEGIN
-  PERFORM setval('posthaste.has_routes', 1);
+  IF pg_sequence_last_value('posthaste.flags'::regclass) & 1 = 0 THEN
+    PERFORM pg_advisory_xact_lock(1885893480, 0);
+    PERFORM setval('posthaste.flags', pg_sequence_last_value('posthaste.flags'::regclass) | 1);
+  END IF;
   RETURN NULL;
 END $f$;
 CREATE TRIGGER note_routes AFTER INSERT ON posthaste.route FOR EACH STATEMENT EXECUTE FUNCTION posthaste.note_routes();

@@ -49,6 +49,7 @@ BEGIN
     g := posthaste.position('posthaste.parked_current');
     IF pg_try_advisory_xact_lock_shared(1885893474, g::integer) THEN
       IF posthaste.position('posthaste.parked_current') = g THEN
+        PERFORM posthaste.ring_for('', posthaste.bell());
         RETURN 6 + g % 2;
       END IF;
     ELSE
@@ -84,6 +85,43 @@ BEGIN
   RETURN coalesce((SELECT t.queue FROM posthaste.route t
                     WHERE t.pattern = name OR (right(t.pattern, 1) = '*' AND starts_with(name, left(t.pattern, -1)))
                     ORDER BY t.pattern = name DESC, length(t.pattern) DESC LIMIT 1), 'default');
+END $f$;
+
+-- The bell. Who works on a queue and sleeps sets its bit in posthaste.flags (0017_bell.sql), looks once more, and is woken by NOTIFY when a
+-- transaction that has seen the bit commits. So a commit pays for NOTIFY, which lets only one such commit go at a time, once per sleep and
+-- not once per job. An enqueuer never takes a bit back: one that rolls back, or stays open, would keep everybody asleep.
+
+-- The bit of a queue. Queues share 61 of them: who shares one with another is rung for too often. The leader's queue is ''.
+CREATE FUNCTION posthaste.bell_of(queue text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
+  SELECT CASE WHEN queue = '' THEN 2::bigint ELSE 4::bigint << ((hashtext(queue) & 2147483647) % 61) END
+$f$;
+
+-- Which bells are to be rung by this transaction. None after SET posthaste.bell = off: PREPARE TRANSACTION refuses whoever has rung.
+CREATE FUNCTION posthaste.bell() RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  v_flags bigint := posthaste.position('posthaste.flags');
+BEGIN
+  IF v_flags < 2 OR lower(current_setting('posthaste.bell', true)) IN ('off', 'false', 'no', '0')
+     OR posthaste.position('posthaste.bell_until') < extract(epoch FROM clock_timestamp()) THEN
+    RETURN 0;
+  END IF;
+  RETURN v_flags;
+END $f$;
+
+-- Rings for a queue, if that is among the bells to be rung; 0, to be added where a row is given its slot. One of the expression's two ends is never
+-- reached; it is there because what returns nothing can be tested only. The planner inlines it.
+CREATE FUNCTION posthaste.ring_for(queue text, bell bigint) RETURNS smallint LANGUAGE sql AS $f$
+  SELECT CASE WHEN bell & posthaste.bell_of(queue) = 0 OR pg_notify('posthaste', left(queue, 255)) IS NULL THEN 0::smallint ELSE 0::smallint END
+$f$;
+
+-- The queue of one job, rung for when it is due: for enqueues that found a flag.
+CREATE FUNCTION posthaste.way(queue text, name text, due boolean) RETURNS text LANGUAGE plpgsql AS $f$
+BEGIN
+  queue := coalesce(queue, CASE WHEN posthaste.position('posthaste.flags') & 1 = 0 THEN 'default' ELSE posthaste.route_of(name) END);
+  IF due THEN
+    PERFORM posthaste.ring_for(queue, posthaste.bell());
+  END IF;
+  RETURN queue;
 END $f$;
 
 -- Whether the promoter is past a parked row, given its newest page (0007_scheduled.sql says what the fields mean).
@@ -154,13 +192,15 @@ CREATE RULE enqueue AS ON INSERT TO posthaste.job DO INSTEAD
               WHEN r.scheduled_at > clock_timestamp() AND r.scheduled_at > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked())
               ELSE (SELECT CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer) AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g
                                 THEN (c.g % 4)::smallint ELSE posthaste.enter_ready() END
-                      FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0) c) END,
+                      FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0) c)
+                   + CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass) < 2 THEN 0::smallint
+                          ELSE posthaste.ring_for(CASE WHEN r.ordering_key IS NULL THEN r.queue ELSE '' END, (SELECT posthaste.bell())) END END,
          CASE WHEN r.ordering_key IS NULL THEN r.queue ELSE '' END, r.name, CASE WHEN r.ordering_key IS NULL THEN r.priority ELSE 0 END, r.scheduled_at, r.expires_at,
          r.enqueued_at, r.tag, r.kwargs, r.kwargs_bytes, r.attempt, r.max_attempts, r.ordering_key, CASE WHEN r.ordering_key IS NOT NULL THEN r.queue END,
          CASE WHEN r.ordering_key IS NOT NULL THEN r.priority END
     FROM (SELECT n.name, n.priority, n.ordering_key, n.scheduled_at, n.tag, n.kwargs, n.refused, n.attempt, n.max_attempts, posthaste.text_bytes(n.kwargs) AS kwargs_bytes,
                  coalesce(n.expires_at, greatest(n.scheduled_at, clock_timestamp()) + interval '30 days') AS expires_at, coalesce(n.enqueued_at, clock_timestamp()) AS enqueued_at,
-                 coalesce(n.queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(n.name) END) AS queue
+                 coalesce(n.queue, CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass) & 1 = 0 THEN 'default' ELSE posthaste.route_of(n.name) END) AS queue
             FROM (SELECT NEW.queue, coalesce(NEW.name, '') AS name, coalesce(NEW.priority, 0) AS priority, coalesce(NEW.scheduled_at, now()) AS scheduled_at, NEW.expires_at,
                          NEW.enqueued_at, coalesce(NEW.tag, '') AS tag, coalesce(NEW.kwargs, '{}') AS kwargs, coalesce(NEW.attempt, 0) AS attempt,
                          NEW.max_attempts, NEW.ordering_key,
@@ -191,7 +231,7 @@ BEGIN
   INSERT INTO posthaste.store AS r (slot, queue, name, priority, scheduled_at, expires_at, tag, kwargs, kwargs_bytes, max_attempts)
   SELECT (c.g % 4)::smallint, c.way, name, priority, scheduled_at, coalesce(expires_at, now() + interval '30 days'), tag, kwargs, bytes, max_attempts
     FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,
-                 coalesce(queue, CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of(name) END) AS way
+                 CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass) = 0 THEN coalesce(queue, 'default') ELSE posthaste.way(queue, name, scheduled_at <= clock_timestamp()) END AS way
           OFFSET 0) c
    WHERE unique_key IS NULL AND ordering_key IS NULL AND priority IS NOT NULL AND scheduled_at <= clock_timestamp()
      AND posthaste.is_valid(name, c.way, tag, NULL, NULL, kwargs, bytes, 0, max_attempts, scheduled_at, coalesce(expires_at, scheduled_at), scheduled_at)
@@ -214,7 +254,7 @@ DECLARE
   moment timestamptz := clock_timestamp();
 BEGIN
   name := coalesce(name, ''); kwargs := coalesce(kwargs, '{}');
-  queue := coalesce(queue, CASE WHEN posthaste.position('posthaste.has_routes') = 0 THEN 'default' ELSE posthaste.route_of(name) END); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now());
+  queue := coalesce(queue, CASE WHEN posthaste.position('posthaste.flags') & 1 = 0 THEN 'default' ELSE posthaste.route_of(name) END); priority := coalesce(priority, 0); scheduled_at := coalesce(scheduled_at, now());
   expires_at := coalesce(expires_at, greatest(scheduled_at, moment) + interval '30 days'); tag := coalesce(tag, ''); bytes := posthaste.text_bytes(kwargs);
   IF posthaste.is_valid(name, queue, tag, unique_key, ordering_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment) IS NOT TRUE THEN
     PERFORM posthaste.refuse(name, queue, tag, unique_key, ordering_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment);
@@ -232,7 +272,8 @@ BEGIN
   END IF;
   INSERT INTO posthaste.store (id, slot, queue, name, priority, scheduled_at, expires_at, enqueued_at, tag, unique_key, kwargs, kwargs_bytes, max_attempts,
                                ordering_key, own_queue, own_priority)
-  SELECT job, CASE WHEN scheduled_at > moment AND scheduled_at > posthaste.parked_until() THEN posthaste.enter_parked() ELSE posthaste.enter_ready() END,
+  SELECT job, CASE WHEN scheduled_at > moment AND scheduled_at > posthaste.parked_until() THEN posthaste.enter_parked()
+                   ELSE posthaste.enter_ready() + posthaste.ring_for(CASE WHEN ordering_key IS NULL THEN queue ELSE '' END, posthaste.bell()) END,
          CASE WHEN ordering_key IS NULL THEN queue ELSE '' END, name, CASE WHEN ordering_key IS NULL THEN priority ELSE 0 END, scheduled_at, expires_at, moment,
          tag, unique_key, kwargs, bytes, max_attempts, ordering_key, CASE WHEN ordering_key IS NOT NULL THEN queue END,
          CASE WHEN ordering_key IS NOT NULL THEN priority END;

@@ -125,7 +125,7 @@ BEGIN
     JOIN (SELECT u.id, u.kind, u.attempt, u.error, CASE WHEN u.kind = 8 THEN v_now ELSE coalesce(u.until, v_now + u.after) END AS due
             FROM unnest(p_ids, p_kinds, p_attempts, p_after, p_until, p_errors) u(id, kind, attempt, after, until, error)) v ON v.id = j.id,
     LATERAL (SELECT CASE WHEN v.due > v_now AND v.due > (SELECT posthaste.parked_until()) THEN (SELECT posthaste.enter_parked())
-                         ELSE (SELECT posthaste.enter_ready()) END) s(slot),
+                         ELSE (SELECT posthaste.enter_ready()) + posthaste.ring_for(j.queue, (SELECT posthaste.bell())) END) s(slot),
     posthaste.again(j, s.slot, v.due, v.attempt, 0::smallint, v.error) a
    WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);
 

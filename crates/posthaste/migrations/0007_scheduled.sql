@@ -182,7 +182,7 @@ $sql$, '@move@', $move$open AS NOT MATERIALIZED (
       SELECT a.*
         FROM open o,
              LATERAL (SELECT CASE WHEN o.scheduled_at > v_now AND o.scheduled_at > (SELECT posthaste.parked_until())
-                                  THEN (SELECT posthaste.enter_parked()) ELSE (SELECT posthaste.enter_ready()) END) s(slot),
+                                  THEN (SELECT posthaste.enter_parked()) ELSE (SELECT posthaste.enter_ready()) + posthaste.ring_for(o.queue, (SELECT posthaste.bell())) END) s(slot),
              posthaste.again(o, s.slot) a
        WHERE o.expires_at > v_now),
     gone AS (

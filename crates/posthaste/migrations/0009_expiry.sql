@@ -76,7 +76,9 @@ BEGIN
   early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone),
   sent AS (
     INSERT INTO posthaste.store
-    SELECT a.* FROM gone, LATERAL (SELECT (SELECT posthaste.enter_ready()) AS slot, clock_timestamp() AS now OFFSET 0) e, posthaste.again(gone, e.slot, e.now) a
+    SELECT a.*
+      FROM gone, LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.ring_for(gone.queue, (SELECT posthaste.bell())) AS slot,
+                                 clock_timestamp() AS now OFFSET 0) e, posthaste.again(gone, e.slot, e.now) a
      WHERE p_state = 'claimable'),
   kept AS (
     INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_keep(gone, p_state) d WHERE p_state <> 'claimable' ON CONFLICT (id) DO NOTHING)

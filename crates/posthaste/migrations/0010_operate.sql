@@ -12,7 +12,11 @@ END $f$;
 CREATE FUNCTION posthaste.resume(queue text) RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
   UPDATE posthaste.queue q SET paused_at = NULL WHERE q.name = queue AND q.paused_at IS NOT NULL;
-  RETURN FOUND;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM posthaste.ring_for(queue, posthaste.bell());
+  RETURN true;
 END $f$;
 
 -- From the commit of this on, workers claim at most so many jobs of the queue in such a time, all workers together; after a lull up to burst at
@@ -181,8 +185,8 @@ BEGIN
        WHERE d.id = f.id AND (f.unique_key IS NULL OR f.id IN (SELECT k.id FROM keyed k)) RETURNING d AS job),
     unmarked AS (DELETE FROM posthaste.cancelling c USING risen r WHERE c.id = (r.job).id),
     sent AS (
-      INSERT INTO posthaste.store SELECT s.* FROM risen r, LATERAL (SELECT (SELECT posthaste.enter_ready()) AS slot OFFSET 0) e,
-             posthaste.revived(r.job, e.slot) s
+      INSERT INTO posthaste.store SELECT s.* FROM risen r, LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.ring_for(
+               CASE WHEN (r.job).ordering_key IS NULL THEN (r.job).queue ELSE '' END, (SELECT posthaste.bell())) AS slot OFFSET 0) e, posthaste.revived(r.job, e.slot) s
       RETURNING store.id)
     SELECT sent.id FROM sent;
 END $f$;

@@ -35,16 +35,17 @@ CREATE FUNCTION posthaste.begin_@k@(p_places posthaste.place[]) RETURNS void LAN
   INSERT INTO posthaste.store
   SELECT a.*
     FROM unnest(p_places) u JOIN posthaste.parked_@k@ r ON r.xid = u.xid AND r.scheduled_at = '9999-01-01Z' AND r.id = u.id,
-         LATERAL (SELECT (SELECT posthaste.enter_ready())) s(slot), posthaste.again(r, s.slot, due => clock_timestamp()) a
+         LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.ring_for(r.own_queue, (SELECT posthaste.bell()))) s(slot), posthaste.again(r, s.slot, due => clock_timestamp()) a
    WHERE u.slot = @k@
 $f$
 $sql$);
 
 -- The row that says that a turn has ended.
 CREATE FUNCTION posthaste.turn_ends(keys text[], turns bigint[]) RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
-  SELECT pg_current_xact_id(), nextval('posthaste.job_id'), clock_timestamp(), clock_timestamp(), 'infinity'::timestamptz, 1, 0, NULL::integer, 2, e.slot,
+  SELECT pg_current_xact_id(), nextval('posthaste.job_id'), clock_timestamp(), clock_timestamp(), 'infinity'::timestamptz, 1, 0, NULL::integer, 2,
+         e.slot + posthaste.ring_for('', e.bell),
          0::smallint, '', 'end of turn', '', NULL::text, u.ordering_key, u.turn, NULL::text, NULL::integer, NULL::text, '{}'::jsonb
-    FROM (SELECT posthaste.enter_ready() AS slot OFFSET 0) e, unnest(keys, turns) u(ordering_key, turn)
+    FROM (SELECT posthaste.enter_ready() AS slot, posthaste.bell() AS bell OFFSET 0) e, unnest(keys, turns) u(ordering_key, turn)
 $f$;
 
 -- Ends turns, in the transaction that ends their jobs.
@@ -98,7 +99,8 @@ BEGIN
   written AS (
     INSERT INTO posthaste.store
     SELECT a.*
-      FROM placed p, LATERAL (SELECT CASE WHEN p.begins THEN (SELECT posthaste.enter_ready()) ELSE (SELECT posthaste.enter_parked()) END) s(slot),
+      FROM placed p, LATERAL (SELECT CASE WHEN p.begins THEN (SELECT posthaste.enter_ready()) + posthaste.ring_for((p.job).own_queue, (SELECT posthaste.bell()))
+                                             ELSE (SELECT posthaste.enter_parked()) END) s(slot),
            posthaste.again(p.job, s.slot, due => CASE WHEN p.begins THEN clock_timestamp() ELSE '9999-01-01Z' END, turn => p.turn) a)
   SELECT array_agg(p.key), array_agg(p.turn) INTO v_keys, v_turns FROM placed p WHERE p.begins;
   PERFORM posthaste.note_turns(v_keys, v_turns, array_fill(false, ARRAY[cardinality(v_keys)])) WHERE v_keys IS NOT NULL;

@@ -265,7 +265,7 @@ BEGIN
   PERFORM setval('posthaste.ready_current', v_ready), setval('posthaste.ready_scan', v_ready), setval('posthaste.ready_low', v_ready),
           setval('posthaste.aside_current', v_aside), setval('posthaste.aside_scan', v_aside + 1), setval('posthaste.aside_low', v_aside),
           setval('posthaste.parked_current', v_parked), setval('posthaste.parked_low', v_parked), setval('posthaste.parked_until', 0),
-          setval('posthaste.has_routes', (EXISTS (SELECT FROM posthaste.route))::integer);
+          setval('posthaste.flags', (EXISTS (SELECT FROM posthaste.route))::integer), setval('posthaste.bell_until', 0);
 END $f$;
 
 -- Two jobs of one id: it was drawn here while the sequence was behind, as after a logical replication, which does not carry sequences.

@@ -6,13 +6,17 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::store::operate;
 
-/// How often is looked: a table that is nearly always empty.
+/// How often is looked while there are jobs: a table that is nearly always empty.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs until the engine has stopped: what runs through the grace period may be cancelled still.
 pub(crate) async fn run(engine: Arc<Engine>) {
     while !engine.stopped.is_cancelled() {
-        match operate::cancelling(&engine.looks).await {
+        let looked = match engine.outstanding() {
+            0 => Ok(Vec::new()),
+            _ => operate::cancelling(&engine.looks).await,
+        };
+        match looked {
             Ok(jobs) if !jobs.is_empty() => {
                 let queues = engine.queues.iter();
                 queues.for_each(|queue| queue.consumer.cancel(&jobs));

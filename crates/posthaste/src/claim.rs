@@ -10,21 +10,15 @@ use crate::engine::{Engine, QueueState};
 use crate::error::Error;
 use crate::store;
 
-/// The first pause after work was found. An idle queue's pause is an eighth of its idleness, so that a steady trickle is met at its own pace.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// A queue whose rate is used up is looked at again after this at the latest: the rate may be changed meanwhile.
 const LONGEST_LATER: Duration = Duration::from_secs(1);
 /// A claim never asks for more jobs than this: beyond it a batch gains nothing.
 const LARGEST_CLAIM: usize = 5000;
 
-/// How long to pause after an empty look, `idle` after the last find.
-fn pause(idle: Duration, longest: Duration) -> Duration {
-    (idle / 8).clamp(SHORTEST_PAUSE, longest.max(SHORTEST_PAUSE))
-}
-
 /// Claims for one queue until the engine stops.
 pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
     let mut found_at = Instant::now();
+    let mut was_rung = false;
     let mut failures = 0u32;
     let mut unreadable = Unreadable::default();
     while !engine.stopping.is_cancelled() {
@@ -46,15 +40,20 @@ pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
             Ok(Found::Jobs(0)) => {
                 failures = 0;
                 unreadable = Unreadable::default();
-                let wait = pause(found_at.elapsed(), engine.config.poll_interval);
-                tokio::select! { () = tokio::time::sleep(wait) => {}, () = engine.stopping.cancelled() => {} }
+                if was_rung {
+                    queue.set_missed();
+                    engine.missed.notify_one();
+                }
+                was_rung = rest(&engine, &queue, found_at.elapsed()).await;
             }
             Ok(Found::Later(wait)) => {
                 failures = 0;
                 let wait = wait.min(LONGEST_LATER);
+                was_rung = false;
                 tokio::select! { () = tokio::time::sleep(wait) => {}, () = engine.stopping.cancelled() => {} }
             }
             Ok(Found::Jobs(jobs)) => {
+                was_rung = false;
                 found_at = Instant::now();
                 failures = 0;
                 unreadable.passed(jobs);
@@ -65,6 +64,26 @@ pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
             }
         }
     }
+}
+
+/// Pauses after an empty look, `idle` after the last find; whether it was woken.
+async fn rest(engine: &Engine, queue: &QueueState, idle: Duration) -> bool {
+    let longest = engine.config.poll_interval;
+    let pause = engine.bell.pause(&queue.sleeper, idle, longest);
+    let over = async {
+        match pause {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None => std::future::pending().await,
+        }
+    };
+    queue.set_asleep(pause.is_none());
+    let woken = tokio::select! {
+        () = queue.sleeper.rung.notified() => true,
+        () = over => false,
+        () = engine.stopping.cancelled() => false,
+    };
+    queue.set_asleep(false);
+    woken
 }
 
 /// Closes in on a job that cannot be read: it lies among the next so many, so half of them are asked for.
@@ -219,16 +238,34 @@ pub(crate) async fn bury(engine: &Arc<Engine>, queue: &Arc<QueueState>, error: &
     }
 }
 
+/// The lanes that others have seen; without them the first jobs of each would wait for their discovery.
+pub(crate) async fn load_lanes(engine: &Engine) {
+    for queue in &engine.queues {
+        match store::lanes(&engine.looks, &queue.name).await {
+            Ok(lanes) => lanes.into_iter().for_each(|priority| queue.learn(priority)),
+            Err(error) => {
+                tracing::warn!(queue = &*queue.name, %error, "known lanes could not be read; they will be discovered")
+            }
+        }
+    }
+}
+
 /// Looks for priorities that nobody has seen yet, on a connection of its own, so that a slow look delays no claim. The rate follows the cost: behind
 /// rolled-back or uncommitted rows a look may take long.
 pub(crate) async fn discover(engine: Arc<Engine>) {
     const SHORTEST: Duration = Duration::from_millis(40);
+    const ASLEEP: Duration = Duration::from_millis(500);
     while !engine.stopping.is_cancelled() {
         let started = Instant::now();
-        for queue in &engine.queues {
+        let mut shortest = ASLEEP;
+        for queue in engine.queues.iter().filter(|queue| queue.is_searched()) {
+            shortest = SHORTEST;
             loop {
                 match store::discover(&engine.looks, &queue.name, &queue.priorities()).await {
-                    Ok(Some(priority)) => queue.learn(priority),
+                    Ok(Some(priority)) => {
+                        queue.learn(priority);
+                        queue.sleeper.rung.notify_one();
+                    }
                     Ok(None) => break,
                     Err(error) => {
                         tracing::debug!(queue = &*queue.name, %error, "lanes could not be discovered");
@@ -237,24 +274,13 @@ pub(crate) async fn discover(engine: Arc<Engine>) {
                 }
             }
         }
-        let wait = SHORTEST.max(started.elapsed() * 20);
-        tokio::select! { () = tokio::time::sleep(wait) => {}, () = engine.stopping.cancelled() => {} }
+        let took = started.elapsed();
+        tokio::select! { () = tokio::time::sleep(shortest.max(took * 20)) => {}, () = missed(&engine, took) => {}, () = engine.stopping.cancelled() => {} }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::pause;
-    use std::time::Duration;
-
-    #[test]
-    fn the_pause_follows_idleness_between_its_bounds() {
-        let longest = Duration::from_millis(100);
-        assert_eq!(pause(Duration::ZERO, longest), Duration::from_millis(1));
-        assert_eq!(
-            pause(Duration::from_millis(40), longest),
-            Duration::from_millis(5)
-        );
-        assert_eq!(pause(Duration::from_secs(60), longest), longest);
-    }
+/// A queue was rung for and nothing was found there. The rate follows the cost all the same.
+async fn missed(engine: &Engine, last_took: Duration) {
+    tokio::time::sleep(last_took).await;
+    engine.missed.notified().await;
 }

@@ -9,7 +9,8 @@ use crate::retry::Backoff;
 pub struct Config {
     /// Shown in `posthaste.worker`; a host name and process id help people.
     pub name: String,
-    /// Longest pause between two looks at an empty queue. After work was found the pause starts at a millisecond and grows with idleness.
+    /// Longest pause between two looks at an empty queue. After work was found the pause starts at a millisecond and grows with idleness. Behind a
+    /// bell ([`WorkerBuilder::bell`](crate::WorkerBuilder::bell)) a queue that is rung for is looked at once a second or less often.
     pub poll_interval: Duration,
     /// How often the worker says that it lives.
     pub heartbeat_interval: Duration,
@@ -19,9 +20,9 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// Whether this worker may be elected to do maintenance. Somebody must.
     pub maintenance: bool,
-    /// How often the leader looks for scheduled jobs that are due.
+    /// How often the leader looks for scheduled jobs that are due, and how late they start at most. Behind a bell it sleeps while none is.
     pub promote_interval: Duration,
-    /// How often the leader looks after generations and dead workers.
+    /// How often the leader looks after generations and dead workers; up to 16 times as long while nothing is to be done.
     pub maintenance_interval: Duration,
     /// How often, at most, the leader looks for expired jobs; a slow look stretches it.
     pub expire_interval: Duration,

@@ -93,7 +93,7 @@ pub trait Consumer: Send + Sync + 'static {
     fn give_back(&self);
     /// Ends what still runs and gives it back; called when the grace period is over, and once more at the end.
     fn abort(&self);
-    /// Called about ten times a second: whatever overstayed its time is to be reported now.
+    /// Called about ten times a second while jobs are out: whatever overstayed its time is to be reported now.
     fn watch(&self) {}
     /// Somebody cancelled these jobs; some of them may be here. Called again and again while they run. Who runs one ends it as soon as it can and
     /// says so by [`Ticket::cancelled`]; an outcome that comes first counts, and one that is tried again is cancelled where it waits.

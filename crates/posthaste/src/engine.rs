@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{RwLockWriteGuard, watch};
+use tokio::sync::{Notify, RwLockWriteGuard, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::acknowledge::{self, Batch, Settled};
+use crate::bell::{self, Bell, Listen};
 use crate::config::Config;
 use crate::consumer::{Delivery, Ticket};
 use crate::error::{Error, ErrorKind};
@@ -48,6 +49,9 @@ pub(crate) struct Engine {
     /// Every other duty of maintenance; some are slow.
     pub(crate) upkeep: Link,
     pub(crate) gate: Gate,
+    pub(crate) bell: Bell,
+    /// Told when a queue was rung for and nothing was found.
+    pub(crate) missed: Notify,
     /// No more claims.
     pub(crate) stopping: CancellationToken,
     /// Nothing more to settle: the loops end.
@@ -94,6 +98,8 @@ impl Engine {
             config: parts.config,
             queues: parts.queues,
             gate: Gate::default(),
+            bell: Bell::default(),
+            missed: Notify::new(),
             stopping: parts.stop,
             stopped: CancellationToken::new(),
             identity: watch::Sender::new(None),
@@ -275,6 +281,7 @@ pub(crate) fn run(
     engine: Arc<Engine>,
     settled: UnboundedReceiver<Settled>,
     pool: Pool,
+    listen: Option<Listen>,
 ) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::from(ErrorKind::Ended(error.to_string()));
     // However this ends, the heart ends with it: one that went on would keep the jobs from being rescued.
@@ -288,7 +295,7 @@ pub(crate) fn run(
     runtime.block_on(async {
         let acknowledging = acknowledge::run(Arc::clone(&engine), settled);
         tokio::spawn(engine.watched_to_the_end("acknowledge", acknowledging));
-        load_lanes(&engine).await;
+        claim::load_lanes(&engine).await;
         let mut claiming = tokio::task::JoinSet::new();
         for queue in &engine.queues {
             let name = format!("claim from {}", queue.name);
@@ -297,6 +304,10 @@ pub(crate) fn run(
         }
         claiming.spawn(engine.watched("suspects", work::suspect::run(Arc::clone(&engine))));
         tokio::spawn(engine.watched("discover", claim::discover(Arc::clone(&engine))));
+        tokio::spawn(engine.watched("sleep", bell::watch::run(Arc::clone(&engine))));
+        if let Some(listen) = listen {
+            tokio::spawn(engine.watched("bell", bell::run(Arc::clone(&engine), listen)));
+        }
         tokio::spawn(engine.watched("cancel", cancel::run(Arc::clone(&engine))));
         tokio::spawn(engine.watched("watch", watch_consumers(Arc::clone(&engine))));
         let returning = maintenance::return_uncertain(Arc::clone(&engine), returns);
@@ -315,18 +326,6 @@ pub(crate) fn run(
     match engine.failure.get() {
         Some(what) => Err(ErrorKind::Ended(what.clone()).into()),
         None => Ok(()),
-    }
-}
-
-/// The lanes that others have seen; without them the first jobs of each would wait for their discovery.
-async fn load_lanes(engine: &Engine) {
-    for queue in &engine.queues {
-        match store::lanes(&engine.looks, &queue.name).await {
-            Ok(lanes) => lanes.into_iter().for_each(|priority| queue.learn(priority)),
-            Err(error) => {
-                tracing::warn!(queue = &*queue.name, %error, "known lanes could not be read; they will be discovered")
-            }
-        }
     }
 }
 
@@ -372,10 +371,10 @@ async fn stop(engine: &Engine, mut claiming: tokio::task::JoinSet<()>) {
 
 async fn watch_consumers(engine: Arc<Engine>) {
     while !engine.stopped.is_cancelled() {
-        engine
-            .queues
-            .iter()
-            .for_each(|queue| queue.consumer.watch());
+        if engine.outstanding() > 0 {
+            let queues = engine.queues.iter();
+            queues.for_each(|queue| queue.consumer.watch());
+        }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

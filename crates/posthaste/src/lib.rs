@@ -47,6 +47,7 @@ mod executor;
 mod store;
 mod work;
 
+mod bell;
 mod config;
 mod engine;
 mod heartbeat;

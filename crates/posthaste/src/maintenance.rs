@@ -3,6 +3,7 @@
 
 mod hearts;
 mod periodic;
+mod promoter;
 mod upkeep;
 
 use std::sync::{Arc, PoisonError};
@@ -11,17 +12,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use self::periodic::Periodic;
+use self::promoter::Promoter;
 use crate::engine::{Engine, Uncertain};
 use crate::error::Error;
 use crate::store;
 use crate::store::link::Link;
 
-/// Jobs promoted in one transaction: claims never wait behind more than this.
-const PROMOTE: i32 = 5_000;
-/// Jobs with ordering keys that line up in one transaction.
-const LINE_UP: i32 = 1_000;
-/// After somebody lined up or ended, the lines are looked at this often for a second.
-const TURNS: Duration = Duration::from_millis(2);
 /// How long a claim without an answer may still commit on the server.
 const UNCERTAIN_FOR: Duration = Duration::from_secs(120);
 
@@ -53,7 +49,7 @@ async fn promote(engine: &Engine, leads: watch::Sender<bool>) {
     let mut led_until: Option<Instant> = None;
     let mut periodic = Periodic::default();
     let mut ticked = Instant::now();
-    let mut turned: Option<Instant> = None;
+    let mut promoter = Promoter::new();
     while !engine.stopping.is_cancelled() {
         if led_until.is_none_or(|until| Instant::now() + lease / 2 > until) {
             let asked = Instant::now();
@@ -67,43 +63,26 @@ async fn promote(engine: &Engine, leads: watch::Sender<bool>) {
             };
             leads.send_replace(led_until.is_some());
         }
-        if led_until.is_some() && ticked.elapsed() >= engine.config.maintenance_interval {
+        let tick = engine.config.maintenance_interval * 4;
+        if led_until.is_some() && ticked.elapsed() >= tick {
             periodic.tick(engine).await;
             ticked = Instant::now();
         }
         let pause = match led_until {
-            Some(_) => {
-                let pause = promote_page(engine).await;
-                if attempt!(&engine.promotion, take_turns(LINE_UP)).is_some_and(|jobs| jobs > 0) {
-                    turned = Some(Instant::now());
-                }
-                match turned {
-                    Some(at) if at.elapsed() < Duration::from_secs(1) => pause.min(TURNS),
-                    _ => pause,
-                }
+            Some(_) => promoter.turn(engine).await.min(tick),
+            None => {
+                engine.bell.promoter.forget();
+                lease / 4
             }
-            None => lease / 4,
         };
-        tokio::select! { () = tokio::time::sleep(pause) => {}, () = engine.stopping.cancelled() => {} }
+        let rung = promoter.rung(engine);
+        tokio::select! { () = tokio::time::sleep(pause) => {}, () = rung => {}, () = engine.stopping.cancelled() => {} }
     }
 }
 
 async fn lead(engine: &Engine, lease: Duration) -> Result<bool, Error> {
     let worker = engine.worker().await?;
     store::lead(&engine.promotion, worker.id, lease).await
-}
-
-/// Promotes what is due, a page of it, and returns how long to pause.
-async fn promote_page(engine: &Engine) -> Duration {
-    let link = &engine.promotion;
-    attempt!(link, tell_due());
-    let promoted = attempt!(link, promote(PROMOTE, false)).unwrap_or(0);
-    let carried = attempt!(link, promote(PROMOTE, true)).unwrap_or(0);
-    if promoted.max(carried) >= i64::from(PROMOTE) {
-        Duration::from_millis(1)
-    } else {
-        engine.config.promote_interval
-    }
 }
 
 /// Gives back claims whose answers never came: at once, and again for a while, because a claim may commit after the first try. On a link of its own,

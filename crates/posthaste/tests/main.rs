@@ -14,6 +14,7 @@
 mod support;
 
 mod awaiting;
+mod bell;
 mod claim;
 mod consumers;
 mod copy;

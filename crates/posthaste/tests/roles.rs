@@ -178,7 +178,8 @@ fn may_move(role: &str, sequence: &str, verb: &str) -> bool {
         "ready_scan",
         "parked_current",
         "parked_until",
-        "has_routes",
+        "flags",
+        "bell_until",
     ];
     match (role, verb) {
         ("posthaste_observer", _) => verb == "SELECT",

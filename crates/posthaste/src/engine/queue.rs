@@ -1,9 +1,11 @@
 //! A queue as the engine sees it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::bell::Sleeper;
 use crate::consumer::Consumer;
 use crate::retry::Backoff;
 
@@ -14,6 +16,11 @@ pub(crate) struct QueueState {
     pub(crate) consumer: Arc<dyn Consumer>,
     /// Told when the consumer may have room again.
     pub(crate) room: Notify,
+    /// Woken by the bell, and by the watch.
+    pub(crate) sleeper: Sleeper,
+    is_asleep: AtomicBool,
+    /// It was rung for and nothing was found: perhaps in a lane that is not known.
+    is_missed: AtomicBool,
     lanes: Mutex<Vec<i32>>,
 }
 
@@ -25,6 +32,9 @@ impl QueueState {
             backoff: consumer.backoff(),
             consumer,
             room: Notify::new(),
+            sleeper: Sleeper::default(),
+            is_asleep: AtomicBool::new(false),
+            is_missed: AtomicBool::new(false),
             lanes: Mutex::new(vec![0]),
         }
     }
@@ -35,6 +45,24 @@ impl QueueState {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Whether only a ring or the watch wakes it.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.is_asleep.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_asleep(&self, asleep: bool) {
+        self.is_asleep.store(asleep, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_missed(&self) {
+        self.is_missed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether lanes are to be searched for now.
+    pub(crate) fn is_searched(&self) -> bool {
+        self.is_missed.swap(false, Ordering::SeqCst) || !self.is_asleep()
     }
 
     pub(crate) fn learn(&self, priority: i32) {

@@ -68,7 +68,7 @@ impl Consumer for Broken {
 async fn end_of(bug: &'static str) -> String {
     let queue = QueueState::new("mail", Arc::new(Broken(bug)));
     let (engine, settled) = of(vec![Arc::new(queue)]);
-    let running = tokio::task::spawn_blocking(move || run(engine, settled, nowhere()));
+    let running = tokio::task::spawn_blocking(move || run(engine, settled, nowhere(), None));
     let ended = tokio::time::timeout(Duration::from_secs(60), running).await;
     let ended = ended.expect("it ends by itself").expect("in order");
     ended.expect_err("with an error").to_string()
@@ -124,7 +124,7 @@ fn the_heart_stops_when_the_engine_panics_or_it_would_keep_its_jobs_from_being_r
     let (engine, settled) = of(vec![Arc::new(queue)]);
     engine.stopping.cancel();
     let inner = Arc::clone(&engine);
-    let ended = std::thread::spawn(move || run(inner, settled, nowhere())).join();
+    let ended = std::thread::spawn(move || run(inner, settled, nowhere(), None)).join();
     assert!(ended.is_err(), "the engine's own thread panicked");
     assert!(engine.stopped.is_cancelled());
 }

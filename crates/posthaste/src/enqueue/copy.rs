@@ -1,6 +1,7 @@
 //! Very many jobs by COPY: the checks, the queue and the slot of each are decided here, because nothing stands between COPY and the table.
 
 use std::borrow::Borrow;
+use std::collections::HashSet;
 use std::pin::pin;
 
 use jiff::Timestamp;
@@ -58,6 +59,7 @@ where
     J::Item: Borrow<NewJob>,
 {
     let entry = Entry::begin(transaction).await?;
+    let mut due_queues = HashSet::new();
     let failed = || Error::postgres(FAILED);
     let sink = transaction
         .copy_in(include_str!("../store/copy.sql"))
@@ -80,8 +82,12 @@ where
         } else {
             (own_queue, own_priority)
         };
+        let slot = entry.slot(due);
+        if slot == entry.ready && !due_queues.contains(queue) {
+            due_queues.insert(queue.to_owned());
+        }
         let row: [&(dyn ToSql + Sync); 14] = [
-            &entry.slot(due),
+            &slot,
             &queue,
             &job.name,
             &priority,
@@ -98,7 +104,16 @@ where
         ];
         writer.as_mut().write(&row).await.map_err(failed())?;
     }
-    writer.finish().await.map_err(failed())
+    let jobs = writer.finish().await.map_err(failed())?;
+    let queues: Vec<String> = due_queues.into_iter().collect();
+    transaction
+        .query_typed(
+            include_str!("../store/copy_ring.sql"),
+            &[(&queues, Type::TEXT_ARRAY)],
+        )
+        .await
+        .map_err(failed())?;
+    Ok(jobs)
 }
 
 /// What is decided once for all jobs of a COPY.

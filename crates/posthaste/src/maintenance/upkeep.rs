@@ -37,7 +37,7 @@ pub(super) async fn run(engine: &Engine, mut led: watch::Receiver<bool>) {
         }
         let rest = async {
             if leads {
-                tokio::time::sleep(engine.config.maintenance_interval).await;
+                tokio::time::sleep(upkeep.pause(engine.config.maintenance_interval)).await;
             } else if led.changed().await.is_err() {
                 std::future::pending().await
             }
@@ -49,6 +49,8 @@ pub(super) async fn run(engine: &Engine, mut led: watch::Receiver<bool>) {
 /// What a leader remembers between rounds; lost with its office, at the cost of some work done again.
 #[derive(Default)]
 struct Upkeep {
+    /// When something was to be done last.
+    did_at: Option<Instant>,
     expire_at: Option<Instant>,
     prune_at: Option<Instant>,
     cancel_at: Option<Instant>,
@@ -66,12 +68,25 @@ struct Verified {
 }
 
 impl Upkeep {
+    /// How long to pause: ever longer while nothing is to be done.
+    fn pause(&mut self, shortest: Duration) -> Duration {
+        let idle = self.did_at.get_or_insert_with(Instant::now).elapsed();
+        (idle / 8).clamp(shortest, shortest * 16)
+    }
+
+    fn did(&mut self, something: bool) {
+        if something {
+            self.did_at = Some(Instant::now());
+        }
+    }
+
     async fn round(&mut self, engine: &Engine) {
         let link = &engine.upkeep;
         attempt!(link, note_ids());
         self.turn_ring(engine).await;
         self.hearts.watch(engine).await;
-        attempt!(link, overdue(OVERDUE));
+        let overdue = attempt!(link, overdue(OVERDUE));
+        self.did(overdue > Some(0));
         if self.cancel_at.is_none_or(|at| Instant::now() >= at) {
             let started = Instant::now();
             attempt!(link, cancel_again());
@@ -79,8 +94,15 @@ impl Upkeep {
             self.cancel_at = Some(Instant::now() + started.elapsed() * 20);
         }
         let parked = attempt!(link, tidy_parked(SPENT));
+        let turned = parked.as_ref().is_some_and(|step| step.did == "rotated");
+        self.did(parked.as_ref().is_some_and(|step| step.did != "none"));
+        if turned {
+            // What waits in the old generation is not looked at by who sleeps.
+            engine.bell.promoter.rung.notify_one();
+        }
         self.tell_holder("tidy_parked", parked.and_then(|step| step.blocker));
         let aside = attempt!(link, tidy_aside(SPENT, MOVE));
+        self.did(aside.as_ref().is_some_and(|step| step.did != "none"));
         self.tell_holder("tidy_aside", aside.and_then(|step| step.blocker));
         if self.expire_at.is_none_or(|at| Instant::now() >= at) {
             self.expire(engine).await;
@@ -97,10 +119,12 @@ impl Upkeep {
     async fn turn_ring(&mut self, engine: &Engine) {
         let link = &engine.upkeep;
         let bytes = engine.config.generation_bytes;
-        let full = attempt!(link, rotate(bytes)).is_some_and(|did| did == "full");
+        let rotated = attempt!(link, rotate(bytes)).unwrap_or_default();
+        let full = rotated == "full";
+        self.did(rotated != "small");
         let writer = loop {
             match attempt!(link, seal()) {
-                Some(Step { did: true, .. }) => {}
+                Some(Step { did: true, .. }) => self.did(true),
                 step => break step.and_then(|step| step.blocker),
             }
         };
@@ -109,6 +133,7 @@ impl Upkeep {
             return;
         };
         if ring.ready_low < ring.ready_scan {
+            self.did(true);
             self.reclaim(engine, ring).await;
         } else if full {
             attempt!(link, move_aside((ring.ready_scan % 4) as i32, MOVE));

@@ -171,8 +171,8 @@ macro_rules! duty {
         }
     };
 }
-duty!(/// Tells enqueuers how far the promoter is going to look; whether something is due.
-    tell_due() -> bool);
+duty!(/// Tells enqueuers how far the promoter is going to look; in how many milliseconds something is due, at most so many.
+    tell_due(ahead: i64) -> Option<i64>);
 duty!(/// Promotes due jobs of the current parked slot, or carries on with the old one; how many.
     promote(limit: i32, old: bool) -> i64);
 duty!(/// Lets jobs with ordering keys line up and begin; how many were looked at.

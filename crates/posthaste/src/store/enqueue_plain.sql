@@ -4,7 +4,8 @@
 INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs, kwargs_bytes)
 SELECT (c.g % 4)::smallint, c.way, $1, now() + interval '30 days', $2, c.bytes
   FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.text_bytes($2) AS bytes,
-               CASE WHEN pg_sequence_last_value('posthaste.has_routes'::regclass) = 0 THEN 'default' ELSE posthaste.route_of($1) END AS way
+               CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass) & (1 | posthaste.bell_of('default')) = 0 THEN 'default'
+                    ELSE posthaste.way(NULL, $1, true) END AS way
         OFFSET 0) c
  WHERE posthaste.is_valid($1, c.way, '', NULL, NULL, $2, c.bytes, 0, 25, '2000-01-01Z', '2000-01-01Z', '2000-01-01Z')
    AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)

@@ -65,6 +65,7 @@ const STEPS: &[(&str, &str)] = &[
         "0015_restore",
         include_str!("../../migrations/0015_restore.sql"),
     ),
+    ("0017_bell", include_str!("../../migrations/0017_bell.sql")),
 ];
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.

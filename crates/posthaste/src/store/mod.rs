@@ -1,8 +1,10 @@
 //! 2. The store: one function per statement. With `enqueue`, the only module that speaks SQL.
 
+pub(crate) mod bell;
 mod duties;
 pub(crate) mod history;
 pub(crate) mod json_text;
+mod lanes;
 pub(crate) mod link;
 pub(crate) mod migrate;
 pub(crate) mod operate;
@@ -31,6 +33,7 @@ pub(crate) use duties::{
     overdue, promote, prune, reclaim, rescue, ring, rotate, seal, take_turns, tell_due, tidy_aside,
     tidy_history, tidy_parked,
 };
+pub(crate) use lanes::{discover, lanes};
 
 /// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch numbers can come again after a crash, tokens
 /// cannot.
@@ -294,37 +297,6 @@ pub(crate) async fn return_claim(link: &Link, worker: i64, token: Uuid) -> Resul
         &[&worker, &token],
     )
     .await
-}
-
-/// Priorities of a queue that were ever seen.
-pub(crate) async fn lanes(link: &Link, queue: &str) -> Result<Vec<i32>, Error> {
-    let rows = link
-        .fetch("cannot read lanes", include_str!("lanes.sql"), &[&queue])
-        .await?;
-    rows.iter()
-        .map(|row| row.try_get(0).map_err(Error::postgres("cannot read lanes")))
-        .collect()
-}
-
-/// One priority of a queue that is not among the known ones.
-pub(crate) async fn discover(
-    link: &Link,
-    queue: &str,
-    known: &[i32],
-) -> Result<Option<i32>, Error> {
-    let rows = link
-        .fetch(
-            "cannot discover lanes",
-            include_str!("discover.sql"),
-            &[&queue, &known],
-        )
-        .await?;
-    rows.first()
-        .map(|row| {
-            row.try_get(0)
-                .map_err(Error::postgres("cannot discover lanes"))
-        })
-        .transpose()
 }
 
 /// Queues in which a suspect waits.

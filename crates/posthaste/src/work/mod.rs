@@ -14,8 +14,11 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use serde::de::DeserializeOwned;
+use tokio_postgres::Socket;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_util::sync::CancellationToken;
 
+use crate::bell::{self, Listen};
 use crate::config::{self, Config, QueueConfig};
 use crate::consumer::Consumer;
 use crate::engine::{self, Engine, Parts, QueueState};
@@ -29,7 +32,7 @@ use runner::Runner;
 
 /// Works on queues, with handlers or with consumers of your own.
 ///
-/// The engine lives on a thread of its own and opens its own connections through the pool's manager (five, and one for the heartbeat); handlers run on the
+/// The engine lives on a thread of its own and opens its own connections through the pool's manager (five, one for the heartbeat, and one for the [bell](WorkerBuilder::bell)); handlers run on the
 /// runtime that [`WorkerBuilder::start`] is called on.
 pub struct Worker;
 
@@ -43,6 +46,7 @@ impl Worker {
             handlers: Handlers::default(),
             consumers: Vec::new(),
             periodic: Vec::new(),
+            listen: None,
         }
     }
 }
@@ -55,6 +59,7 @@ pub struct WorkerBuilder {
     handlers: Handlers,
     consumers: Vec<(String, Arc<dyn Consumer>)>,
     periodic: Vec<Periodic>,
+    listen: Option<Listen>,
 }
 
 impl WorkerBuilder {
@@ -121,6 +126,31 @@ impl WorkerBuilder {
         self
     }
 
+    /// Wakes the worker as soon as something is enqueued for it, over a connection of its own that listens: jobs start within a round trip or two,
+    /// and a worker without jobs costs next to nothing. Without this, or while that connection is lost, it looks by itself, ten times a second
+    /// unless [`Config::poll_interval`] says otherwise.
+    ///
+    /// It takes what the pool was made from, because the pool does not tell. Not the address of a pooler in transaction mode, which keeps what a
+    /// LISTEN brings; the worker notices, says so once and looks by itself.
+    ///
+    /// ```
+    /// # use posthaste::{Worker, WorkerBuilder};
+    /// # fn worker(pool: deadpool_postgres::Pool) -> Result<WorkerBuilder, tokio_postgres::Error> {
+    /// let config: tokio_postgres::Config = "postgres://app@db.example.org/app".parse()?;
+    /// Ok(Worker::builder(pool).bell(config, tokio_postgres::NoTls))
+    /// # }
+    /// ```
+    pub fn bell<T>(mut self, config: tokio_postgres::Config, tls: T) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        self.listen = Some(bell::listener(config, tls));
+        self
+    }
+
     /// Replaces all settings of the process.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -166,13 +196,13 @@ impl WorkerBuilder {
             stop: stop.clone(),
         };
         let (engine, settled) = Engine::new(parts);
-        let pool = self.pool;
+        let (pool, listen) = (self.pool, self.listen);
         let (ended, end) = tokio::sync::oneshot::channel();
         std::thread::Builder::new()
             .name("posthaste-engine".into())
             .spawn(move || {
                 // Nobody may be left to hear it.
-                let _ = ended.send(engine::run(engine, settled, pool));
+                let _ = ended.send(engine::run(engine, settled, pool, listen));
             })
             .map_err(|error| ErrorKind::Config(format!("cannot start a thread: {error}")))?;
         Ok(WorkerHandle {

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 /// What running jobs are waited for at first.
 const FIRST: Duration = Duration::from_secs(10);
-/// How often suspects are looked for, and the shortest time between two turns of theirs.
+/// The shortest time between two turns of suspects.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
+/// How often they are looked for while there were none.
+const CALM: Duration = Duration::from_secs(1);
 
 /// Claims pause while suspects wait for what runs, and while they run. Whatever was running before the pause ends at some time, so a wait that is
 /// long enough succeeds: each one that was in vain is followed by one twice as long. And claims go on for at least as long as they were paused,
@@ -42,7 +44,7 @@ impl Patience {
     /// There are no suspects; how long until the next look.
     pub(crate) fn calm(&mut self) -> Duration {
         self.wait = FIRST;
-        LOOK
+        CALM
     }
 }
 

@@ -1,0 +1,2 @@
+-- The bell: a queue, or '' for the leader.
+LISTEN posthaste

@@ -1,0 +1,2 @@
+-- Bells that were put to rest.
+LISTEN posthaste_rest

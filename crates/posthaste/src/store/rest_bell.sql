@@ -1,0 +1,2 @@
+-- Nobody rings these any more.
+SELECT posthaste.rest_bell($1)

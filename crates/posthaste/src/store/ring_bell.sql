@@ -1,0 +1,2 @@
+-- Rings for a queue, armed or not.
+SELECT pg_notify('posthaste', $1)
