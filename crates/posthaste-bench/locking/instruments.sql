@@ -52,5 +52,9 @@ FROM pg_class AS relation
 JOIN pg_namespace AS namespace ON namespace.oid = relation.relnamespace
 WHERE namespace.nspname = $1 AND relation.relkind = 'r';
 
+-- name: other_backends
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid();
+
 -- name: backends_named
 SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1;

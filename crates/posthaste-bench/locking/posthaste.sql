@@ -8,6 +8,12 @@ SELECT 'bench.noop', jsonb_build_object('n', 1000000 + n) FROM generate_series(1
 INSERT INTO posthaste.job (name, queue, kwargs)
 SELECT 'bench.noop', $2::text, jsonb_build_object('n', 1000000 + n) FROM generate_series(1, $1::bigint) AS n;
 
+-- One job for each lane of so many queues: `default` and others.
+-- name: touch_lanes
+INSERT INTO posthaste.job (name, queue, priority, kwargs)
+SELECT 'bench.noop', CASE q WHEN 1 THEN 'default' ELSE 'queue ' || q END, p, '{"n": 0}'
+FROM generate_series(1, $1::integer) AS q, generate_series(0, $2::integer - 1) AS p;
+
 -- name: bulk
 INSERT INTO posthaste.job (name, kwargs)
 SELECT 'bench.noop', jsonb_build_object('n', 1000000 + n) FROM (SELECT generate_series(1, $1::bigint) AS n) AS numbers;

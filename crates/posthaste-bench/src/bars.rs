@@ -5,6 +5,7 @@ pub(crate) mod churn;
 pub(crate) mod crowd;
 pub(crate) mod drain;
 pub(crate) mod enqueue;
+pub(crate) mod idle;
 pub(crate) mod latency;
 pub(crate) mod memory;
 pub(crate) mod paused;
@@ -17,8 +18,9 @@ use crate::bench::Bench;
 use crate::report::Bar;
 
 /// All bars in the order in which they are measured and shown.
-pub(crate) const ORDER: [&str; 10] = [
-    "drain", "pinned", "churn", "paused", "crowd", "enqueue", "bulk", "latency", "wal", "memory",
+pub(crate) const ORDER: [&str; 11] = [
+    "drain", "pinned", "churn", "paused", "crowd", "enqueue", "bulk", "latency", "idle", "wal",
+    "memory",
 ];
 
 /// Measures one bar; what went wrong becomes part of it.
@@ -45,7 +47,8 @@ fn title(name: &str) -> &'static str {
         "crowd" => "very many jobs of one instant, pinned, with another leader half-way",
         "enqueue" => "one job per commit on eight connections",
         "bulk" => "very many jobs by one INSERT ... SELECT",
-        "latency" => "from commit to start at a low rate, by polling",
+        "latency" => "from commit to start at a low rate",
+        "idle" => "what a worker without jobs costs",
         "wal" => "WAL of claim and acknowledgement at batches of 100",
         "memory" => "the worker's memory over a long backlog",
         _ => "",
@@ -62,6 +65,7 @@ async fn attempt(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         "enqueue" => enqueue::measure(bench, bar).await,
         "bulk" => bulk::measure(bench, bar).await,
         "latency" => latency::measure(bench, bar).await,
+        "idle" => idle::measure(bench, bar).await,
         "wal" => wal::measure(bench, bar).await,
         "memory" => memory::measure(bench, bar).await,
         unknown => bail!("there is no bar named {unknown}"),

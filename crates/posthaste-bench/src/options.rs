@@ -96,6 +96,7 @@ pub(crate) struct Plan {
     pub(crate) enqueue_seconds: u64,
     pub(crate) bulk_rows: u64,
     pub(crate) latency_seconds: u64,
+    pub(crate) idle_seconds: u64,
     pub(crate) wal_jobs: u64,
     pub(crate) memory_jobs: u64,
 }
@@ -130,6 +131,7 @@ impl Plan {
             enqueue_seconds: 8,
             bulk_rows: 10_000_000,
             latency_seconds: 20,
+            idle_seconds: 20,
             wal_jobs: 100_000,
             memory_jobs: 1_000_000,
         }
@@ -149,6 +151,7 @@ impl Plan {
             enqueue_seconds: 1,
             bulk_rows: 100_000,
             latency_seconds: 2,
+            idle_seconds: 2,
             wal_jobs: 10_000,
             memory_jobs: 50_000,
         }

@@ -51,6 +51,15 @@ impl MachineTicks {
     }
 }
 
+/// Linux counts in hundredths of a second wherever `/proc` is read.
+pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Ticks used by a process alone; `None` once it has ended.
+pub(crate) fn own_ticks(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    ProcessStat::parse(&text).map(|stat| stat.ticks)
+}
+
 /// Ticks used by a process, all its descendants, and every descendant that has already been waited for.
 pub(crate) fn tree_ticks(root: u32) -> Result<u64> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();

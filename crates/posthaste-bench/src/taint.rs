@@ -5,7 +5,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::processes::{MachineTicks, own_nice, tree_ticks};
+use crate::processes::{MachineTicks, TICKS_PER_SECOND, own_nice, tree_ticks};
 
 /// Share of the machine's capacity that may be stolen by a hypervisor or used by niced strangers.
 const STOLEN_AND_NICED_LIMIT: f64 = 0.10;
@@ -87,9 +87,6 @@ impl Watch {
         Ok(divide(difference, own, own_nice() > 0))
     }
 }
-
-/// Linux counts in hundredths of a second wherever `/proc` is read.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 fn divide(machine: MachineTicks, own: u64, bench_is_niced: bool) -> ProcessorUse {
     let capacity = machine.total.max(1) as f64;

@@ -65,6 +65,16 @@ pub(crate) async fn preload_queue(database: &Database, jobs: u64, queue: &str) -
     Ok(())
 }
 
+/// Enqueues one job into each lane of so many queues; how many there are.
+pub(crate) async fn touch_lanes(database: &Database, queues: u32, priorities: i32) -> Result<u64> {
+    let client = database.connect().await?;
+    let queues = i32::try_from(queues)?;
+    client
+        .execute(statements().get("touch_lanes")?, &[&queues, &priorities])
+        .await?;
+    Ok(u64::try_from(queues * priorities)?)
+}
+
 /// Enqueues very many jobs by one statement and says how long it took.
 pub(crate) async fn bulk(client: &Client, rows: u64) -> Result<Duration> {
     let begun = Instant::now();

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ::posthaste::{Config, Context, Job, Outcome, Worker, WorkerHandle};
+use ::posthaste::{Context, Job, Outcome, Worker, WorkerHandle};
 use anyhow::{Context as _, Result};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use tokio_postgres::NoTls;
+use tokio_postgres::{Config, NoTls};
 
 use super::Arguments;
 use crate::claims::{LOGGED_SESSION, LOGGING_OPTIONS};
@@ -33,6 +33,10 @@ pub(crate) struct Manner {
     pub(crate) logged: bool,
     /// By which it can be told who leads; `None` leaves it to the library.
     pub(crate) name: Option<&'static str>,
+    /// Whether it is rung for.
+    pub(crate) bell: bool,
+    /// How many queues it works on.
+    pub(crate) queues: u32,
 }
 
 impl Manner {
@@ -43,6 +47,8 @@ impl Manner {
             generation_mebibytes: None,
             logged: false,
             name: None,
+            bell: true,
+            queues: 1,
         }
     }
 
@@ -68,6 +74,19 @@ impl Manner {
             name: Some(name),
             ..self
         }
+    }
+
+    /// Looking by itself alone.
+    pub(crate) fn without_bell(self) -> Self {
+        Self {
+            bell: false,
+            ..self
+        }
+    }
+
+    /// On so many queues.
+    pub(crate) fn on(self, queues: u32) -> Self {
+        Self { queues, ..self }
     }
 
     /// With durations in the server's log.
@@ -104,16 +123,16 @@ impl Crew {
                 started(n);
             }
         };
-        Self::start_on(pool(database, manner)?, manner, started).await
+        Self::start_on(database, manner, started).await
     }
 
     /// Starts a worker that only counts: arguments are not even read.
     pub(crate) async fn start_counting(database: &Database, manner: Manner) -> Result<Self> {
-        Self::start_on(pool(database, manner)?, manner, |_| {}).await
+        Self::start_on(database, manner, |_| {}).await
     }
 
     async fn start_on(
-        pool: Pool,
+        database: &Database,
         manner: Manner,
         started: impl Fn(&Job) + Send + Sync + 'static,
     ) -> Result<Self> {
@@ -122,7 +141,7 @@ impl Crew {
             ..Progress::default()
         });
         let (counted, started) = (Arc::clone(&progress), Arc::new(started));
-        let mut config = Config::default();
+        let mut config = ::posthaste::Config::default();
         if let Some(jobs) = manner.largest_claim {
             // The library bounds a claim by the bytes of its arguments, and those of preloaded jobs are all alike.
             config.claim_bytes = jobs * KWARGS_BYTES;
@@ -133,7 +152,8 @@ impl Crew {
         if let Some(name) = manner.name {
             config.name = name.to_owned();
         }
-        let worker = Worker::builder(pool)
+        let address = address(database, manner);
+        let mut worker = Worker::builder(pool(address.clone())?)
             .config(config)
             .queue(QUEUE, CONCURRENCY)
             .handler(JOB_NAME, move |_: Context, job: Arc<Job>| {
@@ -141,6 +161,12 @@ impl Crew {
                 counted.count();
                 async { Ok(Outcome::Done) }
             });
+        if manner.bell {
+            worker = worker.bell(address, NoTls);
+        }
+        for queue in 2..=manner.queues {
+            worker = worker.queue(format!("queue {queue}"), CONCURRENCY);
+        }
         Ok(Self {
             handle: worker.start().await?,
             progress,
@@ -179,14 +205,19 @@ impl Progress {
     }
 }
 
-/// The pool that a worker takes; it opens its own connections through the pool's manager.
-fn pool(database: &Database, manner: Manner) -> Result<Pool> {
+/// The sessions of a worker.
+fn address(database: &Database, manner: Manner) -> Config {
     let mut config = database.config().clone();
     if manner.logged {
         config
             .application_name(LOGGED_SESSION)
             .options(LOGGING_OPTIONS);
     }
+    config
+}
+
+/// The pool that a worker takes; it opens its own connections through the pool's manager.
+fn pool(config: Config) -> Result<Pool> {
     let manager = Manager::from_config(
         config,
         NoTls,
