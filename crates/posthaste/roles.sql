@@ -43,8 +43,8 @@ END $do$;
 GRANT SELECT ON ALL TABLES IN SCHEMA posthaste TO posthaste_worker, posthaste_observer;
 GRANT SELECT ON ALL SEQUENCES IN SCHEMA posthaste TO posthaste_observer;
 
--- A worker enqueues too: its handlers do.
-GRANT INSERT ON posthaste.job, posthaste.store, posthaste.attempt, posthaste.finished TO posthaste_worker;
+-- A worker enqueues too: its handlers do. Deltas of counters go to whichever table has its turn.
+GRANT INSERT ON posthaste.job, posthaste.store, posthaste.attempt, posthaste.finished, posthaste.tally, posthaste.tallied TO posthaste_worker;
 GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane, posthaste.held, posthaste.dead, posthaste.unique_key,
   posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume TO posthaste_worker;
 GRANT EXECUTE ON FUNCTION posthaste.limit_rate(text, integer, interval, integer) TO posthaste_worker;

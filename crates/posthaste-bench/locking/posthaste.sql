@@ -35,7 +35,7 @@ SELECT count(*) FROM posthaste.job;
 SELECT coalesce(sum(n_dead_tup), 0)::bigint AS dead, coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint AS changed,
        coalesce(sum(n_tup_ins), 0)::bigint AS inserted
 FROM pg_stat_user_tables
-WHERE schemaname = 'posthaste' AND relname ~ '^(ready|claim|ack|early|whole|split|parked|pass)_[0-9]+$';
+WHERE schemaname = 'posthaste' AND relname ~ '^(ready|claim|ack|early|whole|split|parked|pass|counted|opened|left|tally|tallied)_[0-9]+$';
 
 -- name: claims
 SELECT count(*) AS claims, coalesce(sum(n), 0)::bigint AS jobs
@@ -54,3 +54,25 @@ SELECT worker.name FROM posthaste.leader AS leader JOIN posthaste.worker AS work
 -- A crowd that is promoted in one generation is counted by it.
 -- name: promoted
 SELECT greatest((SELECT promoted FROM posthaste.pass_6 ORDER BY page DESC LIMIT 1), (SELECT promoted FROM posthaste.pass_7 ORDER BY page DESC LIMIT 1), 0);
+
+-- Ten names in each of $2 queues.
+-- name: preload_mixed
+INSERT INTO posthaste.job (name, queue)
+SELECT 'bench.' || n / $2::bigint % 10, 'queue ' || n % $2::bigint FROM generate_series(1, $1::bigint) AS n;
+
+-- name: register
+INSERT INTO posthaste.worker (name) VALUES ('bench') RETURNING id;
+
+-- Each function of the store reads with a snapshot of its own, so the jobs that are closed are those that were claimed.
+-- name: claim_and_close
+WITH claim AS MATERIALIZED (
+  SELECT slot, batch, token, count(*)::integer AS n
+  FROM (SELECT gen_random_uuid() AS token OFFSET 0) AS fence, LATERAL posthaste.claim('queue ' || $1::bigint, '{0}', $2::bigint, token, $3::integer, 1 << 30)
+  GROUP BY slot, batch, token),
+closed AS MATERIALIZED (
+  SELECT posthaste.close_whole(array_agg(slot), array_agg(batch), array_agg(token), array_agg(n)) AS rest FROM claim)
+SELECT coalesce(sum(n), 0)::bigint AS done FROM claim, closed WHERE rest = '{}';
+
+-- What the leader does about four times a second, in larger steps.
+-- name: account
+SELECT posthaste.account(100000, 125, 8388608) IS NULL AS more;

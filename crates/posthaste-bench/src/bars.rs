@@ -2,6 +2,7 @@
 
 pub(crate) mod bulk;
 pub(crate) mod churn;
+pub(crate) mod counters;
 pub(crate) mod crowd;
 pub(crate) mod drain;
 pub(crate) mod enqueue;
@@ -18,9 +19,9 @@ use crate::bench::Bench;
 use crate::report::Bar;
 
 /// All bars in the order in which they are measured and shown.
-pub(crate) const ORDER: [&str; 11] = [
+pub(crate) const ORDER: [&str; 12] = [
     "drain", "pinned", "churn", "paused", "crowd", "enqueue", "bulk", "latency", "idle", "wal",
-    "memory",
+    "memory", "counters",
 ];
 
 /// Measures one bar; what went wrong becomes part of it.
@@ -28,6 +29,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, name: &str) -> Bar {
     let rounds = match name {
         "paused" => paused::ROUNDS,
         "crowd" => crowd::ROUNDS,
+        "counters" => counters::ROUNDS,
         _ => bench.plan.rounds,
     };
     let mut bar = Bar::new(name, title(name), rounds);
@@ -51,6 +53,7 @@ fn title(name: &str) -> &'static str {
         "idle" => "what a worker without jobs costs",
         "wal" => "WAL of claim and acknowledgement at batches of 100",
         "memory" => "the worker's memory over a long backlog",
+        "counters" => "all counters while very many jobs wait",
         _ => "",
     }
 }
@@ -68,6 +71,7 @@ async fn attempt(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         "idle" => idle::measure(bench, bar).await,
         "wal" => wal::measure(bench, bar).await,
         "memory" => memory::measure(bench, bar).await,
+        "counters" => counters::measure(bench, bar).await,
         unknown => bail!("there is no bar named {unknown}"),
     }
 }

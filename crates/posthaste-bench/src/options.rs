@@ -99,6 +99,7 @@ pub(crate) struct Plan {
     pub(crate) idle_seconds: u64,
     pub(crate) wal_jobs: u64,
     pub(crate) memory_jobs: u64,
+    pub(crate) counters_jobs: u64,
 }
 
 impl Plan {
@@ -134,6 +135,7 @@ impl Plan {
             idle_seconds: 20,
             wal_jobs: 100_000,
             memory_jobs: 1_000_000,
+            counters_jobs: 10_000_000,
         }
     }
 
@@ -154,6 +156,7 @@ impl Plan {
             idle_seconds: 2,
             wal_jobs: 10_000,
             memory_jobs: 50_000,
+            counters_jobs: 50_000,
         }
     }
 }

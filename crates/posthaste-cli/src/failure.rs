@@ -36,6 +36,10 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
     let mut causes: Vec<String> = Vec::new();
     for cause in error.chain() {
         if let Some(remedy) = remedy(cause) {
+            // What the library said about the same refusal helps nobody who reads the remedy.
+            if let Some(refusal) = cause.downcast_ref::<DbError>() {
+                causes.retain(|said| !said.contains(refusal.message()));
+            }
             causes.push(one_line(&remedy));
             break;
         }

@@ -121,7 +121,7 @@ async fn command(
             Command::Enqueue(arguments) => {
                 enqueue::run(arguments, database, terminal, signals).await
             }
-            Command::Status(_) => status::run(database, terminal).await,
+            Command::Status(arguments) => status::run(arguments, database, terminal, signals).await,
             Command::Jobs(arguments) => jobs::run(arguments, database, terminal).await,
             Command::Queues(arguments) => queues::run(arguments, database, terminal).await,
             Command::Doctor(arguments) => doctor::run(arguments, database, terminal).await,
@@ -133,6 +133,7 @@ async fn command(
     match command {
         // These have something to bring to an end.
         Command::Up(_) | Command::Work(_) | Command::Enqueue(_) => short.await,
+        Command::Status(arguments) if arguments.watches() => short.await,
         Command::Migrate(_)
         | Command::Status(_)
         | Command::Jobs(_)

@@ -52,6 +52,15 @@ impl Terminal {
         }
     }
 
+    /// Empties the screen: what follows stands where the last one stood.
+    pub(crate) fn clear(&self) -> anyhow::Result<()> {
+        if !self.json {
+            let mut out = io::stdout().lock();
+            write!(out, "\x1b[H\x1b[2J")?;
+        }
+        Ok(())
+    }
+
     /// A remark on standard error.
     pub(crate) fn note(&self, line: &str) {
         self.bars.suspend(|| {

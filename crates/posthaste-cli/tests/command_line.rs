@@ -164,43 +164,6 @@ async fn a_folder_without_a_database_is_told_how_to_get_one() -> anyhow::Result<
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn status_counts_jobs_by_queue_and_state() -> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    let database = stage::database().await?;
-    let nothing = stage.run_on(&database, &["status"]).await?.good()?;
-    assert_eq!(nothing, "no jobs: everything that was enqueued is done");
-    for arguments in [
-        &["enqueue", "a", "--queue", "mail"][..],
-        &[
-            "enqueue",
-            "b",
-            "--queue",
-            "mail",
-            "--scheduled-at",
-            "2999-01-01T00:00:00Z",
-            "--expires-at",
-            "2999-02-01T00:00:00Z",
-        ],
-        &["enqueue", "c"],
-    ] {
-        stage.run_on(&database, arguments).await?.good()?;
-    }
-    let table = stage.run_on(&database, &["status"]).await?.good()?;
-    assert_eq!(
-        table,
-        "queue     claimable   scheduled\ndefault           1           0\nmail              1           1"
-    );
-    let json = stage
-        .run_on(&database, &["status", "--json"])
-        .await?
-        .good()?;
-    let json: serde_json::Value = serde_json::from_str(&json)?;
-    assert_eq!(json["queues"]["mail"]["scheduled"], 1);
-    assert_eq!(json["queues"]["mail"]["dead"], 0);
-    Ok(())
-}
-
 fn free_port() -> anyhow::Result<u16> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?
         .local_addr()?

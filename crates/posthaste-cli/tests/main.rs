@@ -10,6 +10,7 @@ mod migrate;
 mod operate;
 mod private_postgres;
 mod stage;
+mod status;
 mod stopping;
 mod tls;
 mod tree;

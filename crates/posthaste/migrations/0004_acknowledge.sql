@@ -151,7 +151,10 @@ BEGIN
     DELETE FROM posthaste.unique_key u USING here, unnest(p_jobs) j WHERE j.id = here.id AND u.key = j.unique_key AND u.id = j.id),
   ended AS (
     INSERT INTO posthaste.store
-    SELECT e.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id AND j.turn IS NOT NULL, posthaste.turn_ends(ARRAY[j.ordering_key], ARRAY[j.turn]) e)
+    SELECT e.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id AND j.turn IS NOT NULL, posthaste.turn_ends(ARRAY[j.ordering_key], ARRAY[j.turn]) e),
+  told AS (
+    INSERT INTO posthaste.tally (queue, priority, name, tag, what, jobs)
+    SELECT j.queue, j.priority, j.name, j.tag, 'done_total', 1 FROM here JOIN unnest(p_jobs) j ON j.id = here.id)
   INSERT INTO posthaste.held
   SELECT h.*
     FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds, p_attempts, p_until, p_errors) v(id, kind, attempt, until, error) ON v.id = j.id,
@@ -213,6 +216,7 @@ BEGIN
       PERFORM posthaste.end_turns(ARRAY[v_held.ordering_key], ARRAY[v_held.turn]);
     END IF;
     INSERT INTO posthaste.finished SELECT f.* FROM posthaste.to_finish(posthaste.let_go(v_held), NULL) f;
+    INSERT INTO posthaste.tally (queue, priority, name, tag, what, jobs) VALUES (v_held.queue, v_held.priority, v_held.name, v_held.tag, 'done_total', 1);
   ELSE
     INSERT INTO posthaste.confirmed (id) VALUES (v_id) ON CONFLICT DO NOTHING;
   END IF;

@@ -119,19 +119,20 @@ END $f$;
 CREATE FUNCTION posthaste.truncate_@k@() RETURNS text LANGUAGE plpgsql AS $f$
 DECLARE
   v_tables regclass[] := ARRAY['posthaste.ready_@k@', 'posthaste.claim_@k@', 'posthaste.ack_@k@', 'posthaste.early_@k@', 'posthaste.whole_@k@',
-                               'posthaste.split_@k@'];
+                               'posthaste.split_@k@', 'posthaste.counted_@k@', 'posthaste.opened_@k@', 'posthaste.left_@k@'];
   v_holder text := posthaste.lock_holder(v_tables);
 BEGIN
   IF v_holder IS NOT NULL THEN
     RETURN v_holder;
   END IF;
   BEGIN
-    LOCK TABLE posthaste.ready_@k@, posthaste.claim_@k@, posthaste.ack_@k@, posthaste.early_@k@, posthaste.whole_@k@, posthaste.split_@k@
-      IN ACCESS EXCLUSIVE MODE NOWAIT;
+    LOCK TABLE posthaste.ready_@k@, posthaste.claim_@k@, posthaste.ack_@k@, posthaste.early_@k@, posthaste.whole_@k@, posthaste.split_@k@,
+      posthaste.counted_@k@, posthaste.opened_@k@, posthaste.left_@k@ IN ACCESS EXCLUSIVE MODE NOWAIT;
   EXCEPTION WHEN lock_not_available THEN
     RETURN '';
   END;
-  TRUNCATE posthaste.ready_@k@, posthaste.claim_@k@, posthaste.ack_@k@, posthaste.early_@k@, posthaste.whole_@k@, posthaste.split_@k@;
+  TRUNCATE posthaste.ready_@k@, posthaste.claim_@k@, posthaste.ack_@k@, posthaste.early_@k@, posthaste.whole_@k@, posthaste.split_@k@,
+    posthaste.counted_@k@, posthaste.opened_@k@, posthaste.left_@k@;
   RETURN NULL;
 END $f$
 $sql$);

@@ -156,17 +156,19 @@ BEGIN
   IF NOT posthaste.is_promoted_@k@() THEN
     RETURN 'waiting';
   END IF;
-  v_holder := posthaste.lock_holder(ARRAY['posthaste.parked_@k@', 'posthaste.pass_@k@', 'posthaste.early_@k@', 'posthaste.turn_@k@']::regclass[]);
+  v_holder := posthaste.lock_holder(ARRAY['posthaste.parked_@k@', 'posthaste.pass_@k@', 'posthaste.early_@k@', 'posthaste.turn_@k@',
+                                           'posthaste.left_@k@', 'posthaste.counted_@k@']::regclass[]);
   IF v_holder IS NOT NULL THEN
     RETURN v_holder;
   END IF;
   BEGIN
-    LOCK TABLE posthaste.parked_@k@, posthaste.pass_@k@, posthaste.early_@k@, posthaste.turn_@k@ IN ACCESS EXCLUSIVE MODE NOWAIT;
+    LOCK TABLE posthaste.parked_@k@, posthaste.pass_@k@, posthaste.early_@k@, posthaste.turn_@k@, posthaste.left_@k@, posthaste.counted_@k@
+      IN ACCESS EXCLUSIVE MODE NOWAIT;
   EXCEPTION WHEN lock_not_available THEN
     RETURN '';
   END;
   PERFORM posthaste.keep_turns(@k@);
-  TRUNCATE posthaste.parked_@k@, posthaste.pass_@k@, posthaste.early_@k@, posthaste.turn_@k@;
+  TRUNCATE posthaste.parked_@k@, posthaste.pass_@k@, posthaste.early_@k@, posthaste.turn_@k@, posthaste.left_@k@, posthaste.counted_@k@;
   RETURN NULL;
 END $f$;
 
@@ -177,6 +179,10 @@ CREATE FUNCTION posthaste.is_empty_@k@() RETURNS boolean LANGUAGE sql AS $f$
 $f$
 $sql$, '@move@', $move$open AS NOT MATERIALIZED (
       SELECT d.* FROM due d WHERE NOT v_early OR NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE e.xid = d.xid AND e.id = d.id)),
+    told AS (
+      INSERT INTO posthaste.left_@k@ (queue, priority, name, tag, what, jobs)
+      SELECT coalesce(o.own_queue, o.queue), coalesce(o.own_priority, o.priority), o.name, o.tag, w.what, count(*)
+        FROM open o, posthaste.wait_of(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
     live AS (
       INSERT INTO posthaste.store
       SELECT a.*

@@ -29,6 +29,7 @@ BEGIN
        AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
      LIMIT p_limit),
   early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone),
+  told AS (INSERT INTO posthaste.left_@k@ (xid, id, queue, priority, name, tag) SELECT xid, id, queue, priority, name, tag FROM gone WHERE queue <> ''),
   closed AS (INSERT INTO posthaste.ack_@k@ (xid, id, outcome) SELECT xid, id, CASE WHEN p_ids IS NULL THEN 3 ELSE 9 END FROM gone)
   INSERT INTO posthaste.dead
   SELECT d.* FROM gone, posthaste.to_keep(gone, CASE WHEN p_ids IS NULL THEN 'expired' ELSE 'cancelled' END) d ON CONFLICT (id) DO NOTHING;
@@ -74,6 +75,10 @@ BEGIN
        AND posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted)
            IS NOT TRUE),
   early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone),
+  told AS (
+    INSERT INTO posthaste.left_@k@ (queue, priority, name, tag, what, jobs)
+    SELECT coalesce(own_queue, queue), coalesce(own_priority, priority), name, tag, w.what, count(*)
+      FROM gone, posthaste.wait_of(scheduled_at, attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
   sent AS (
     INSERT INTO posthaste.store
     SELECT a.*
@@ -130,6 +135,9 @@ BEGIN
      LIMIT p_limit FOR UPDATE SKIP LOCKED),
   ended AS (DELETE FROM posthaste.held h USING met WHERE h.id = met.id RETURNING h.id, h.unique_key, h.ordering_key, h.turn, posthaste.let_go(h) AS job),
   finished AS (INSERT INTO posthaste.finished SELECT f.* FROM ended e, posthaste.to_finish(e.job, NULL) f),
+  told AS (
+    INSERT INTO posthaste.tally (queue, priority, name, tag, what, jobs)
+    SELECT (e.job).queue, (e.job).priority, (e.job).name, (e.job).tag, 'done_total', 1 FROM ended e),
   used AS (DELETE FROM posthaste.confirmed c USING met WHERE c.id = met.id),
   freed AS (DELETE FROM posthaste.unique_key u USING ended e WHERE u.key = e.unique_key AND u.id = e.id)
   SELECT count(*), array_agg(e.ordering_key) FILTER (WHERE e.turn IS NOT NULL), array_agg(e.turn) FILTER (WHERE e.turn IS NOT NULL)

@@ -124,6 +124,7 @@ BEGIN
    WHERE EXISTS (SELECT FROM posthaste.stand(e.key) s WHERE s.turn = e.turn AND NOT s.is_free);
   IF v_keys IS NOT NULL THEN
     PERFORM posthaste.begin_6(v_next), posthaste.begin_7(v_next);
+    PERFORM posthaste.tell_left(v_next);
     PERFORM posthaste.note_turns(v_keys, v_turns, v_free);
   END IF;
 END $f$;

@@ -228,8 +228,9 @@ CALL posthaste.by_slot(0, 5, $sql$
 CREATE FUNCTION posthaste.empty_slots() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   TRUNCATE posthaste.ready_@k@, posthaste.claim_@k@, posthaste.ack_@k@, posthaste.early_@k@, posthaste.whole_@k@, posthaste.split_@k@;
+  TRUNCATE posthaste.left_@k@;
   TRUNCATE posthaste.parked_6, posthaste.pass_6, posthaste.early_6, posthaste.turn_6,
-           posthaste.parked_7, posthaste.pass_7, posthaste.early_7, posthaste.turn_7;
+           posthaste.parked_7, posthaste.pass_7, posthaste.early_7, posthaste.turn_7, posthaste.left_6, posthaste.left_7;
 END $f$
 $sql$);
 
@@ -326,6 +327,7 @@ BEGIN
   SELECT count(*) INTO v_jobs FROM posthaste_unfinished u WHERE (u.job).queue <> '' OR (u.job).priority = 0;
   PERFORM posthaste.note_turns(v_keys, v_turns, array_fill(false, ARRAY[coalesce(cardinality(v_keys), 0)])) WHERE v_keys IS NOT NULL;
   PERFORM posthaste.begin_incarnation(v_first);
+  PERFORM posthaste.recount();
   UPDATE posthaste.home SET identity = posthaste.identity(), since = clock_timestamp();
   RETURN v_jobs;
 END $f$

@@ -9,9 +9,10 @@ use tokio::time::Instant;
 
 use crate::engine::{Engine, Identity};
 use crate::error::Error;
-use crate::job::JobId;
+use crate::job::{Job, JobId};
 use crate::retry::{Backoff, Verdict};
 use crate::store::{self, Fence};
+use crate::tally::Sums;
 
 /// A claimed batch that is being worked.
 #[derive(Debug)]
@@ -28,6 +29,10 @@ pub(crate) struct Batch {
 pub(crate) struct Settled {
     pub(crate) batch: Arc<Batch>,
     pub(crate) id: JobId,
+    /// None when it could not be read.
+    pub(crate) job: Option<Arc<Job>>,
+    /// The handler says that it has completed it in a transaction of its own.
+    pub(crate) is_completed: bool,
     /// It holds a unique key, which has to be released.
     pub(crate) is_keyed: bool,
     pub(crate) verdict: Verdict,
@@ -127,6 +132,7 @@ async fn close_whole(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
                 if left.contains(&at) {
                     settle(engine, jobs, false).await;
                 } else {
+                    count(engine, &jobs, None);
                     engine.settled(jobs.len());
                 }
             }
@@ -151,6 +157,7 @@ async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>, mut repeated: bool) {
         match store::settle(link, jobs[0].batch.fence, &jobs).await {
             Ok(ours) => {
                 report_lost(&jobs, &ours, repeated);
+                count(engine, &jobs, Some(&ours));
                 break;
             }
             Err(error) if engine.gave_up() => {
@@ -185,6 +192,7 @@ async fn settle_alone(engine: Arc<Engine>, job: Settled, mut repeated: bool) {
         match store::settle(&engine.repeats, jobs[0].batch.fence, &jobs).await {
             Ok(ours) => {
                 report_lost(&jobs, &ours, repeated);
+                count(&engine, &jobs, Some(&ours));
                 break;
             }
             Err(error) if engine.gave_up() => {
@@ -204,6 +212,19 @@ async fn settle_alone(engine: Arc<Engine>, job: Settled, mut repeated: bool) {
         }
     }
     engine.settled_aside(1);
+}
+
+/// Counts what became of jobs that are closed for good: all of them, or those that were still ours. A job that its handler completed is not ours any more.
+fn count(engine: &Engine, jobs: &[Settled], ours: Option<&[i64]>) {
+    let done = Verdict::Done;
+    engine.tally.add(jobs.iter().filter_map(|one| {
+        let job = one.job.as_deref()?;
+        match ours.is_none_or(|ours| ours.contains(&one.id.0)) {
+            true => Some((job, Sums::of(job, &one.verdict))),
+            false if one.is_completed => Some((job, Sums::of(job, &done))),
+            false => None,
+        }
+    }));
 }
 
 fn give_up(jobs: &[Settled], error: &Error) {

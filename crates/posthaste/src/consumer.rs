@@ -198,11 +198,14 @@ impl Ticket {
 
     fn send(&mut self, report: Report) {
         if let Some(settled) = self.settled.take() {
+            let is_completed = matches!(report, Report::CompletedInTransaction);
             let verdict = verdict(&self.job, &report, &self.batch.backoff, fastrand::f64());
             // The receiver ends only with the engine, and then the store takes the job back by itself.
             let _ = settled.send(Settled {
                 batch: Arc::clone(&self.batch),
                 id: self.job.id,
+                job: Some(Arc::clone(&self.job)),
+                is_completed,
                 is_keyed: self.job.unique_key.is_some() || self.job.ordering_key.is_some(),
                 verdict,
             });

@@ -28,6 +28,7 @@ use crate::maintenance;
 use crate::retry::Verdict;
 use crate::store::link::Link;
 use crate::store::{self, Claimed, Fence};
+use crate::tally::{self, Tally};
 use crate::{cancel, claim, work};
 use gate::Gate;
 
@@ -52,6 +53,8 @@ pub(crate) struct Engine {
     pub(crate) bell: Bell,
     /// Told when a queue was rung for and nothing was found.
     pub(crate) missed: Notify,
+    /// What was done and not told yet.
+    pub(crate) tally: Tally,
     /// No more claims.
     pub(crate) stopping: CancellationToken,
     /// Nothing more to settle: the loops end.
@@ -100,6 +103,7 @@ impl Engine {
             gate: Gate::default(),
             bell: Bell::default(),
             missed: Notify::new(),
+            tally: Tally::default(),
             stopping: parts.stop,
             stopped: CancellationToken::new(),
             identity: watch::Sender::new(None),
@@ -201,7 +205,9 @@ impl Engine {
         let _ = self.settle.send(Settled {
             batch,
             id,
+            job: None,
             is_keyed: true,
+            is_completed: false,
             verdict,
         });
     }
@@ -309,6 +315,7 @@ pub(crate) fn run(
             tokio::spawn(engine.watched("bell", bell::run(Arc::clone(&engine), listen)));
         }
         tokio::spawn(engine.watched("cancel", cancel::run(Arc::clone(&engine))));
+        tokio::spawn(engine.watched("tally", tally::run(Arc::clone(&engine))));
         tokio::spawn(engine.watched("watch", watch_consumers(Arc::clone(&engine))));
         let returning = maintenance::return_uncertain(Arc::clone(&engine), returns);
         tokio::spawn(engine.watched("return claims", returning));
@@ -359,6 +366,7 @@ async fn stop(engine: &Engine, mut claiming: tokio::task::JoinSet<()>) {
         .queues
         .iter()
         .for_each(|queue| queue.consumer.abort());
+    tally::tell(engine).await;
     let worker = engine.identity.borrow().as_ref().map(|worker| worker.id);
     if let (true, Some(worker)) = (clean, worker)
         && let Err(error) =

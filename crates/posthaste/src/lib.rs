@@ -49,6 +49,7 @@ mod work;
 
 mod bell;
 mod config;
+mod counters;
 mod engine;
 mod heartbeat;
 mod history;
@@ -56,9 +57,11 @@ mod maintenance;
 mod periodic;
 mod retry;
 mod shutdown;
+mod tally;
 
 pub use config::{Config, QueueConfig};
 pub use consumer::{Consumer, Delivery, Outcome, Ticket};
+pub use counters::{Counter, Counters, Oldest, counters};
 pub use enqueue::copy::enqueue_copy;
 pub use enqueue::{enqueue, enqueue_many, enqueue_nowait};
 pub use error::Error;

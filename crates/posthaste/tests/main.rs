@@ -18,6 +18,7 @@ mod bell;
 mod claim;
 mod consumers;
 mod copy;
+mod counters;
 mod crash;
 #[cfg(all(feature = "sqlx", feature = "diesel-async", feature = "sea-orm"))]
 mod drivers;

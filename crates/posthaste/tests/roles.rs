@@ -159,7 +159,16 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         ("posthaste_worker", "INSERT") => {
             is_slot
                 || is_changed
-                || ["job", "store", "attempt", "finished", "incarnation"].contains(&object)
+                || [
+                    "job",
+                    "store",
+                    "attempt",
+                    "finished",
+                    "incarnation",
+                    "tally",
+                    "tallied",
+                ]
+                .contains(&object)
         }
         ("posthaste_worker", "UPDATE") => is_changed || object == "home",
         ("posthaste_worker", "DELETE") => is_changed,

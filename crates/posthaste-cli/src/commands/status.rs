@@ -1,20 +1,72 @@
-//! `posthaste status`: every queue with its jobs by state.
+//! `posthaste status`: every queue with its jobs by state, once or again and again.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::IsTerminal as _;
+use std::time::Duration;
 
+use clap::ValueEnum;
+use posthaste::{Counter, Counters};
 use serde::Serialize;
 
 use crate::database::Database;
+use crate::signals::Signals;
 use crate::terminal::Terminal;
 
 /// Show every queue with its jobs by state
 #[derive(clap::Args)]
-pub(crate) struct Arguments {}
+pub(crate) struct Arguments {
+    /// One line for each of these, instead of for each queue
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "queue")]
+    by: Vec<By>,
+    /// Show sums since the installation too: how many were done, failed and so on
+    #[arg(long)]
+    totals: bool,
+    /// Show it again every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    watch: Option<u64>,
+}
+
+impl Arguments {
+    /// It goes on until somebody stops it, which is no failure then.
+    pub(crate) fn watches(&self) -> bool {
+        self.watch.is_some()
+    }
+}
+
+/// What jobs are told apart by.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    Queue,
+    Priority,
+    Name,
+    Tag,
+}
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Priority => "priority",
+            Self::Name => "name",
+            Self::Tag => "tag",
+        }
+    }
+
+    fn of(self, counter: &Counter) -> String {
+        match self {
+            Self::Queue => counter.queue.clone(),
+            Self::Priority => counter.priority.to_string(),
+            Self::Name => counter.name.clone(),
+            Self::Tag => counter.tag.clone(),
+        }
+    }
+}
 
 /// All states of the view `posthaste.job`, in the order of a job's life.
-const STATES: [&str; 10] = [
+const STATES: [&str; 11] = [
     "claimable",
+    "waiting",
     "scheduled",
     "retrying",
     "running",
@@ -25,55 +77,223 @@ const STATES: [&str; 10] = [
     "discarded",
     "cancelled",
 ];
+const TOTALS: [&str; 7] = [
+    "done_total",
+    "failed_total",
+    "retried_total",
+    "expired_total",
+    "dead_total",
+    "discarded_total",
+    "cancelled_total",
+];
 
-#[derive(Debug, Default, Serialize)]
-struct Status {
-    queues: BTreeMap<String, BTreeMap<String, i64>>,
+type Figures = BTreeMap<&'static str, i64>;
+
+fn figures(of: &Counter) -> [(&'static str, i64); 18] {
+    [
+        ("claimable", of.claimable),
+        ("waiting", of.waiting),
+        ("scheduled", of.scheduled),
+        ("retrying", of.retrying),
+        ("running", of.running),
+        ("awaiting", of.awaiting),
+        ("suspect", of.suspect),
+        ("expired", of.expired),
+        ("dead", of.dead),
+        ("discarded", of.discarded),
+        ("cancelled", of.cancelled),
+        ("done_total", of.done_total),
+        ("failed_total", of.failed_total),
+        ("retried_total", of.retried_total),
+        ("expired_total", of.expired_total),
+        ("dead_total", of.dead_total),
+        ("discarded_total", of.discarded_total),
+        ("cancelled_total", of.cancelled_total),
+    ]
 }
 
-pub(crate) async fn run(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
-    let mut status = Status::default();
-    for row in client.query(include_str!("status.sql"), &[]).await? {
-        let states = status
-            .queues
-            .entry(row.try_get("queue")?)
-            .or_insert_with(|| {
-                STATES
-                    .iter()
-                    .map(|state| ((*state).to_owned(), 0))
-                    .collect()
-            });
-        states.insert(row.try_get("state")?, row.try_get("jobs")?);
+    let redraws = std::io::stdout().is_terminal();
+    loop {
+        let counters = posthaste::counters(&client).await?;
+        let table = Table::new(&counters, &arguments.by, arguments.totals);
+        let Some(seconds) = arguments.watch else {
+            return terminal.result(&table, &Report::new(&counters));
+        };
+        if redraws {
+            terminal.clear()?;
+        }
+        terminal.result(&table, &Report::new(&counters))?;
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
+            () = signals.stop().cancelled() => return Ok(()),
+        }
     }
-    terminal.result(&status, &status)
 }
 
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.queues.is_empty() {
-            return write!(f, "no jobs: everything that was enqueued is done");
+/// For programs: everything.
+#[derive(Serialize)]
+struct Report<'a> {
+    queues: BTreeMap<&'a str, Queue>,
+    jobs: Vec<Kind<'a>>,
+}
+
+#[derive(Serialize)]
+struct Queue {
+    #[serde(flatten)]
+    figures: Figures,
+    /// How long the next job has waited, of the priority where that is longest.
+    oldest_seconds: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Kind<'a> {
+    queue: &'a str,
+    priority: i32,
+    name: &'a str,
+    tag: &'a str,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+impl<'a> Report<'a> {
+    fn new(counters: &'a Counters) -> Self {
+        let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();
+        for counter in &counters.jobs {
+            let queue = queues.entry(&counter.queue).or_insert_with(|| Queue {
+                figures: Figures::new(),
+                oldest_seconds: oldest(counters, |queue, _| queue == counter.queue),
+            });
+            add(&mut queue.figures, counter);
+        }
+        let jobs = counters.jobs.iter().map(|counter| Kind {
+            queue: &counter.queue,
+            priority: counter.priority,
+            name: &counter.name,
+            tag: &counter.tag,
+            figures: figures(counter).into(),
+        });
+        Self {
+            jobs: jobs.collect(),
+            queues,
+        }
+    }
+}
+
+fn add(figures_of: &mut Figures, counter: &Counter) {
+    for (what, jobs) in figures(counter) {
+        *figures_of.entry(what).or_default() += jobs;
+    }
+}
+
+/// The longest wait of a next job, among these queues and priorities.
+fn oldest(counters: &Counters, among: impl Fn(&str, i32) -> bool) -> Option<f64> {
+    let waits = counters.oldest.iter();
+    waits
+        .filter(|one| among(&one.queue, one.priority))
+        .map(|one| one.seconds)
+        .reduce(f64::max)
+}
+
+/// For people: only what occurs.
+struct Table {
+    head: Vec<String>,
+    keys: usize,
+    lines: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(counters: &Counters, by: &[By], totals: bool) -> Self {
+        let mut groups: BTreeMap<Vec<String>, (Figures, Option<f64>)> = BTreeMap::new();
+        let waits = by.iter().all(|by| matches!(by, By::Queue | By::Priority));
+        for counter in &counters.jobs {
+            let key: Vec<String> = by.iter().map(|by| by.of(counter)).collect();
+            let alike = |queue: &str, priority: i32| {
+                (!by.contains(&By::Queue) || queue == counter.queue)
+                    && (!by.contains(&By::Priority) || priority == counter.priority)
+            };
+            let group = groups.entry(key).or_insert_with(|| {
+                let wait = waits.then(|| oldest(counters, alike)).flatten();
+                (Figures::new(), wait)
+            });
+            add(&mut group.0, counter);
         }
         let shown: Vec<&str> = STATES
             .into_iter()
-            .filter(|state| self.queues.values().any(|jobs| jobs.get(*state) > Some(&0)))
+            .chain(TOTALS.into_iter().filter(|_| totals))
+            .filter(|what| groups.values().any(|(jobs, _)| jobs.get(what) > Some(&0)))
             .collect();
-        let wide = self
-            .queues
-            .keys()
-            .map(|queue| queue.chars().count())
-            .max()
-            .unwrap_or(0)
-            .max(5);
-        write!(f, "{:wide$}", "queue")?;
-        for state in &shown {
-            write!(f, "  {state:>10}")?;
+        groups.retain(|_, (jobs, _)| shown.iter().any(|what| jobs.get(what) > Some(&0)));
+        let waits = groups.values().any(|(_, wait)| wait.is_some());
+        let head = by.iter().map(|by| by.name()).chain(shown.iter().copied());
+        let lines = groups.iter().map(|(key, (jobs, wait))| {
+            let mut line = key.clone();
+            line.extend(
+                shown
+                    .iter()
+                    .map(|what| jobs.get(what).unwrap_or(&0).to_string()),
+            );
+            line.extend(waits.then(|| wait.map_or_else(|| "-".into(), age)));
+            line
+        });
+        Self {
+            head: head
+                .chain(waits.then_some("oldest"))
+                .map(Into::into)
+                .collect(),
+            keys: by.len(),
+            lines: lines.collect(),
         }
-        for (queue, jobs) in &self.queues {
-            write!(f, "\n{queue:wide$}")?;
-            for state in &shown {
-                write!(f, "  {:>10}", jobs.get(*state).copied().unwrap_or(0))?;
-            }
+    }
+}
+
+/// An age in the unit in which people would say it.
+fn age(seconds: f64) -> String {
+    match seconds {
+        ..60.0 => format!("{:.0} s", seconds.max(0.0)),
+        60.0..3600.0 => format!("{:.0} min", seconds / 60.0),
+        3600.0..172_800.0 => format!("{:.0} h", seconds / 3600.0),
+        _ => format!("{:.0} d", seconds / 86400.0),
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.lines.is_empty() {
+            return write!(f, "no jobs: everything that was enqueued is done");
+        }
+        let widths: Vec<usize> = (0..self.head.len())
+            .map(|at| {
+                let cells = self.lines.iter().filter_map(|line| line.get(at));
+                let widest = cells
+                    .chain([&self.head[at]])
+                    .map(|cell| cell.chars().count());
+                widest
+                    .max()
+                    .unwrap_or(0)
+                    .max(if at < self.keys { 5 } else { 10 })
+            })
+            .collect();
+        for (n, line) in std::iter::once(&self.head).chain(&self.lines).enumerate() {
+            let cells = line
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(at, (cell, &wide))| {
+                    if at < self.keys {
+                        format!("{cell:wide$}")
+                    } else {
+                        format!("{cell:>wide$}")
+                    }
+                });
+            let cells: Vec<String> = cells.collect();
+            write!(f, "{}{}", if n > 0 { "\n" } else { "" }, cells.join("  "))?;
         }
         Ok(())
     }
@@ -84,14 +304,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_states_that_occur_get_a_column() {
-        let jobs = BTreeMap::from([("claimable".to_owned(), 12), ("dead".to_owned(), 0)]);
-        let status = Status {
-            queues: BTreeMap::from([("mail".to_owned(), jobs)]),
-        };
-        assert_eq!(status.to_string(), "queue   claimable\nmail           12");
+    fn an_age_is_told_in_the_unit_that_fits() {
+        let ages: Vec<String> = [-1.0, 59.4, 60.0, 3599.0, 7200.0, 864_000.0]
+            .map(age)
+            .into();
+        assert_eq!(ages, ["0 s", "59 s", "1 min", "60 min", "2 h", "10 d"]);
+    }
+
+    #[test]
+    fn without_jobs_there_is_one_line() {
+        let table = Table::new(&Counters::default(), &[By::Queue], true);
         assert_eq!(
-            Status::default().to_string(),
+            table.to_string(),
             "no jobs: everything that was enqueued is done"
         );
     }

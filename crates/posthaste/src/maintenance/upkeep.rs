@@ -22,6 +22,12 @@ const SPENT: i64 = 100_000;
 const EXPIRE: i32 = 5_000;
 /// Confirmations that never came, tried again in one transaction.
 const OVERDUE: i32 = 1_000;
+/// Jobs counted in one transaction, and how many lie between two marks (migrations/0013_counters.sql).
+const COUNT: i32 = 20_000;
+const COUNT_STEP: i32 = 125;
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// Deltas of counters beyond this are added up and forgotten.
+const TALLY_BYTES: i64 = 8 << 20;
 /// Confirmations, workers and jobs of the past are forgotten this often.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
@@ -54,6 +60,9 @@ struct Upkeep {
     expire_at: Option<Instant>,
     prune_at: Option<Instant>,
     cancel_at: Option<Instant>,
+    account_at: Option<Instant>,
+    /// What had been written when all of it was counted.
+    written: String,
     hearts: Hearts,
     verified: Verified,
     /// Who holds what up, as it was told last.
@@ -106,6 +115,9 @@ impl Upkeep {
         self.tell_holder("tidy_aside", aside.and_then(|step| step.blocker));
         if self.expire_at.is_none_or(|at| Instant::now() >= at) {
             self.expire(engine).await;
+        }
+        if self.account_at.is_none_or(|at| Instant::now() >= at) {
+            self.account(engine).await;
         }
         if self.prune_at.is_none_or(|at| Instant::now() >= at) {
             attempt!(link, prune());
@@ -176,6 +188,22 @@ impl Upkeep {
         }
         let pause = engine.config.expire_interval.max(started.elapsed() * 20);
         self.expire_at = Some(Instant::now() + pause);
+    }
+
+    /// Counting goes on for a fifth of the time while there is a backlog to be counted; looking whether there is takes a two hundredth.
+    async fn account(&mut self, engine: &Engine) {
+        let started = Instant::now();
+        let known = self.written.as_str();
+        let counted = attempt!(
+            &engine.upkeep,
+            account(COUNT, COUNT_STEP, TALLY_BYTES, known)
+        );
+        let pause = match counted {
+            Some(None) => started.elapsed() * 4,
+            _ => (started.elapsed() * 200).clamp(COUNT_EVERY, COUNT_EVERY * 20),
+        };
+        self.written = counted.flatten().unwrap_or_default();
+        self.account_at = Some(Instant::now() + pause);
     }
 
     fn tell_holder(&mut self, duty: &'static str, blocker: Option<String>) {

@@ -189,6 +189,8 @@ duty!(/// Takes jobs away from a dead worker; how many.
     rescue(worker: i64, beat: i64) -> i64);
 duty!(/// Tries again what was not confirmed in time; how many.
     overdue(limit: i32) -> i64);
+duty!(/// Counts what has come since it was last counted; what had been written by then, none when there is more to count.
+    account(limit: i32, step: i32, bytes: i64, written: &str) -> Option<String>);
 duty!(/// Cancels once more what was running when it was cancelled first; how many have ended.
     cancel_again() -> i64);
 duty!(/// Finds expired jobs in one slot; how many.

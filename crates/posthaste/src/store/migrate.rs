@@ -66,6 +66,18 @@ const STEPS: &[(&str, &str)] = &[
         include_str!("../../migrations/0015_restore.sql"),
     ),
     ("0017_bell", include_str!("../../migrations/0017_bell.sql")),
+    (
+        "0013_counters",
+        include_str!("../../migrations/0013_counters.sql"),
+    ),
+    (
+        "0013_tally",
+        include_str!("../../migrations/0013_tally.sql"),
+    ),
+    (
+        "0013_gauges",
+        include_str!("../../migrations/0013_gauges.sql"),
+    ),
 ];
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.

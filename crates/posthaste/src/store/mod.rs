@@ -1,6 +1,7 @@
 //! 2. The store: one function per statement. With `enqueue`, the only module that speaks SQL.
 
 pub(crate) mod bell;
+pub(crate) mod counters;
 mod duties;
 pub(crate) mod history;
 pub(crate) mod json_text;
@@ -28,11 +29,7 @@ use json_text::JsonText;
 use link::Link;
 use parameter::Parameter;
 
-pub(crate) use duties::{
-    Reclaim, Ring, Step, beats, cancel_again, confirm, expire, hold, lead, move_aside, note_ids,
-    overdue, promote, prune, reclaim, rescue, ring, rotate, seal, take_turns, tell_due, tidy_aside,
-    tidy_history, tidy_parked,
-};
+pub(crate) use duties::*;
 pub(crate) use lanes::{discover, lanes};
 
 /// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch numbers can come again after a crash, tokens

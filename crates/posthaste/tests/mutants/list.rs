@@ -1,12 +1,13 @@
 //! The mutants: what each one lacks, and who notices.
 
 use super::scenario::{
-    BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_PARKED_GENERATION,
-    EXPIRED_AHEAD_OF_TIME, FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE,
-    LATE_TO_THE_LOCK, LINE, LONG_WINDOW, LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT,
-    REPEATABLE_READ, REUSED_NUMBER, SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW,
-    SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario,
-    TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN, UNEVEN_SLOT, WHOLE_BATCH,
+    BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_EARLY,
+    CLOSED_PARKED_GENERATION, COUNTED, COUNTED_LATE, COUNTED_TURNS, EXPIRED_AHEAD_OF_TIME,
+    FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE, LATE_TO_THE_LOCK, LINE,
+    LONG_WINDOW, LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT, REPEATABLE_READ, REUSED_NUMBER,
+    SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK,
+    SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN,
+    UNEVEN_SLOT, WHOLE_BATCH,
 };
 use super::script::Edits;
 
@@ -199,4 +200,28 @@ END $f$;
 
     "who begins goes on waiting too" by LINE:
         "FROM unnest(p_places) u WHERE u.slot = @k@;" => "FROM unnest(p_places) u WHERE false;";
+
+    "counting that forgets late commits" by COUNTED_LATE:
+        "FROM unnest(w.late) p, LATERAL (\n          SELECT r.xid, r.id, r.name, r.tag" => "FROM unnest(w.late[1:0]) p, LATERAL (\n          SELECT r.xid, r.id, r.name, r.tag";
+
+    "a mark that claims have not passed" by COUNTED_LATE:
+        "SELECT ((c_exhausted OR (max_xid, max_id) <= (c_xid, c_id)) AND posthaste.is_within(hi, c_hi))" => "SELECT (c_exhausted OR (max_xid, max_id) <= (c_xid, c_id))";
+
+    "claims behind a mark that are not subtracted" by COUNTED_LATE:
+        "WHERE l.p_run IS NOT NULL AND posthaste.is_claimed" => "WHERE false AND posthaste.is_claimed";
+
+    "promotion that tells nobody" by COUNTED:
+        "w(what) GROUP BY 1, 2, 3, 4, 5)," => "w(what) WHERE false GROUP BY 1, 2, 3, 4, 5),";
+
+    "an early close that tells nobody" by CLOSED_EARLY:
+        "SELECT xid, id, queue, priority, name, tag FROM gone WHERE queue <> '')" => "SELECT xid, id, queue, priority, name, tag FROM gone WHERE false)";
+
+    "open batches that a mark forgets" by COUNTED_LATE:
+        "coalesce(array_agg(b.batch), '{}') AS open" => "coalesce((array_agg(b.batch))[1:0], '{}') AS open";
+
+    "parked jobs of late commits that are not counted" by COUNTED_LATE:
+        "SELECT late.* FROM pg_snapshot_xip(n.lo) p, LATERAL (" => "SELECT late.* FROM (SELECT '1'::xid8 AS p WHERE false) p, LATERAL (";
+
+    "a turn that tells nobody" by COUNTED_TURNS:
+        "PERFORM posthaste.tell_left(v_next);" => "";
 };

@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use super::script::Edits;
+use crate::counters::agreement;
 use crate::stress;
 use crate::stress::settings::Settings;
 
@@ -60,6 +61,45 @@ pub const REPEATABLE_READ: Scenario = Scenario::new("claims in REPEATABLE READ",
     .boxed_local()
 });
 
+/// The stress, while somebody counts in small steps and somebody compares the counters with the view.
+pub const COUNTED: Scenario = Scenario::new("the counters under stress", |url| {
+    async move {
+        let compared = agreement::under_stress(&url, Settings::short()).await;
+        compared.map(drop).map_err(anyhow::Error::msg)
+    }
+    .boxed_local()
+});
+
+/// Jobs that are cancelled where they wait, counted before or not.
+pub const CLOSED_EARLY: Scenario = Scenario::new("counted and closed early", |url| {
+    async move {
+        agreement::after_early_closes(&url)
+            .await
+            .map_err(anyhow::Error::msg)
+    }
+    .boxed_local()
+});
+
+/// A lane that is counted and claimed by turns, with a late commit.
+pub const COUNTED_LATE: Scenario = Scenario::new("counted and committed late", |url| {
+    async move {
+        agreement::after_a_late_commit(&url)
+            .await
+            .map_err(anyhow::Error::msg)
+    }
+    .boxed_local()
+});
+
+/// Jobs of one ordering key, counted while they wait for their turns.
+pub const COUNTED_TURNS: Scenario = Scenario::new("counted and in turn", |url| {
+    async move {
+        agreement::after_turns(&url)
+            .await
+            .map_err(anyhow::Error::msg)
+    }
+    .boxed_local()
+});
+
 async fn stressed(url: String, settings: Settings) -> anyhow::Result<()> {
     match stress::run(&url, settings).await {
         Ok(_) => Ok(()),
@@ -103,4 +143,7 @@ pub const ALL: &[Scenario] = &[
     CLOCK_STEPS_BACK,
     EXPIRED_AHEAD_OF_TIME,
     LINE,
+    CLOSED_EARLY,
+    COUNTED_LATE,
+    COUNTED_TURNS,
 ];

@@ -1,0 +1,327 @@
+//! The counters: at every moment they say what the view shows, whoever has counted how far, and reading them stays cheap.
+
+pub mod agreement;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use posthaste::{Counter, Outcome, counters};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::stress::{self, settings::Settings};
+use crate::support::{SOON, database, migrated, quick_queue, worker};
+
+async fn agree_under_stress(version: PgVersion) {
+    let database = migrated(stress::server(version)).await;
+    let compared = agreement::under_stress(database.url(), Settings::full())
+        .await
+        .unwrap_or_else(|finding| panic!("{}: {finding}", version.name()));
+    println!("counters {}: {compared:?}", version.name());
+    assert!(compared.times >= 5 && compared.marks >= 20, "{compared:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_counters_say_what_the_view_shows_at_every_moment_on_15() {
+    agree_under_stress(PgVersion::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_counters_say_what_the_view_shows_at_every_moment_on_18() {
+    agree_under_stress(PgVersion::V18).await;
+}
+
+/// The counter of the only kind of this name.
+async fn of(client: &Client, name: &str) -> Counter {
+    let found = counters(client).await.unwrap().jobs;
+    let mut found = found.into_iter().filter(|counter| counter.name == name);
+    let counter = found.next().unwrap_or_default();
+    assert_eq!(found.next(), None, "{name} is counted once");
+    counter
+}
+
+/// Waits until a counter is as it should be.
+async fn becomes(client: &Client, name: &str, is_right: impl Fn(&Counter) -> bool) {
+    let waited = eventually(SOON, "the counter is right", async || {
+        Ok(is_right(&of(client, name).await))
+    });
+    if waited.await.is_err() {
+        panic!("{name}: {:?}", of(client, name).await);
+    }
+}
+
+#[tokio::test]
+async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        client
+            .batch_execute(
+                "SELECT posthaste.enqueue('good', priority => 7, tag => 't') FROM generate_series(1, 30);
+                 SELECT posthaste.enqueue('once', max_attempts => 2) FROM generate_series(1, 3);
+                 SELECT posthaste.enqueue('never', max_attempts => 1) FROM generate_series(1, 4);
+                 SELECT posthaste.enqueue('unwanted');
+                 SELECT posthaste.enqueue('handed on');
+                 SELECT posthaste.enqueue('slow', max_attempts => 5);
+                 SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour') FROM generate_series(1, 2);
+                 SELECT posthaste.enqueue('stale', queue => 'nobody', expires_at => clock_timestamp() + interval '50 ms');
+                 SELECT posthaste.cancel(posthaste.enqueue('called off', scheduled_at => now() + interval '1 hour'));
+                 SELECT posthaste.enqueue('in turn', queue => 'nobody', ordering_key => 'k') FROM generate_series(1, 3);
+                 SELECT posthaste.enqueue('waiting', queue => 'nobody') FROM generate_series(1, 300)",
+            )
+            .await
+            .unwrap();
+        assert_eq!(of(&client, "good").await.claimable, 30);
+        let worker = worker(&db.pool(4).unwrap())
+            .queue_config(quick_queue())
+            .handler("*", async |_, job| match (&*job.name, job.attempt) {
+                ("once", 0) | ("never" | "slow", _) => Err("not yet".into()),
+                ("unwanted", _) => Ok(Outcome::Discard {
+                    reason: "no".into(),
+                }),
+                ("handed on", _) => Ok(Outcome::Await {
+                    until: Timestamp::now() + Duration::from_secs(3600),
+                }),
+                _ => Ok(Outcome::Done),
+            })
+            .start()
+            .await
+            .unwrap();
+        becomes(&client, "good", |good| {
+            (good.claimable, good.running, good.done_total) == (0, 0, 30)
+        })
+        .await;
+        let good = of(&client, "good").await;
+        assert_eq!(
+            (&*good.queue, good.priority, &*good.tag),
+            ("default", 7, "t")
+        );
+        becomes(&client, "once", |once| {
+            (once.done_total, once.failed_total, once.retried_total) == (3, 3, 3)
+        })
+        .await;
+        becomes(&client, "never", |never| {
+            (
+                never.dead,
+                never.dead_total,
+                never.failed_total,
+                never.retried_total,
+            ) == (4, 4, 4, 0)
+        })
+        .await;
+        becomes(&client, "unwanted", |one| {
+            (one.discarded, one.discarded_total, one.failed_total) == (1, 1, 1)
+        })
+        .await;
+        becomes(&client, "later", |later| later.scheduled == 2).await;
+        becomes(&client, "stale", |stale| {
+            (stale.claimable, stale.expired, stale.expired_total) == (0, 1, 1)
+        })
+        .await;
+        becomes(&client, "in turn", |one| {
+            (one.claimable, one.waiting) == (1, 2)
+        })
+        .await;
+        becomes(&client, "called off", |one| {
+            (one.scheduled, one.cancelled, one.cancelled_total) == (0, 1, 1)
+        })
+        .await;
+        becomes(&client, "slow", |slow| {
+            (slow.dead, slow.failed_total, slow.retried_total) == (1, 5, 4)
+        })
+        .await;
+        becomes(&client, "handed on", |one| {
+            (one.running, one.awaiting, one.done_total) == (0, 1, 0)
+        })
+        .await;
+        client
+            .batch_execute("SELECT posthaste.done(posthaste.delivery_id(h.id)) FROM posthaste.held h; SELECT posthaste.redrive(name => 'never', at_most => 3)")
+            .await
+            .unwrap();
+        becomes(&client, "handed on", |one| {
+            (one.awaiting, one.done_total) == (0, 1)
+        })
+        .await;
+        becomes(&client, "never", |never| {
+            (
+                never.claimable + never.running,
+                never.dead,
+                never.dead_total,
+            ) == (0, 4, 7)
+        })
+        .await;
+        eventually(SOON, "the leader has counted the backlog", async || {
+            let marks = "SELECT EXISTS (SELECT FROM posthaste.counted_0)";
+            Ok(client.query_one(marks, &[]).await?.get(0))
+        })
+        .await
+        .unwrap();
+        worker.stop().await.unwrap();
+        assert_eq!(of(&client, "waiting").await.claimable, 300);
+        let oldest = counters(&client).await.unwrap().oldest;
+        assert_eq!(oldest.len(), 1, "{oldest:?}");
+        assert_eq!((&*oldest[0].queue, oldest[0].priority), ("nobody", 0));
+        assert!(
+            oldest[0].seconds > 0.0 && oldest[0].seconds < 600.0,
+            "{oldest:?}"
+        );
+
+        let before = counters(&client).await.unwrap().jobs;
+        client
+            .batch_execute("SELECT posthaste.recount()")
+            .await
+            .unwrap();
+        assert_eq!(
+            counters(&client).await.unwrap().jobs,
+            before,
+            "counted anew"
+        );
+    }
+}
+
+/// A worker by hand, and a way to claim with it.
+async fn by_hand(client: &Client) -> i64 {
+    let sql = "INSERT INTO posthaste.worker (name) VALUES ('by hand') RETURNING id";
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// So many claims of so many jobs each, closed at once.
+async fn claim_and_close(client: &Client, worker: i64, claims: i32, jobs: i32) {
+    let closed = client
+        .query_one(
+            "SELECT count(posthaste.close_whole(ARRAY[c.slot], ARRAY[c.batch], ARRAY[c.token], ARRAY[c.n])) FROM (
+               SELECT slot, batch, token, count(*)::integer AS n
+                 FROM (SELECT gen_random_uuid() AS token FROM generate_series(1, $2::integer) OFFSET 0) t,
+                      LATERAL posthaste.claim('default', '{0}', $1, t.token, $3::integer, 1 << 30) GROUP BY 1, 2, 3) c",
+            &[&worker, &claims, &jobs],
+        )
+        .await
+        .unwrap();
+    assert_eq!(closed.get::<_, i64>(0), i64::from(claims));
+}
+
+/// Counts to the end, as the leader does.
+async fn account(client: &Client) {
+    let sql = "SELECT posthaste.account(5000, 250, 65536) IS NULL";
+    while client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0) {}
+}
+
+/// Pages that reading the counters touches, once its plans are made.
+async fn pages(client: &Client) -> i64 {
+    const READ: &str =
+        "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM posthaste.counts()";
+    client.query(READ, &[]).await.unwrap();
+    let plan: Value = client.query_one(READ, &[]).await.unwrap().get(0);
+    let plan = &plan[0]["Plan"];
+    plan["Shared Hit Blocks"].as_i64().unwrap() + plan["Shared Read Blocks"].as_i64().unwrap()
+}
+
+#[tokio::test]
+async fn a_backlog_is_read_once_and_not_by_those_who_read_the_counters() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        client
+            .batch_execute("SELECT posthaste.enqueue('n' || i % 10, tag => 't' || i % 2) FROM generate_series(1, 20000) i")
+            .await
+            .unwrap();
+        let uncounted = pages(&client).await;
+        account(&client).await;
+        let counted = pages(&client).await;
+        assert!(counted * 5 < uncounted, "{counted} of {uncounted} pages");
+        let worker = by_hand(&client).await;
+        // Whatever is open is read; 33 jobs are.
+        claim_and_close(&client, worker, 7, 1_111).await;
+        let open = "SELECT count(*) FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 33, 1 << 30)";
+        client.query_one(open, &[&worker]).await.unwrap();
+        let drained = pages(&client).await;
+        assert!(drained * 2 < uncounted, "{drained} of {uncounted} pages");
+        let found = counters(&client).await.unwrap().jobs;
+        let waiting: i64 = found.iter().map(|of| of.claimable).sum();
+        let running: i64 = found.iter().map(|of| of.running).sum();
+        assert_eq!((waiting, running), (20_000 - 7_777 - 33, 33));
+    }
+}
+
+async fn tuples(client: &Client) -> BTreeMap<String, i64> {
+    let rows = client
+        .query(
+            "SELECT relname::text, pg_stat_get_dead_tuples(oid) + pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid) FROM pg_class
+              WHERE relnamespace = 'posthaste'::regnamespace AND relkind = 'r' AND relname ~ '^(counted|opened|left|tally|tallied)_'",
+            &[],
+        )
+        .await
+        .unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+#[tokio::test]
+async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
+    for version in PgVersion::ALL {
+        let db: TestDb = database(version).await;
+        let client = db.client().await.unwrap();
+        let pin = db.client().await.unwrap();
+        pin.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
+            .await
+            .unwrap();
+        let worker = by_hand(&client).await;
+        let mut read = Vec::new();
+        for round in 0..12 {
+            client
+                .batch_execute(
+                    "SELECT posthaste.enqueue('n' || i % 3) FROM generate_series(1, 1000) i;
+                     SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour') FROM generate_series(1, 300);
+                     SELECT posthaste.tell(array_fill('default'::text, '{400}'), array_fill(0, '{400}'), array_fill('n0'::text, '{400}'),
+                                           array_fill(''::text, '{400}'), array_fill('done_total'::text, '{400}'), array_fill(1::bigint, '{400}'))",
+                )
+                .await
+                .unwrap();
+            account(&client).await;
+            claim_and_close(&client, worker, 45, 20).await;
+            account(&client).await;
+            if round >= 4 {
+                read.push(pages(&client).await);
+            }
+        }
+        let found = counters(&client).await.unwrap().jobs;
+        assert_eq!(found.iter().map(|of| of.claimable).sum::<i64>(), 12 * 100);
+        assert_eq!(found.iter().map(|of| of.scheduled).sum::<i64>(), 12 * 300);
+        assert_eq!(found.iter().map(|of| of.done_total).sum::<i64>(), 12 * 400);
+        let (least, most) = (read.iter().min().unwrap(), read.iter().max().unwrap());
+        assert!(most < &(least * 2), "pages per read: {read:?}");
+        assert_eq!(
+            *tuples(&client).await.values().max().unwrap(),
+            0,
+            "nothing is changed or deleted"
+        );
+        let turned: i64 = client
+            .query_one("SELECT pg_sequence_last_value('posthaste.tally_low')", &[])
+            .await
+            .unwrap()
+            .get(0);
+        assert!(turned > 0, "the deltas' space came back under the pin");
+        pin.batch_execute("ROLLBACK").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_leader_with_nothing_to_count_writes_nothing() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute("SELECT posthaste.enqueue('n', priority => i % 10, queue => 'q' || i % 100) FROM generate_series(1, 2000) i")
+        .await
+        .unwrap();
+    account(&client).await;
+    client
+        .batch_execute("BEGIN; SELECT posthaste.account(5000, 250, 65536)")
+        .await
+        .unwrap();
+    let sql = "SELECT pg_current_xact_id_if_assigned()::text";
+    let wrote: Option<String> = client.query_one(sql, &[]).await.unwrap().get(0);
+    client.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(wrote, None);
+    assert_eq!(counters(&client).await.unwrap().oldest.len(), 100);
+}
