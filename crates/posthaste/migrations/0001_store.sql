@@ -438,7 +438,7 @@ END $f$;
 CREATE TRIGGER note_routes AFTER INSERT ON posthaste.route FOR EACH STATEMENT EXECUTE FUNCTION posthaste.note_routes();
 
 -- What makes delivery ids differ from those of other databases and other pasts of this one: 60 random bits as 15 hexadecimal digits, from job id
--- first_id on, until a newer row says otherwise. Migrated, restored and promoted databases begin a new one (0015_restore.sql).
+-- first_id on, until a newer row says otherwise. Migrated, restored and promoted databases begin a new one (0016_restore.sql).
 CREATE TABLE posthaste.incarnation (
   n          integer     PRIMARY KEY,
   first_id   bigint      NOT NULL,

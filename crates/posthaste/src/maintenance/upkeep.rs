@@ -22,7 +22,7 @@ const SPENT: i64 = 100_000;
 const EXPIRE: i32 = 5_000;
 /// Confirmations that never came, tried again in one transaction.
 const OVERDUE: i32 = 1_000;
-/// Jobs counted in one transaction, and how many lie between two marks (migrations/0013_counters.sql).
+/// Jobs counted in one transaction, and how many lie between two marks (migrations/0018_counters.sql).
 const COUNT: i32 = 20_000;
 const COUNT_STEP: i32 = 125;
 const COUNT_EVERY: Duration = Duration::from_secs(1);

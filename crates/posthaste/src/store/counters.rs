@@ -1,4 +1,4 @@
-//! Statements of the counters (migrations/0013_counters.sql, migrations/0013_gauges.sql).
+//! Statements of the counters (migrations/0018_counters.sql, migrations/0020_gauges.sql).
 
 use super::link::Link;
 use crate::error::Error;

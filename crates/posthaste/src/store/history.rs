@@ -1,4 +1,4 @@
-//! Statements about single jobs and what became of them (migrations/0018_history.sql, migrations/0019_find.sql).
+//! Statements about single jobs and what became of them (migrations/0014_history.sql, migrations/0015_find.sql).
 
 use tokio_postgres::{Client, Row};
 

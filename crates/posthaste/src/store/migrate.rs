@@ -57,26 +57,26 @@ const STEPS: &[(&str, &str)] = &[
         include_str!("../../migrations/0013_nowait.sql"),
     ),
     (
-        "0018_history",
-        include_str!("../../migrations/0018_history.sql"),
+        "0014_history",
+        include_str!("../../migrations/0014_history.sql"),
     ),
-    ("0019_find", include_str!("../../migrations/0019_find.sql")),
+    ("0015_find", include_str!("../../migrations/0015_find.sql")),
     (
-        "0015_restore",
-        include_str!("../../migrations/0015_restore.sql"),
+        "0016_restore",
+        include_str!("../../migrations/0016_restore.sql"),
     ),
     ("0017_bell", include_str!("../../migrations/0017_bell.sql")),
     (
-        "0013_counters",
-        include_str!("../../migrations/0013_counters.sql"),
+        "0018_counters",
+        include_str!("../../migrations/0018_counters.sql"),
     ),
     (
-        "0013_tally",
-        include_str!("../../migrations/0013_tally.sql"),
+        "0019_tally",
+        include_str!("../../migrations/0019_tally.sql"),
     ),
     (
-        "0013_gauges",
-        include_str!("../../migrations/0013_gauges.sql"),
+        "0020_gauges",
+        include_str!("../../migrations/0020_gauges.sql"),
     ),
 ];
 

@@ -1,2 +1,2 @@
--- Refuses a store whose jobs were not taken over yet (migrations/0015_restore.sql).
+-- Refuses a store whose jobs were not taken over yet (migrations/0016_restore.sql).
 SELECT posthaste.recognise()

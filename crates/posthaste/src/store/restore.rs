@@ -1,4 +1,4 @@
-//! Taking over jobs where their transaction ids mean nothing (migrations/0015_restore.sql).
+//! Taking over jobs where their transaction ids mean nothing (migrations/0016_restore.sql).
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};

@@ -1,4 +1,4 @@
--- Counters, read: the newest sums and what lies beyond them (0013_counters.sql).
+-- Counters, read: the newest sums and what lies beyond them (0018_counters.sql).
 
 CALL posthaste.each_slot(0, 5, $sql$
 -- The lanes of this slot: where their claims stand, and the newest mark if the claims have not passed it. Plain columns: of a composite one each

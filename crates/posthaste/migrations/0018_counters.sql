@@ -1,7 +1,7 @@
 -- Counters: how many jobs there are, and of which kind, without reading them all (docs/decisions/0016-counters.md).
 --
 -- What is counted once is not counted again. The leader counts behind the enqueuers and writes sums, each with the snapshot or cursor up to which
--- it holds; a reader (0013_gauges.sql) takes the newest sum and counts only what lies beyond it. So the counters are exact whenever they are
+-- it holds; a reader (0020_gauges.sql) takes the newest sum and counts only what lies beyond it. So the counters are exact whenever they are
 -- read, and quick once the leader has kept up; without a leader they are exact and slow. Nothing here is updated or deleted: sums lie in
 -- tables of the slot that they are of and go with it.
 
