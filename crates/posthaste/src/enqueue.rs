@@ -8,6 +8,9 @@ use crate::job::{JobId, NewJob};
 
 const ENQUEUE: &str = include_str!("store/enqueue.sql");
 const ENQUEUE_NOWAIT: &str = include_str!("store/enqueue_nowait.sql");
+const COPY: &str = include_str!("store/copy.sql");
+const COPY_ENTER: &str = include_str!("store/copy_enter.sql");
+const COPY_ROUTES: &str = include_str!("store/copy_routes.sql");
 const ENQUEUE_PLAIN: &str = include_str!("store/enqueue_plain.sql");
 const ENQUEUE_MANY: &str = include_str!("store/enqueue_many.sql");
 

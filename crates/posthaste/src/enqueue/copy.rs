@@ -9,6 +9,7 @@ use postgres_types::{ToSql, Type};
 use tokio_postgres::Transaction;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 
+use super::{COPY, COPY_ENTER, COPY_ROUTES};
 use crate::error::Error;
 use crate::job::{DEFAULT_EXPIRY, NewJob};
 use crate::store::json_text::JsonText;
@@ -61,16 +62,13 @@ where
     let entry = Entry::begin(transaction).await?;
     let mut due_queues = HashSet::new();
     let failed = || Error::postgres(FAILED);
-    let sink = transaction
-        .copy_in(include_str!("../store/copy.sql"))
-        .await
-        .map_err(failed())?;
+    let sink = transaction.copy_in(COPY).await.map_err(failed())?;
     let mut writer = pin!(BinaryCopyInWriter::new(sink, &TYPES));
     for job in jobs {
         let job = job.borrow();
         job.check()?;
         if job.unique_key.is_some() {
-            let reason = "COPY cannot look at it; enqueue_many can";
+            let reason = "cannot be looked at by COPY; enqueue_many can";
             return Err(Error::invalid("unique_key", reason));
         }
         let due = job.scheduled_at.unwrap_or(entry.now);
@@ -130,12 +128,8 @@ struct Entry {
 impl Entry {
     async fn begin(transaction: &Transaction<'_>) -> Result<Self, Error> {
         let read = async || -> Result<Self, tokio_postgres::Error> {
-            let row = transaction
-                .query_typed_one(include_str!("../store/copy_enter.sql"), &[])
-                .await?;
-            let routes = transaction
-                .query_typed(include_str!("../store/copy_routes.sql"), &[])
-                .await?;
+            let row = transaction.query_typed_one(COPY_ENTER, &[]).await?;
+            let routes = transaction.query_typed(COPY_ROUTES, &[]).await?;
             let route = |row: &tokio_postgres::Row| Ok((row.try_get(0)?, row.try_get(1)?));
             Ok(Self {
                 ready: row.try_get(0)?,

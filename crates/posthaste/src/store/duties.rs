@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::link::Link;
 use super::parameter::Parameter;
 use super::{milliseconds, one};
@@ -187,6 +189,8 @@ duty!(/// Moves running jobs out of a generation; how many.
     hold(slot: i32, batch: i64, limit: i32) -> i64);
 duty!(/// Takes jobs away from a dead worker; how many.
     rescue(worker: i64, beat: i64) -> i64);
+duty!(/// Gives back a claim whose answer never came; how many jobs.
+    return_claim(worker: i64, token: Uuid) -> i64);
 duty!(/// Tries again what was not confirmed in time; how many.
     overdue(limit: i32) -> i64);
 duty!(/// Counts what has come since it was last counted; what had been written by then, none when there is more to count.

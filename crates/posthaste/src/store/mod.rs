@@ -285,17 +285,6 @@ fn milliseconds(wait: Duration) -> i64 {
         .min(100 * 365 * 86_400_000)
 }
 
-/// Gives back a claim whose answer never came.
-pub(crate) async fn return_claim(link: &Link, worker: i64, token: Uuid) -> Result<i64, Error> {
-    one(
-        link,
-        "cannot give back a lost claim",
-        include_str!("return_claim.sql"),
-        &[&worker, &token],
-    )
-    .await
-}
-
 /// Queues in which a suspect waits.
 pub(crate) async fn suspect_queues(link: &Link) -> Result<Vec<String>, Error> {
     let rows = link
