@@ -91,14 +91,16 @@ impl Upkeep {
 
     async fn round(&mut self, engine: &Engine) {
         let link = &engine.upkeep;
-        attempt!(link, note_ids());
+        let noted = attempt!(link, note_ids());
+        self.did(noted == Some(true));
         self.turn_ring(engine).await;
         self.hearts.watch(engine).await;
         let overdue = attempt!(link, overdue(OVERDUE));
         self.did(overdue > Some(0));
         if self.cancel_at.is_none_or(|at| Instant::now() >= at) {
             let started = Instant::now();
-            attempt!(link, cancel_again());
+            let ended = attempt!(link, cancel_again());
+            self.did(ended > Some(0));
             // It reads whole slots when there is somebody to be met: at most a twentieth of the time.
             self.cancel_at = Some(Instant::now() + started.elapsed() * 20);
         }
@@ -198,6 +200,8 @@ impl Upkeep {
             &engine.upkeep,
             account(COUNT, COUNT_STEP, TALLY_BYTES, known)
         );
+        // None: there is more to be counted.
+        self.did(counted == Some(None));
         let pause = match counted {
             Some(None) => started.elapsed() * 4,
             _ => (started.elapsed() * 200).clamp(COUNT_EVERY, COUNT_EVERY * 20),
