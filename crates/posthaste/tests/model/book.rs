@@ -216,10 +216,15 @@ impl Book {
         }
     }
 
+    /// Done although it was cancelled while it ran: for some seconds that is not told from a job on the move, and the answer is either.
+    pub fn may_be_running(&self, id: i64) -> bool {
+        self.jobs[&id].state == State::Done && self.cancelling.contains(&id)
+    }
+
     /// Those that were running when they were cancelled, and wait now.
     pub fn cancelled_again(&mut self) {
         for id in self.cancelling.clone() {
-            if self.job(id).state != State::Running {
+            if !matches!(self.job(id).state, State::Running | State::Done) {
                 self.cancelled(id);
                 self.cancelling.remove(&id);
             }
@@ -276,7 +281,9 @@ impl Book {
         let is_over = is_over(job.state);
         let key = job.key.clone();
         if is_over {
-            self.cancelling.remove(&id);
+            if self.jobs[&id].state != State::Done {
+                self.cancelling.remove(&id);
+            }
             self.keys.retain(|one, _| Some(one) != key.as_ref());
         }
     }
