@@ -379,10 +379,8 @@ async fn stop(engine: &Engine, mut claiming: tokio::task::JoinSet<()>) {
 
 async fn watch_consumers(engine: Arc<Engine>) {
     while !engine.stopped.is_cancelled() {
-        if engine.outstanding() > 0 {
-            let queues = engine.queues.iter();
-            queues.for_each(|queue| queue.consumer.watch());
-        }
+        let queues = engine.queues.iter();
+        queues.for_each(|queue| queue.consumer.watch());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
