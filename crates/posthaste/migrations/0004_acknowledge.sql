@@ -144,7 +144,8 @@ BEGIN
   -- A confirmation that is already here ends the job at once. One whose transaction is open still, or whose snapshot is older than the held
   -- row, meets it later: posthaste.confirm_held().
   WITH here AS (
-    DELETE FROM posthaste.confirmed c USING unnest(p_ids, p_kinds) v(id, kind) WHERE v.kind = 4 AND c.id = v.id RETURNING c.id),
+    DELETE FROM posthaste.confirmed c USING unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
+     WHERE v.kind = 4 AND c.id = j.id RETURNING c.id),
   finished AS (
     INSERT INTO posthaste.finished SELECT f.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id, posthaste.to_finish(j, NULL) f),
   freed AS (

@@ -119,3 +119,35 @@ async fn an_awaited_job_that_is_not_confirmed_is_tried_again_and_burns_an_attemp
     .unwrap();
     worker.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_acknowledgement_does_not_take_the_confirmation_of_whoever_has_the_job_now() {
+    for version in PgVersion::ALL {
+        let database = database(version).await;
+        let client = database.client().await.unwrap();
+        let begin =
+            "INSERT INTO posthaste.worker (name) VALUES ('hand'); SELECT posthaste.enqueue('x')";
+        client.batch_execute(begin).await.unwrap();
+        let claim = "SELECT slot, batch, id, $1::uuid FROM posthaste.claim('default', '{0}', (SELECT max(id) FROM posthaste.worker), $1, 1, 1000)";
+        let awaits = "SELECT cardinality(posthaste.settle($1, $2, $4, ARRAY[$3::bigint], ARRAY[4::smallint], ARRAY[0], NULL, ARRAY[now() + interval '1 hour'], NULL, ARRAY[NULL]))";
+        let (lost, kept) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+        let late = client.query_one(claim, &[&lost]).await.unwrap();
+        let give_back = "SELECT posthaste.return_claim((SELECT max(id) FROM posthaste.worker), $1)";
+        client.execute(give_back, &[&lost]).await.unwrap();
+        let now = client.query_one(claim, &[&kept]).await.unwrap();
+        let confirm = "SELECT posthaste.done(posthaste.delivery_id($1))";
+        client
+            .execute(confirm, &[&now.get::<_, i64>(2)])
+            .await
+            .unwrap();
+        for (claimed, ours) in [(late, 0), (now, 1)] {
+            let (slot, batch): (i16, i64) = (claimed.get(0), claimed.get(1));
+            let (id, token): (i64, uuid::Uuid) = (claimed.get(2), claimed.get(3));
+            let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+                [&slot, &batch, &id, &token];
+            let settled = client.query_one(awaits, &values).await.unwrap();
+            assert_eq!(settled.get::<_, i32>(0), ours, "{version:?}");
+        }
+        assert_eq!(unfinished(&client).await, 0, "{version:?}");
+    }
+}
