@@ -104,11 +104,8 @@ impl PgServer {
             // What a newer tool has written there an older server may not be able to read; the last line counts.
             let settings = replica.folder.data().join("postgresql.auto.conf");
             let mut settings = fs::OpenOptions::new().append(true).open(settings)?;
-            let port = self.port;
-            Ok(writeln!(
-                settings,
-                "primary_conninfo = 'host=127.0.0.1 port={port} user=postgres'"
-            )?)
+            let primary = format!("host=127.0.0.1 port={} user=postgres", self.port);
+            Ok(writeln!(settings, "primary_conninfo = '{primary}'")?)
         })
     }
 
