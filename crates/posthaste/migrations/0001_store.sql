@@ -34,6 +34,8 @@ CREATE SEQUENCE posthaste.worker_id;
 CREATE SEQUENCE posthaste.batch_id;
 CREATE SEQUENCE posthaste.turn;
 CREATE SEQUENCE posthaste.paces;
+CREATE SEQUENCE posthaste.turns_kept MINVALUE 0 START 0;
+SELECT setval('posthaste.turns_kept', 0);
 CREATE SEQUENCE posthaste.ready_current  MINVALUE 0 START 0;  -- where enqueue writes
 CREATE SEQUENCE posthaste.ready_scan     MINVALUE 0 START 0;  -- oldest generation that may hold undispatched jobs
 CREATE SEQUENCE posthaste.ready_low      MINVALUE 0 START 0;  -- oldest generation that is not truncated
@@ -376,7 +378,7 @@ CREATE TRIGGER let_buried_go AFTER INSERT ON posthaste.dead REFERENCING NEW TABL
 -- A job in the shapes of the tables that it moves through: here, and nowhere else, their columns are listed. The planner inlines these
 -- functions where they stand in FROM, so they cost nothing; none of their arguments may hold a sub-select there.
 --
--- For a slot that it is written into once more, as it is or with something of it changed. Without a turn it lines up for one in a ready slot.
+-- For a slot that it is written into once more, as it is or with something of it changed. One with a key and without a turn is on its way to the lines.
 CREATE FUNCTION posthaste.again(job posthaste.store, slot smallint, due timestamptz DEFAULT NULL, attempt integer DEFAULT NULL,
                                 crashes smallint DEFAULT NULL, error text DEFAULT NULL, turn bigint DEFAULT NULL)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -387,7 +389,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
          job.unique_key, job.ordering_key, coalesce(turn, job.turn),
          CASE WHEN w.lines_up THEN coalesce(job.own_queue, job.queue) END, CASE WHEN w.lines_up THEN coalesce(job.own_priority, job.priority) END,
          coalesce(error, job.last_error), job.kwargs
-    FROM (SELECT job.ordering_key IS NOT NULL AND coalesce(turn, job.turn) IS NULL AND slot < 6 AS lines_up) w
+    FROM (SELECT job.ordering_key IS NOT NULL AND coalesce(turn, job.turn) IS NULL AS lines_up) w
 $f$;
 -- For posthaste.dead: kept as dead, expired, discarded or cancelled.
 CREATE FUNCTION posthaste.to_keep(job posthaste.store, state text) RETURNS SETOF posthaste.dead LANGUAGE sql STABLE AS $f$

@@ -53,7 +53,8 @@ CREATE FUNCTION posthaste.lanes_of_@k@(p_ids bigint[]) RETURNS TABLE (queue text
   SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_@k@ r
     LEFT JOIN LATERAL (SELECT * FROM posthaste.claim_@k@ n WHERE n.queue = r.queue AND n.priority = r.priority
                         ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-   WHERE r.id = ANY (p_ids) AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
+   WHERE r.id = ANY (p_ids) AND NOT (r.queue = '' AND r.priority = 1)  -- ends of turns have numbers too
+     AND NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)
      AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
 $f$;
 

@@ -68,29 +68,39 @@ BEGIN
 END $f$
 $sql$);
 
--- Keeps what is still true of a table that is to be emptied: keys that are taken. A free one is as good as unknown.
+-- Keeps what is still true of a table that is to be emptied: keys that are taken, and how many they were. A free one is as good as unknown.
 CREATE FUNCTION posthaste.keep_turns(p_slot integer) RETURNS void LANGUAGE plpgsql SET jit = off AS $f$
+DECLARE
+  v_kept bigint;
 BEGIN
   IF p_slot = 6 THEN
-    INSERT INTO posthaste.turn_7
-    SELECT t.* FROM (SELECT DISTINCT ON (ordering_key) * FROM posthaste.turn_6 ORDER BY ordering_key, n DESC) t
-     WHERE NOT t.is_free AND t.n = (SELECT s.n FROM posthaste.stand(t.ordering_key) s);
+    INSERT INTO posthaste.turn_7 SELECT (k.t).* FROM posthaste.taken_keys() k WHERE k.slot = 6;
   ELSE
-    INSERT INTO posthaste.turn_6
-    SELECT t.* FROM (SELECT DISTINCT ON (ordering_key) * FROM posthaste.turn_7 ORDER BY ordering_key, n DESC) t
-     WHERE NOT t.is_free AND t.n = (SELECT s.n FROM posthaste.stand(t.ordering_key) s);
+    INSERT INTO posthaste.turn_6 SELECT (k.t).* FROM posthaste.taken_keys() k WHERE k.slot = 7;
   END IF;
+  GET DIAGNOSTICS v_kept = ROW_COUNT;
+  PERFORM setval('posthaste.turns_kept', v_kept);
 END $f$;
 
--- Gives turns to jobs that line up: the first of a free key begins, the others wait.
+-- How taken keys stand, and by which table.
+CREATE FUNCTION posthaste.taken_keys() RETURNS TABLE (slot integer, t posthaste.turn_6) LANGUAGE sql STABLE AS $f$
+  SELECT b.slot, b.t
+    FROM (SELECT DISTINCT ON ((a.t).ordering_key) a.slot, a.t
+            FROM (SELECT 6 AS slot, x AS t FROM posthaste.turn_6 x UNION ALL
+                  SELECT 7, (y.n, y.turn, y.is_free, y.ordering_key)::posthaste.turn_6 FROM posthaste.turn_7 y) a
+           ORDER BY (a.t).ordering_key, (a.t).n DESC) b
+   WHERE NOT (b.t).is_free
+$f$;
+
+-- Gives turns to jobs that line up, in their order: the first of a free key begins, the others wait.
 CREATE FUNCTION posthaste.line_up(p_jobs posthaste.store[]) RETURNS void LANGUAGE plpgsql AS $f$
 DECLARE
   v_keys text[];
   v_turns bigint[];
 BEGIN
-  -- Ids are drawn at enqueue: who committed before somebody else began has the smaller one, whatever their lanes.
   WITH numbered AS MATERIALIZED (
-    SELECT o.j AS job, (o.j).ordering_key AS key, nextval('posthaste.turn') AS turn FROM (SELECT j FROM unnest(p_jobs) j ORDER BY (j).id) o),
+    SELECT o.j AS job, (o.j).ordering_key AS key, nextval('posthaste.turn') AS turn
+      FROM (SELECT u.j FROM (SELECT j, row_number() OVER () AS n FROM unnest(p_jobs) j) u ORDER BY u.n) o),
   free AS MATERIALIZED (
     SELECT k.key FROM (SELECT DISTINCT n.key FROM numbered n) k
      WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)),
@@ -106,6 +116,13 @@ BEGIN
   PERFORM posthaste.note_turns(v_keys, v_turns, array_fill(false, ARRAY[cardinality(v_keys)])) WHERE v_keys IS NOT NULL;
 END $f$;
 
+-- Whether somebody may wait in a parked slot.
+CREATE FUNCTION posthaste.may_wait_in(p_slot integer) RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  RETURN p_slot = 6 + pg_sequence_last_value('posthaste.parked_current'::regclass) % 2
+    OR NOT CASE p_slot WHEN 6 THEN posthaste.is_promoted_6() ELSE posthaste.is_promoted_7() END;
+END $f$;
+
 -- After the end of turns: whoever is next in line begins; a key without anybody is free. An end that is not of the present turn changes
 -- nothing: it is of a job that ended while it waited.
 CREATE FUNCTION posthaste.pass_on(p_ends posthaste.store[]) RETURNS void LANGUAGE plpgsql AS $f$
@@ -114,13 +131,16 @@ DECLARE
   v_turns bigint[];
   v_free boolean[];
   v_next posthaste.place[];
+  -- Of a slot that was carried over nobody is left, and all its rows would be walked to find that out.
+  v_six boolean := posthaste.may_wait_in(6);
+  v_seven boolean := posthaste.may_wait_in(7);
 BEGIN
   SELECT array_agg(e.key), array_agg(coalesce(n.turn, e.turn)), array_agg(n.turn IS NULL),
          array_agg((n.slot, n.turn, n.xid, n.id)::posthaste.place) FILTER (WHERE n.turn IS NOT NULL)
     INTO v_keys, v_turns, v_free, v_next
     FROM (SELECT DISTINCT (j).ordering_key AS key, (j).turn FROM unnest(p_ends) j) e
-    LEFT JOIN LATERAL (SELECT w.* FROM (SELECT * FROM posthaste.next_in_line_6(e.key, e.turn) UNION ALL
-                                        SELECT * FROM posthaste.next_in_line_7(e.key, e.turn)) w ORDER BY w.turn LIMIT 1) n ON true
+    LEFT JOIN LATERAL (SELECT w.* FROM (SELECT * FROM posthaste.next_in_line_6(e.key, e.turn) WHERE v_six UNION ALL
+                                        SELECT * FROM posthaste.next_in_line_7(e.key, e.turn) WHERE v_seven) w ORDER BY w.turn LIMIT 1) n ON true
    WHERE EXISTS (SELECT FROM posthaste.stand(e.key) s WHERE s.turn = e.turn AND NOT s.is_free);
   IF v_keys IS NOT NULL THEN
     PERFORM posthaste.begin_6(v_next), posthaste.begin_7(v_next);
@@ -129,15 +149,38 @@ BEGIN
   END IF;
 END $f$;
 
--- One step of the lines: what has ended since, at most 200 in each slot (each may let a megabyte begin), then who has come since, at most
--- p_limit. How many there were.
+-- Takes turns for those who came into a slot since. False when somebody came into one of the older slots meanwhile, whose transaction may have
+-- committed before one of these began: then nothing was done, and the older slot comes first the next time.
+CREATE FUNCTION posthaste.take_arrivals(p_slot integer, p_older integer[], p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  v_jobs posthaste.store[];
+  v_older integer;
+BEGIN
+  -- Numbers of transactions, and of jobs within one: who committed before somebody else began has the smaller one.
+  v_jobs := ARRAY(SELECT t FROM posthaste.take(p_slot, '', 0, p_limit) t ORDER BY t.xid, t.id);
+  IF cardinality(v_jobs) > 0 THEN
+    FOREACH v_older IN ARRAY p_older LOOP
+      IF EXISTS (SELECT FROM posthaste.take(v_older, '', 0, 1)) THEN
+        RAISE EXCEPTION USING ERRCODE = 'PH001', MESSAGE = 'posthaste: an older slot comes first';
+      END IF;
+    END LOOP;
+    PERFORM posthaste.line_up(v_jobs);
+  END IF;
+  RETURN cardinality(v_jobs);
+EXCEPTION WHEN SQLSTATE 'PH001' THEN
+  RETURN 1;
+END $f$;
+
+-- One step of the lines: what has ended since, at most 200 in each slot (each may let a megabyte begin), then who has come since into the oldest
+-- slot that has somebody, at most p_limit. How many there were. A lane that somebody holds is left for the next time.
 CREATE FUNCTION posthaste.take_turns(p_limit integer) RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $f$
 DECLARE
-  v_slot integer;
+  v_slots integer[] := posthaste.scan_slots();
   v_jobs posthaste.store[];
   v_all bigint := 0;
+  v_here bigint := 0;
 BEGIN
   -- The promoter's lock: who waits must not be carried over meanwhile.
   IF current_setting('transaction_isolation') <> 'read committed' OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
@@ -145,17 +188,20 @@ BEGIN
   END IF;
   -- What a crash forgets, it forgets with everything that followed from it.
   PERFORM set_config('synchronous_commit', 'off', true);
-  FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
-    v_jobs := ARRAY(SELECT t FROM posthaste.take(v_slot, '', 1, least(p_limit, 200)) t);
-    IF cardinality(v_jobs) > 0 THEN
-      PERFORM posthaste.pass_on(v_jobs);
-      v_all := v_all + cardinality(v_jobs);
-    END IF;
-    v_jobs := ARRAY(SELECT t FROM posthaste.take(v_slot, '', 0, p_limit) t);
-    IF cardinality(v_jobs) > 0 THEN
-      PERFORM posthaste.line_up(v_jobs);
-      v_all := v_all + cardinality(v_jobs);
-    END IF;
-  END LOOP;
-  RETURN v_all;
+  IF pg_try_advisory_xact_lock(1885893475, posthaste.lane_key('', 1)) THEN
+    FOR i IN 1 .. cardinality(v_slots) LOOP
+      v_jobs := ARRAY(SELECT t FROM posthaste.take(v_slots[i], '', 1, least(p_limit, 200)) t);
+      IF cardinality(v_jobs) > 0 THEN
+        PERFORM posthaste.pass_on(v_jobs);
+        v_all := v_all + cardinality(v_jobs);
+      END IF;
+    END LOOP;
+  END IF;
+  IF pg_try_advisory_xact_lock(1885893475, posthaste.lane_key('', 0)) THEN
+    FOR i IN 1 .. cardinality(v_slots) LOOP
+      v_here := posthaste.take_arrivals(v_slots[i], v_slots[1 : i - 1], p_limit);
+      EXIT WHEN v_here > 0;
+    END LOOP;
+  END IF;
+  RETURN v_all + v_here;
 END $f$;

@@ -177,7 +177,7 @@ RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 DECLARE
   v_found tid[] := ARRAY(
     SELECT r.ctid FROM posthaste.parked_@k@ r LEFT JOIN (SELECT * FROM posthaste.pass_@k@ ORDER BY page DESC LIMIT 1) p ON true
-     WHERE (p_ids IS NULL OR r.id = ANY (p_ids)) AND (p_queue IS NULL OR r.queue = p_queue) AND (p_name IS NULL OR r.name = p_name)
+     WHERE (p_ids IS NULL OR r.id = ANY (p_ids)) AND (p_queue IS NULL OR coalesce(r.own_queue, r.queue) = p_queue) AND (p_name IS NULL OR r.name = p_name)
        AND (p_tag IS NULL OR r.tag = p_tag) AND (p_state IS NULL OR p_state = CASE WHEN r.attempt > 0 THEN 'retrying' ELSE 'scheduled' END)
        AND (p_error IS NULL OR r.last_error LIKE p_error) AND r.expires_at > clock_timestamp() AND r.scheduled_at < '9999-01-01Z'
        AND NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE e.xid = r.xid AND e.id = r.id)

@@ -209,7 +209,7 @@ CALL posthaste.by_slot(0, 5, $sql$
 CREATE FUNCTION posthaste.lock_store() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   PERFORM set_config('lock_timeout', '5s', true);
-  FOR n IN 1 .. 4 LOOP
+  FOR n IN 1 .. 6 LOOP
     PERFORM pg_advisory_xact_lock(1885893476, n);
   END LOOP;
   LOCK TABLE posthaste.worker, posthaste.leader, posthaste.held IN ACCESS EXCLUSIVE MODE;

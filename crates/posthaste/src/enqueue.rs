@@ -11,6 +11,7 @@ const ENQUEUE_NOWAIT: &str = include_str!("store/enqueue_nowait.sql");
 const COPY: &str = include_str!("store/copy.sql");
 const COPY_ENTER: &str = include_str!("store/copy_enter.sql");
 const COPY_ROUTES: &str = include_str!("store/copy_routes.sql");
+const COPY_RING: &str = include_str!("store/copy_ring.sql");
 const ENQUEUE_PLAIN: &str = include_str!("store/enqueue_plain.sql");
 const ENQUEUE_MANY: &str = include_str!("store/enqueue_many.sql");
 

@@ -1,6 +1,7 @@
 //! Ordering keys: jobs of a key run one at a time, in the order in which they were enqueued, whatever becomes of each of them.
 
 pub(crate) mod by_hand;
+mod corners;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -9,7 +9,7 @@ use postgres_types::{ToSql, Type};
 use tokio_postgres::Transaction;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 
-use super::{COPY, COPY_ENTER, COPY_ROUTES};
+use super::{COPY, COPY_ENTER, COPY_RING, COPY_ROUTES};
 use crate::error::Error;
 use crate::job::{DEFAULT_EXPIRY, NewJob};
 use crate::store::json_text::JsonText;
@@ -105,10 +105,7 @@ where
     let jobs = writer.finish().await.map_err(failed())?;
     let queues: Vec<String> = due_queues.into_iter().collect();
     transaction
-        .query_typed(
-            include_str!("../store/copy_ring.sql"),
-            &[(&queues, Type::TEXT_ARRAY)],
-        )
+        .query_typed(COPY_RING, &[(&queues, Type::TEXT_ARRAY)])
         .await
         .map_err(failed())?;
     Ok(jobs)

@@ -7,10 +7,14 @@ use crate::stress::store::Store;
 use crate::support;
 
 async fn a_worker_of_before_the_crash_changes_nothing(version: PgVersion) {
-    // Nothing but the crash may decide what reaches the disk.
+    // Nothing but the crash may decide what reaches the disk: a full page of log wakes its writer.
     let server = PgServer::start(
         version,
-        &[("wal_writer_delay", "10s"), ("autovacuum", "off")],
+        &[
+            ("wal_writer_delay", "10s"),
+            ("autovacuum", "off"),
+            ("full_page_writes", "off"),
+        ],
     )
     .expect("a server");
     let database = support::migrated(&server).await;
