@@ -176,8 +176,8 @@ pub const BUGS: &[Bug] = &[
     Bug::in_store(
         "a confirmation is not heard",
         &[(
-            "DELETE FROM posthaste.held h WHERE h.id = v_id AND h.state = 'awaiting' RETURNING h.* INTO v_held;\n  IF FOUND THEN",
-            "IF true THEN",
+            "INSERT INTO posthaste.confirmed (id) VALUES (v_id) ON CONFLICT DO NOTHING;\n  END IF;",
+            "NULL;\n  END IF;",
         )],
         &[Rule::H4],
     ),

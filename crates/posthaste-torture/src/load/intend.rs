@@ -36,7 +36,7 @@ pub(super) fn job(chance: &mut fastrand::Rng) -> Intent {
         .then(|| format!("unique {}", chance.u32(0..12)));
     // So few lines that jobs wait in them.
     let line = (deed != Deed::Expire && !is_scheduled && chance.u32(0..8) == 0)
-        .then(|| format!("line {}", chance.u32(0..10)));
+        .then(|| format!("line {}", chance.u32(0..5)));
     let pad = "x".repeat(chance.usize(0..80));
     Intent {
         key,
