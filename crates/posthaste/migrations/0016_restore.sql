@@ -216,7 +216,7 @@ BEGIN
   LOCK TABLE posthaste.whole_@k@, posthaste.split_@k@, posthaste.claim_@k@, posthaste.ack_@k@, posthaste.early_@k@ IN ACCESS EXCLUSIVE MODE;
   LOCK TABLE posthaste.pass_6, posthaste.pass_7, posthaste.early_6, posthaste.early_7, posthaste.turn_6, posthaste.turn_7 IN ACCESS EXCLUSIVE MODE;
   LOCK TABLE posthaste.store IN ACCESS EXCLUSIVE MODE;
-EXCEPTION WHEN lock_not_available THEN
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
   RAISE EXCEPTION 'posthaste: % is in the queue''s tables',
       coalesce(posthaste.lock_holder(ARRAY(SELECT c.oid::regclass FROM pg_class c
                                             WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relkind IN ('r', 'p'))), 'somebody')
