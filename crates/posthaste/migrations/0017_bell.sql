@@ -112,6 +112,6 @@ BEGIN
   CASE 6 + v_current % 2
     WHEN @k@ THEN SELECT r.scheduled_at INTO v_next FROM posthaste.parked_@k@ r WHERE r.scheduled_at > v_until AND r.scheduled_at <= v_now + p_ahead ORDER BY r.scheduled_at, r.id LIMIT 1;
   END CASE;
-  RETURN greatest(v_next - v_now, interval '0');
+  RETURN CASE WHEN v_next IS NOT NULL THEN greatest(v_next - v_now, interval '0') END;  -- greatest() passes over a NULL
 END $f$
 $sql$);

@@ -380,3 +380,21 @@ async fn a_worker_whose_bell_cannot_be_heard_looks_by_itself() {
     assert_eq!(armed(&client).await, 0);
     worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn the_promoter_may_sleep_while_nothing_is_due_and_until_the_next_job_is() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let milliseconds = async || -> Option<i64> {
+            let sql =
+                "SELECT (extract(epoch FROM posthaste.due_in(interval '10 s')) * 1000)::bigint";
+            client.query_one(sql, &[]).await.unwrap().get(0)
+        };
+        assert_eq!(milliseconds().await, None);
+        let later = "SELECT posthaste.enqueue('x', scheduled_at => now() + interval '5 s')";
+        client.batch_execute(later).await.unwrap();
+        let due = milliseconds().await.expect("it is due within ten seconds");
+        assert!((1..=5000).contains(&due), "{due}");
+    }
+}
