@@ -192,7 +192,7 @@ impl Upkeep {
         self.expire_at = Some(Instant::now() + pause);
     }
 
-    /// Counting goes on for a fifth of the time while there is a backlog to be counted; looking whether there is takes a two hundredth.
+    /// Counting goes on for a twentieth of the time while there is a backlog to be counted; looking whether there is takes a two hundredth.
     async fn account(&mut self, engine: &Engine) {
         let started = Instant::now();
         let known = self.written.as_str();
@@ -203,7 +203,7 @@ impl Upkeep {
         // None: there is more to be counted.
         self.did(counted == Some(None));
         let pause = match counted {
-            Some(None) => started.elapsed() * 4,
+            Some(None) => started.elapsed() * 19,
             _ => (started.elapsed() * 200).clamp(COUNT_EVERY, COUNT_EVERY * 20),
         };
         self.written = counted.flatten().unwrap_or_default();
