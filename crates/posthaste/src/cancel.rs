@@ -12,11 +12,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Runs until the engine has stopped: what runs through the grace period may be cancelled still.
 pub(crate) async fn run(engine: Arc<Engine>) {
     while !engine.stopped.is_cancelled() {
-        let looked = match engine.outstanding() {
-            0 => Ok(Vec::new()),
-            _ => operate::cancelling(&engine.looks).await,
-        };
-        match looked {
+        tokio::select! { () = engine.until_busy() => {}, () = engine.stopped.cancelled() => return }
+        match operate::cancelling(&engine.looks).await {
             Ok(jobs) if !jobs.is_empty() => {
                 let queues = engine.queues.iter();
                 queues.for_each(|queue| queue.consumer.cancel(&jobs));

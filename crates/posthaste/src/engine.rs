@@ -63,6 +63,8 @@ pub(crate) struct Engine {
     pub(crate) uncertain: Mutex<HashMap<Uuid, Uncertain>>,
     registering: tokio::sync::Mutex<()>,
     outstanding: AtomicUsize,
+    /// Told when jobs were handed out.
+    handed_out: Notify,
     in_hand: AtomicUsize,
     hopeless: AtomicBool,
     /// What ended before its time; the first of them.
@@ -110,6 +112,7 @@ impl Engine {
             uncertain: Mutex::new(HashMap::new()),
             registering: tokio::sync::Mutex::new(()),
             outstanding: AtomicUsize::new(0),
+            handed_out: Notify::new(),
             in_hand: AtomicUsize::new(0),
             hopeless: AtomicBool::new(false),
             failure: OnceLock::new(),
@@ -226,6 +229,15 @@ impl Engine {
     fn delivered(&self, jobs: usize) {
         self.outstanding.fetch_add(jobs, Ordering::SeqCst);
         self.in_hand.fetch_add(jobs, Ordering::SeqCst);
+        self.handed_out.notify_waiters();
+    }
+
+    /// Waits until jobs are out: whoever looks after them sleeps meanwhile.
+    pub(crate) async fn until_busy(&self) {
+        let handed_out = self.handed_out.notified();
+        if self.outstanding() == 0 {
+            handed_out.await;
+        }
     }
 
     pub(crate) fn settled(&self, jobs: usize) {
@@ -382,6 +394,7 @@ async fn watch_consumers(engine: Arc<Engine>) {
         let queues = engine.queues.iter();
         queues.for_each(|queue| queue.consumer.watch());
         tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::select! { () = engine.until_busy() => {}, () = engine.stopped.cancelled() => {} }
     }
 }
 

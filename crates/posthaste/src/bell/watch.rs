@@ -17,7 +17,7 @@ const SLOW: Duration = Duration::from_millis(250);
 /// When the next look is due after one that took so long.
 fn wait(took: Duration, has_bell: bool, longest_pause: Duration) -> Duration {
     let wait = if has_bell {
-        (took * 300).clamp(SELDOM, LATEST).max(took * 50)
+        (took * 600).clamp(SELDOM, LATEST).max(took * 50)
     } else {
         took * 20
     };
@@ -72,7 +72,7 @@ mod tests {
         let milliseconds = Duration::from_millis;
         let usual = milliseconds(100);
         assert_eq!(wait(milliseconds(1), true, usual), milliseconds(1_000));
-        assert_eq!(wait(milliseconds(10), true, usual), milliseconds(3_000));
+        assert_eq!(wait(milliseconds(10), true, usual), milliseconds(6_000));
         assert_eq!(wait(milliseconds(100), true, usual), milliseconds(10_000));
         assert_eq!(wait(milliseconds(400), true, usual), milliseconds(20_000));
         assert_eq!(wait(milliseconds(1), false, usual), usual);

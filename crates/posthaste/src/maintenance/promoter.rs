@@ -14,7 +14,7 @@ const LINE_UP: i32 = 1_000;
 const TURNS: Duration = Duration::from_millis(2);
 const TURNING: Duration = Duration::from_secs(1);
 /// The longest sleep: how late a job may be that rang no bell.
-const AHEAD: Duration = Duration::from_secs(1);
+const AHEAD: Duration = Duration::from_secs(4);
 /// Asking for the next job that is due may walk rows of an open or rolled-back transaction. When it takes longer than this, it is left for a while.
 const SLOW: Duration = Duration::from_millis(20);
 
