@@ -3,6 +3,7 @@
 
 mod gate;
 mod identity;
+mod overdue;
 mod queue;
 mod watched;
 
@@ -328,7 +329,7 @@ pub(crate) fn run(
         }
         tokio::spawn(engine.watched("cancel", cancel::run(Arc::clone(&engine))));
         tokio::spawn(engine.watched("tally", tally::run(Arc::clone(&engine))));
-        tokio::spawn(engine.watched("watch", watch_consumers(Arc::clone(&engine))));
+        tokio::spawn(engine.watched("watch", overdue::run(Arc::clone(&engine))));
         let returning = maintenance::return_uncertain(Arc::clone(&engine), returns);
         tokio::spawn(engine.watched("return claims", returning));
         if engine.config.maintenance {
@@ -387,15 +388,6 @@ async fn stop(engine: &Engine, mut claiming: tokio::task::JoinSet<()>) {
         tracing::warn!(%error, "the worker could not sign off");
     }
     engine.stopped.cancel();
-}
-
-async fn watch_consumers(engine: Arc<Engine>) {
-    while !engine.stopped.is_cancelled() {
-        let queues = engine.queues.iter();
-        queues.for_each(|queue| queue.consumer.watch());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        tokio::select! { () = engine.until_busy() => {}, () = engine.stopped.cancelled() => {} }
-    }
 }
 
 #[cfg(test)]

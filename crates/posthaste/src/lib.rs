@@ -44,6 +44,7 @@ mod claim;
 mod consumer;
 mod enqueue;
 mod executor;
+pub mod relay;
 mod store;
 mod work;
 

@@ -44,6 +44,7 @@ mod poison;
 mod pooler;
 mod rate;
 mod refused;
+mod relay;
 mod rescue;
 mod restore;
 mod ring;

@@ -64,7 +64,6 @@ impl TryAgain {
     }
 
     /// As any other error: the queue's back-off decides.
-    #[cfg(any(feature = "exec", feature = "http"))]
     pub(crate) fn by_backoff(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),

@@ -1,0 +1,339 @@
+//! Carries jobs to the destination: makes messages of them, sends them in batches, and settles each by its answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::destination::Answer;
+use super::message::Message;
+use super::{Mode, Shared, Strength, Unknown};
+use crate::consumer::{Delivery, Outcome, Ticket};
+use crate::work::handler::TryAgain;
+
+/// Asking a destination whether it is there takes no longer than this.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Jobs that found the destination down are looked at again after this.
+const PUT_OFF: Duration = Duration::from_secs(1);
+
+/// Why nothing is sent to a destination.
+pub(super) enum Unfit {
+    /// It is not there, or would take nothing.
+    Down(String),
+    /// A setting of it breaks what is promised.
+    Weak(String),
+}
+
+/// Sends until the relay stops.
+pub(super) async fn run(shared: Arc<Shared>) {
+    let slots = Arc::new(Semaphore::new(shared.options.concurrency));
+    loop {
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
+            return;
+        };
+        let batch = tokio::select! {
+            batch = shared.next() => batch,
+            () = shared.stopping.cancelled() => return,
+        };
+        tokio::spawn(carry(Arc::clone(&shared), batch, slot));
+    }
+}
+
+/// A job with the message that was made of it.
+struct Parcel {
+    ticket: Ticket,
+    message: Message,
+}
+
+async fn carry(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemaphorePermit) {
+    let jobs = batch.len();
+    let (tickets, messages) = shared.pack(batch);
+    let unanswered = shared.deliver(tickets, messages).await;
+    if !unanswered.is_empty() {
+        shared.single_out(unanswered).await;
+    }
+    shared.line().ended(jobs);
+}
+
+impl Shared {
+    /// The next batch; waits until there is one and the destination is there.
+    async fn next(&self) -> Vec<Delivery> {
+        loop {
+            let opened_until = self.line().breaker.opened_until();
+            if let Some(until) = opened_until {
+                tokio::time::sleep_until(until.into()).await;
+                self.look().await;
+                continue;
+            }
+            let batch = self.line().take(self.options.batch);
+            if !batch.is_empty() {
+                return batch;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    /// Makes messages of jobs. A job that cannot be made one will never be.
+    fn pack(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<Message>) {
+        let mut tickets = Vec::with_capacity(batch.len());
+        let mut messages = Vec::with_capacity(batch.len());
+        for Delivery { job, ticket } in batch {
+            match self.options.mapping.message(job, ticket.delivery_id()) {
+                Ok(message) => {
+                    tickets.push(ticket);
+                    messages.push(message);
+                }
+                Err(reason) => self.settle(ticket, Answer::Refused { reason }),
+            }
+        }
+        (tickets, messages)
+    }
+
+    /// Sends and settles; what was not answered comes back.
+    async fn deliver(&self, tickets: Vec<Ticket>, messages: Vec<Message>) -> Vec<Parcel> {
+        if messages.is_empty() {
+            return Vec::new();
+        }
+        let Some(answers) = self.ask(&messages).await else {
+            tickets.into_iter().for_each(Ticket::give_back);
+            return Vec::new();
+        };
+        let mut unanswered = Vec::new();
+        let mut accepted = 0;
+        let mut reason = None;
+        for ((ticket, message), answer) in tickets.into_iter().zip(messages).zip(answers) {
+            match answer {
+                Answer::Unanswered { reason: why } => {
+                    reason = Some(why);
+                    unanswered.push(Parcel { ticket, message });
+                }
+                Answer::Accepted => {
+                    accepted += 1;
+                    ticket.finish(self.accepted());
+                }
+                other => self.settle(ticket, other),
+            }
+        }
+        if accepted > 0 {
+            self.status().accepted += accepted;
+        }
+        match reason {
+            Some(reason) => {
+                self.status().unanswered += unanswered.len() as u64;
+                self.trouble(&reason);
+            }
+            None => self.line().breaker.succeeded(),
+        }
+        unanswered
+    }
+
+    /// What the destination says, in time; nothing when the relay is to end now.
+    async fn ask(&self, messages: &[Message]) -> Option<Vec<Answer>> {
+        let limit = self.options.time_limit;
+        let sent = tokio::time::timeout(limit, self.destination.send(messages));
+        let answers = tokio::select! {
+            sent = sent => sent,
+            () = self.aborted.cancelled() => return None,
+        };
+        let answers = answers.unwrap_or_else(|_| {
+            let seconds = limit.as_secs_f64();
+            Answer::unanswered(format!("no answer within {seconds} s")).for_all(messages)
+        });
+        if answers.len() == messages.len() {
+            return Some(answers);
+        }
+        let wrong = format!("{} answers to {} messages", answers.len(), messages.len());
+        Some(Answer::unanswered(wrong).for_all(messages))
+    }
+
+    /// A batch that was not answered although the destination is there is sent in ever smaller parts, until the message that does this is found: it
+    /// alone burns an attempt. When the destination is not there, everything waits.
+    async fn single_out(&self, parcels: Vec<Parcel>) {
+        let mut parts = vec![parcels];
+        while let Some(mut part) = parts.pop() {
+            if !self.look().await || self.stopping.is_cancelled() {
+                parts.push(part);
+                break;
+            }
+            let half = part.split_off(part.len() / 2);
+            if !part.is_empty() {
+                parts.push(half);
+                parts.extend(self.again(part).await);
+            } else {
+                self.alone(half).await;
+            }
+        }
+        // The last part is the first in line.
+        let left: Vec<Parcel> = parts.into_iter().rev().flatten().collect();
+        self.put_back(left);
+    }
+
+    /// Sends once more; what was not answered again, if anything.
+    async fn again(&self, part: Vec<Parcel>) -> Option<Vec<Parcel>> {
+        let (tickets, messages) = part
+            .into_iter()
+            .map(|one| (one.ticket, one.message))
+            .unzip();
+        let left = self.deliver(tickets, messages).await;
+        Some(left).filter(|left| !left.is_empty())
+    }
+
+    /// Sends one message by itself. Without an answer from a destination that is there, it lies with the message.
+    async fn alone(&self, one: Vec<Parcel>) {
+        let Some(left) = self.again(one).await else {
+            return;
+        };
+        if !self.look().await {
+            return self.put_back(left);
+        }
+        for parcel in left {
+            let reason = self.status().last_error.clone().unwrap_or_default();
+            self.settle(
+                parcel.ticket,
+                Answer::Later {
+                    reason,
+                    after: None,
+                },
+            );
+        }
+    }
+
+    /// Where the order counts they are kept in hand, else they are put off, and any relay may have them then.
+    fn put_back(&self, parcels: Vec<Parcel>) {
+        if self.stopping.is_cancelled() {
+            return parcels.into_iter().for_each(|one| one.ticket.give_back());
+        }
+        if self.options.mode == Mode::Outbox {
+            let reason = self.status().last_error.clone().unwrap_or_default();
+            let put_off = |one: Parcel| {
+                one.ticket.fail(TryAgain::unburnt(PUT_OFF, reason.clone()));
+            };
+            return parcels.into_iter().for_each(put_off);
+        }
+        let jobs = parcels.into_iter().map(|one| Delivery {
+            job: one.message.job,
+            ticket: one.ticket,
+        });
+        self.line().put_back(jobs.collect());
+        // It may have been told to stop meanwhile.
+        if self.stopping.is_cancelled() {
+            self.give_back_waiting();
+        }
+    }
+
+    fn accepted(&self) -> Outcome {
+        match self.options.strength {
+            Strength::Accepted => Outcome::Done,
+            Strength::Done { lease } => Outcome::Await {
+                until: later(lease),
+            },
+        }
+    }
+
+    fn settle(&self, ticket: Ticket, answer: Answer) {
+        match answer {
+            Answer::Accepted => {
+                self.status().accepted += 1;
+                ticket.finish(self.accepted());
+            }
+            Answer::Refused { reason } => {
+                self.status().refused += 1;
+                self.complain(&reason);
+                ticket.finish(Outcome::Discard { reason });
+            }
+            Answer::Later { reason, after } => {
+                self.status().later += 1;
+                self.complain(&reason);
+                ticket.fail(match after {
+                    Some(after) => TryAgain::after(after, reason),
+                    None => TryAgain::by_backoff(reason),
+                });
+            }
+            Answer::Unknown { reason } => {
+                self.complain(&reason);
+                match self.options.unknown {
+                    Unknown::Resend => ticket.fail(TryAgain::by_backoff(reason)),
+                    Unknown::Discard => ticket.finish(Outcome::Discard {
+                        reason: format!("unknown: {reason}"),
+                    }),
+                }
+            }
+            Answer::Unanswered { .. } => ticket.give_back(),
+        }
+    }
+
+    fn complain(&self, reason: &str) {
+        self.status().last_error = Some(reason.to_owned());
+    }
+
+    /// Whether the destination is there, now.
+    async fn look(&self) -> bool {
+        let reason = match self.verify().await {
+            Ok(()) => {
+                self.line().breaker.close();
+                if self.status().down_since.take().is_some() {
+                    tracing::info!(destination = self.destination.label(), "answers again");
+                }
+                return true;
+            }
+            Err(Unfit::Down(reason) | Unfit::Weak(reason)) => reason,
+        };
+        self.trouble(&reason);
+        false
+    }
+
+    /// Asks whether it is there and keeps what is promised.
+    pub(super) async fn verify(&self) -> Result<(), Unfit> {
+        let asked = async {
+            self.destination.probe().await.map_err(Unfit::Down)?;
+            let weaknesses = self.destination.weaknesses().await;
+            let weaknesses = weaknesses.map_err(|error| Unfit::Down(error.to_string()))?;
+            let is_allowed = |setting: &str| self.allowed.iter().any(|one| one == setting);
+            match weaknesses.into_iter().find(|one| !is_allowed(&one.setting)) {
+                None => Ok(()),
+                Some(weakness) => Err(Unfit::Weak(format!(
+                    "{}: {}: {}; to relay all the same, allow {:?} by name",
+                    self.destination.label(),
+                    weakness.setting,
+                    weakness.lost,
+                    weakness.setting,
+                ))),
+            }
+        };
+        let unanswered = |_| {
+            Err(Unfit::Down(format!(
+                "no answer within {} s",
+                PROBE.as_secs()
+            )))
+        };
+        tokio::time::timeout(PROBE, asked)
+            .await
+            .unwrap_or_else(unanswered)
+    }
+
+    /// The destination does not answer: it is left alone for a while.
+    pub(super) fn trouble(&self, reason: &str) {
+        self.line().breaker.failed(Instant::now(), fastrand::f64());
+        let mut status = self.status();
+        status.last_error = Some(reason.to_owned());
+        if status.down_since.is_none() {
+            status.down_since = Some(Timestamp::now());
+            let destination = self.destination.label();
+            tracing::warn!(
+                destination,
+                reason,
+                "does not answer; its jobs wait in Postgres"
+            );
+        }
+    }
+}
+
+/// So much later than now; as late as can be told if that is too late.
+fn later(wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    Timestamp::now()
+        .saturating_add(wait)
+        .unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,80 @@
+//! Where a relay sends: one file each. What is the same for all of them is said here.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::message::Message;
+use crate::error::Error;
+
+/// What became of one message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The destination has it, from now on or from an earlier attempt on.
+    Accepted,
+    /// It will never be taken: the job is discarded, with the reason.
+    Refused {
+        /// Why; shown to people, without arguments and secrets.
+        reason: String,
+    },
+    /// It was not taken this time, and that lies with this message: an attempt is burnt.
+    Later {
+        /// Why.
+        reason: String,
+        /// How long to wait, where the destination said it; else the back-off decides.
+        after: Option<Duration>,
+    },
+    /// No answer, and it may lie with the destination: down, blocked, full, gone while it had the message. No attempt is burnt. It may have
+    /// been taken, so it is sent again with the same id.
+    Unanswered {
+        /// What was seen.
+        reason: String,
+    },
+    /// The destination cannot tell duplicates, and nobody can find out whether it has this one: the route's policy decides.
+    Unknown {
+        /// What was seen.
+        reason: String,
+    },
+}
+
+impl Answer {
+    pub(crate) fn unanswered(reason: impl std::fmt::Display) -> Self {
+        Self::Unanswered {
+            reason: reason.to_string(),
+        }
+    }
+
+    /// The same for each of them.
+    pub(crate) fn for_all(&self, messages: &[Message]) -> Vec<Self> {
+        vec![self.clone(); messages.len()]
+    }
+}
+
+/// A setting of the destination that breaks what the route promises.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weakness {
+    /// Its name, as the destination has it; also the name by which it can be allowed.
+    pub setting: String,
+    /// What is given up with it, and what to set instead.
+    pub lost: String,
+}
+
+/// Where messages go.
+///
+/// A destination knows a wire format and a connection and nothing of jobs' lives: the [`Relay`](super::Relay) bounds its time, repeats, and settles.
+/// Whatever it is asked may be cancelled at any moment by dropping the future.
+pub trait Destination: Send + Sync + 'static {
+    /// Its kind and address for people, without secrets: `sidekiq at 127.0.0.1:6379/0`.
+    fn label(&self) -> String;
+
+    /// Sends a batch; one answer for each message, in their order. Answers are about the message itself: one that is refused touches no other.
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>>;
+
+    /// Whether it would take messages now; the error says why not. Asked while it did not answer.
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// What of its settings breaks a promise. Asked once before anything is sent; an error when it cannot be found out.
+    fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}

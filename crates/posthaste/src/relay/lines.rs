@@ -1,0 +1,132 @@
+//! Lines: newline-delimited JSON into a file, a pipe or standard output.
+
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::Mutex;
+
+use super::destination::{Answer, Destination};
+use super::message::Message;
+
+/// Writes one line of JSON for each message: `{"id", "name", "kind", "queue", "enqueued_at", "tag", "attempt", "headers", "payload"}`; the payload is
+/// JSON where it is, else a text. Accepted is what was written and flushed, so the promise is that of whoever keeps the lines. A write that breaks
+/// off may leave half a line; the message is written again as a whole.
+pub struct Lines<W> {
+    writer: Mutex<W>,
+}
+
+impl<W> Lines<W> {
+    /// Lines into this writer.
+    pub fn new(writer: W) -> Self {
+        let writer = Mutex::new(writer);
+        Self { writer }
+    }
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    id: String,
+    name: &'a str,
+    kind: &'a str,
+    queue: &'a str,
+    enqueued_at: String,
+    tag: &'a str,
+    attempt: i32,
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    headers: std::collections::BTreeMap<&'a str, &'a str>,
+    payload: Payload<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Payload<'a> {
+    Json(&'a RawValue),
+    Text(&'a str),
+}
+
+/// One line, with its end.
+fn encode(message: &Message) -> Result<Vec<u8>, serde_json::Error> {
+    let payload = message.payload();
+    // A line break would end the line.
+    let json = Some(payload).filter(|payload| !payload.contains(['\n', '\r']));
+    let entry = Entry {
+        id: message.id.to_string(),
+        name: &message.job.name,
+        kind: &message.kind,
+        queue: message.queue.as_deref().unwrap_or(&message.job.queue),
+        enqueued_at: message.job.enqueued_at.to_string(),
+        tag: &message.job.tag,
+        attempt: message.job.attempt,
+        headers: message
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect(),
+        payload: match json.map(serde_json::from_str) {
+            Some(Ok(json)) => Payload::Json(json),
+            _ => Payload::Text(payload),
+        },
+    };
+    let mut line = serde_json::to_vec(&entry)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+impl<W: AsyncWrite + Unpin + Send + 'static> Destination for Lines<W> {
+    fn label(&self) -> String {
+        "lines".into()
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let mut lines = Vec::new();
+            for message in batch {
+                match encode(message) {
+                    Ok(line) => lines.extend(line),
+                    Err(error) => return Answer::unanswered(error).for_all(batch),
+                }
+            }
+            let mut writer = self.writer.lock().await;
+            let written = async {
+                writer.write_all(&lines).await?;
+                writer.flush().await
+            };
+            match written.await {
+                Ok(()) => Answer::Accepted.for_all(batch),
+                Err(error) => Answer::unanswered(error).for_all(batch),
+            }
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            let mut writer = self.writer.lock().await;
+            writer.flush().await.map_err(|error| error.to_string())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::encode;
+    use crate::relay::message::tests::{ID, job};
+    use crate::relay::{Mapping, Template};
+
+    #[test]
+    fn a_message_is_one_line_whatever_its_payload_is() {
+        let message =
+            Mapping::default().message(job("audit", r#"{"n": 12345678901234567890}"#), ID);
+        let line = encode(&message.expect("a message")).expect("a line");
+        assert_eq!(
+            String::from_utf8(line).expect("text"),
+            "{\"id\":\"01900000-0000-7000-8000-00000000002a\",\"name\":\"audit\",\"kind\":\"audit\",\"queue\":\"mail\",\
+             \"enqueued_at\":\"2026-11-21T10:00:00Z\",\"tag\":\"signup\",\"attempt\":0,\"payload\":{\"n\": 12345678901234567890}}\n"
+        );
+        let mapping = Mapping::default().payload(Template::text("[1,\n2]"));
+        let message = mapping.message(job("audit", "{}"), ID);
+        let line = encode(&message.expect("a message")).expect("a line");
+        let line = String::from_utf8(line).expect("text");
+        assert!(line.ends_with("\"payload\":\"[1,\\n2]\"}\n"), "{line}");
+    }
+}

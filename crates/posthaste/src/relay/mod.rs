@@ -1,0 +1,304 @@
+//! 4b. Relay: claimed jobs are sent to a destination, and settled by what it says.
+//!
+//! A relay is a [`Consumer`] of one queue. No transaction is open while bytes travel; each message has an outcome of its own; a destination that
+//! is down costs nothing but the wait for it.
+//!
+//! ```no_run
+//! # async fn example(pool: deadpool_postgres::Pool) -> Result<(), posthaste::Error> {
+//! use posthaste::{Worker, relay::{Relay, Lines}};
+//!
+//! let relay = Relay::to(Lines::new(tokio::io::stdout())).start().await?;
+//! let worker = Worker::builder(pool).consumer("audit", relay).start().await?;
+//! worker.run_until_signal().await?;
+//! # Ok(()) }
+//! ```
+
+mod breaker;
+mod carry;
+mod destination;
+mod line;
+mod lines;
+mod message;
+mod template;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::consumer::{Consumer, Delivery};
+use crate::error::{Error, ErrorKind};
+use crate::retry::Backoff;
+
+pub use destination::{Answer, Destination, Weakness};
+pub use lines::Lines;
+pub use message::{Arguments, Mapping, Message};
+pub use template::Template;
+
+use line::Line;
+
+/// When a job is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Strength {
+    /// The destination has confirmed that it has the message.
+    #[default]
+    Accepted,
+    /// The receiver has recorded its effect: it called `posthaste.done(delivery_id)`, or wrote into `posthaste.inbox`. Until then the job is held; what
+    /// is not confirmed in time is sent again with the same id, which burns an attempt. Losing everything that the destination held costs
+    /// latency only.
+    Done {
+        /// How long to wait for the confirmation.
+        lease: Duration,
+    },
+}
+
+/// Who sends, and in which order.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Mode {
+    /// Many relays at once, several batches each; no order, except among jobs with the same ordering key.
+    #[default]
+    Outbox,
+    /// One batch at a time, in the lane's order: transactions as they became visible, ids within one. While the destination is down the batch is kept in
+    /// hand, so that nothing overtakes it.
+    Drain,
+}
+
+/// What becomes of a message of which nobody knows whether a destination that cannot tell duplicates has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Unknown {
+    /// It is sent again, which burns an attempt: twice rather than never.
+    #[default]
+    Resend,
+    /// It is kept as discarded, with what was seen: never rather than twice.
+    Discard,
+}
+
+/// Describes a relay.
+pub struct RelayBuilder {
+    destination: Arc<dyn Destination>,
+    options: Options,
+    allowed: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    mapping: Mapping,
+    batch: usize,
+    concurrency: usize,
+    time_limit: Duration,
+    strength: Strength,
+    mode: Mode,
+    unknown: Unknown,
+    backoff: Backoff,
+}
+
+impl RelayBuilder {
+    /// How a message is made of a job.
+    pub fn mapping(mut self, mapping: Mapping) -> Self {
+        self.options.mapping = mapping;
+        self
+    }
+
+    /// How many messages are sent together; 10 unless said otherwise.
+    pub fn batch(mut self, messages: usize) -> Self {
+        self.options.batch = messages;
+        self
+    }
+
+    /// How many batches are under way at once; 4 unless said otherwise, one in [`Mode::Drain`].
+    pub fn concurrency(mut self, batches: usize) -> Self {
+        self.options.concurrency = batches;
+        self
+    }
+
+    /// How long sending a batch may take until it counts as unanswered; 30 s unless said otherwise.
+    pub fn time_limit(mut self, time_limit: Duration) -> Self {
+        self.options.time_limit = time_limit;
+        self
+    }
+
+    /// When a job is done; when the destination has it unless said otherwise.
+    pub fn strength(mut self, strength: Strength) -> Self {
+        self.options.strength = strength;
+        self
+    }
+
+    /// Who sends, and in which order.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.options.mode = mode;
+        self
+    }
+
+    /// What becomes of messages whose fate is unknown where duplicates cannot be told.
+    pub fn unknown(mut self, unknown: Unknown) -> Self {
+        self.options.unknown = unknown;
+        self
+    }
+
+    /// The wait before the next attempt of a message that was refused for now.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.options.backoff = backoff;
+        self
+    }
+
+    /// Relays although a setting of the destination breaks the promise: its name, as the refusal had it.
+    pub fn allow(mut self, setting: impl Into<String>) -> Self {
+        self.allowed.push(setting.into());
+        self
+    }
+
+    /// Begins to take jobs, on the runtime that this is called on. Refused when a setting of the destination breaks what is promised; a
+    /// destination that cannot be reached is asked about its settings later, before anything is sent.
+    pub async fn start(mut self) -> Result<Relay, Error> {
+        let options = &mut self.options;
+        if options.mode == Mode::Drain {
+            options.concurrency = 1;
+        }
+        if options.batch == 0 || options.concurrency == 0 || options.time_limit.is_zero() {
+            let problem = "a relay's batch, concurrency and time limit must not be 0";
+            return Err(ErrorKind::Config(problem.into()).into());
+        }
+        let shared = Arc::new(Shared {
+            destination: self.destination,
+            options: self.options,
+            allowed: self.allowed,
+            line: Mutex::default(),
+            arrived: Notify::new(),
+            stopping: CancellationToken::new(),
+            aborted: CancellationToken::new(),
+            status: Mutex::default(),
+        });
+        match shared.verify().await {
+            Ok(()) => {}
+            Err(carry::Unfit::Weak(problem)) => return Err(ErrorKind::Config(problem).into()),
+            Err(carry::Unfit::Down(reason)) => shared.trouble(&reason),
+        }
+        tokio::spawn(carry::run(Arc::clone(&shared)));
+        Ok(Relay { shared })
+    }
+}
+
+/// Sends the jobs of a queue to a destination: a [`Consumer`], for [`WorkerBuilder::consumer`](crate::WorkerBuilder::consumer).
+#[derive(Clone)]
+pub struct Relay {
+    shared: Arc<Shared>,
+}
+
+impl Relay {
+    /// Begins to describe a relay to this destination.
+    pub fn to(destination: impl Destination) -> RelayBuilder {
+        Self::to_any(Arc::new(destination))
+    }
+
+    /// As [`to`](Self::to), for a destination that was chosen at run time.
+    pub fn to_any(destination: Arc<dyn Destination>) -> RelayBuilder {
+        RelayBuilder {
+            destination,
+            allowed: Vec::new(),
+            options: Options {
+                mapping: Mapping::default(),
+                batch: 10,
+                concurrency: 4,
+                time_limit: Duration::from_secs(30),
+                strength: Strength::default(),
+                mode: Mode::default(),
+                unknown: Unknown::default(),
+                backoff: Backoff::default(),
+            },
+        }
+    }
+
+    /// How it goes.
+    pub fn status(&self) -> RelayStatus {
+        self.shared.status().clone()
+    }
+}
+
+/// How a relay goes, since it was started.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RelayStatus {
+    /// Messages that the destination has.
+    pub accepted: u64,
+    /// Messages refused for good.
+    pub refused: u64,
+    /// Messages refused for now.
+    pub later: u64,
+    /// Messages without an answer, each time that there was none.
+    pub unanswered: u64,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+    /// Since when the destination does not answer, by this machine's clock; nothing while it does.
+    pub down_since: Option<Timestamp>,
+}
+
+/// What the consumer and its tasks share.
+pub(crate) struct Shared {
+    destination: Arc<dyn Destination>,
+    options: Options,
+    allowed: Vec<String>,
+    line: Mutex<Line>,
+    arrived: Notify,
+    /// Nothing is to be begun any more.
+    stopping: CancellationToken,
+    /// What is under way ends now.
+    aborted: CancellationToken,
+    status: Mutex<RelayStatus>,
+}
+
+impl Shared {
+    fn line(&self) -> std::sync::MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn status(&self) -> std::sync::MutexGuard<'_, RelayStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Consumer for Relay {
+    fn capacity(&self) -> usize {
+        let options = &self.shared.options;
+        if self.shared.stopping.is_cancelled() {
+            return 0;
+        }
+        self.shared
+            .line()
+            .room(options.batch * (options.concurrency + 1))
+    }
+
+    fn consume(&self, claim: Vec<Delivery>) {
+        self.shared.line().join(claim);
+        self.shared.arrived.notify_one();
+        if self.shared.stopping.is_cancelled() {
+            self.shared.give_back_waiting();
+        }
+    }
+
+    fn give_back(&self) {
+        self.shared.stopping.cancel();
+        self.shared.give_back_waiting();
+    }
+
+    fn abort(&self) {
+        self.shared.stopping.cancel();
+        self.shared.aborted.cancel();
+        self.shared.give_back_waiting();
+    }
+
+    fn limit(&self) -> Option<Duration> {
+        Some(self.shared.options.time_limit)
+    }
+
+    fn backoff(&self) -> Backoff {
+        self.shared.options.backoff
+    }
+}
+
+impl Shared {
+    fn give_back_waiting(&self) {
+        let waiting = self.line().clear();
+        waiting.into_iter().for_each(|one| one.ticket.give_back());
+    }
+}

@@ -1,0 +1,129 @@
+//! A destination that does as the test tells it.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste::relay::{Answer, Destination, Message, Relay, RelayBuilder, Weakness};
+use posthaste::{Backoff, Error};
+
+/// What the destination does with messages of a kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Does {
+    Refuse,
+    NotNow,
+    /// Takes the whole batch down with it: no message has an answer.
+    Break,
+    Lose,
+    Hang,
+}
+
+/// A destination that keeps what it takes and does as it is told.
+#[derive(Clone, Default)]
+pub(super) struct Told(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+pub(super) struct Inner {
+    pub(super) is_down: bool,
+    pub(super) weaknesses: Vec<Weakness>,
+    pub(super) does: HashMap<&'static str, Does>,
+    /// Names of the messages of each batch that came.
+    pub(super) batches: Vec<Vec<String>>,
+    pub(super) taken: Vec<String>,
+    pub(super) ids: Vec<uuid::Uuid>,
+    pub(super) probes: usize,
+}
+
+impl Told {
+    pub(super) fn told<T>(&self, f: impl FnOnce(&mut Inner) -> T) -> T {
+        f(&mut self.0.lock().unwrap())
+    }
+
+    pub(super) fn does(self, kind: &'static str, what: Does) -> Self {
+        self.told(|inner| inner.does.insert(kind, what));
+        self
+    }
+
+    pub(super) fn is_down(&self, is_down: bool) {
+        self.told(|inner| inner.is_down = is_down);
+    }
+
+    pub(super) fn taken(&self) -> Vec<String> {
+        self.told(|inner| inner.taken.clone())
+    }
+
+    pub(super) fn relay(&self) -> RelayBuilder {
+        let quick = Duration::from_millis(20);
+        Relay::to(self.clone()).backoff(Backoff {
+            base: quick,
+            cap: quick,
+        })
+    }
+
+    fn answers(&self, batch: &[Message]) -> Option<Vec<Answer>> {
+        self.told(|inner| {
+            let names = batch.iter().map(|message| message.kind.clone());
+            inner.batches.push(names.collect());
+            let does = |message: &Message| inner.does.get(message.kind.as_str()).copied();
+            let reason = || "as it was told".to_owned();
+            if inner.is_down || batch.iter().any(|one| does(one) == Some(Does::Break)) {
+                return Some(vec![Answer::Unanswered { reason: reason() }; batch.len()]);
+            }
+            if batch.iter().any(|one| does(one) == Some(Does::Hang)) {
+                return None;
+            }
+            let mut taken = Vec::new();
+            let answers = batch.iter().map(|message| match does(message) {
+                Some(Does::Refuse) => Answer::Refused { reason: reason() },
+                Some(Does::NotNow) => Answer::Later {
+                    reason: reason(),
+                    after: None,
+                },
+                Some(Does::Lose) => Answer::Unknown { reason: reason() },
+                _ => {
+                    taken.push((message.kind.clone(), message.id));
+                    Answer::Accepted
+                }
+            });
+            let answers = answers.collect();
+            for (name, id) in taken {
+                inner.taken.push(name);
+                inner.ids.push(id);
+            }
+            Some(answers)
+        })
+    }
+}
+
+impl Destination for Told {
+    fn label(&self) -> String {
+        "a destination of the tests".into()
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            match self.answers(batch) {
+                Some(answers) => answers,
+                None => pending().await,
+            }
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            self.told(|inner| {
+                inner.probes += 1;
+                match inner.is_down {
+                    true => Err("down".to_owned()),
+                    false => Ok(()),
+                }
+            })
+        })
+    }
+
+    fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
+        Box::pin(async { Ok(self.told(|inner| inner.weaknesses.clone())) })
+    }
+}
