@@ -16,7 +16,7 @@ up: ## Build, start a private Postgres and do a real job; ARGS=--once ends when 
 		exec "$(TARGET)/release/posthaste" up $(ARGS)
 
 test: ## Run all tests on PostgreSQL 15 and 18; ARGS go to cargo test
-	@scripts/setup.sh test
+	@scripts/setup.sh test receivers
 	@scripts/test.sh $(ARGS)
 
 examples: ## Run the examples in other languages; ARGS name languages

