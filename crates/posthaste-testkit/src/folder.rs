@@ -1,4 +1,4 @@
-//! The private folder of one server, and the watchdog that removes it.
+//! The private folder of one server or worker, and the watchdog that removes it.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -10,14 +10,17 @@ use crate::account::Account;
 use crate::watchdog::Watchdog;
 
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
     watchdog: Option<Watchdog>,
 }
 
 impl Folder {
-    /// Creates a folder that the servers' account can use, and that goes when we go.
-    pub(super) fn create(account: Account) -> anyhow::Result<Self> {
+    /// Creates a folder that this account can use, and that goes when we go, with whom this watchdog finds there.
+    pub(crate) fn create(
+        account: Account,
+        watch: fn(&Path) -> anyhow::Result<Watchdog>,
+    ) -> anyhow::Result<Self> {
         let places = [
             std::env::temp_dir(),
             "/var/tmp".into(),
@@ -36,7 +39,7 @@ impl Folder {
             if DirBuilder::new().mode(0o700).create(&path).is_err() {
                 continue;
             }
-            let watchdog = Some(Watchdog::over_server(&path)?);
+            let watchdog = Some(watch(&path)?);
             let folder = Self { path, watchdog };
             account.own(&folder.path)?;
             if account.can_write(&folder.path) {
@@ -46,24 +49,24 @@ impl Folder {
         bail!("the servers' account can reach none of {places:?}")
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.path.join("data")
     }
 
-    pub(super) fn log(&self) -> PathBuf {
+    pub(crate) fn log(&self) -> PathBuf {
         self.path.join("log")
     }
 
-    pub(super) fn pid_file(&self) -> PathBuf {
+    pub(crate) fn pid_file(&self) -> PathBuf {
         self.data().join("postmaster.pid")
     }
 
     /// Has the watchdog stop the server and remove the folder now.
-    pub(super) fn remove(&mut self) {
+    pub(crate) fn remove(&mut self) {
         self.watchdog = None;
     }
 }

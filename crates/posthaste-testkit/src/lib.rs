@@ -22,11 +22,13 @@ mod account;
 mod child;
 mod database;
 mod eventually;
+mod folder;
 mod pooler;
 mod ports;
 pub mod postgres;
 mod proxy;
 pub mod ran;
+pub mod receivers;
 mod watchdog;
 
 pub use child::{Child, is_alive};

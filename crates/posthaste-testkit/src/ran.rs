@@ -22,6 +22,14 @@ pub fn count(fact: &str, times: u64) {
     append(&format!("{fact}={times}"));
 }
 
+/// Notes that a test did not run, and why: `make test` ends by naming them.
+///
+/// # Panics
+/// As [`note`].
+pub fn not_run(test: &str, why: &str) {
+    append(&format!("not run: {test}: {}", why.replace('\n', " ")));
+}
+
 fn append(line: &str) {
     let Some(path) = std::env::var_os("POSTHASTE_RAN") else {
         return;

@@ -23,6 +23,11 @@ impl Watchdog {
         Self::spawn(&["server".as_ref(), folder.as_os_str()])
     }
 
+    /// Will remove this folder, whose users have watchdogs of their own.
+    pub(crate) fn over_folder(folder: &Path) -> anyhow::Result<Self> {
+        Self::spawn(&["folder".as_ref(), folder.as_os_str()])
+    }
+
     /// Will kill this process group.
     pub(crate) fn over_process_group(leader: u32) -> anyhow::Result<Self> {
         Self::spawn(&["process".as_ref(), leader.to_string().as_ref()])

@@ -7,6 +7,13 @@ process)
     # Not "-KILL --", which dash refuses.
     kill -s KILL -- "-$2" 2>/dev/null
     ;;
+folder)
+    # Its users are killed at the same time, and the last of them may still be writing.
+    for pause in 0 0.1 0.3 1 3; do
+        sleep "$pause"
+        rm -rf -- "$2" 2>/dev/null && sleep 0.1 && [ ! -e "$2" ] && break
+    done
+    ;;
 server)
     folder=$2
     read -r pid 2>/dev/null <"$folder/data/postmaster.pid" || pid=

@@ -5,6 +5,7 @@ mod database;
 mod postgres;
 mod proxy;
 mod ran;
+mod receivers;
 mod watchdog;
 
 use std::process::Command;

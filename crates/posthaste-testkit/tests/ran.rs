@@ -41,10 +41,8 @@ fn the_notes_and_counts_of_all_test_processes_are_summed() -> anyhow::Result<()>
     ledger.written_by_a_test_process()?;
     ledger.written_by_a_test_process()?;
     let output = ledger.sum(&["pg15", "kills=14", "cuts"])?;
-    assert_eq!(
-        String::from_utf8(output.stdout)?,
-        "ran: pg15 pg18 cuts=4 kills=14\n"
-    );
+    let said = String::from_utf8(output.stdout)?;
+    assert_eq!(said.lines().last(), Some("ran: pg15 pg18 cuts=4 kills=14"));
     assert!(output.status.success());
     Ok(())
 }
@@ -60,6 +58,24 @@ fn a_demanded_part_that_did_not_run_often_enough_fails_the_run() -> anyhow::Resu
         Some("absent, though demanded: pg17 kills=8")
     );
     assert_eq!(output.status.code(), Some(1));
+    Ok(())
+}
+
+#[test]
+fn a_test_that_its_machine_could_not_run_is_named_once_before_the_sum() -> anyhow::Result<()> {
+    let ledger = Ledger::new("not-run");
+    ledger.written_by_a_test_process()?;
+    ledger.written_by_a_test_process()?;
+    let output = ledger.sum(&[])?;
+    assert_eq!(
+        String::from_utf8(output.stdout)?
+            .lines()
+            .collect::<Vec<_>>(),
+        [
+            "not run: a job reaches Kafka: no a=b here",
+            "ran: pg15 pg18 cuts=4 kills=14"
+        ]
+    );
     Ok(())
 }
 
@@ -90,4 +106,5 @@ fn role_that_notes() {
     ran::count("kills", 3);
     ran::count("kills", 4);
     ran::count("cuts", 2);
+    ran::not_run("a job reaches Kafka", "no\na=b here");
 }

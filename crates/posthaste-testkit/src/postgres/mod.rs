@@ -7,7 +7,6 @@
 //! Starting and stopping block the calling thread. In a test whose other tasks must run on meanwhile, use a
 //! runtime with several threads.
 
-mod folder;
 mod version;
 
 use std::collections::HashMap;
@@ -24,9 +23,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::OnceCell;
 
 use crate::account::Account;
+use crate::folder::Folder;
 use crate::pooler::Pooler;
+use crate::watchdog::Watchdog;
 use crate::{child, ports, ran};
-use folder::Folder;
 pub use version::PgVersion;
 
 /// What every server gets; the settings of a test come after these and win.
@@ -128,7 +128,7 @@ impl PgServer {
             state: Mutex::new(State::Stopped),
             templates: Mutex::default(),
             pooler: OnceLock::new(),
-            folder: Folder::create(account)?,
+            folder: Folder::create(account, Watchdog::over_server)?,
         };
         fill(&server)?;
         // Another process may take the port between the look and the start.

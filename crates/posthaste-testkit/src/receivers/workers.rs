@@ -1,0 +1,180 @@
+//! How each worker is started. Their programs lie in the folder `receivers` of this crate.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::worker::Worker;
+use super::{Receiver, installed, sources};
+use crate::ports;
+
+pub(super) fn sidekiq(redis: &str, queues: &[&str]) -> anyhow::Result<Worker> {
+    let (program, redis) = (Receiver::Sidekiq.find()?, redis.to_owned());
+    let queues: Vec<String> = queues
+        .iter()
+        .map(|queue| format!("--queue={queue}"))
+        .collect();
+    Worker::start(Receiver::Sidekiq, "Sidekiq", "Running in", move || {
+        let mut command = Command::new(&program);
+        command
+            .env("REDIS_URL", &redis)
+            .args(["--concurrency", "4", "--timeout", "1", "--require"])
+            .arg(sources("sidekiq").join("worker.rb"))
+            .args(&queues);
+        command
+    })
+}
+
+pub(super) fn asynq(redis: &str, queues: &[&str]) -> anyhow::Result<Worker> {
+    let (program, redis) = (Receiver::Asynq.find()?, redis.to_owned());
+    let queues = queues.join(",");
+    Worker::start(Receiver::Asynq, "asynq", "Starting processing", move || {
+        let mut command = Command::new(&program);
+        command
+            .env("REDIS_URL", &redis)
+            .env("POSTHASTE_QUEUES", &queues);
+        command
+    })
+}
+
+pub(super) fn celery(broker: &str, queues: &[&str]) -> anyhow::Result<Worker> {
+    let (broker, queues) = (broker.to_owned(), queues.join(","));
+    let python = Receiver::Celery.find()?;
+    Worker::start(Receiver::Celery, "Celery", " ready.", move || {
+        let mut command = python_command(&python);
+        command
+            .env("BROKER_URL", &broker)
+            .args(["-m", "celery", "--app", "celery_worker", "worker"])
+            .args([
+                "--pool",
+                "threads",
+                "--concurrency",
+                "4",
+                "--loglevel",
+                "INFO",
+            ])
+            .args([
+                "--without-gossip",
+                "--without-mingle",
+                "--without-heartbeat",
+            ])
+            .args(["--queues", &queues]);
+        command
+    })
+}
+
+pub(super) fn bullmq(redis: &str, queues: &[&str]) -> anyhow::Result<Worker> {
+    let (node, redis) = (Receiver::BullMq.find()?, redis.to_owned());
+    let (packages, queues) = (installed("bullmq", "node_modules")?, queues.join(","));
+    Worker::start(Receiver::BullMq, "BullMQ", "ready", move || {
+        let mut command = Command::new(&node);
+        command
+            .env("NODE_PATH", &packages)
+            .env("REDIS_URL", &redis)
+            .env("POSTHASTE_QUEUES", &queues)
+            .arg(sources("bullmq").join("worker.cjs"));
+        command
+    })
+}
+
+pub(super) fn rabbitmq(broker: &str, queues: &[&str]) -> anyhow::Result<Worker> {
+    let settings = [
+        ("BROKER_URL", broker),
+        ("POSTHASTE_QUEUES", &queues.join(",")),
+    ];
+    consumer("RabbitMQ's consumer", "rabbitmq_consumer.py", settings)
+}
+
+pub(super) fn nats(server: &str, stream: &str, window: Duration) -> anyhow::Result<Worker> {
+    let settings = [
+        ("NATS_URL", server),
+        ("POSTHASTE_STREAM", stream),
+        ("POSTHASTE_WINDOW", &window.as_secs_f64().to_string()),
+    ];
+    consumer("NATS' consumer", "nats_consumer.py", settings)
+}
+
+pub(super) fn kafka(bootstrap: &str, topic: &str) -> anyhow::Result<Worker> {
+    let settings = [("KAFKA_BOOTSTRAP", bootstrap), ("POSTHASTE_TOPIC", topic)];
+    consumer("Kafka's consumer", "kafka_consumer.py", settings)
+}
+
+fn consumer<const N: usize>(
+    name: &'static str,
+    program: &'static str,
+    settings: [(&'static str, &str); N],
+) -> anyhow::Result<Worker> {
+    let settings = settings.map(|(key, value)| (key, value.to_owned()));
+    let python = Receiver::Celery.find()?;
+    Worker::start(Receiver::Celery, name, "ready", move || {
+        let mut command = python_command(&python);
+        command
+            .arg(sources("python").join(program))
+            .envs(settings.clone());
+        command
+    })
+}
+
+fn python_command(python: &Path) -> Command {
+    let mut command = Command::new(python);
+    command
+        .env("PYTHONPATH", sources("python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONUNBUFFERED", "1");
+    command
+}
+
+/// A mail server that keeps what it takes in a maildir, and does what it is told instead.
+#[derive(Debug)]
+pub struct Smtp {
+    port: u16,
+    worker: Worker,
+}
+
+impl Smtp {
+    /// Starts one; its effects are the mails that it has taken.
+    pub fn start() -> anyhow::Result<Self> {
+        super::service::on_free_ports(|| {
+            let port = ports::free()?;
+            let python = Receiver::Smtp.find()?;
+            let worker = Worker::start(Receiver::Smtp, "aiosmtpd", "ready", move || {
+                let mut command = python_command(&python);
+                command
+                    .arg(sources("python").join("smtp_server.py"))
+                    .args([&port.to_string(), "."]);
+                command
+            })?;
+            Ok(Self { port, worker })
+        })
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("smtp://127.0.0.1:{}", self.port)
+    }
+
+    /// Where it listens, also while it is stopped.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Tells it what to do from the next mail on, as its program says: `{"rcpt": "550 no"}`, `{"data": "451 later"}`,
+    /// `{"delay": 1.5}`, `{"cut": true}`, or `{}` for nothing of these.
+    pub fn order(&self, orders: &Value) -> anyhow::Result<()> {
+        let file = self.path().join("orders.json");
+        // It reads at any time, and must not meet half a file.
+        std::fs::write(file.with_extension("new"), orders.to_string())?;
+        Ok(std::fs::rename(file.with_extension("new"), file)?)
+    }
+}
+
+impl Deref for Smtp {
+    type Target = Worker;
+
+    fn deref(&self) -> &Worker {
+        &self.worker
+    }
+}
