@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
+use posthaste_testkit::receivers::{self, RabbitMq, Receiver, Redis, Service, Worker};
 use posthaste_testkit::{Child, PgServer, PgVersion, eventually, is_alive};
 
 use crate::BOUND;
@@ -69,6 +70,19 @@ async fn a_killed_test_process_leaves_nothing_behind() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_killed_test_process_leaves_no_receiver_behind() -> anyhow::Result<()> {
+    let needed = [Receiver::Redis, Receiver::RabbitMq, Receiver::Celery];
+    if !receivers::are_here("a killed test process leaves no receiver behind", &needed) {
+        return Ok(());
+    }
+    let (mut process, leftover) = test_process("receives").await?;
+    assert!(leftover.processes.iter().all(|pid| is_alive(*pid)));
+    assert!(leftover.folders.iter().all(|folder| folder.exists()));
+    process.kill()?;
+    nothing_is_left(leftover).await
+}
+
+#[tokio::test]
 async fn an_interrupted_test_process_leaves_nothing_behind() -> anyhow::Result<()> {
     let (mut process, leftover) = test_process("waits").await?;
     process.interrupt()?;
@@ -93,6 +107,9 @@ async fn role_of_a_test_process() -> anyhow::Result<()> {
     let Ok(end) = std::env::var(END) else {
         return Ok(());
     };
+    if end == "receives" {
+        return receive().await;
+    }
     let shared = PgServer::shared(PgVersion::V15)?;
     let private = PgServer::start(PgVersion::V18, &[])?;
     let child = Child::spawn(Command::new("sleep").arg("600"))?;
@@ -115,4 +132,22 @@ async fn role_of_a_test_process() -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+async fn receive() -> anyhow::Result<()> {
+    let redis = Redis::start(&[])?;
+    let worker = Worker::celery(&redis.url(), &["celery"])?;
+    let services: [&Service; 3] = [&redis, &worker, RabbitMq::shared()?];
+    let processes: Vec<_> = services
+        .iter()
+        .filter_map(|service| service.pid())
+        .map(|pid| pid.to_string())
+        .collect();
+    let folders: Vec<_> = services
+        .iter()
+        .map(|service| service.path().display().to_string())
+        .collect();
+    println!("started {} {}", processes.join(","), folders.join(","));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    Ok(())
 }
