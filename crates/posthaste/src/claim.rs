@@ -14,6 +14,9 @@ use crate::store;
 const LONGEST_LATER: Duration = Duration::from_secs(1);
 /// A claim never asks for more jobs than this: beyond it a batch gains nothing.
 const LARGEST_CLAIM: usize = 5000;
+/// How much smaller a claim becomes when it held a job that cannot be read. To fail is dear, because the server may print a gigabyte before it gives
+/// up; claims that pass cost next to nothing.
+const CLOSING_IN: usize = 16;
 
 /// Claims for one queue until the engine stops.
 pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
@@ -86,7 +89,7 @@ async fn rest(engine: &Engine, queue: &QueueState, idle: Duration) -> bool {
     woken
 }
 
-/// Closes in on a job that cannot be read: it lies among the next so many, so half of them are asked for.
+/// Closes in on a job that cannot be read: it lies among the next so many, so a part of them is asked for.
 #[derive(Default)]
 struct Unreadable {
     within: Option<usize>,
@@ -95,7 +98,7 @@ struct Unreadable {
 impl Unreadable {
     fn limit(&self) -> usize {
         self.within
-            .map_or(LARGEST_CLAIM, |within| (within / 2).max(1))
+            .map_or(LARGEST_CLAIM, |within| (within / CLOSING_IN).max(1))
     }
 
     fn passed(&mut self, jobs: usize) {
@@ -181,7 +184,7 @@ async fn recover(
 ) {
     tracing::warn!(queue = &*queue.name, failures, %error, "a claim failed");
     if is_of_the_data(error) {
-        // A job that cannot be read breaks the claim that holds it. Halving finds it; alone, it is ended, and nobody else is harmed.
+        // A job that cannot be read breaks the claim that holds it. Smaller ones find it; alone, it is ended, and nobody else is harmed.
         unreadable.failed(asked);
         if asked == 1 {
             bury(engine, queue, error).await;
