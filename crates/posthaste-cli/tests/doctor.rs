@@ -188,5 +188,10 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
         "{}",
         said.text
     );
+    // An id that only history knows.
+    client
+        .batch_execute("INSERT INTO posthaste.attempt (job, attempt, slot, outcome, queue, name) VALUES (1000000, 1, 0, 'dead', 'q', 'x')")
+        .await?;
+    ask(&stage, db.url()).await?.finds("wrong", "sequences");
     Ok(())
 }

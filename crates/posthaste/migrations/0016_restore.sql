@@ -176,6 +176,8 @@ CREATE FUNCTION posthaste.foreign_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
     SELECT max(a.id) FROM posthaste.ack_@k@ a UNION ALL
     SELECT max(h.id) FROM posthaste.held h UNION ALL
     SELECT max(d.id) FROM posthaste.dead d UNION ALL
+    SELECT max(f.id) FROM posthaste.finished f UNION ALL
+    SELECT max(a.job) FROM posthaste.attempt a UNION ALL
     SELECT max(r.id)
       FROM posthaste.store r,
            (SELECT posthaste.full_xid(a.xmin) AS born, pg_snapshot_xmax(pg_current_snapshot()) AS now

@@ -6,6 +6,7 @@ mod story;
 use posthaste::{Outcome, rebase};
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 
+use crate::find::hands::{Hands, id_of};
 use crate::stress::store::Store;
 use crate::support::{self, SOON};
 use story::{Past, burn, burn_up_to, dump, next_xid, restore};
@@ -229,5 +230,44 @@ async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_
             .batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)"))
             .await
             .unwrap();
+    }
+}
+
+/// A sequence that was restored from an earlier moment than the tables.
+#[tokio::test]
+async fn no_id_comes_again_that_only_history_knows() {
+    for version in PgVersion::ALL {
+        for known in ["finished", "attempt"] {
+            let db = support::database(version).await;
+            let mut client = db.client().await.unwrap();
+            let hands = Hands::new(&client).await;
+            let keep = "SELECT posthaste.keep('default', '24h'), setval('posthaste.job_id', 100)";
+            client.batch_execute(keep).await.unwrap();
+            let id = id_of(&client, "SELECT posthaste.enqueue('x')").await;
+            let fence = hands.claim(&client, 1).await;
+            let ends = match known {
+                "finished" => "ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL",
+                _ => "ARRAY[2::smallint], ARRAY[1], NULL, NULL, ARRAY['dead'], ARRAY['no']",
+            };
+            fence.settle(&client, id, ends).await;
+            client
+                .batch_execute("DELETE FROM posthaste.dead; SELECT posthaste.lock_out(true)")
+                .await
+                .unwrap();
+            assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
+            let delivery = "SELECT posthaste.delivery_id($1)::text";
+            let before: String = client.query_one(delivery, &[&id]).await.unwrap().get(0);
+            // By now no slot knows of it.
+            let restored = "SELECT setval('posthaste.job_id', 1); SELECT posthaste.lock_out(true)";
+            client.batch_execute(restored).await.unwrap();
+            assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
+            let next = id_of(&client, "SELECT posthaste.enqueue('x')").await;
+            assert!(next > id, "{known}: {next} after {id}");
+            let after: String = client.query_one(delivery, &[&id]).await.unwrap().get(0);
+            assert_eq!(
+                before, after,
+                "{known}: the old job's delivery id is what it was"
+            );
+        }
     }
 }
