@@ -242,9 +242,9 @@ BEGIN
                                                  ordering_key));
 END $f$;
 
--- Any job: with arguments left NULL, scheduled, with a key, or one that has to be refused.
+-- Any job: with arguments left NULL, scheduled, with a key, or one that has to be refused. With nowait, NULL for a key that somebody is just taking.
 CREATE FUNCTION posthaste.enqueue_other(name text, kwargs jsonb, queue text, priority integer, scheduled_at timestamptz, expires_at timestamptz, tag text,
-                                        unique_key text, max_attempts integer, ordering_key text)
+                                        unique_key text, max_attempts integer, ordering_key text, nowait boolean DEFAULT false)
 RETURNS bigint LANGUAGE plpgsql AS $f$
 #variable_conflict use_variable
 DECLARE
@@ -260,7 +260,12 @@ BEGIN
     PERFORM posthaste.refuse(name, queue, tag, unique_key, ordering_key, kwargs, bytes, 0, max_attempts, scheduled_at, expires_at, moment);
   END IF;
   job := nextval('posthaste.job_id');
-  IF unique_key IS NOT NULL THEN
+  IF unique_key IS NOT NULL AND nowait THEN
+    holder := posthaste.take_key_nowait(unique_key, job);
+    IF holder IS DISTINCT FROM job THEN
+      RETURN holder;
+    END IF;
+  ELSIF unique_key IS NOT NULL THEN
     LOOP
       INSERT INTO posthaste.unique_key AS u (key, id) VALUES (unique_key, job) ON CONFLICT DO NOTHING;
       EXIT WHEN FOUND;

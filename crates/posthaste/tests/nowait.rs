@@ -1,7 +1,7 @@
 //! Unique keys without waiting: who meets another's open transaction is told so at once.
 
 use posthaste::{JobId, NewJob, enqueue, enqueue_nowait};
-use posthaste_testkit::PgVersion;
+use posthaste_testkit::{PgVersion, eventually};
 use serde_json::json;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 
@@ -89,4 +89,39 @@ async fn a_job_without_a_key_is_enqueued_as_ever() {
     let sql = "SELECT posthaste.enqueue_nowait('n', queue => 'q', unique_key => 'k')";
     let id: Option<i64> = client.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!((id.is_some(), unfinished(&client).await), (true, 2));
+}
+
+#[tokio::test]
+async fn who_has_the_key_and_who_needs_none_is_enqueued_whoever_sits_on_the_generation() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let (mut caller, other) = (db.client().await.unwrap(), db.client().await.unwrap());
+        let watch = db.client().await.unwrap();
+        let generation = "SELECT pg_advisory_lock(1885893473, posthaste.position('posthaste.ready_current')::integer)";
+        for key in [None, Some("k")] {
+            other.batch_execute(generation).await.unwrap();
+            let tx = caller.transaction().await.unwrap();
+            let mut job = NewJob::new("n", &json!({})).unwrap();
+            if let Some(key) = key {
+                job = job.unique_key(key);
+            }
+            let enqueues = enqueue_nowait(&tx, &job);
+            let lets_go = async {
+                eventually(SOON, "the enqueue waits", async || {
+                    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = 1885893473";
+                    Ok(watch.query_one(waiting, &[]).await?.get::<_, i64>(0) == 1)
+                })
+                .await
+                .unwrap();
+                other
+                    .batch_execute("SELECT pg_advisory_unlock_all()")
+                    .await
+                    .unwrap();
+            };
+            let (id, ()) = tokio::join!(enqueues, lets_go);
+            assert!(id.unwrap().is_some(), "{key:?}");
+            tx.commit().await.unwrap();
+        }
+        assert_eq!(unfinished(&watch).await, 2);
+    }
 }
