@@ -235,7 +235,8 @@ CREATE TABLE posthaste.pass_@k@ (
   lo        pg_snapshot NOT NULL,
   hi        pg_snapshot NOT NULL
 ) WITH (autovacuum_enabled = off);
-CREATE TABLE posthaste.early_@k@ (xid xid8 NOT NULL, id bigint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off);
+-- outcome, as in ack_k: 1 sent on to work (its turn came, or somebody let it run now), 3 expired, 9 cancelled.
+CREATE TABLE posthaste.early_@k@ (xid xid8 NOT NULL, id bigint NOT NULL, outcome smallint NOT NULL, PRIMARY KEY (xid, id)) WITH (autovacuum_enabled = off);
 -- How ordering keys stand (0012_order.sql): a row per change.
 CREATE TABLE posthaste.turn_@k@ (
   n            bigint  NOT NULL,

@@ -252,13 +252,13 @@ BEGIN
 END $f$
 $sql$);
 
--- What tidy_parked() asks of a slot: rows promoted from it since it was truncated and, by their size, those closed before (48 bytes each) and notes
+-- What tidy_parked() asks of a slot: rows promoted from it since it was truncated and, by their size, those closed before (52 bytes each) and notes
 -- of turns that were not kept (80); whether it is really empty; and to truncate it.
 CALL posthaste.by_slot(6, 7, $sql$
 CREATE FUNCTION posthaste.spent_parked(p_slot integer) RETURNS bigint LANGUAGE plpgsql AS $f$
 BEGIN
   CASE p_slot
-    WHEN @k@ THEN RETURN coalesce((SELECT p.promoted FROM posthaste.pass_@k@ p ORDER BY page DESC LIMIT 1), 0) + pg_relation_size('posthaste.early_@k@') / 48 + greatest(0, pg_relation_size('posthaste.turn_@k@') / 80 - pg_sequence_last_value('posthaste.turns_kept'::regclass));
+    WHEN @k@ THEN RETURN coalesce((SELECT p.promoted FROM posthaste.pass_@k@ p ORDER BY page DESC LIMIT 1), 0) + pg_relation_size('posthaste.early_@k@') / 52 + greatest(0, pg_relation_size('posthaste.turn_@k@') / 80 - pg_sequence_last_value('posthaste.turns_kept'::regclass));
   END CASE;
 END $f$
 $sql$);

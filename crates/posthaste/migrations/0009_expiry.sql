@@ -74,7 +74,9 @@ BEGIN
        AND NOT EXISTS (SELECT FROM posthaste.early_@k@ e WHERE e.xid = r.xid AND e.id = r.id)
        AND posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted)
            IS NOT TRUE),
-  early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone),
+  early AS (
+    INSERT INTO posthaste.early_@k@ (xid, id, outcome)
+    SELECT xid, id, CASE p_state WHEN 'claimable' THEN 1 WHEN 'expired' THEN 3 ELSE 9 END FROM gone),
   told AS (
     INSERT INTO posthaste.left_@k@ (queue, priority, name, tag, what, jobs)
     SELECT coalesce(own_queue, queue), coalesce(own_priority, priority), name, tag, w.what, count(*)

@@ -31,7 +31,7 @@ $f$;
 
 -- Closes jobs where they wait and lets them begin.
 CREATE FUNCTION posthaste.begin_@k@(p_places posthaste.place[]) RETURNS void LANGUAGE sql AS $f$
-  INSERT INTO posthaste.early_@k@ (xid, id) SELECT u.xid, u.id FROM unnest(p_places) u WHERE u.slot = @k@;
+  INSERT INTO posthaste.early_@k@ (xid, id, outcome) SELECT u.xid, u.id, 1 FROM unnest(p_places) u WHERE u.slot = @k@;
   INSERT INTO posthaste.store
   SELECT a.*
     FROM unnest(p_places) u JOIN posthaste.parked_@k@ r ON r.xid = u.xid AND r.scheduled_at = '9999-01-01Z' AND r.id = u.id,

@@ -56,7 +56,7 @@ CREATE FUNCTION posthaste.trace_@k@(p_rows posthaste.store[]) RETURNS SETOF post
                    OR posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi, p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted) THEN NULL
                  WHEN r.expires_at <= clock_timestamp() THEN 'expired' WHEN r.scheduled_at = '9999-01-01Z' THEN 'waiting'
                  WHEN r.attempt > 0 THEN 'retrying' ELSE 'scheduled' END,
-         CASE WHEN e.id IS NOT NULL AND r.turn IS NULL THEN 9 ELSE 1 END::smallint, NULL::bigint, NULL::timestamptz
+         coalesce(e.outcome, 1::smallint), NULL::bigint, NULL::timestamptz
     FROM unnest(p_rows) r LEFT JOIN posthaste.early_@k@ e ON e.xid = r.xid AND e.id = r.id
     LEFT JOIN (SELECT * FROM posthaste.pass_@k@ ORDER BY page DESC LIMIT 1) p ON true
 $f$

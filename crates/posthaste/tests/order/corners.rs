@@ -1,5 +1,6 @@
 //! Lines over generations, redriven jobs, ends of turns, lanes that somebody holds.
 
+use posthaste::{JobId, State, find};
 use posthaste_testkit::PgVersion;
 
 use super::by_hand::Store;
@@ -75,4 +76,32 @@ async fn a_lane_that_somebody_holds_keeps_the_lines_waiting_and_nobody_else() {
     assert_eq!(store.turns().await, 0);
     other.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(store.next().await, id);
+}
+
+#[tokio::test]
+async fn who_was_cancelled_in_the_line_and_deleted_since_is_forgotten_and_not_done() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let store = Store::new(db.client().await.unwrap()).await;
+        let first = store.enqueue(1).await;
+        let (second, third) = (store.enqueue(2).await, store.enqueue(3).await);
+        store.turns().await;
+        let state = async |id: i64| {
+            let found = find(&store.client, JobId(id)).await.unwrap();
+            found.map(|job| job.state)
+        };
+        assert_eq!(state(second).await, Some(State::Waiting));
+        let cancel = "SELECT posthaste.cancel($1)";
+        store.client.execute(cancel, &[&second]).await.unwrap();
+        assert_eq!(state(second).await, Some(State::Cancelled));
+        let delete = "DELETE FROM posthaste.dead WHERE id = $1";
+        store.client.execute(delete, &[&second]).await.unwrap();
+        assert_eq!(state(second).await, None);
+        // Who waited until its turn came, and is done, is known to be that.
+        let job = store.claim().await.expect("the first");
+        store.settle(&job, 0).await;
+        assert_eq!(store.next().await, third);
+        assert_eq!(state(first).await, Some(State::Done));
+        assert_eq!(state(third).await, Some(State::Running));
+    }
 }
