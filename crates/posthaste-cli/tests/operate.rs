@@ -41,6 +41,23 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
         run(&["jobs", "cancel", &id]).await?.good()?.trim(),
         format!("job {id} is cancelled")
     );
+    let client = database.client().await?;
+    // More lanes than one call locks.
+    let many = client
+        .query("SELECT posthaste.enqueue('many', queue => 'q' || g)::text FROM generate_series(1, 450) g", &[])
+        .await?;
+    let many: Vec<&str> = many.iter().map(|row| row.get(0)).collect();
+    let cancelled = run(&[&["jobs", "cancel"], &many[..]].concat())
+        .await?
+        .good()?;
+    let lines = cancelled.lines();
+    assert_eq!(
+        lines.filter(|line| line.ends_with("is cancelled")).count(),
+        450
+    );
+    client
+        .batch_execute("DELETE FROM posthaste.dead WHERE name = 'many'")
+        .await?;
     let gone = run(&["jobs", "cancel", "999999"]).await?;
     assert_eq!(gone.code, Some(1));
     assert_eq!(gone.err, "error: 1 of 1 jobs could not be found.");

@@ -48,9 +48,9 @@ END $f$;
 REVOKE EXECUTE ON FUNCTION posthaste.limit_rate(text, integer, interval, integer) FROM PUBLIC;
 
 CALL posthaste.each_slot(0, 5, $sql$
--- Lanes of this slot in which some of these jobs wait.
-CREATE FUNCTION posthaste.lanes_of_@k@(p_ids bigint[]) RETURNS TABLE (queue text, priority integer) LANGUAGE sql STABLE AS $f$
-  SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_@k@ r
+-- Those of these jobs that wait in this slot, with their lanes.
+CREATE FUNCTION posthaste.waiting_in_@k@(p_ids bigint[]) RETURNS TABLE (id bigint, queue text, priority integer) LANGUAGE sql STABLE AS $f$
+  SELECT r.id, r.queue, r.priority FROM posthaste.ready_@k@ r
     LEFT JOIN LATERAL (SELECT * FROM posthaste.claim_@k@ n WHERE n.queue = r.queue AND n.priority = r.priority
                         ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
    WHERE r.id = ANY (p_ids) AND NOT (r.queue = '' AND r.priority = 1)  -- ends of turns have numbers too
@@ -66,14 +66,18 @@ $sql$);
 
 CALL posthaste.each_slot(6, 7, $sql$
 -- The promoter is kept waiting only where something was found.
-CREATE FUNCTION posthaste.cancel_parked_@k@(p_ids bigint[]) RETURNS bigint LANGUAGE plpgsql AS $f$
+CREATE FUNCTION posthaste.cancel_parked_@k@(p_ids bigint[], p_waits boolean) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v_found tid[] := ARRAY(SELECT r.ctid FROM posthaste.parked_@k@ r WHERE r.id = ANY (p_ids));
 BEGIN
   IF cardinality(v_found) = 0 THEN
     RETURN 0;
   END IF;
-  PERFORM pg_advisory_xact_lock(1885893476, 2);
+  IF p_waits THEN
+    PERFORM pg_advisory_xact_lock(1885893476, 2);
+  ELSIF NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
+    RETURN 0;
+  END IF;
   RETURN (SELECT count(*) FROM posthaste.close_parked_@k@(v_found, 'cancelled'));
 END $f$
 $sql$);
@@ -87,13 +91,18 @@ $f$
 $sql$);
 
 -- Cancels jobs: those that wait are kept as cancelled and never run; of those that run, their workers are told. Answers for each job that is
--- not done: 'cancelled', 'running' (it is being cancelled), or how it had ended before. One transaction of its own, READ COMMITTED, because
--- what it locks (lanes, and the promoter) keeps others waiting until it ends.
+-- not done: 'cancelled', 'running' (it is being cancelled), or how it had ended before; 'claimable' says that it still waits, and is to be named once more:
+-- each lane costs a lock, so one call cancels in a hundred lanes, twice. One transaction of its own, READ COMMITTED, because what it locks (lanes, and
+-- the promoter) keeps others waiting until it ends.
 CALL posthaste.by_slot(0, 5, $sql$
 CREATE FUNCTION posthaste.cancel_many(ids bigint[]) RETURNS TABLE (id bigint, state text) LANGUAGE plpgsql SET jit = off AS $f$
 #variable_conflict use_column
 DECLARE
   v_left bigint[] := ids;
+  v_slots integer[];     -- where some of them wait, in the first hundred lanes
+  v_queues text[];
+  v_priorities integer[];
+  v_waiting bigint[];    -- those that waited at the last look, in whatever lane
   v_lane record;
 BEGIN
   PERFORM posthaste.require_home();
@@ -101,7 +110,8 @@ BEGIN
     RAISE EXCEPTION 'posthaste: cancel needs READ COMMITTED, not %', current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
-  -- A job that moves from one place to another between two looks is met at the second try.
+  -- A job that moves from one place to another between two looks is met at the second try. Only the first waits for locks, the promoter's and then lanes in
+  -- the order in which claims take them: the second, which has some, would wait for them in another order.
   FOR v_try IN 1 .. 2 LOOP
     -- One that is just being confirmed, or handed out, is not waited for.
     WITH free AS (
@@ -109,17 +119,20 @@ BEGIN
     gone AS (
       DELETE FROM posthaste.held h USING free WHERE h.id = free.id RETURNING posthaste.let_go(h) AS job)
     INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_keep(gone.job, 'cancelled') d ON CONFLICT DO NOTHING;
-    PERFORM posthaste.cancel_parked_6(v_left), posthaste.cancel_parked_7(v_left);
-    -- All locks first, in the order in which claims take them.
-    FOR v_lane IN
-      SELECT o.queue, o.priority FROM (
-        SELECT * FROM posthaste.lanes_of_@k@(v_left) UNION
-        SELECT NULL, NULL WHERE false) o ORDER BY o.queue, o.priority
-    LOOP
-      PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(v_lane.queue, v_lane.priority));
-    END LOOP;
-    PERFORM posthaste.close_early_@k@(o.queue, o.priority, NULL, v_left) FROM posthaste.lanes_of_@k@(v_left) o;
-    INSERT INTO posthaste.cancelling (id) SELECT r FROM posthaste.in_hands(v_left) r ON CONFLICT DO NOTHING;
+    PERFORM posthaste.cancel_parked_6(v_left, v_try = 1), posthaste.cancel_parked_7(v_left, v_try = 1);
+    SELECT array_agg(w.slot) FILTER (WHERE w.lane <= 100), array_agg(w.queue) FILTER (WHERE w.lane <= 100),
+           array_agg(w.priority) FILTER (WHERE w.lane <= 100), array_agg(w.id)
+      INTO v_slots, v_queues, v_priorities, v_waiting
+      FROM (SELECT a.*, dense_rank() OVER (ORDER BY a.queue, a.priority) AS lane FROM (
+        SELECT @k@ AS slot, w.* FROM posthaste.waiting_in_@k@(v_left) w UNION ALL
+        SELECT 0, 0, '', 0 WHERE false) a) w;
+    IF v_try = 1 THEN
+      FOR v_lane IN SELECT DISTINCT o.queue COLLATE "C", o.priority FROM unnest(v_queues, v_priorities) o(queue, priority) ORDER BY 1, 2 LOOP
+        PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(v_lane.queue, v_lane.priority));
+      END LOOP;
+    END IF;
+    PERFORM posthaste.close_early_@k@(o.queue, o.priority, NULL, v_left) FROM (SELECT DISTINCT u.queue, u.priority FROM unnest(v_slots, v_queues, v_priorities) u(slot, queue, priority) WHERE u.slot = @k@) o;
+    INSERT INTO posthaste.cancelling (id) SELECT r FROM posthaste.in_hands(v_left) r ORDER BY r ON CONFLICT DO NOTHING;
     v_left := ARRAY(SELECT u FROM unnest(v_left) u
                      WHERE NOT EXISTS (SELECT FROM posthaste.dead d WHERE d.id = u) AND u NOT IN (SELECT r FROM posthaste.in_hands(v_left) r));
     EXIT WHEN cardinality(v_left) = 0;
@@ -127,10 +140,11 @@ BEGIN
   -- Ended, also while this call had seen it running. Nowhere to be found for a while: done. A shorter while may be a move that was missed twice.
   DELETE FROM posthaste.cancelling c
    WHERE c.id = ANY (ids) AND (EXISTS (SELECT FROM posthaste.dead d WHERE d.id = c.id)
-                               OR (c.id = ANY (v_left) AND c.asked_at < clock_timestamp() - interval '10 s'));
+                               OR (c.id = ANY (v_left) AND c.id <> ALL (coalesce(v_waiting, '{}')) AND c.asked_at < clock_timestamp() - interval '10 s'));
   RETURN QUERY
-    SELECT u.id, coalesce(d.state, 'running') FROM (SELECT DISTINCT i FROM unnest(ids) i) u(id) LEFT JOIN posthaste.dead d ON d.id = u.id
-     WHERE d.id IS NOT NULL OR EXISTS (SELECT FROM posthaste.cancelling c WHERE c.id = u.id);
+    SELECT u.id, coalesce(d.state, CASE WHEN c.id IS NULL THEN 'claimable' ELSE 'running' END)
+      FROM (SELECT DISTINCT i FROM unnest(ids) i) u(id) LEFT JOIN posthaste.dead d ON d.id = u.id LEFT JOIN posthaste.cancelling c ON c.id = u.id
+     WHERE d.id IS NOT NULL OR c.id IS NOT NULL OR u.id = ANY (v_waiting);
 END $f$
 $sql$);
 

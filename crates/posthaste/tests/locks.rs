@@ -148,3 +148,38 @@ async fn expired_jobs_of_thousands_of_lanes_are_found() {
     }
     assert_eq!(kept, BATCHES);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_of_thousands_of_lanes_are_cancelled_a_part_at_a_time() {
+    for version in PgVersion::ALL {
+        let server = server(version);
+        let db = migrated(&server).await;
+        assert!(has_no_room(&db).await);
+        let (client, other) = (db.client().await.unwrap(), db.client().await.unwrap());
+        let insert = "INSERT INTO posthaste.job (name, queue) SELECT 'x', 'q' || lpad(i::text, 4, '0') FROM generate_series(1, $1::bigint) i";
+        client.execute(insert, &[&BATCHES]).await.unwrap();
+        // A claim that has the 150th lane and may be on its way to one that the call has locked before.
+        let claims =
+            "BEGIN; SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key('q0150', 0))";
+        other.batch_execute(claims).await.unwrap();
+        let cancel = "SELECT count(*) FILTER (WHERE state = 'cancelled'), count(*) FILTER (WHERE state = 'claimable')
+                        FROM posthaste.cancel_many(ARRAY(SELECT generate_series(1, $1::bigint)))";
+        let cancel = async || {
+            let row = client.query_one(cancel, &[&BATCHES]).await.unwrap();
+            (row.get::<_, i64>(0), row.get::<_, i64>(1))
+        };
+        let first = tokio::time::timeout(SOON, cancel()).await;
+        assert_eq!(
+            first.expect("it waits"),
+            (199, BATCHES - 199),
+            "{version:?}"
+        );
+        other.batch_execute("ROLLBACK").await.unwrap();
+        let mut calls = 1;
+        while cancel().await.1 > 0 {
+            calls += 1;
+        }
+        assert!(calls < 30, "{calls} calls");
+        assert_eq!(count(&client, "cancelled").await, BATCHES);
+    }
+}

@@ -3,6 +3,7 @@
 mod retry;
 mod show;
 
+use std::collections::HashMap;
 use std::fmt;
 
 use anyhow::ensure;
@@ -221,23 +222,34 @@ impl fmt::Display for Answers {
     }
 }
 
+/// What became of each, part by part: a call that meets many lanes leaves the rest waiting, so that one transaction holds few locks.
+async fn cancel_all(client: &Client, ids: &[i64]) -> anyhow::Result<HashMap<i64, String>> {
+    let mut states = HashMap::new();
+    let mut left = ids.to_vec();
+    while !left.is_empty() {
+        let rows = client
+            .query(include_str!("jobs/cancel.sql"), &[&left])
+            .await?;
+        left.clear();
+        for row in rows {
+            let (id, state): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
+            if state == "claimable" {
+                left.push(id);
+            } else {
+                states.insert(id, state);
+            }
+        }
+    }
+    Ok(states)
+}
+
 async fn cancel(client: &Client, terminal: &Terminal, ids: &[i64]) -> anyhow::Result<()> {
-    let rows = client
-        .query(include_str!("jobs/cancel.sql"), &[&ids])
-        .await?;
-    let states: Result<Vec<(i64, String)>, tokio_postgres::Error> = rows
-        .iter()
-        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-        .collect();
-    let states = states?;
+    let states = cancel_all(client, ids).await?;
     let answers = Answers(
         ids.iter()
             .map(|id| Cancelled {
                 id: *id,
-                state: states
-                    .iter()
-                    .find(|(of, _)| of == id)
-                    .map(|(_, state)| state.clone()),
+                state: states.get(id).cloned(),
             })
             .collect(),
     );
