@@ -287,3 +287,39 @@ async fn missed(engine: &Engine, last_took: Duration) {
     tokio::time::sleep(last_took).await;
     engine.missed.notified().await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{LARGEST_CLAIM, Unreadable};
+
+    /// Claims that fail, and that pass, until the job at this place is alone.
+    fn closing_in(place: usize) -> (usize, usize) {
+        let mut unreadable = Unreadable::default();
+        let (mut before, mut failed, mut passed) = (place, 0, 0);
+        loop {
+            let asked = unreadable.limit();
+            if asked <= before {
+                before -= asked;
+                passed += 1;
+                unreadable.passed(asked);
+                continue;
+            }
+            failed += 1;
+            unreadable.failed(asked);
+            if asked == 1 {
+                return (failed, passed);
+            }
+        }
+    }
+
+    #[test]
+    fn few_claims_fail_until_an_unreadable_job_is_alone_wherever_it_lies() {
+        for place in 0..LARGEST_CLAIM {
+            let (failed, passed) = closing_in(place);
+            assert!(
+                failed <= 4 && passed <= 128,
+                "{place}: {failed} fail, {passed} pass"
+            );
+        }
+    }
+}
