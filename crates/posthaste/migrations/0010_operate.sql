@@ -65,20 +65,20 @@ $f$
 $sql$);
 
 CALL posthaste.each_slot(6, 7, $sql$
--- The promoter is kept waiting only where something was found.
-CREATE FUNCTION posthaste.cancel_parked_@k@(p_ids bigint[], p_waits boolean) RETURNS bigint LANGUAGE plpgsql AS $f$
+-- The promoter is kept waiting only where something was found. Returns those that may lie there still, because somebody has its lock and is not waited for.
+CREATE FUNCTION posthaste.cancel_parked_@k@(p_ids bigint[], p_waits boolean) RETURNS bigint[] LANGUAGE plpgsql AS $f$
 DECLARE
   v_found tid[] := ARRAY(SELECT r.ctid FROM posthaste.parked_@k@ r WHERE r.id = ANY (p_ids));
 BEGIN
-  IF cardinality(v_found) = 0 THEN
-    RETURN 0;
+  IF cardinality(v_found) > 0 THEN
+    IF p_waits THEN
+      PERFORM pg_advisory_xact_lock(1885893476, 2);
+    ELSIF NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
+      RETURN ARRAY(SELECT r.id FROM posthaste.parked_@k@ r WHERE r.ctid = ANY (v_found));
+    END IF;
+    PERFORM posthaste.close_parked_@k@(v_found, 'cancelled');
   END IF;
-  IF p_waits THEN
-    PERFORM pg_advisory_xact_lock(1885893476, 2);
-  ELSIF NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
-    RETURN 0;
-  END IF;
-  RETURN (SELECT count(*) FROM posthaste.close_parked_@k@(v_found, 'cancelled'));
+  RETURN '{}';
 END $f$
 $sql$);
 
@@ -102,7 +102,8 @@ DECLARE
   v_slots integer[];     -- where some of them wait, in the first hundred lanes
   v_queues text[];
   v_priorities integer[];
-  v_waiting bigint[];    -- those that waited at the last look, in whatever lane
+  v_parked bigint[];
+  v_waiting bigint[];    -- those that waited at the last look, wherever
   v_lane record;
 BEGIN
   PERFORM posthaste.require_home();
@@ -119,9 +120,9 @@ BEGIN
     gone AS (
       DELETE FROM posthaste.held h USING free WHERE h.id = free.id RETURNING posthaste.let_go(h) AS job)
     INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_keep(gone.job, 'cancelled') d ON CONFLICT DO NOTHING;
-    PERFORM posthaste.cancel_parked_6(v_left, v_try = 1), posthaste.cancel_parked_7(v_left, v_try = 1);
+    v_parked := posthaste.cancel_parked_6(v_left, v_try = 1) || posthaste.cancel_parked_7(v_left, v_try = 1);
     SELECT array_agg(w.slot) FILTER (WHERE w.lane <= 100), array_agg(w.queue) FILTER (WHERE w.lane <= 100),
-           array_agg(w.priority) FILTER (WHERE w.lane <= 100), array_agg(w.id)
+           array_agg(w.priority) FILTER (WHERE w.lane <= 100), v_parked || array_agg(w.id)
       INTO v_slots, v_queues, v_priorities, v_waiting
       FROM (SELECT a.*, dense_rank() OVER (ORDER BY a.queue, a.priority) AS lane FROM (
         SELECT @k@ AS slot, w.* FROM posthaste.waiting_in_@k@(v_left) w UNION ALL
@@ -140,7 +141,7 @@ BEGIN
   -- Ended, also while this call had seen it running. Nowhere to be found for a while: done. A shorter while may be a move that was missed twice.
   DELETE FROM posthaste.cancelling c
    WHERE c.id = ANY (ids) AND (EXISTS (SELECT FROM posthaste.dead d WHERE d.id = c.id)
-                               OR (c.id = ANY (v_left) AND c.id <> ALL (coalesce(v_waiting, '{}')) AND c.asked_at < clock_timestamp() - interval '10 s'));
+                               OR (c.id = ANY (v_left) AND c.id <> ALL (v_waiting) AND c.asked_at < clock_timestamp() - interval '10 s'));
   RETURN QUERY
     SELECT u.id, coalesce(d.state, CASE WHEN c.id IS NULL THEN 'claimable' ELSE 'running' END)
       FROM (SELECT DISTINCT i FROM unnest(ids) i) u(id) LEFT JOIN posthaste.dead d ON d.id = u.id LEFT JOIN posthaste.cancelling c ON c.id = u.id
