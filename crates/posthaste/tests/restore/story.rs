@@ -66,19 +66,28 @@ pub(super) fn restore(
     from: &Path,
     how: &[&str],
 ) -> anyhow::Result<()> {
-    let said = server
-        .tool("pg_restore")
-        .args(["--exit-on-error", "--dbname", name])
-        .args(how)
-        .arg(from)
-        .output()?;
+    let run = |how: &[&str]| {
+        let mut tool = server.tool("pg_restore");
+        tool.args(["--dbname", name]).args(how).arg(from).output()
+    };
+    let mut said = run(&[&["--exit-on-error"], how].concat())?;
+    let mut is_restored = said.status.success();
+    if is_too_new(&said.stderr) {
+        let how = how.iter().filter(|how| **how != "--single-transaction");
+        said = run(&how.copied().collect::<Vec<_>>())?;
+        is_restored = is_too_new(&said.stderr);
+    }
     std::fs::remove_file(from)?;
-    ensure!(
-        said.status.success(),
-        "{}",
-        String::from_utf8_lossy(&said.stderr)
-    );
+    ensure!(is_restored, "{}", String::from_utf8_lossy(&said.stderr));
     Ok(())
+}
+
+/// Where a server came without tools, those of the newest version set first what it may not know (16 and `transaction_timeout`). That, and nothing else, is
+/// passed over.
+fn is_too_new(said: &[u8]) -> bool {
+    let said = String::from_utf8_lossy(said);
+    let mut errors = said.lines().filter(|line| line.contains("ERROR:"));
+    said.contains("transaction_timeout") && errors.all(|line| line.contains("transaction_timeout"))
 }
 
 /// One job of this name in each of so many transactions.
