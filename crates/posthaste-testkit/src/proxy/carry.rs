@@ -106,6 +106,11 @@ impl Link<'_> {
             if length == 0 {
                 return self.send(&to, Parcel::Finished).await;
             }
+            if self.shared.is_raw {
+                let bytes = buffer[..length].to_vec();
+                self.send(&to, Parcel::Bytes(bytes)).await?;
+                continue;
+            }
             frames.push(&buffer[..length]);
             while let Some(message) = frames.next() {
                 self.exchange()
@@ -122,6 +127,13 @@ impl Link<'_> {
             let length = self.read(&mut from, &mut buffer).await?;
             if length == 0 {
                 return self.send(&to, Parcel::Finished).await;
+            }
+            if self.shared.is_raw {
+                if !self.shared.weather.borrow().mute {
+                    let bytes = buffer[..length].to_vec();
+                    self.send(&to, Parcel::Bytes(bytes)).await?;
+                }
+                continue;
             }
             frames.push(&buffer[..length]);
             while let Some((message, verdict)) = self.next_answer(&mut frames) {

@@ -1,4 +1,4 @@
-//! A proxy that loses connections, bytes and single answers between a client and Postgres.
+//! A proxy that loses connections, bytes and single answers between a client and Postgres, or any other server.
 
 mod carry;
 mod exchange;
@@ -33,6 +33,8 @@ struct Shared {
     target: SocketAddr,
     weather: watch::Sender<Weather>,
     trap: Mutex<Option<Trap>>,
+    /// It is not Postgres, so that nothing but bytes is known of what is said.
+    is_raw: bool,
 }
 
 /// How the network behaves.
@@ -42,6 +44,8 @@ struct Weather {
     age: u64,
     /// Bytes are taken from both sides and delivered to neither.
     half_open: bool,
+    /// What the server says is lost.
+    mute: bool,
     /// Added in each direction.
     delay: Duration,
 }
@@ -51,12 +55,22 @@ struct Weather {
 pub struct Swallowed(oneshot::Receiver<()>);
 
 impl Proxy {
-    /// Listens on a port of its own and carries every connection on to this address.
+    /// Listens on a port of its own and carries every connection on to this address, where Postgres listens.
     pub async fn start(target: SocketAddr) -> anyhow::Result<Self> {
+        Self::start_as(target, false).await
+    }
+
+    /// As [`start`](Self::start) before any server: single answers cannot be told apart, but all of them can be lost by [`mute`](Self::mute).
+    pub async fn start_raw(target: SocketAddr) -> anyhow::Result<Self> {
+        Self::start_as(target, true).await
+    }
+
+    async fn start_as(target: SocketAddr, is_raw: bool) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
             target,
             weather: watch::Sender::new(Weather::default()),
             trap: Mutex::default(),
+            is_raw,
         });
         let proxy = Self {
             port: ports::free()?,
@@ -102,6 +116,14 @@ impl Proxy {
             .send_modify(|weather| weather.half_open = true);
     }
 
+    /// From now on loses what the server says on connections that were opened by [`start_raw`](Self::start_raw): it gets what it is sent, and its
+    /// answers are lost. [`reset`](Self::reset) ends the connections that lost something.
+    pub fn mute(&self) {
+        self.shared
+            .weather
+            .send_modify(|weather| weather.mute = true);
+    }
+
     /// Adds this much to each direction.
     pub fn delay(&self, delay: Duration) {
         self.shared
@@ -115,6 +137,7 @@ impl Proxy {
         *self.shared.trap() = None;
         self.shared.weather.send_modify(|weather| {
             weather.half_open = false;
+            weather.mute = false;
             weather.delay = Duration::ZERO;
         });
         if self.accepting().is_none() {

@@ -288,6 +288,10 @@ impl Shared {
     pub(super) async fn verify(&self) -> Result<(), Unfit> {
         let asked = async {
             self.destination.probe().await.map_err(Unfit::Down)?;
+            // Whatever it forgets is sent again.
+            if self.options.strength != Strength::Accepted {
+                return Ok(());
+            }
             let weaknesses = self.destination.weaknesses().await;
             let weaknesses = weaknesses.map_err(|error| Unfit::Down(error.to_string()))?;
             let is_allowed = |setting: &str| self.allowed.iter().any(|one| one == setting);
@@ -316,6 +320,8 @@ impl Shared {
     /// The destination does not answer: it is left alone for a while.
     pub(super) fn trouble(&self, reason: &str) {
         self.line().breaker.failed(Instant::now(), fastrand::f64());
+        // Whoever waits for jobs looks after the destination from now on: none come while it is down.
+        self.arrived.notify_one();
         let mut status = self.status();
         status.last_error = Some(reason.to_owned());
         if status.down_since.is_none() {

@@ -73,7 +73,8 @@ pub trait Destination: Send + Sync + 'static {
     /// Whether it would take messages now; the error says why not. Asked while it did not answer.
     fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
 
-    /// What of its settings breaks a promise. Asked once before anything is sent; an error when it cannot be found out.
+    /// What of its settings lets it lose what it has acknowledged. Asked before anything is sent, and again each time that it is back, unless the relay waits for
+    /// effects; an error when it cannot be found out.
     fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -19,6 +19,10 @@ mod destination;
 mod line;
 mod lines;
 mod message;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "sidekiq")]
+mod sidekiq;
 mod template;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +39,8 @@ use crate::retry::Backoff;
 pub use destination::{Answer, Destination, Weakness};
 pub use lines::Lines;
 pub use message::{Arguments, Mapping, Message};
+#[cfg(feature = "sidekiq")]
+pub use sidekiq::{Sidekiq, Times};
 pub use template::Template;
 
 use line::Line;
