@@ -40,6 +40,17 @@ impl Terminal {
         self.print(&line)
     }
 
+    /// Several results: a line each for a person, `none` where there are none; a list for a program.
+    pub(crate) fn results<T: Display + Serialize>(
+        &self,
+        all: &[T],
+        none: &str,
+    ) -> anyhow::Result<()> {
+        let lines: Vec<String> = all.iter().map(T::to_string).collect();
+        let text = lines.join("\n");
+        self.result(if all.is_empty() { none } else { &text }, &all)
+    }
+
     /// A line on standard output. A reader that has seen enough (`| head`) is no failure.
     pub(crate) fn print(&self, line: &str) -> anyhow::Result<()> {
         let written = self.bars.suspend(|| {

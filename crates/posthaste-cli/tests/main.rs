@@ -8,6 +8,7 @@ mod handlers;
 mod killed;
 mod migrate;
 mod operate;
+mod pooler;
 mod private_postgres;
 mod stage;
 mod status;

@@ -99,8 +99,8 @@ pub struct Oldest {
 /// ```
 pub async fn counters(client: &Client) -> Result<Counters, Error> {
     let (jobs, oldest) = futures_util::future::join(
-        client.query(store::COUNTS, &[]),
-        client.query(store::OLDEST, &[]),
+        client.query_typed(store::COUNTS, &[]),
+        client.query_typed(store::OLDEST, &[]),
     )
     .await;
     let read = || {

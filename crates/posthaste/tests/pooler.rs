@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use posthaste::{NewJob, Outcome, Unnamed, enqueue, enqueue_many};
+use posthaste::{NewJob, Outcome, Unnamed, enqueue, enqueue_copy, enqueue_many};
 use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, ran};
 use serde_json::json;
 use sqlx::Connection;
@@ -72,6 +72,7 @@ async fn tokio_postgres_and_deadpool_and_sqlx_enqueue_through_pgbouncer() {
         let tx = bare.transaction().await.unwrap();
         enqueue(&tx, &jobs()[0]).await.unwrap();
         enqueue_many(&tx, &jobs()).await.unwrap();
+        enqueue_copy(&tx, &jobs()[..3]).await.unwrap();
         tx.commit().await.unwrap();
 
         let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
@@ -89,7 +90,7 @@ async fn tokio_postgres_and_deadpool_and_sqlx_enqueue_through_pgbouncer() {
         enqueue(Unnamed(&mut *tx), &jobs()[0]).await.unwrap();
         enqueue_many(Unnamed(&mut *tx), &jobs()).await.unwrap();
         tx.commit().await.unwrap();
-        assert_eq!(unfinished(&direct).await, 15 * round + 1, "round {round}");
+        assert_eq!(unfinished(&direct).await, 18 * round + 1, "round {round}");
     }
     let left = "SELECT count(*) FROM pg_prepared_statements";
     let through = posthaste_testkit::connect(&url).await.unwrap();

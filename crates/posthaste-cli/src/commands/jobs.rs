@@ -1,15 +1,15 @@
 //! `posthaste jobs`: look at jobs, let them run now, cancel them, send kept ones to work again.
 
-mod retry;
+mod answer;
 mod show;
 
-use std::collections::HashMap;
 use std::fmt;
 
-use anyhow::ensure;
 use clap::Subcommand;
 use jiff::Timestamp;
+use posthaste::Found;
 use serde::Serialize;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use crate::database::Database;
@@ -38,19 +38,7 @@ enum Command {
         id: i64,
     },
     /// Let scheduled jobs, and those that wait for their next attempt, run now
-    Retry {
-        /// Their numbers; without any, all that the conditions name
-        #[arg(required_unless_present_any = ["queue", "name", "tag", "state", "error", "all"])]
-        ids: Vec<i64>,
-        #[command(flatten)]
-        which: Which,
-        /// Whatever waits
-        #[arg(long)]
-        all: bool,
-        /// At most so many, those that are due first
-        #[arg(long, value_name = "N", default_value_t = 1_000)]
-        limit: u32,
-    },
+    Retry(Chosen),
     /// Cancel jobs: those that wait never run, those that run are told to end
     Cancel {
         /// Their numbers
@@ -58,19 +46,45 @@ enum Command {
         ids: Vec<i64>,
     },
     /// Send dead, discarded, expired and cancelled jobs to work again
-    Redrive {
-        /// Their numbers; without any, all that the conditions name
-        #[arg(required_unless_present_any = ["queue", "name", "tag", "state", "error", "all"])]
-        ids: Vec<i64>,
-        #[command(flatten)]
-        which: Which,
-        /// Whatever was kept
-        #[arg(long)]
-        all: bool,
-        /// At most so many, the oldest first
-        #[arg(long, value_name = "N", default_value_t = 1_000)]
-        limit: u32,
-    },
+    Redrive(Chosen),
+}
+
+/// Some of the jobs that a command is about.
+#[derive(clap::Args)]
+struct Chosen {
+    /// Their numbers; without any, all that the conditions name
+    #[arg(required_unless_present_any = ["queue", "name", "tag", "state", "error", "all"])]
+    ids: Vec<i64>,
+    #[command(flatten)]
+    which: Which,
+    /// Whichever there are
+    #[arg(long)]
+    all: bool,
+    /// At most so many, those that have waited or were kept longest
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(i32).range(0..))]
+    limit: i32,
+}
+
+impl Chosen {
+    /// Runs a statement over them.
+    async fn send(&self, client: &Client, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let ids = (!self.ids.is_empty()).then_some(&self.ids);
+        let which = &self.which;
+        client
+            .query_typed(
+                sql,
+                &[
+                    (&ids, Type::INT8_ARRAY),
+                    (&which.queue, Type::TEXT),
+                    (&which.name, Type::TEXT),
+                    (&which.tag, Type::TEXT),
+                    (&which.state, Type::TEXT),
+                    (&which.error, Type::TEXT),
+                    (&self.limit, Type::INT4),
+                ],
+            )
+            .await
+    }
 }
 
 #[derive(clap::Args)]
@@ -101,13 +115,9 @@ pub(crate) async fn run(
     match &arguments.command {
         Command::List { which, limit } => list(&client, terminal, which, *limit).await,
         Command::Show { id } => show::show(&client, terminal, *id).await,
-        Command::Retry {
-            ids, which, limit, ..
-        } => retry::retry(&client, terminal, ids, which, *limit).await,
-        Command::Cancel { ids } => cancel(&client, terminal, ids).await,
-        Command::Redrive {
-            ids, which, limit, ..
-        } => redrive(&client, terminal, ids, which, *limit).await,
+        Command::Retry(chosen) => answer::retry(&client, terminal, chosen).await,
+        Command::Cancel { ids } => answer::cancel(&client, terminal, ids).await,
+        Command::Redrive(chosen) => redrive(&client, terminal, chosen).await,
     }
 }
 
@@ -140,6 +150,21 @@ impl Line {
             tag: row.try_get("tag")?,
             last_error: row.try_get("last_error")?,
         })
+    }
+
+    fn found(job: &Found) -> Self {
+        Self {
+            id: job.id.0,
+            name: job.name.clone(),
+            queue: job.queue.clone(),
+            priority: job.priority,
+            state: job.state.to_string(),
+            attempt: job.attempt,
+            max_attempts: job.max_attempts,
+            scheduled_at: job.scheduled_at,
+            tag: job.tag.clone(),
+            last_error: job.last_error.clone(),
+        }
     }
 }
 
@@ -182,85 +207,21 @@ async fn list(
     limit: u32,
 ) -> anyhow::Result<()> {
     let rows = client
-        .query(
+        .query_typed(
             include_str!("jobs/list.sql"),
             &[
-                &which.queue,
-                &which.name,
-                &which.tag,
-                &which.state,
-                &which.error,
-                &i64::from(limit),
+                (&which.queue, Type::TEXT),
+                (&which.name, Type::TEXT),
+                (&which.tag, Type::TEXT),
+                (&which.state, Type::TEXT),
+                (&which.error, Type::TEXT),
+                (&i64::from(limit), Type::INT8),
             ],
         )
         .await?;
     let lines: Result<Vec<Line>, _> = rows.iter().map(Line::of).collect();
     let list = List(lines?);
     terminal.result(&list, &list)
-}
-
-#[derive(Serialize)]
-struct Cancelled {
-    id: i64,
-    /// None: it is done, or there never was one.
-    state: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(transparent)]
-struct Answers(Vec<Cancelled>);
-
-impl fmt::Display for Answers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = self.0.iter().map(|job| match job.state.as_deref() {
-            Some("cancelled") => format!("job {} is cancelled", job.id),
-            Some("running") => format!("job {} is running; its worker is told to end it", job.id),
-            Some(state) => format!("job {} had ended before: {state}", job.id),
-            None => format!("job {} is done, or there never was one", job.id),
-        });
-        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
-    }
-}
-
-/// What became of each, part by part: a call that meets many lanes leaves the rest waiting, so that one transaction holds few locks.
-async fn cancel_all(client: &Client, ids: &[i64]) -> anyhow::Result<HashMap<i64, String>> {
-    let mut states = HashMap::new();
-    let mut left = ids.to_vec();
-    while !left.is_empty() {
-        let rows = client
-            .query(include_str!("jobs/cancel.sql"), &[&left])
-            .await?;
-        left.clear();
-        for row in rows {
-            let (id, state): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
-            if state == "claimable" {
-                left.push(id);
-            } else {
-                states.insert(id, state);
-            }
-        }
-    }
-    Ok(states)
-}
-
-async fn cancel(client: &Client, terminal: &Terminal, ids: &[i64]) -> anyhow::Result<()> {
-    let states = cancel_all(client, ids).await?;
-    let answers = Answers(
-        ids.iter()
-            .map(|id| Cancelled {
-                id: *id,
-                state: states.get(id).cloned(),
-            })
-            .collect(),
-    );
-    terminal.result(&answers, &answers)?;
-    let gone = answers.0.iter().filter(|job| job.state.is_none()).count();
-    ensure!(
-        gone == 0,
-        "{gone} of {} jobs could not be found.",
-        ids.len()
-    );
-    Ok(())
 }
 
 #[derive(Serialize)]
@@ -278,31 +239,12 @@ impl fmt::Display for Redriven {
     }
 }
 
-async fn redrive(
-    client: &Client,
-    terminal: &Terminal,
-    ids: &[i64],
-    which: &Which,
-    limit: u32,
-) -> anyhow::Result<()> {
-    let ids = (!ids.is_empty()).then_some(ids);
-    let limit = i32::try_from(limit)?;
-    let row = client
-        .query_one(
-            include_str!("jobs/redrive.sql"),
-            &[
-                &ids,
-                &which.queue,
-                &which.name,
-                &which.tag,
-                &which.state,
-                &which.error,
-                &limit,
-            ],
-        )
+async fn redrive(client: &Client, terminal: &Terminal, chosen: &Chosen) -> anyhow::Result<()> {
+    let rows = chosen
+        .send(client, include_str!("jobs/redrive.sql"))
         .await?;
     let redriven = Redriven {
-        redriven: row.try_get(0)?,
+        redriven: rows.first().map_or(Ok(0), |row| row.try_get(0))?,
     };
     terminal.result(&redriven, &redriven)
 }

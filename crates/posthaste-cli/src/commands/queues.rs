@@ -4,6 +4,7 @@ use std::fmt;
 
 use clap::Subcommand;
 use serde::Serialize;
+use tokio_postgres::types::Type;
 
 use crate::database::Database;
 use crate::terminal::Terminal;
@@ -57,7 +58,9 @@ pub(crate) async fn run(
     let client = database.address().connect().await?;
     let (sql, queue, paused) = match &arguments.command {
         Command::List => {
-            let rows = client.query(include_str!("queues/list.sql"), &[]).await?;
+            let rows = client
+                .query_typed(include_str!("queues/list.sql"), &[])
+                .await?;
             let queues: Result<Vec<Queue>, tokio_postgres::Error> = rows
                 .iter()
                 .map(|row| {
@@ -70,8 +73,7 @@ pub(crate) async fn run(
                     })
                 })
                 .collect();
-            let queues = Queues(queues?);
-            return terminal.result(&queues, &queues);
+            return terminal.results(&queues?, "no queues yet");
         }
         Command::Pause { queue } => (include_str!("queues/pause.sql"), queue, true),
         Command::Resume { queue } => (include_str!("queues/resume.sql"), queue, false),
@@ -80,7 +82,15 @@ pub(crate) async fn run(
             let seconds = seconds.unwrap_or(1);
             let limit = include_str!("queues/limit.sql");
             client
-                .execute(limit, &[queue, &jobs, &seconds, burst])
+                .execute_typed(
+                    limit,
+                    &[
+                        (queue, Type::TEXT),
+                        (&jobs, Type::INT4),
+                        (&seconds, Type::INT8),
+                        (burst, Type::INT4),
+                    ],
+                )
                 .await?;
             let limited = Limited {
                 queue: queue.clone(),
@@ -91,7 +101,10 @@ pub(crate) async fn run(
         Command::Keep { queue, how_long } => {
             let how_long = Some(how_long).filter(|text| *text != "none");
             let row = client
-                .query_one(include_str!("queues/keep.sql"), &[queue, &how_long])
+                .query_typed_one(
+                    include_str!("queues/keep.sql"),
+                    &[(queue, Type::TEXT), (&how_long, Type::TEXT)],
+                )
                 .await?;
             let kept = Kept {
                 queue: queue.clone(),
@@ -101,7 +114,10 @@ pub(crate) async fn run(
             return terminal.result(&kept, &kept);
         }
     };
-    let changed = client.query_one(sql, &[queue]).await?.try_get(0)?;
+    let changed = client
+        .query_typed_one(sql, &[(queue, Type::TEXT)])
+        .await?
+        .try_get(0)?;
     let queue = Queue {
         queue: queue.clone(),
         paused,
@@ -228,19 +244,5 @@ impl fmt::Display for Kept {
             Some(keep) => write!(f, "done jobs of queue {queue} are kept for {keep}"),
             None => write!(f, "done jobs of queue {queue} are not kept"),
         }
-    }
-}
-
-#[derive(Serialize)]
-#[serde(transparent)]
-struct Queues(Vec<Queue>);
-
-impl fmt::Display for Queues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return write!(f, "no queues yet");
-        }
-        let lines: Vec<String> = self.0.iter().map(Queue::to_string).collect();
-        f.write_str(&lines.join("\n"))
     }
 }

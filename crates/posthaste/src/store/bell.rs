@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use postgres_types::ToSql;
 use tokio_postgres::{Client, Row};
 
 use super::link::Link;
 use super::milliseconds;
+use super::parameter::{Parameter, typed};
 use crate::error::Error;
 
 /// Listens; the bits of these queues.
@@ -69,15 +69,15 @@ pub(crate) async fn stirring(link: &Link, queues: &[&str]) -> Result<Vec<(String
         .map_err(Error::postgres(what))
 }
 
-/// One statement by itself. They are rare: nothing is kept prepared.
+/// One statement by itself.
 async fn fetch(
     client: &Client,
     what: &'static str,
     sql: &'static str,
-    parameters: &[&(dyn ToSql + Sync)],
+    parameters: &[&dyn Parameter],
 ) -> Result<Vec<Row>, Error> {
     client
-        .query(sql, parameters)
+        .query_typed(sql, &typed(parameters))
         .await
         .map_err(Error::postgres(what))
 }

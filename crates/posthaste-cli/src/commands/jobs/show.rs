@@ -9,20 +9,13 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_postgres::Client;
 
+use super::Line;
 use crate::terminal::Terminal;
 
 #[derive(Serialize)]
 struct Shown {
-    id: i64,
-    name: String,
-    queue: String,
-    priority: i32,
-    state: String,
-    attempt: i32,
-    max_attempts: Option<i32>,
-    scheduled_at: Timestamp,
-    tag: String,
-    last_error: Option<String>,
+    #[serde(flatten)]
+    line: Line,
     enqueued_at: Timestamp,
     expires_at: Timestamp,
     unique_key: Option<String>,
@@ -63,16 +56,7 @@ impl Shown {
     fn of(job: Found, failures: Vec<Failure>) -> anyhow::Result<Self> {
         Ok(Self {
             kwargs: RawValue::from_string(job.kwargs_json().to_owned())?,
-            id: job.id.0,
-            name: job.name,
-            queue: job.queue,
-            priority: job.priority,
-            state: job.state.to_string(),
-            attempt: job.attempt,
-            max_attempts: job.max_attempts,
-            scheduled_at: job.scheduled_at,
-            tag: job.tag,
-            last_error: job.last_error,
+            line: Line::found(&job),
             enqueued_at: job.enqueued_at,
             expires_at: job.expires_at,
             unique_key: job.unique_key,
@@ -97,28 +81,29 @@ impl Shown {
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = self
+        let line = &self.line;
+        let most = line
             .max_attempts
             .map_or_else(|| "no limit".to_owned(), |most| most.to_string());
         let none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
         let mut text = String::new();
         for (label, value) in [
-            ("job", self.id.to_string()),
-            ("name", self.name.clone()),
-            ("queue", self.queue.clone()),
-            ("priority", self.priority.to_string()),
-            ("state", self.state.clone()),
+            ("job", line.id.to_string()),
+            ("name", line.name.clone()),
+            ("queue", line.queue.clone()),
+            ("priority", line.priority.to_string()),
+            ("state", line.state.clone()),
             ("worker", none(self.worker())),
-            ("attempts", format!("{} of {most}", self.attempt)),
+            ("attempts", format!("{} of {most}", line.attempt)),
             ("enqueued", self.enqueued_at.to_string()),
-            ("due", self.scheduled_at.to_string()),
+            ("due", line.scheduled_at.to_string()),
             ("expires", self.expires_at.to_string()),
             ("ended", none(self.ended_at.map(|at| at.to_string()))),
-            ("tag", self.tag.clone()),
+            ("tag", line.tag.clone()),
             ("unique key", none(self.unique_key.clone())),
             ("ordering key", none(self.ordering_key.clone())),
             ("delivery id", self.delivery_id.clone()),
-            ("last error", none(self.last_error.clone())),
+            ("last error", none(line.last_error.clone())),
             ("kwargs", self.kwargs.get().to_owned()),
         ] {
             writeln!(text, "{label:14}{value}")?;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use deadpool_postgres::Pool;
-use posthaste::{Context, HandlerResult, Job, Outcome};
+use posthaste::{Context, HandlerResult, Job, Outcome, Unnamed};
+use tokio_postgres::types::Type;
 
 use super::digest::{self, Finding};
 use super::run::FileDigest;
@@ -20,8 +21,10 @@ pub(crate) async fn file_digest(pool: Pool, context: Context, job: Arc<Job>) -> 
 async fn digest_and_complete(pool: &Pool, context: &Context, job: &Job) -> anyhow::Result<Outcome> {
     let FileDigest { file } = job.kwargs()?;
     let mut client = pool.get().await?;
-    let listed = client.prepare_cached(include_str!("file_path.sql")).await?;
-    let Some(row) = client.query_opt(&listed, &[&file]).await? else {
+    let listed = client
+        .query_typed_opt(include_str!("file_path.sql"), &[(&file, Type::INT8)])
+        .await?;
+    let Some(row) = listed else {
         let reason = "its row is gone: a newer run took its place".to_owned();
         return Ok(Outcome::Discard { reason });
     };
@@ -35,13 +38,19 @@ async fn digest_and_complete(pool: &Pool, context: &Context, job: &Job) -> anyho
     let attempts = job.attempt + 1;
     client = pool.get().await?;
     let transaction = client.transaction().await?;
-    let worked = transaction
-        .prepare_cached(include_str!("file_worked.sql"))
-        .await?;
     transaction
-        .execute(&worked, &[&file, &size, &sha256, &problem, &attempts])
+        .execute_typed(
+            include_str!("file_worked.sql"),
+            &[
+                (&file, Type::INT8),
+                (&size, Type::INT8),
+                (&sha256, Type::BYTEA),
+                (&problem, Type::TEXT),
+                (&attempts, Type::INT4),
+            ],
+        )
         .await?;
-    context.complete_in(&transaction).await?;
+    context.complete_in(Unnamed(&transaction)).await?;
     transaction.commit().await?;
     Ok(Outcome::Done)
 }

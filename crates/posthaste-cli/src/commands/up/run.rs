@@ -3,12 +3,10 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 
 use anyhow::{Context as _, bail};
 use posthaste::NewJob;
 use serde::{Deserialize, Serialize};
-use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
@@ -75,7 +73,7 @@ impl Run {
     async fn unfinished(client: &Client, folder: &Path) -> anyhow::Result<Option<Self>> {
         let name = folder.as_os_str().as_bytes();
         let found = client
-            .query_opt(include_str!("run_unfinished.sql"), &[&name])
+            .query_typed_opt(include_str!("run_unfinished.sql"), &[(&name, Type::BYTEA)])
             .await?;
         let Some(row) = found else { return Ok(None) };
         Ok(Some(Self {
@@ -100,34 +98,40 @@ impl Run {
         let name = folder.as_os_str().as_bytes();
         let transaction = client.transaction().await?;
         transaction
-            .execute(include_str!("run_forget.sql"), &[&name])
+            .execute_typed(include_str!("run_forget.sql"), &[(&name, Type::BYTEA)])
             .await?;
         let begun = transaction
-            .query_one(include_str!("run_begin.sql"), &[&name])
+            .query_typed_one(include_str!("run_begin.sql"), &[(&name, Type::BYTEA)])
             .await?;
         let id: i64 = begun.try_get(0)?;
         let (mut chunks, walking) = snapshot::walk(folder.clone(), besides);
-        let copy = transaction.copy_in(include_str!("run_list.sql")).await?;
-        let mut writer = pin!(BinaryCopyInWriter::new(
-            copy,
-            &[Type::INT8, Type::INT8, Type::BYTEA]
-        ));
         let mut n: i64 = 0;
         while let Some(chunk) = chunks.recv().await {
-            for path in chunk {
-                n += 1;
-                writer
-                    .as_mut()
-                    .write(&[&id, &n, &path.as_os_str().as_bytes()])
-                    .await?;
-            }
+            let paths: Vec<&[u8]> = chunk
+                .iter()
+                .map(|path| path.as_os_str().as_bytes())
+                .collect();
+            // No COPY: the driver would name its statement.
+            n += transaction
+                .execute_typed(
+                    include_str!("run_list.sql"),
+                    &[
+                        (&id, Type::INT8),
+                        (&n, Type::INT8),
+                        (&paths, Type::BYTEA_ARRAY),
+                    ],
+                )
+                .await?
+                .cast_signed();
             progress.set(n.unsigned_abs());
         }
-        writer.finish().await?;
         let walked = walking.await.context("the walk ended early")??;
         let unlisted = i64::try_from(walked.unreadable_folders)?;
         transaction
-            .execute(include_str!("run_listed.sql"), &[&id, &n, &unlisted])
+            .execute_typed(
+                include_str!("run_listed.sql"),
+                &[(&id, Type::INT8), (&n, Type::INT8), (&unlisted, Type::INT8)],
+            )
             .await?;
         transaction.commit().await?;
         Ok(Self {
@@ -154,7 +158,7 @@ impl Run {
 
     async fn commit_batch(&self, transaction: &Transaction<'_>) -> anyhow::Result<bool> {
         let turn = transaction
-            .query_one(include_str!("batch_begin.sql"), &[&self.id])
+            .query_typed_one(include_str!("batch_begin.sql"), &[(&self.id, Type::INT8)])
             .await?;
         let (from, files): (i64, i64) = (turn.try_get("committed")?, turn.try_get("files")?);
         let to = files.min(from + BATCH);
@@ -162,7 +166,14 @@ impl Run {
             return Ok(true);
         }
         let rows = transaction
-            .query(include_str!("batch_rows.sql"), &[&self.id, &from, &to])
+            .query_typed(
+                include_str!("batch_rows.sql"),
+                &[
+                    (&self.id, Type::INT8),
+                    (&from, Type::INT8),
+                    (&to, Type::INT8),
+                ],
+            )
             .await?;
         let mut jobs = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -177,17 +188,20 @@ impl Run {
         }
         posthaste::enqueue_many(transaction, &jobs).await?;
         transaction
-            .execute(include_str!("batch_end.sql"), &[&self.id, &to])
+            .execute_typed(
+                include_str!("batch_end.sql"),
+                &[(&self.id, Type::INT8), (&to, Type::INT8)],
+            )
             .await?;
         Ok(to == files)
     }
 
     pub(crate) async fn figures(&self, client: &Client) -> anyhow::Result<Figures> {
         let row = client
-            .query_one(include_str!("progress.sql"), &[&self.id])
+            .query_typed_one(include_str!("progress.sql"), &[(&self.id, Type::INT8)])
             .await?;
         let dead = client
-            .query_one(include_str!("dead.sql"), &[&self.id])
+            .query_typed_one(include_str!("dead.sql"), &[(&self.id, Type::INT8)])
             .await?;
         let count = |row: &tokio_postgres::Row, column: &str| {
             row.try_get::<_, i64>(column).map(i64::unsigned_abs)
@@ -205,7 +219,7 @@ impl Run {
     /// Jobs of this run that somebody will still work on.
     pub(crate) async fn open_jobs(&self, client: &Client) -> anyhow::Result<i64> {
         let row = client
-            .query_one(include_str!("open.sql"), &[&self.id])
+            .query_typed_one(include_str!("open.sql"), &[(&self.id, Type::INT8)])
             .await?;
         Ok(row.try_get(0)?)
     }
@@ -213,7 +227,10 @@ impl Run {
     pub(crate) async fn finish(&self, client: &Client, differing: u64) -> anyhow::Result<()> {
         let differing = i64::try_from(differing)?;
         client
-            .execute(include_str!("run_finish.sql"), &[&self.id, &differing])
+            .execute_typed(
+                include_str!("run_finish.sql"),
+                &[(&self.id, Type::INT8), (&differing, Type::INT8)],
+            )
             .await?;
         Ok(())
     }
@@ -233,7 +250,7 @@ pub(crate) struct Figures {
 async fn prepare_tables(client: &Client) -> anyhow::Result<()> {
     for (table, columns) in TABLES {
         let found = client
-            .query_one(include_str!("shape.sql"), &[&table])
+            .query_typed_one(include_str!("shape.sql"), &[(&table, Type::TEXT)])
             .await?;
         match found.try_get::<_, Option<String>>(0)? {
             Some(found) if found != columns => bail!(

@@ -12,6 +12,7 @@ use std::process::Stdio;
 use anyhow::{Context as _, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use super::digest;
@@ -46,11 +47,15 @@ pub(crate) async fn verify(
     run: i64,
     progress: &Progress,
 ) -> anyhow::Result<Proof> {
-    let page = client.prepare(include_str!("proof_page.sql")).await?;
     let mut proof = Proof::default();
     let mut last: i64 = 0;
     loop {
-        let rows = client.query(&page, &[&run, &last, &PAGE]).await?;
+        let rows = client
+            .query_typed(
+                include_str!("proof_page.sql"),
+                &[(&run, Type::INT8), (&last, Type::INT8), (&PAGE, Type::INT8)],
+            )
+            .await?;
         let Some(row) = rows.last() else { break };
         last = row.try_get("n")?;
         let claims = rows
@@ -68,7 +73,7 @@ pub(crate) async fn verify(
         progress.set(proof.same + proof.unreadable + proof.differing);
     }
     let extra: i64 = client
-        .query_one(include_str!("proof_extra.sql"), &[&run])
+        .query_typed_one(include_str!("proof_extra.sql"), &[(&run, Type::INT8)])
         .await?
         .try_get(0)?;
     if extra > 0 {

@@ -1,0 +1,165 @@
+//! Every command once more through PgBouncer in transaction mode, without named statements, whose server sessions take turns.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually, ran};
+use serde_json::Value;
+
+use crate::stage::{BOUND, Said, Stage, count};
+use crate::tree;
+
+/// A folder, a database behind the pooler, and which commands were run on it.
+struct Pooled {
+    stage: Stage,
+    url: String,
+    commands: BTreeSet<String>,
+}
+
+impl Pooled {
+    async fn run(&mut self, line: &str) -> anyhow::Result<Said> {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let words = arguments.iter().take_while(|word| !word.starts_with('-'));
+        let words: Vec<&str> = words.copied().collect();
+        self.commands.extend([words[0].to_owned()]);
+        self.commands
+            .extend(words.get(..2).map(|two| two.join(" ")));
+        self.stage.run_with_url(&self.url, &arguments).await
+    }
+
+    /// What a command that went well has printed.
+    async fn good(&mut self, line: &str) -> anyhow::Result<String> {
+        let said = self.run(line).await?;
+        said.good().with_context(|| line.to_owned())
+    }
+
+    /// The subcommands that the help names, of this command or of the program.
+    async fn commands_of(&self, command: &[&str]) -> anyhow::Result<Vec<String>> {
+        let help = self.stage.run(&[&["help"], command].concat()).await?;
+        let help = help.good()?;
+        let listed = help
+            .split_once("\nCommands:\n")
+            .map_or("", |(_, rest)| rest);
+        let names = listed.lines().take_while(|line| !line.is_empty());
+        let names = names.filter_map(|line| line.split_whitespace().next());
+        Ok(names
+            .filter(|name| *name != "help")
+            .map(Into::into)
+            .collect())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_passes_through_pgbouncer() -> anyhow::Result<()> {
+    let server = PgServer::shared(PgVersion::V15)?;
+    let db = TestDb::empty(server).await?;
+    let stage = Stage::new()?;
+    tree::make(&stage.folder.join("files"), 40)?;
+    stage.write("lines", &"{\"name\": \"line\"}\n".repeat(30))?;
+    let url = server.pooled_url(db.name())?;
+    let mut pooled = Pooled {
+        stage,
+        url,
+        commands: BTreeSet::new(),
+    };
+    // Twice: what the first round left in a session would be in the way of the second.
+    for _ in 0..2 {
+        round(&mut pooled, &db).await?;
+    }
+    for command in pooled.commands_of(&[]).await? {
+        // It needs no database.
+        if command == "completions" {
+            continue;
+        }
+        ensure!(pooled.commands.contains(&command), "{command} was not run");
+        for sub in pooled.commands_of(&[&command]).await? {
+            let both = format!("{command} {sub}");
+            ensure!(pooled.commands.contains(&both), "{both} was not run");
+        }
+    }
+    let left = "SELECT count(*) FROM pg_prepared_statements";
+    let through = posthaste_testkit::connect(&pooled.url).await?;
+    for _ in 0..20 {
+        let row = through.query_typed_one(left, &[]).await?;
+        ensure!(row.get::<_, i64>(0) == 0, "a name was left in a session");
+    }
+    ran::count("pgbouncer", 1);
+    Ok(())
+}
+
+/// Each command at least once.
+async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
+    pooled.good("migrate --roles").await?;
+    let proof = pooled.good("up --once files").await?;
+    ensure!(proof.ends_with("none differs"), "{proof}");
+    let id = pooled
+        .good("enqueue mail.send {\"to\":7} --queue mail")
+        .await?;
+    pooled.good("enqueue --file lines --batch 7").await?;
+    pooled.good("queues pause mail").await?;
+    pooled.good("queues limit mail 1000/s").await?;
+    pooled.good("queues keep mail 1h").await?;
+    ensure!(
+        pooled
+            .good("queues list")
+            .await?
+            .contains("queue mail is paused")
+    );
+    pooled.good("queues resume mail").await?;
+    pooled.good("queues keep mail none").await?;
+    pooled.good("queues limit mail none").await?;
+    let found: Value = serde_json::from_str(&pooled.good("jobs list --queue mail --json").await?)?;
+    ensure!(found[0]["id"] == id.parse::<i64>()?, "{found}");
+    ensure!(
+        pooled
+            .good(&format!("jobs show {id}"))
+            .await?
+            .contains("claimable")
+    );
+    pooled.good(&format!("jobs cancel {id}")).await?;
+    ensure!(
+        pooled
+            .good("jobs redrive --state cancelled")
+            .await?
+            .starts_with("1 job")
+    );
+    pooled.good(&format!("jobs retry {id}")).await?;
+    ensure!(pooled.good("jobs retry --all").await? == "no waiting job is so");
+    let status: Value = serde_json::from_str(&pooled.good("status --json").await?)?;
+    ensure!(status["queues"]["default"]["claimable"] == 30, "{status}");
+    work(pooled, db).await?;
+    // A pooler is told, and no failure.
+    ensure!(pooled.good("doctor").await?.contains("pooler"));
+    ensure!(
+        pooled
+            .good("rebase --force")
+            .await?
+            .starts_with("0 unfinished")
+    );
+    Ok(())
+}
+
+/// A worker, which works on all that there is.
+async fn work(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
+    pooled.commands.insert("work".into());
+    let arguments = [
+        "work",
+        "--no-bell",
+        "--queue",
+        "default",
+        "--queue",
+        "mail",
+        "--exec",
+        "*=true",
+    ];
+    let mut command = pooled.stage.command(&arguments);
+    let mut worker = Child::spawn(command.env("DATABASE_URL", &pooled.url))?;
+    let direct = db.client().await?;
+    eventually(BOUND, "the jobs are done", async || {
+        Ok(count(&direct, "SELECT count(*) FROM posthaste.job").await? == 0)
+    })
+    .await?;
+    worker.terminate()?;
+    ensure!(worker.exit(BOUND).await?.success());
+    Ok(())
+}
