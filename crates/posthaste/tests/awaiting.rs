@@ -5,7 +5,7 @@ use posthaste::{Outcome, enqueue};
 use posthaste_testkit::{PgVersion, eventually};
 
 use crate::lifecycle::{job, state};
-use crate::support::{SOON, all_done, count, database, unfinished, worker};
+use crate::support::{SOON, all_done, count, database, hand, unfinished, worker};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_confirmation_that_comes_before_the_acknowledgement_ends_the_job() {
@@ -45,8 +45,7 @@ async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
         let db = database(PgVersion::V15).await;
         let (client, receiver) = (db.client().await.unwrap(), db.client().await.unwrap());
-        let worker = "INSERT INTO posthaste.worker (name) VALUES ('w') RETURNING id";
-        let worker: i64 = client.query_one(worker, &[]).await.unwrap().get(0);
+        let worker = hand(&client).await;
         enqueue(&client, &job("send").unique_key("once"))
             .await
             .unwrap();

@@ -3,18 +3,7 @@
 use posthaste_testkit::{PgVersion, eventually};
 use tokio_postgres::Client;
 
-use crate::support::{SOON, database};
-
-async fn register(client: &Client) -> i64 {
-    client
-        .query_one(
-            "INSERT INTO posthaste.worker (name) VALUES ('test') RETURNING id",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0)
-}
+use crate::support::{SOON, database, hand};
 
 async fn claim(client: &Client, worker: i64, limit: i32) -> Vec<i64> {
     client
@@ -51,7 +40,7 @@ async fn a_job_that_expires_while_its_claim_waits_is_not_handed_out() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let other = db.client().await.unwrap();
-    let worker = register(&client).await;
+    let worker = hand(&client).await;
     let enqueue =
         "SELECT posthaste.enqueue('n', expires_at => clock_timestamp() + interval '500 ms')";
     client.execute(enqueue, &[]).await.unwrap();
@@ -83,7 +72,7 @@ async fn a_job_that_expires_while_its_claim_waits_is_not_handed_out() {
 async fn after_a_job_expired_unclaimed_other_batches_are_closed_whole() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let worker = register(&client).await;
+    let worker = hand(&client).await;
     client
         .batch_execute(
             "SELECT posthaste.enqueue('n', queue => 'nobody', expires_at => now() - interval '1 s');
@@ -102,7 +91,7 @@ async fn after_a_job_expired_unclaimed_other_batches_are_closed_whole() {
 async fn a_claim_costs_the_same_after_many_spent_jobs_under_a_pin() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let worker = register(&client).await;
+    let worker = hand(&client).await;
     let pin = db.client().await.unwrap();
     pin.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class LIMIT 1")
         .await
@@ -131,7 +120,7 @@ async fn a_claim_costs_the_same_after_many_spent_jobs_under_a_pin() {
 async fn rows_of_an_open_or_rolled_back_bulk_insert_are_walked_once_at_most() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let worker = register(&client).await;
+    let worker = hand(&client).await;
     let bulk = db.client().await.unwrap();
     for end in ["ROLLBACK", "COMMIT"] {
         bulk.batch_execute(
@@ -173,7 +162,7 @@ async fn rows_of_an_open_or_rolled_back_bulk_insert_are_walked_once_at_most() {
 async fn a_claim_is_bounded_by_the_bytes_of_its_arguments() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let worker = register(&client).await;
+    let worker = hand(&client).await;
     client
         .batch_execute("INSERT INTO posthaste.job (name, kwargs) SELECT 'n', jsonb_build_object('a', repeat('x', 100000)) FROM generate_series(1, 50)")
         .await
@@ -205,7 +194,7 @@ async fn a_claim_is_bounded_by_the_bytes_of_its_arguments() {
 async fn lower_priorities_come_first_and_a_claim_fills_up_across_lanes() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let worker = register(&client).await;
+    let worker = hand(&client).await;
     client.batch_execute("INSERT INTO posthaste.job (name, priority) SELECT 'n', g % 3 FROM generate_series(0, 29) g").await.unwrap();
     let rows = client
         .query("SELECT priority FROM posthaste.claim('default', '{0,1,2}', $1, gen_random_uuid(), 25, 16000000)", &[&worker])
@@ -220,7 +209,7 @@ async fn lower_priorities_come_first_and_a_claim_fills_up_across_lanes() {
 async fn a_claim_refuses_other_isolation_levels_and_workers_it_does_not_know() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let worker = register(&client).await;
+    let worker = hand(&client).await;
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         client
             .batch_execute(&format!("BEGIN ISOLATION LEVEL {level}"))
@@ -259,7 +248,7 @@ async fn a_claim_refuses_other_isolation_levels_and_workers_it_does_not_know() {
 async fn a_late_acknowledgement_is_told_that_it_lost_and_changes_nothing() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let slow = register(&client).await;
+    let slow = hand(&client).await;
     client
         .batch_execute("INSERT INTO posthaste.job (name, max_attempts) VALUES ('n', 5)")
         .await

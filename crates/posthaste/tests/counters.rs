@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 
 use crate::stress::{self, settings::Settings};
-use crate::support::{SOON, database, migrated, quick_queue, worker};
+use crate::support::{SOON, database, hand, migrated, quick_queue, worker};
 
 async fn agree_under_stress(version: PgVersion) {
     let database = migrated(stress::server(version)).await;
@@ -181,12 +181,6 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
     }
 }
 
-/// A worker by hand, and a way to claim with it.
-async fn by_hand(client: &Client) -> i64 {
-    let sql = "INSERT INTO posthaste.worker (name) VALUES ('by hand') RETURNING id";
-    client.query_one(sql, &[]).await.unwrap().get(0)
-}
-
 /// So many claims of so many jobs each, closed at once.
 async fn claim_and_close(client: &Client, worker: i64, claims: i32, jobs: i32) {
     let closed = client
@@ -231,7 +225,7 @@ async fn a_backlog_is_read_once_and_not_by_those_who_read_the_counters() {
         account(&client).await;
         let counted = pages(&client).await;
         assert!(counted * 5 < uncounted, "{counted} of {uncounted} pages");
-        let worker = by_hand(&client).await;
+        let worker = hand(&client).await;
         // Whatever is open is read; 33 jobs are.
         claim_and_close(&client, worker, 7, 1_111).await;
         let open = "SELECT count(*) FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 33, 1 << 30)";
@@ -266,7 +260,7 @@ async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
         pin.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
             .await
             .unwrap();
-        let worker = by_hand(&client).await;
+        let worker = hand(&client).await;
         let mut read = Vec::new();
         for round in 0..12 {
             client

@@ -2,15 +2,14 @@
 
 pub mod hands;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use posthaste::{JobId, Outcome, State, failures, find, retry};
+use posthaste::{JobId, State, failures, find, retry};
 use posthaste_testkit::{PgVersion, eventually};
 use tokio_postgres::Client;
 
 use self::hands::{Hands, id_of};
-use crate::support::{SOON, all_done, count, database, quick_queue, worker};
+use crate::support::{SOON, all_done, count, counting, database};
 
 const HOUR: &str =
     "ARRAY[1::smallint], ARRAY[1], ARRAY[interval '1 hour'], NULL, NULL, ARRAY['no']";
@@ -58,7 +57,7 @@ async fn a_job_is_found_by_its_number_wherever_it_is() {
             assert_eq!(self::state(&client, id).await, Some(State::Running));
             let found = find(&client, JobId(id)).await.unwrap().unwrap();
             assert_eq!(found.worker, Some(hands.id));
-            assert_eq!(found.worker_name.as_deref(), Some("hands"));
+            assert_eq!(found.worker_name.as_deref(), Some("hand"));
             assert!(found.claimed_at.is_some());
             assert_eq!(found.kwargs_json(), "{\"n\": 1}");
             fence.settle(&client, id, end).await;
@@ -253,17 +252,7 @@ async fn a_waiting_job_runs_now_and_once_and_keeps_its_attempts() {
         );
         assert_eq!(failures(&client, JobId(retrying)).await.unwrap().len(), 1);
 
-        let runs = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&runs);
-        let worker = worker(&db.pool(4).unwrap())
-            .queue_config(quick_queue())
-            .handler("*", move |_, _| {
-                counted.fetch_add(1, Ordering::SeqCst);
-                async { Ok(Outcome::Done) }
-            })
-            .start()
-            .await
-            .unwrap();
+        let (worker, runs) = counting(&db).await;
         all_done(&client).await;
         assert_eq!(runs.load(Ordering::SeqCst), 2);
         // One that is due later than that one was is promoted beyond it.

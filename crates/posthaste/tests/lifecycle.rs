@@ -11,7 +11,9 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_postgres::Client;
 
-use crate::support::{SOON, all_done, count, database, quick_queue as queue, unfinished, worker};
+use crate::support::{
+    SOON, all_done, count, database, hand, quick_queue as queue, unfinished, worker,
+};
 
 pub fn job(name: &str) -> NewJob {
     NewJob::new(name, &json!({})).unwrap()
@@ -286,14 +288,7 @@ async fn an_expired_job_is_found_without_a_consumer_and_never_run() {
     worker.stop().await.unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 0, "an expired job never runs");
     // Who consumes the queue later finds only the one that is still good.
-    let rows = client
-        .query(
-            "WITH w AS (INSERT INTO posthaste.worker (name) VALUES ('late') RETURNING id) SELECT id FROM w",
-            &[],
-        )
-        .await
-        .unwrap();
-    let late: i64 = rows[0].get(0);
+    let late = hand(&client).await;
     let claimed = client
         .query(
             "SELECT id FROM posthaste.claim('nobody', '{0}', $1, gen_random_uuid(), 10, 1000000)",

@@ -8,7 +8,7 @@ use posthaste::{Config, Outcome};
 use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
 use tokio::sync::Semaphore;
 
-use crate::support::{SOON, all_done, count, migrated, quick, worker};
+use crate::support::{SOON, all_done, count, hand, migrated, quick, worker};
 
 /// More open batches than the server has room for locks.
 const BATCHES: i64 = 4_000;
@@ -51,8 +51,7 @@ async fn is_rescued(version: PgVersion) {
     let db = migrated(&server).await;
     assert!(has_no_room(&db).await);
     let client = db.client().await.unwrap();
-    let dying = "INSERT INTO posthaste.worker (name) VALUES ('dying') RETURNING id";
-    let dying: i64 = client.query_one(dying, &[]).await.unwrap().get(0);
+    let dying = hand(&client).await;
     let insert = "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, $1::bigint)";
     client.execute(insert, &[&BATCHES]).await.unwrap();
     client

@@ -3,32 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use posthaste::{Outcome, WorkerHandle};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste::Outcome;
+use posthaste_testkit::{PgVersion, eventually};
 use tokio::sync::Notify;
 use tokio_postgres::Client;
 
-use crate::support::{SOON, all_done, count, database, quick_queue, unfinished, worker};
-
-/// A worker whose jobs are done at once, and how many were.
-async fn counting(db: &TestDb) -> (WorkerHandle, Arc<AtomicUsize>) {
-    let runs = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&runs);
-    let worker = worker(&db.pool(4).unwrap())
-        .queue_config(quick_queue())
-        .handler("*", move |_, _| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            async { Ok(Outcome::Done) }
-        })
-        .start()
-        .await
-        .unwrap();
-    (worker, runs)
-}
-
-async fn number(client: &Client, sql: &str) -> i64 {
-    client.query_one(sql, &[]).await.unwrap().get(0)
-}
+use crate::support::{
+    SOON, all_done, count, counting, database, number, quick_queue, unfinished, worker,
+};
 
 async fn cancel(client: &Client, id: i64) -> Option<String> {
     client

@@ -8,7 +8,7 @@ use posthaste_testkit::PgVersion;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use crate::support::{all_done, database, quick_queue, worker};
+use crate::support::{all_done, database, hand, quick_queue, worker};
 
 async fn jobs(client: &Client, count: usize) {
     let jobs = vec![NewJob::new("x", &serde_json::json!({})).unwrap(); count];
@@ -61,14 +61,7 @@ async fn a_rate_counts_what_was_handed_out_and_says_when_there_is_more() {
     for version in PgVersion::ALL {
         let db = database(version).await;
         let client = db.client().await.unwrap();
-        let worker: i64 = client
-            .query_one(
-                "INSERT INTO posthaste.worker (name) VALUES ('hand') RETURNING id",
-                &[],
-            )
-            .await
-            .unwrap()
-            .get(0);
+        let worker = hand(&client).await;
         jobs(&client, 30).await;
         // The claimed jobs, and after how many milliseconds to come again.
         let claim = async |limit: i32| -> (usize, Option<i64>) {

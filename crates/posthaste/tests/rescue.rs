@@ -6,7 +6,9 @@ use posthaste::{NewJob, Outcome, enqueue};
 use posthaste_testkit::{PgVersion, eventually};
 use serde_json::json;
 
-use crate::support::{SOON, all_done, count, database, quick_queue as queue, unfinished, worker};
+use crate::support::{
+    SOON, all_done, count, database, hand, quick_queue as queue, unfinished, worker,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn complete_in_commits_the_handlers_writes_and_the_completion_together() {
@@ -84,14 +86,7 @@ async fn rescue_does_not_wait_for_an_open_transaction_and_comes_back_for_its_job
         .batch_execute("INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 10)")
         .await
         .unwrap();
-    let dying: i64 = client
-        .query_one(
-            "INSERT INTO posthaste.worker (name) VALUES ('dying') RETURNING id",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
+    let dying = hand(&client).await;
     let token = "0bad0bad-0000-4000-8000-000000000000";
     let rows = client
         .query(&format!("SELECT slot, batch, id FROM posthaste.claim('default', '{{0}}', $1, '{token}', 10, 1000000)"), &[&dying])

@@ -1,10 +1,13 @@
 //! What the tests share: a migrated database of one's own, a worker with quick clocks, and looks at the store from outside.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use posthaste::{
     Backoff, Config, Context, HandlerResult, Outcome, QueueConfig, Worker, WorkerBuilder,
+    WorkerHandle,
 };
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
 use tokio::sync::watch;
@@ -73,6 +76,37 @@ pub fn quick_queue() -> QueueConfig {
     }
 }
 
+/// A worker whose jobs are done at once, and how many were.
+pub async fn counting(db: &TestDb) -> (WorkerHandle, Arc<AtomicUsize>) {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let worker = worker(&db.pool(4).expect("a pool"))
+        .queue_config(quick_queue())
+        .handler("*", move |_, _| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async { Ok(Outcome::Done) }
+        })
+        .start()
+        .await
+        .expect("a worker");
+    (worker, runs)
+}
+
+/// Registers a worker whose claims are made by hand: its number.
+pub async fn hand(client: &Client) -> i64 {
+    number(
+        client,
+        "INSERT INTO posthaste.worker (name) VALUES ('hand') RETURNING id",
+    )
+    .await
+}
+
+/// The one number that a statement returns.
+pub async fn number(client: &Client, sql: &str) -> i64 {
+    let row = client.query_one(sql, &[]).await.expect("a row");
+    row.get(0)
+}
+
 /// A handler's run that completes its job in a transaction and commits when it is released. The transaction outlives the attempt: a task of
 /// its own keeps it open beyond the timeout.
 pub async fn completed_when(
@@ -105,11 +139,7 @@ pub async fn count(client: &Client, state: &str) -> i64 {
 
 /// Jobs that are not done, whatever their state.
 pub async fn unfinished(client: &Client) -> i64 {
-    client
-        .query_one("SELECT count(*) FROM posthaste.job", &[])
-        .await
-        .expect("a count")
-        .get(0)
+    number(client, "SELECT count(*) FROM posthaste.job").await
 }
 
 /// Waits until no job is left.

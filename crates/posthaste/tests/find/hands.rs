@@ -3,6 +3,10 @@
 use tokio_postgres::Client;
 use uuid::Uuid;
 
+use crate::support::hand;
+/// The one number that a statement returns, a job's as a rule.
+pub use crate::support::number as id_of;
+
 /// Who claims and closes by hand.
 pub struct Hands {
     pub id: i64,
@@ -15,15 +19,10 @@ pub struct Fence {
     pub token: Uuid,
 }
 
-pub async fn id_of(client: &Client, sql: &str) -> i64 {
-    client.query_one(sql, &[]).await.unwrap().get(0)
-}
-
 impl Hands {
     pub async fn new(client: &Client) -> Self {
-        let insert = "INSERT INTO posthaste.worker (name) VALUES ('hands') RETURNING id";
         Self {
-            id: id_of(client, insert).await,
+            id: hand(client).await,
         }
     }
 

@@ -5,6 +5,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::job;
+use crate::support::{hand, number};
 
 /// A store without workers.
 pub(crate) struct Store {
@@ -14,14 +15,7 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) async fn new(client: Client) -> Self {
-        let worker = client
-            .query_one(
-                "INSERT INTO posthaste.worker (name) VALUES ('hand') RETURNING id",
-                &[],
-            )
-            .await
-            .unwrap()
-            .get(0);
+        let worker = hand(&client).await;
         Self { client, worker }
     }
 
@@ -34,7 +28,7 @@ impl Store {
     }
 
     pub(crate) async fn number(&self, sql: &str) -> i64 {
-        self.client.query_one(sql, &[]).await.unwrap().get(0)
+        number(&self.client, sql).await
     }
 
     /// The one job that can be claimed now.
