@@ -99,22 +99,85 @@ async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
         .batch_execute("SELECT pg_create_physical_replication_slot('left', true)")
         .await?;
     ask(&stage, db.url()).await?.finds("hint", "slot");
+    client
+        .batch_execute("SELECT pg_drop_replication_slot('left')")
+        .await?;
+    a_reader_on_a_replica_is_named(&stage, &server, &db).await
+}
+
+/// Whether it holds the horizon by its connection or by its slot; and a replica that nobody reads is none.
+async fn a_reader_on_a_replica_is_named(
+    stage: &Stage,
+    server: &PgServer,
+    db: &TestDb,
+) -> anyhow::Result<()> {
+    let client = db.client().await?;
     let feedback = [
         ("hot_standby_feedback", "on"),
         ("wal_receiver_status_interval", "1s"),
     ];
-    let replica = server.start_replica(&feedback)?;
-    ask(&stage, &replica.url(db.name()))
-        .await?
-        .finds("wrong", "replica");
-    let reader = connect(&replica.url(db.name())).await?;
-    reader
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+    let with_slot = [("primary_slot_name", "its"), ("cluster_name", "follower")];
+    let make_slot = "SELECT pg_create_physical_replication_slot('its', true)";
+    client.batch_execute(make_slot).await?;
+    for more in [&[][..], &with_slot] {
+        let replica = server.start_replica(&[&feedback, more].concat())?;
+        let on_replica = replica.url(db.name());
+        ask(stage, &on_replica).await?.finds("wrong", "replica");
+        // It tells its horizon, which goes on.
+        let told = "SELECT count(*) FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
+                     WHERE coalesce(r.backend_xmin, s.xmin) IS NOT NULL";
+        eventually(stage::BOUND, "the replica tells", async || {
+            Ok(stage::count(&client, told).await? == 1)
+        })
         .await?;
-    eventually(stage::BOUND, "the replica's reader is felt", async || {
-        Ok(ask(&stage, db.url()).await?.has("hint", "replica_reader"))
-    })
-    .await
+        many(&client).await?;
+        eventually(stage::BOUND, "nobody reads there", async || {
+            Ok(!ask(stage, db.url()).await?.has("hint", "replica_reader"))
+        })
+        .await?;
+        let reader = connect(&on_replica).await?;
+        reader
+            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+            .await?;
+        many(&client).await?;
+        // Once it has told again, a replica without a reader would be told of no more.
+        let row = client
+            .query_one("SELECT clock_timestamp()::text", &[])
+            .await?;
+        let again = format!(
+            "SELECT count(*) FROM pg_stat_replication WHERE reply_time > '{}'::timestamptz + interval '1500 ms'",
+            row.try_get::<_, &str>(0)?
+        );
+        eventually(stage::BOUND, "the replica tells again", async || {
+            Ok(stage::count(&client, &again).await? == 1)
+        })
+        .await?;
+        let said = ask(stage, db.url()).await?;
+        said.finds("hint", "replica_reader");
+        assert!(said.text.contains("pg_terminate_backend"), "{}", said.text);
+        assert!(
+            !said.has("hint", "slot") || more.is_empty(),
+            "a slot that is read is no finding: {}",
+            said.text
+        );
+        if !more.is_empty() {
+            assert!(said.text.contains("follower (127.0.0.1)"), "{}", said.text);
+        }
+        reader.batch_execute("COMMIT").await?;
+        eventually(stage::BOUND, "the reader is gone", async || {
+            Ok(!ask(stage, db.url()).await?.has("hint", "replica_reader"))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// More transactions than a replica without readers may be behind.
+async fn many(client: &tokio_postgres::Client) -> anyhow::Result<()> {
+    client.batch_execute("SET synchronous_commit = off").await?;
+    let burn =
+        "DO $$ BEGIN FOR i IN 1..11000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$";
+    Ok(client.batch_execute(burn).await?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

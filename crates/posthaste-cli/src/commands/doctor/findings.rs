@@ -256,9 +256,9 @@ fn of_a_holder(holder: &Holder) -> Option<Finding> {
         "replica" => hint(
             "replica_reader",
             &format!(
-                "a reader on replica {name} holds back vacuum here (hot_standby_feedback); where it reads a queue it also holds up replay"
+                "a reader on replica {name} has held back vacuum here for more than 10,000 transactions (hot_standby_feedback): claims do not care; where it reads a queue it also holds up replay"
             ),
-            "keep long readers off the queue's tables, also on replicas",
+            "there: SELECT pid, usename, xact_start FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY xact_start; end the oldest by pg_terminate_backend(pid), and keep long readers off the queue's tables",
         ),
         _ => return None,
     })

@@ -15,9 +15,13 @@ SELECT kind, name, floor(seconds)::bigint AS seconds FROM (
   UNION ALL
   -- Nobody says since when; that it is so is enough.
   SELECT 'slot', s.slot_name || CASE WHEN s.active THEN '' ELSE ', which nobody reads' END, NULL
-    FROM pg_replication_slots s WHERE s.xmin IS NOT NULL OR NOT s.active
+    FROM pg_replication_slots s WHERE NOT s.active OR (s.slot_type = 'logical' AND s.xmin IS NOT NULL)
   UNION ALL
-  SELECT 'replica', coalesce(nullif(r.application_name, ''), r.pid::text), NULL FROM pg_stat_replication r WHERE r.backend_xmin IS NOT NULL
+  -- A replica with hot_standby_feedback tells how far back its readers look: the slot that it reads keeps it, else its connection. One that
+  -- nobody reads tells the present every ten seconds (wal_receiver_status_interval), so it is behind too, by as many transactions as came since.
+  SELECT 'replica', format('%s (%s)', coalesce(nullif(r.application_name, ''), 'no name'), coalesce(host(r.client_addr), 'this machine')), NULL
+    FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
+   WHERE age(coalesce(r.backend_xmin, s.xmin)) > 10000
 ) held
  WHERE seconds IS NULL OR seconds >= $1
  ORDER BY kind, seconds DESC, name
