@@ -1,5 +1,7 @@
 //! `posthaste status`: once, and again and again.
 
+use std::io::Write as _;
+
 use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,5 +81,44 @@ async fn a_status_that_is_watched_is_shown_again_until_ctrl_c() -> anyhow::Resul
     }
     json.terminate()?;
     assert!(json.exit(BOUND).await?.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let database = stage::database().await?;
+    let keys = stage.folder.join("keys");
+    let status = stage.command(&["status", "--watch", "1"]);
+    let program = status.get_program().to_string_lossy().into_owned();
+    // The terminal is that of `script`, which types what comes through the pipe.
+    let mut command = std::process::Command::new("sh");
+    command
+        .args([
+            "-c",
+            "mkfifo keys; echo ready; exec script -qefc \"$0 status --watch 1\" /dev/null <>keys",
+        ])
+        .arg(program)
+        .current_dir(&stage.folder)
+        .env("DATABASE_URL", database.url());
+    let mut watched = posthaste_testkit::Child::spawn(&mut command)?;
+    watched.line("no jobs", BOUND).await?;
+    stage.run_on(&database, &["enqueue", "a"]).await?.good()?;
+    watched.line("default", BOUND).await?;
+    let mut keyboard = std::fs::OpenOptions::new().append(true).open(&keys)?;
+    keyboard.write_all(b"\x03")?;
+    assert!(
+        watched.exit(BOUND).await?.success(),
+        "{:?}",
+        watched.stdout()
+    );
+    let shown = watched.stdout().join("\n");
+    let drawn: Vec<&str> = shown.split("\u{1b}[H\u{1b}[2J").skip(1).collect();
+    assert!(drawn.len() >= 2, "{shown:?}");
+    assert!(drawn[0].starts_with("no jobs"), "{shown:?}");
+    assert!(
+        drawn.last().is_some_and(|last| last.starts_with("queue")),
+        "{shown:?}"
+    );
     Ok(())
 }
