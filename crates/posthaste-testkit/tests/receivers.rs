@@ -135,6 +135,7 @@ async fn rabbitmq_keeps_what_it_confirmed_and_blocks_by_its_disk_alarm() -> anyh
     let url = rabbitmq.url("mail")?;
     let publish = |id: &str| python(&url, PUBLISH, id);
     run(&mut publish("first"))?;
+    rabbitmq.keep_declarations()?;
     rabbitmq.kill9()?;
     rabbitmq.restart()?;
     let worker = Worker::rabbitmq(&url, &["mails"])?;

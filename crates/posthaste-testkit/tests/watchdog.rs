@@ -18,16 +18,15 @@ struct Leftover {
     folders: Vec<PathBuf>,
 }
 
-/// Runs the role below in a process of its own, until it has started its servers and its child.
+/// Runs a role below in a process of its own, until it has started its servers and its child.
 async fn test_process(end: &str) -> anyhow::Result<(Child, Leftover)> {
+    test_process_as("watchdog::role_of_a_test_process", end).await
+}
+
+async fn test_process_as(role: &str, end: &str) -> anyhow::Result<(Child, Leftover)> {
     let mut process = Child::spawn(
         Command::new(std::env::current_exe()?)
-            .args([
-                "--exact",
-                "watchdog::role_of_a_test_process",
-                "--ignored",
-                "--nocapture",
-            ])
+            .args(["--exact", role, "--ignored", "--nocapture"])
             .env(END, end)
             .env_remove("POSTHASTE_RAN"),
     )?;
@@ -75,7 +74,8 @@ async fn a_killed_test_process_leaves_no_receiver_behind() -> anyhow::Result<()>
     if !receivers::are_here("a killed test process leaves no receiver behind", &needed) {
         return Ok(());
     }
-    let (mut process, leftover) = test_process("receives").await?;
+    let role = "watchdog::role_of_a_test_process_with_receivers";
+    let (mut process, leftover) = test_process_as(role, "waits").await?;
     assert!(leftover.processes.iter().all(|pid| is_alive(*pid)));
     assert!(leftover.folders.iter().all(|folder| folder.exists()));
     process.kill()?;
@@ -107,9 +107,6 @@ async fn role_of_a_test_process() -> anyhow::Result<()> {
     let Ok(end) = std::env::var(END) else {
         return Ok(());
     };
-    if end == "receives" {
-        return receive().await;
-    }
     let shared = PgServer::shared(PgVersion::V15)?;
     let private = PgServer::start(PgVersion::V18, &[])?;
     let child = Child::spawn(Command::new("sleep").arg("600"))?;
@@ -134,7 +131,12 @@ async fn role_of_a_test_process() -> anyhow::Result<()> {
     }
 }
 
-async fn receive() -> anyhow::Result<()> {
+#[tokio::test]
+#[ignore = "a role that a test above runs in a process of its own"]
+async fn role_of_a_test_process_with_receivers() -> anyhow::Result<()> {
+    if std::env::var_os(END).is_none() {
+        return Ok(());
+    }
     let redis = Redis::start(&[])?;
     let worker = Worker::celery(&redis.url(), &["celery"])?;
     let services: [&Service; 3] = [&redis, &worker, RabbitMq::shared()?];

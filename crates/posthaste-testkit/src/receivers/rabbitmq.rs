@@ -101,6 +101,13 @@ impl RabbitMq {
         self.control(&["set_disk_free_limit", limit]).map(|_| ())
     }
 
+    /// Has the server write down which queues and virtual hosts there are, before a kill: what was declared a moment
+    /// ago is still in its memory, though messages in it are confirmed and on the disk.
+    pub fn keep_declarations(&self) -> anyhow::Result<()> {
+        self.control(&["eval", "ok = mnesia:sync_log()."])
+            .map(|_| ())
+    }
+
     /// Runs rabbitmqctl, and returns what it says.
     pub fn control(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = self.environment.command(&program("rabbitmqctl")?);
