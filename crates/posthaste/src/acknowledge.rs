@@ -38,8 +38,10 @@ pub(crate) struct Settled {
     pub(crate) verdict: Verdict,
 }
 
-/// A batch that is not settled wholly waits this long for the rest of its jobs.
+/// A batch that is not settled wholly waits this long for the next of its jobs to end.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// And this long in all, which is a little longer than a batch is meant to run: one that is closed in parts costs ten times as much.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(30);
 /// Batches closed as a whole in one transaction, which holds a lock for each.
 const WHOLE: usize = 500;
 /// Outcomes taken from the channel at once.
@@ -50,7 +52,7 @@ pub(crate) async fn run(engine: Arc<Engine>, mut settled: UnboundedReceiver<Sett
     let mut waiting: HashMap<Fence, Waiting> = HashMap::new();
     let mut taken = Vec::with_capacity(TAKE);
     loop {
-        let next = waiting.values().map(|one| one.since + PATIENCE).min();
+        let next = waiting.values().map(Waiting::until).min();
         tokio::select! {
             biased;
             count = settled.recv_many(&mut taken, TAKE) => {
@@ -62,17 +64,19 @@ pub(crate) async fn run(engine: Arc<Engine>, mut settled: UnboundedReceiver<Sett
             () = tokio::time::sleep_until(next.unwrap_or_else(|| Instant::now() + PATIENCE)), if next.is_some() => {}
         }
         engine.ended();
+        let now = Instant::now();
         for one in taken.drain(..) {
             let entry = waiting.entry(one.batch.fence).or_insert_with(|| Waiting {
-                since: Instant::now(),
+                since: now,
+                last: now,
                 jobs: Vec::new(),
             });
+            entry.last = now;
             entry.jobs.push(one);
         }
-        let now = Instant::now();
         let ripe: Vec<Fence> = waiting
             .iter()
-            .filter(|(_, one)| one.is_whole() || one.since + PATIENCE <= now)
+            .filter(|(_, one)| one.is_whole() || one.until() <= now)
             .map(|(fence, _)| *fence)
             .collect();
         let ripe = ripe
@@ -86,11 +90,19 @@ pub(crate) async fn run(engine: Arc<Engine>, mut settled: UnboundedReceiver<Sett
 
 /// Outcomes of one batch that wait for the others.
 struct Waiting {
+    /// When the first came.
     since: Instant,
+    /// When the last one came.
+    last: Instant,
     jobs: Vec<Settled>,
 }
 
 impl Waiting {
+    /// How long it waits if no other comes.
+    fn until(&self) -> Instant {
+        (self.last + PATIENCE).min(self.since + LONGEST_PATIENCE)
+    }
+
     fn is_whole(&self) -> bool {
         self.jobs
             .first()

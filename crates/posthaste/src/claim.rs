@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::engine::{Engine, QueueState};
+use crate::engine::{Engine, Identity, Passed, QueueState};
 use crate::error::Error;
 use crate::store;
 
@@ -36,10 +36,7 @@ pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
             tokio::select! { () = queue.room.notified() => {}, () = asked_again => {}, () = engine.stopping.cancelled() => {} }
             continue;
         }
-        let claimed = claim(&engine, &queue, room).await;
-        // Its jobs were delivered, so suspects wait for them by now.
-        drop(passed);
-        match claimed {
+        match claim(&engine, &queue, room, passed).await {
             Ok(Found::Jobs(0)) => {
                 failures = 0;
                 unreadable = Unreadable::default();
@@ -122,16 +119,63 @@ pub(crate) enum Found {
     Later(Duration),
 }
 
-/// Claims once and hands the jobs to the queue's consumer.
-pub(crate) async fn claim(
-    engine: &Arc<Engine>,
+impl Found {
+    fn jobs(&self) -> usize {
+        match self {
+            Self::Jobs(jobs) => *jobs,
+            Self::Later(_) => 0,
+        }
+    }
+}
+
+/// Rows of a claim that was made, to be handed over.
+struct Made {
+    worker: Arc<Identity>,
+    token: Uuid,
+    rows: Vec<tokio_postgres::Row>,
+}
+
+/// Claims and hands the jobs to the queue's consumer. While a largest claim comes back whole there is more to be had, so the next one is on its way to the
+/// server while the jobs of the last are handed over.
+pub(crate) async fn claim<'a>(
+    engine: &'a Arc<Engine>,
     queue: &Arc<QueueState>,
     room: usize,
+    mut passed: Passed<'a>,
 ) -> Result<Found, Error> {
+    let mut made = make(engine, queue, room).await?;
+    let mut jobs = 0;
+    while made.rows.len() == LARGEST_CLAIM && !engine.stopping.is_cancelled() {
+        // Who holds the gate open for these must not wait at it for the next: a suspect may wait in between.
+        let room = queue.consumer.capacity();
+        let room = room.saturating_sub(made.rows.len()).min(LARGEST_CLAIM);
+        let (LARGEST_CLAIM, Some(again)) = (room, engine.gate.pass_again()) else {
+            break;
+        };
+        let hand_over = async {
+            // The claim is sent first.
+            tokio::task::yield_now().await;
+            hand_over(engine, queue, made)
+        };
+        let (next, found) = tokio::join!(make(engine, queue, room), hand_over);
+        // The jobs of the last one were delivered, so suspects wait for them by now.
+        passed = again;
+        jobs += found?.jobs();
+        made = next?;
+    }
+    let found = hand_over(engine, queue, made)?;
+    drop(passed);
+    Ok(match found {
+        Found::Jobs(last) => Found::Jobs(jobs + last),
+        later => later,
+    })
+}
+
+async fn make(engine: &Arc<Engine>, queue: &QueueState, room: usize) -> Result<Made, Error> {
     let worker = engine.worker().await?;
     let token = Uuid::new_v4();
-    let priorities = queue.priorities();
     let limit = i32::try_from(room).unwrap_or(i32::MAX);
+    let priorities = queue.priorities();
     let claimed = store::claim(
         &engine.claims,
         &queue.name,
@@ -140,36 +184,48 @@ pub(crate) async fn claim(
         token,
         limit,
         engine.config.claim_bytes,
-    )
-    .await;
-    match claimed {
-        Ok(claim) => {
-            let found = claim.jobs.len() + claim.unreadable.len();
-            engine.deliver(queue, &worker, claim.jobs);
-            for (fence, id, error) in claim.unreadable {
-                tracing::error!(queue = &*queue.name, job = %id, error, "a job that cannot be read is ended");
-                engine.bury(queue, &worker, fence, id, error);
-            }
-            Ok(match claim.again {
-                Some(wait) if found == 0 && !wait.is_zero() => Found::Later(wait),
-                // No pause, whatever was handed out.
-                Some(_) => Found::Jobs(found.max(1)),
-                None => Found::Jobs(found),
-            })
-        }
+    );
+    match claimed.await {
+        Ok(rows) => Ok(Made {
+            worker,
+            token,
+            rows,
+        }),
         Err(error) => {
-            // No answer, or one that could not be read: the claim may stand although nobody will work it.
-            if error.leaves_in_doubt() {
-                engine.uncertain(worker.id, token);
-            }
-            if error
-                .sqlstate()
-                .is_some_and(|state| state.code() == "55000")
-            {
-                engine.forget_worker(worker.id);
-            }
+            failed(engine, worker.id, token, &error);
             Err(error)
         }
+    }
+}
+
+/// Reads what was claimed and delivers it.
+fn hand_over(engine: &Arc<Engine>, queue: &Arc<QueueState>, made: Made) -> Result<Found, Error> {
+    let claim = store::read_claim(&made.rows, &queue.name, made.token);
+    let claim = claim.inspect_err(|error| failed(engine, made.worker.id, made.token, error))?;
+    let found = claim.jobs.len() + claim.unreadable.len();
+    engine.deliver(queue, &made.worker, claim.jobs);
+    for (fence, id, error) in claim.unreadable {
+        tracing::error!(queue = &*queue.name, job = %id, error, "a job that cannot be read is ended");
+        engine.bury(queue, &made.worker, fence, id, error);
+    }
+    Ok(match claim.again {
+        Some(wait) if found == 0 && !wait.is_zero() => Found::Later(wait),
+        // No pause, whatever was handed out.
+        Some(_) => Found::Jobs(found.max(1)),
+        None => Found::Jobs(found),
+    })
+}
+
+fn failed(engine: &Engine, worker: i64, token: Uuid, error: &Error) {
+    // No answer, or one that could not be read: the claim may stand although nobody will work it.
+    if error.leaves_in_doubt() {
+        engine.uncertain(worker, token);
+    }
+    if error
+        .sqlstate()
+        .is_some_and(|state| state.code() == "55000")
+    {
+        engine.forget_worker(worker);
     }
 }
 

@@ -33,6 +33,7 @@ use crate::tally::{self, Tally};
 use crate::{cancel, claim, work};
 use gate::Gate;
 
+pub(crate) use gate::Passed;
 pub(crate) use identity::Identity;
 pub(crate) use queue::QueueState;
 

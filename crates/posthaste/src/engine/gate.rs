@@ -3,6 +3,9 @@
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio_util::sync::CancellationToken;
 
+/// The gate is open for whoever has this.
+pub(crate) type Passed<'a> = RwLockReadGuard<'a, ()>;
+
 /// Pauses claims while a suspect runs alone. A claim that has passed holds it open until its jobs were delivered: without that they would be delivered
 /// beside the suspect. The lock is fair, so neither side starves the other.
 #[derive(Default)]
@@ -12,14 +15,16 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// Waits while the gate is closed; nothing when the engine stops.
-    pub(crate) async fn pass(
-        &self,
-        stopping: &CancellationToken,
-    ) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) async fn pass(&self, stopping: &CancellationToken) -> Option<Passed<'_>> {
         tokio::select! {
             passed = self.passing.read() => Some(passed),
             () = stopping.cancelled() => None,
         }
+    }
+
+    /// Passes once more without waiting; nothing when somebody wants the gate closed.
+    pub(crate) fn pass_again(&self) -> Option<Passed<'_>> {
+        self.passing.try_read().ok()
     }
 
     /// Lets nobody pass any more and waits for claims under way. It opens again when the guard is dropped, or this future.

@@ -170,7 +170,8 @@ async fn a_claim_that_was_never_sent_is_not_looked_for_afterwards() {
     let engine = engine();
     engine.identity.send_replace(Some(known_as(1)));
     let queue = Arc::new(QueueState::new("mail", Arc::new(Broken("none"))));
-    let refused = claim::claim(&engine, &queue, 1).await;
+    let passed = engine.gate.pass(&engine.stopping).await.expect("open");
+    let refused = claim::claim(&engine, &queue, 1, passed).await;
     let refused = refused.expect_err("nobody is there");
     assert!(refused.is_connection(), "{refused}");
     assert!(engine.uncertain.lock().expect("claims").is_empty());

@@ -33,13 +33,13 @@ const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
 /// Runs until the engine stops; does the duties while `led` says so.
 pub(super) async fn run(engine: &Engine, mut led: watch::Receiver<bool>) {
-    let mut upkeep = Upkeep::default();
+    let mut upkeep = Upkeep::new(engine);
     while !engine.stopping.is_cancelled() {
         let leads = *led.borrow_and_update();
         if leads {
             upkeep.round(engine).await;
         } else {
-            upkeep = Upkeep::default();
+            upkeep = Upkeep::new(engine);
         }
         let rest = async {
             if leads {
@@ -77,6 +77,16 @@ struct Verified {
 }
 
 impl Upkeep {
+    /// What reads whole slots comes a while after taking office: a backlog that is worked off at once is not to wait for it.
+    fn new(engine: &Engine) -> Self {
+        let now = Instant::now();
+        Self {
+            expire_at: Some(now + engine.config.expire_interval.min(COUNT_EVERY)),
+            account_at: Some(now + COUNT_EVERY),
+            ..Self::default()
+        }
+    }
+
     /// How long to pause: ever longer while nothing is to be done.
     fn pause(&mut self, shortest: Duration) -> Duration {
         let idle = self.did_at.get_or_insert_with(Instant::now).elapsed();

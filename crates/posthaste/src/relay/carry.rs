@@ -47,14 +47,28 @@ struct Parcel {
     message: Message,
 }
 
+/// Jobs that are under way; not any more when this is dropped, whatever happened.
+struct UnderWay {
+    shared: Arc<Shared>,
+    jobs: usize,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.shared.line().ended(self.jobs);
+    }
+}
+
 async fn carry(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemaphorePermit) {
-    let jobs = batch.len();
+    let _under_way = UnderWay {
+        shared: Arc::clone(&shared),
+        jobs: batch.len(),
+    };
     let (tickets, messages) = shared.pack(batch);
     let unanswered = shared.deliver(tickets, messages).await;
     if !unanswered.is_empty() {
         shared.single_out(unanswered).await;
     }
-    shared.line().ended(jobs);
 }
 
 impl Shared {
@@ -200,27 +214,34 @@ impl Shared {
         }
     }
 
-    /// Where the order counts they are kept in hand, else they are put off, and any relay may have them then.
+    /// Where the order counts they are kept in hand, else they are put off.
     fn put_back(&self, parcels: Vec<Parcel>) {
+        if self.keeps_in_hand() {
+            let jobs = parcels.into_iter().map(|one| Delivery {
+                job: one.message.job,
+                ticket: one.ticket,
+            });
+            self.line().put_back(jobs.collect());
+            // It may have been told to stop meanwhile.
+            if self.stopping.is_cancelled() {
+                self.give_back_waiting();
+            }
+        } else {
+            self.put_off(parcels.into_iter().map(|one| one.ticket));
+        }
+    }
+
+    fn keeps_in_hand(&self) -> bool {
+        self.options.mode == Mode::Drain && !self.stopping.is_cancelled()
+    }
+
+    /// Any relay may have them, after a while or at once if this one stops.
+    fn put_off(&self, tickets: impl Iterator<Item = Ticket>) {
         if self.stopping.is_cancelled() {
-            return parcels.into_iter().for_each(|one| one.ticket.give_back());
+            return tickets.for_each(Ticket::give_back);
         }
-        if self.options.mode == Mode::Outbox {
-            let reason = self.status().last_error.clone().unwrap_or_default();
-            let put_off = |one: Parcel| {
-                one.ticket.fail(TryAgain::unburnt(PUT_OFF, reason.clone()));
-            };
-            return parcels.into_iter().for_each(put_off);
-        }
-        let jobs = parcels.into_iter().map(|one| Delivery {
-            job: one.message.job,
-            ticket: one.ticket,
-        });
-        self.line().put_back(jobs.collect());
-        // It may have been told to stop meanwhile.
-        if self.stopping.is_cancelled() {
-            self.give_back_waiting();
-        }
+        let reason = self.status().last_error.clone().unwrap_or_default();
+        tickets.for_each(|ticket| ticket.fail(TryAgain::unburnt(PUT_OFF, reason.clone())));
     }
 
     fn accepted(&self) -> Outcome {
@@ -281,6 +302,10 @@ impl Shared {
             Err(Unfit::Down(reason) | Unfit::Weak(reason)) => reason,
         };
         self.trouble(&reason);
+        if !self.keeps_in_hand() {
+            let waiting = self.line().clear();
+            self.put_off(waiting.into_iter().map(|one| one.ticket));
+        }
         false
     }
 

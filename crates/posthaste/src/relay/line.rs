@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::breaker::Breaker;
 use crate::consumer::Delivery;
+use crate::job::JobId;
 
 #[derive(Default)]
 pub(super) struct Line {
@@ -42,6 +43,15 @@ impl Line {
         for one in jobs.into_iter().rev() {
             self.waiting.push_front(one);
         }
+    }
+
+    /// Takes out those of them that wait here.
+    pub(super) fn remove(&mut self, jobs: &[JobId]) -> Vec<Delivery> {
+        let all = std::mem::take(&mut self.waiting);
+        let (removed, kept): (VecDeque<_>, _) =
+            all.into_iter().partition(|one| jobs.contains(&one.job.id));
+        self.waiting = kept;
+        Vec::from(removed)
     }
 
     pub(super) fn clear(&mut self) -> VecDeque<Delivery> {

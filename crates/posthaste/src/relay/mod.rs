@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::consumer::{Consumer, Delivery};
 use crate::error::{Error, ErrorKind};
+use crate::job::JobId;
 use crate::retry::Backoff;
 
 pub use destination::{Answer, Destination, Weakness};
@@ -291,6 +292,11 @@ impl Consumer for Relay {
         self.shared.stopping.cancel();
         self.shared.aborted.cancel();
         self.shared.give_back_waiting();
+    }
+
+    fn cancel(&self, jobs: &[JobId]) {
+        let removed = self.shared.line().remove(jobs);
+        removed.into_iter().for_each(|one| one.ticket.cancelled());
     }
 
     fn limit(&self) -> Option<Duration> {

@@ -53,29 +53,32 @@ pub(crate) struct Claim {
     pub(crate) again: Option<Duration>,
 }
 
-/// Claims up to `limit` jobs and about `bytes` of arguments.
+/// Claims up to `limit` jobs and about `bytes` of arguments: rows for [`read_claim`].
 pub(crate) async fn claim(
     link: &Link,
-    queue: &Arc<str>,
+    queue: &str,
     priorities: &[i32],
     worker: i64,
     token: Uuid,
     limit: i32,
     bytes: i64,
-) -> Result<Claim, Error> {
-    let rows = link
-        .fetch(
-            "cannot claim",
-            include_str!("claim.sql"),
-            &[&&**queue, &priorities, &worker, &token, &limit, &bytes],
-        )
-        .await?;
+) -> Result<Vec<Row>, Error> {
+    link.fetch(
+        "cannot claim",
+        include_str!("claim.sql"),
+        &[&queue, &priorities, &worker, &token, &limit, &bytes],
+    )
+    .await
+}
+
+/// What a claim with this token handed out. An error means that it stands although nobody can work it.
+pub(crate) fn read_claim(rows: &[Row], queue: &Arc<str>, token: Uuid) -> Result<Claim, Error> {
     let mut claim = Claim {
         jobs: Vec::with_capacity(rows.len()),
         unreadable: Vec::new(),
         again: None,
     };
-    for row in &rows {
+    for row in rows {
         if row
             .try_get::<_, Option<i64>>(2)
             .is_ok_and(|id| id.is_none())

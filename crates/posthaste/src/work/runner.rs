@@ -20,8 +20,8 @@ use crate::retry::{Backoff, Report};
 
 /// Jobs stand in line for about this long, as far as the last runs tell: a slow sibling holds up no more than that.
 const LINE: Duration = Duration::from_millis(20);
-/// The longest line.
-const LONGEST_LINE: usize = 5000;
+/// The longest line: two of the largest claims, so that one is fetched while the other runs.
+const LONGEST_LINE: usize = 10_000;
 /// A handler that ignores its timeout for this long blocks its thread: its job is taken from it and another slot takes over.
 const OVERSTAY: Duration = Duration::from_millis(500);
 
@@ -107,17 +107,16 @@ impl Runner {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many jobs may be here at once: one per slot, and a line as long as the last runs justify.
-    fn target(&self) -> usize {
+    /// How long a line the last runs justify; none where it would be no longer than one job per slot.
+    fn ahead(&self) -> usize {
         let run = u128::from(self.run_time.load(Ordering::Relaxed).max(1));
         let ahead = (LINE.as_nanos() * self.config.concurrency as u128 / run)
             .min(LONGEST_LINE as u128) as usize;
-        self.config.concurrency
-            + if ahead > self.config.concurrency {
-                ahead
-            } else {
-                0
-            }
+        if ahead > self.config.concurrency {
+            ahead
+        } else {
+            0
+        }
     }
 
     /// Runs one job to its end and reports it, unless the watch was faster.
@@ -236,7 +235,7 @@ impl Consumer for Arc<Runner> {
             return 0;
         }
         let waiting = self.line().len();
-        let target = self.target();
+        let target = self.config.concurrency + self.ahead();
         let free = target.saturating_sub(waiting + self.busy.load(Ordering::SeqCst));
         // A line that is still long is not topped up job by job.
         if waiting == 0 || free >= target / 2 {
