@@ -202,7 +202,7 @@ impl Upkeep {
         self.expire_at = Some(Instant::now() + pause);
     }
 
-    /// Counting goes on for a twentieth of the time while there is a backlog to be counted; looking whether there is takes a two hundredth.
+    /// Counting goes on for a twentieth of the time while there is a backlog to be counted; looking whether there is takes a five hundredth.
     async fn account(&mut self, engine: &Engine) {
         let started = Instant::now();
         let known = self.written.as_str();
@@ -214,7 +214,7 @@ impl Upkeep {
         self.did(counted == Some(None));
         let pause = match counted {
             Some(None) => started.elapsed() * 19,
-            _ => (started.elapsed() * 200).clamp(COUNT_EVERY, COUNT_EVERY * 20),
+            _ => (started.elapsed() * 500).clamp(COUNT_EVERY, COUNT_EVERY * 60),
         };
         self.written = counted.flatten().unwrap_or_default();
         self.account_at = Some(Instant::now() + pause);
