@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::time::Duration;
 
 use anyhow::ensure;
 use serde::Serialize;
@@ -43,7 +44,11 @@ pub(super) async fn cancel(
     })
 }
 
-/// What became of each, part by part: a call that meets many lanes leaves the rest waiting, so that one transaction holds few locks.
+/// Between two tries in which nothing was met.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What became of each, part by part: a call that meets many lanes leaves the rest waiting, so that one transaction holds few locks. So does one that
+/// finds the promoter at work.
 async fn cancel_all(client: &Client, ids: &[i64]) -> anyhow::Result<Vec<(i64, String)>> {
     let mut met = Vec::with_capacity(ids.len());
     let mut left = ids.to_vec();
@@ -54,6 +59,9 @@ async fn cancel_all(client: &Client, ids: &[i64]) -> anyhow::Result<Vec<(i64, St
         let (waiting, ended): (Vec<_>, Vec<_>) = read(&rows)?
             .into_iter()
             .partition(|(_, state)| state == "claimable");
+        if ended.is_empty() && !waiting.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
         left = waiting.into_iter().map(|(id, _)| id).collect();
         met.extend(ended);
     }
