@@ -1,7 +1,11 @@
 //! The relay from outside, with a destination whose answers the test decides: what becomes of jobs, whatever the destination does. That the real
 //! ones behave as this one is what the conformance suite shows.
 
+mod asynq;
+mod bullmq;
+mod celery_redis;
 mod conformance;
+mod redis;
 mod sidekiq;
 mod told;
 

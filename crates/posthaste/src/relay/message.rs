@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -32,6 +33,12 @@ impl Message {
         self.payload
             .as_deref()
             .unwrap_or_else(|| self.job.kwargs_json())
+    }
+
+    /// Whether the payload is JSON. Arguments are; a template may make anything of them.
+    pub fn is_json(&self) -> bool {
+        let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
+        self.payload.as_deref().is_none_or(is_json)
     }
 
     /// The payload as a list of arguments, for receivers that want one: that in `{"args": […]}` if nothing is beside it, else the payload as the only one.

@@ -13,9 +13,20 @@
 //! # Ok(()) }
 //! ```
 
+#[cfg(feature = "asynq")]
+mod asynq;
 mod breaker;
+#[cfg(feature = "bullmq")]
+mod bullmq;
 mod carry;
+#[cfg(feature = "celery-redis")]
+mod celery;
 mod destination;
+#[cfg(feature = "redis")]
+#[cfg(test)]
+mod golden;
+#[cfg(feature = "redis")]
+mod json;
 mod line;
 mod lines;
 mod message;
@@ -24,6 +35,8 @@ mod redis;
 #[cfg(feature = "sidekiq")]
 mod sidekiq;
 mod template;
+#[cfg(feature = "redis")]
+mod window;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -37,6 +50,12 @@ use crate::error::{Error, ErrorKind};
 use crate::job::JobId;
 use crate::retry::Backoff;
 
+#[cfg(feature = "asynq")]
+pub use asynq::Asynq;
+#[cfg(feature = "bullmq")]
+pub use bullmq::BullMq;
+#[cfg(feature = "celery-redis")]
+pub use celery::Celery;
 pub use destination::{Answer, Destination, Weakness};
 pub use lines::Lines;
 pub use message::{Arguments, Mapping, Message};

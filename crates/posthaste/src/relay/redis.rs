@@ -1,6 +1,11 @@
 //! What destinations behind Redis share: a connection that is opened when it is needed and dropped when it is in doubt, and the guard over the settings
 //! with which Redis may forget what it took.
 
+#[cfg(any(feature = "asynq", feature = "bullmq"))]
+mod calls;
+#[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
+mod lists;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,8 +13,13 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Pipeline, RedisError, Value};
 use tokio::sync::OnceCell;
 
-use super::destination::Weakness;
+use super::destination::{Answer, Weakness};
 use crate::error::Error;
+
+#[cfg(any(feature = "asynq", feature = "bullmq"))]
+pub(super) use calls::{Calls, Script};
+#[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
+pub(super) use lists::List;
 
 /// An address that swallows packets is given up after this.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -65,10 +75,10 @@ impl Redis {
 
     /// Whether it takes commands, and writes among them.
     pub(super) async fn probe(&self) -> Result<(), String> {
-        // A full server, a replica and one that loads its data answer a PING; a write that changes nothing they refuse.
+        // A full server, a replica and one that loads its data answer a PING; a write that may need memory they refuse. This one does nothing: there is
+        // no such list.
         let mut commands = redis::pipe();
-        commands.cmd("SREM").arg("posthaste:probe").arg("");
-        commands.cmd("PING");
+        commands.cmd("LPUSHX").arg("posthaste:probe").arg("");
         for answer in self.ask(&mut commands).await? {
             answer.map_err(|error| said(&error))?;
         }
@@ -126,10 +136,22 @@ impl Drop for Doubt<'_> {
 }
 
 /// What went wrong, without the address.
-pub(super) fn said(error: &RedisError) -> String {
+fn said(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("Redis: {code} {detail}"),
         _ => format!("Redis: {error}"),
+    }
+}
+
+/// What the server's refusal says of a message.
+pub(super) fn refusal(error: &RedisError) -> Answer {
+    match error.code() {
+        // Something else lies where the receiver's queue should be, so others may pass.
+        Some("WRONGTYPE") => Answer::Later {
+            reason: said(error),
+            after: None,
+        },
+        _ => Answer::unanswered(said(error)),
     }
 }
 

@@ -1,15 +1,16 @@
 //! Sidekiq: jobs as its Ruby client writes them into Redis.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use redis::Pipeline;
 use uuid::Uuid;
 
 use super::destination::{Answer, Destination, Weakness};
+use super::json::{put_payload, put_text};
 use super::message::{Arguments, Message};
-use super::redis::{Redis, said};
+use super::redis::{List, Redis};
 use crate::error::Error;
 
 /// The queue where nothing is said, as Sidekiq has it.
@@ -80,41 +81,25 @@ impl Sidekiq {
         Self { times, ..self }
     }
 
-    /// Indices of the messages of each queue, with their jobs.
-    fn encode(
-        &self,
-        batch: &[Message],
-        now: Timestamp,
-    ) -> BTreeMap<String, (Vec<usize>, Vec<String>)> {
-        let mut queues: BTreeMap<String, (Vec<usize>, Vec<String>)> = BTreeMap::new();
-        for (index, message) in batch.iter().enumerate() {
-            let queue = message.queue.as_deref().unwrap_or(&self.queue);
-            let of_queue = queues.entry(queue.to_owned()).or_default();
-            of_queue.0.push(index);
-            of_queue
-                .1
-                .push(encode(message, queue, &self.retry, self.times, now));
-        }
-        queues
+    fn queue_of<'a>(&'a self, message: &'a Message) -> &'a str {
+        message.queue.as_deref().unwrap_or(&self.queue)
     }
 }
 
 /// A job as Sidekiq's client writes it.
 fn encode(message: &Message, queue: &str, retry: &str, times: Times, now: Timestamp) -> String {
-    let mut job = String::with_capacity(192 + message.payload().len());
-    let _ = write!(
-        job,
-        "{{\"retry\":{retry},\"queue\":{},\"class\":{},\"args\":",
-        text(queue),
-        text(&message.kind)
-    );
+    let mut job = String::with_capacity(256 + message.payload().len());
+    let _ = write!(job, "{{\"retry\":{retry},\"queue\":");
+    put_text(&mut job, queue);
+    job.push_str(",\"class\":");
+    put_text(&mut job, &message.kind);
+    job.push_str(",\"args\":");
     match message.arguments() {
         Arguments::List(list) => job.push_str(list),
-        Arguments::Payload(payload) => {
-            let _ = match serde_json::from_str::<&serde_json::value::RawValue>(payload) {
-                Ok(json) => write!(job, "[{json}]"),
-                Err(_) => write!(job, "[{}]", text(payload)),
-            };
+        Arguments::Payload(_) => {
+            job.push('[');
+            put_payload(&mut job, message);
+            job.push(']');
         }
     }
     let _ = write!(job, ",\"jid\":\"{}\",\"created_at\":", jid(message.id));
@@ -123,19 +108,19 @@ fn encode(message: &Message, queue: &str, retry: &str, times: Times, now: Timest
     put_time(&mut job, now, times);
     let _ = write!(job, ",\"delivery_id\":\"{}\"", message.id);
     for (name, value) in &message.headers {
-        let _ = write!(job, ",{}:{}", text(name), text(value));
+        job.push(',');
+        put_text(&mut job, name);
+        job.push(':');
+        put_text(&mut job, value);
     }
     job.push('}');
     job
 }
 
-fn text(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
 fn put_time(job: &mut String, at: Timestamp, times: Times) {
     let _ = match times {
-        Times::Seconds => write!(job, "{}", at.as_microsecond() as f64 / 1e6),
+        // With a fraction always: version 8 takes a whole number for milliseconds.
+        Times::Seconds => write!(job, "{:?}", at.as_microsecond() as f64 / 1e6),
         Times::Milliseconds => write!(job, "{}", at.as_millisecond()),
     };
 }
@@ -143,6 +128,15 @@ fn put_time(job: &mut String, at: Timestamp, times: Times) {
 /// Sidekiq's ids have 24 digits: those of the delivery id in which ids of one database, and nearly always of two, differ.
 fn jid(id: Uuid) -> String {
     id.simple().to_string().split_off(8)
+}
+
+/// The commands for the jobs of one queue.
+fn write(commands: &mut Pipeline, (queue, _): List<'_>, jobs: &[String]) {
+    commands.cmd("SADD").arg("queues").arg(queue);
+    commands
+        .cmd("LPUSH")
+        .arg(format!("queue:{queue}"))
+        .arg(jobs);
 }
 
 impl Destination for Sidekiq {
@@ -153,30 +147,12 @@ impl Destination for Sidekiq {
     fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
         Box::pin(async move {
             let now = Timestamp::now();
-            let queues = self.encode(batch, now);
-            let mut commands = redis::pipe();
-            for (queue, (_, jobs)) in &queues {
-                commands.cmd("SADD").arg("queues").arg(queue);
-                commands
-                    .cmd("LPUSH")
-                    .arg(format!("queue:{queue}"))
-                    .arg(jobs);
-            }
-            let answers = match self.redis.ask(&mut commands).await {
-                Ok(answers) => answers,
-                Err(reason) => return Answer::unanswered(reason).for_all(batch),
+            let element = |message: &'a Message| {
+                let queue = self.queue_of(message);
+                let job = encode(message, queue, &self.retry, self.times, now);
+                ((queue, 0), job)
             };
-            let mut all = Answer::Accepted.for_all(batch);
-            for ((_, (indices, _)), answers) in queues.iter().zip(answers.chunks(2)) {
-                let failed = answers.iter().find_map(|answer| answer.as_ref().err());
-                if let Some(error) = failed {
-                    let answer = Answer::unanswered(said(error));
-                    indices
-                        .iter()
-                        .for_each(|index| all[*index] = answer.clone());
-                }
-            }
-            all
+            self.redis.push(batch, element, write).await
         })
     }
 
@@ -186,5 +162,65 @@ impl Destination for Sidekiq {
 
     fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
         Box::pin(self.redis.weaknesses())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Times, encode, put_time};
+    use crate::relay::golden::{Case, cases};
+    use jiff::Timestamp;
+    use serde_json::value::RawValue;
+    use std::collections::HashMap;
+
+    /// What this relay never writes: jobs come when they are due, and a number of retries may be 0 but not false.
+    const NOT_OURS: [&str; 3] = ["scheduled", "scheduled at a whole second", "no retries"];
+
+    fn compare(case: &Case, times: Times) {
+        let theirs = case.texts("lpush");
+        let fields: HashMap<&str, &RawValue> = serde_json::from_str(&theirs[2]).expect("JSON");
+        let jid = fields["jid"].get().trim_matches('"');
+        let id = format!("0190abcd{jid}");
+        let payload = format!("{{\"args\":{}}}", fields["args"].get());
+        let mut mapped = case.message(&id, &payload, |_| {});
+        if let Some(trace) = fields.get("traceparent") {
+            let trace = trace.get().trim_matches('"').to_owned();
+            mapped.headers.push(("traceparent".into(), trace));
+        }
+        let queue = theirs[1].trim_start_matches("queue:");
+        let now = mapped.job.enqueued_at;
+        let mine = encode(&mapped, queue, fields["retry"].get(), times, now);
+        let delivery_id = format!(",\"delivery_id\":\"{}\"", mapped.id);
+        assert!(mine.contains(&delivery_id), "{mine}");
+        let mine = mine.replace(&delivery_id, "");
+        let theirs = theirs[2].replace(",\"backtrace\":true,\"tags\":[\"a\",\"b\"]", "");
+        match case.name() {
+            // What else the client was told stands before the times there.
+            "options" => {
+                let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).ok();
+                assert_eq!(read(&mine), read(&theirs));
+            }
+            name => assert_eq!(mine, theirs, "{name}"),
+        }
+    }
+
+    #[test]
+    fn a_job_has_the_bytes_that_sidekiqs_own_client_writes() {
+        let six = include_str!("../../tests/relay/golden/sidekiq6.json");
+        let eight = include_str!("../../tests/relay/golden/sidekiq8.json");
+        for (capture, times) in [(six, Times::Seconds), (eight, Times::Milliseconds)] {
+            let cases = cases(capture);
+            let ours = cases.iter().filter(|case| !NOT_OURS.contains(&case.name()));
+            let compared = ours.map(|case| compare(case, times)).count();
+            assert_eq!(compared, 5);
+        }
+    }
+
+    #[test]
+    fn a_whole_second_is_not_taken_for_milliseconds() {
+        let mut json = String::new();
+        let at = Timestamp::from_second(1_700_000_000).expect("a time");
+        put_time(&mut json, at, Times::Seconds);
+        assert_eq!(json, "1700000000.0");
     }
 }

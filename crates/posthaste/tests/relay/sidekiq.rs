@@ -1,7 +1,6 @@
 //! Sidekiq: its wire format byte for byte, the suite on a real Redis, and a real Sidekiq that runs what it is sent.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use posthaste::relay::{Destination, Relay, Sidekiq};
 use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
@@ -9,55 +8,31 @@ use posthaste_testkit::{PgVersion, Proxy};
 use serde_json::Value;
 
 use super::conformance::{Received, Subject, conformance};
+use super::redis::{Behind, KEEPS, what_lies_in_the_way_is_said_and_loses_nothing};
 use crate::support::{SOON, all_done, database, worker};
 
-/// Redis with settings that keep what it takes.
-pub(super) const KEEPS: &[(&str, &str)] = &[("appendonly", "yes")];
-
-struct Queues {
-    redis: Redis,
-    proxy: Proxy,
-}
-
-impl Queues {
-    fn jobs(&self) -> Vec<Value> {
-        let list = self
-            .redis
-            .ask(&["LRANGE", "queue:default", "0", "-1"])
-            .unwrap();
-        let list: Vec<String> = serde_json::from_value(list).unwrap();
-        // The newest is the first of the list; the worker takes the last.
-        let jobs = list.iter().rev();
-        jobs.map(|job| serde_json::from_str(job).unwrap()).collect()
-    }
-}
+struct Queues(Behind);
 
 impl Subject for Queues {
     const DEDUPLICATES: bool = false;
     const IS_ORDERED: bool = true;
 
     async fn start() -> Option<Self> {
-        if !are_here("sidekiq", &[Receiver::Redis]) {
-            return None;
-        }
-        let redis = Redis::start(KEEPS).unwrap();
-        let target = ([127, 0, 0, 1], redis.port()).into();
-        let proxy = Proxy::start_raw(target).await.unwrap();
-        Some(Self { redis, proxy })
+        Behind::start("sidekiq").await.map(Self)
     }
 
     async fn destination(&self) -> Arc<dyn Destination> {
-        let url = format!("redis://{}/0", self.proxy.address());
-        Arc::new(Sidekiq::new(&url).unwrap())
+        Arc::new(Sidekiq::new(&self.0.url()).unwrap())
     }
 
     fn proxy(&self) -> &Proxy {
-        &self.proxy
+        &self.0.proxy
     }
 
     async fn received(&self) -> Vec<Received> {
-        let jobs = self.jobs().into_iter();
-        jobs.map(|mut job| {
+        let jobs = self.0.list("queue:default").into_iter();
+        jobs.map(|job| {
+            let mut job: Value = serde_json::from_str(&job).unwrap();
             let id = job["delivery_id"].as_str().unwrap().to_owned();
             assert_eq!(job["jid"], id.replace('-', "")[8..]);
             Received {
@@ -69,15 +44,21 @@ impl Subject for Queues {
     }
 
     async fn refuse_for_now(&self, refuse: bool) -> bool {
-        let most = if refuse { "1" } else { "0" };
-        self.redis
-            .ask(&["CONFIG", "SET", "maxmemory", most])
-            .unwrap();
+        self.0.is_full(refuse);
         true
     }
 }
 
 conformance!(Queues);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_in_the_way_of_jobs_is_said_and_loses_nothing() {
+    let Some(queues) = Queues::start().await else {
+        return;
+    };
+    let queue = "queue:default";
+    what_lies_in_the_way_is_said_and_loses_nothing(&queues, &queues.0.redis, queue).await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_sidekiq_runs_what_it_is_sent() {
@@ -110,31 +91,4 @@ async fn a_real_sidekiq_runs_what_it_is_sent() {
         ]
     );
     worker.stop().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_that_forgets_is_refused_by_the_name_of_its_setting() {
-    if !are_here(
-        "redis_that_forgets_is_refused_by_the_name_of_its_setting",
-        &[Receiver::Redis],
-    ) {
-        return;
-    }
-    for (settings, name) in [
-        (&[("appendonly", "no")][..], "appendonly"),
-        (
-            &[("appendonly", "yes"), ("maxmemory-policy", "allkeys-lru")],
-            "maxmemory-policy",
-        ),
-    ] {
-        let redis = Redis::start(settings).unwrap();
-        let relay = || Relay::to(Sidekiq::new(&redis.url()).unwrap());
-        let refused = relay().start().await.err().unwrap().to_string();
-        assert!(refused.contains(&format!("{name}: is ")), "{refused}");
-        assert!(relay().allow(name).start().await.is_ok());
-        // Whoever waits for effects loses nothing with it.
-        let lease = Duration::from_secs(60);
-        let done = relay().strength(posthaste::relay::Strength::Done { lease });
-        assert!(done.start().await.is_ok());
-    }
 }
