@@ -5,6 +5,12 @@ mod asynq;
 mod bullmq;
 mod celery_redis;
 mod conformance;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(feature = "nats")]
+mod nats;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod redis;
 mod sidekiq;
 mod told;

@@ -57,15 +57,20 @@ pub struct Swallowed(oneshot::Receiver<()>);
 impl Proxy {
     /// Listens on a port of its own and carries every connection on to this address, where Postgres listens.
     pub async fn start(target: SocketAddr) -> anyhow::Result<Self> {
-        Self::start_as(target, false).await
+        Self::start_at(ports::free()?, target, false).await
     }
 
     /// As [`start`](Self::start) before any server: single answers cannot be told apart, but all of them can be lost by [`mute`](Self::mute).
     pub async fn start_raw(target: SocketAddr) -> anyhow::Result<Self> {
-        Self::start_as(target, true).await
+        Self::start_at(ports::free()?, target, true).await
     }
 
-    async fn start_as(target: SocketAddr, is_raw: bool) -> anyhow::Result<Self> {
+    /// On a port that a server tells its clients to go on to.
+    pub(crate) async fn start_at(
+        port: u16,
+        target: SocketAddr,
+        is_raw: bool,
+    ) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
             target,
             weather: watch::Sender::new(Weather::default()),
@@ -73,7 +78,7 @@ impl Proxy {
             is_raw,
         });
         let proxy = Self {
-            port: ports::free()?,
+            port,
             shared,
             accepting: Mutex::default(),
         };

@@ -1,16 +1,18 @@
 //! Kafka: one node that is broker and controller.
 
+use std::net::Ipv4Addr;
 use std::ops::Deref;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 
 use super::service::{Service, on_free_ports};
 use super::{Receiver, installed, sources};
 use crate::account::Account;
-use crate::{ports, ran};
+use crate::{Proxy, ports, ran};
 
 /// Enough for tests, and quick to start: nothing here runs long enough for an optimising compiler.
 const JAVA: [&str; 4] = [
@@ -20,11 +22,23 @@ const JAVA: [&str; 4] = [
     "-Xmx256m",
 ];
 
+/// As many tests of a process can stand behind proxies; each costs the broker a listener with two threads.
+const DOORS: usize = 16;
+
 /// A private Kafka. Topics come into being when somebody writes to them, with one partition unless told otherwise.
 #[derive(Debug)]
 pub struct Kafka {
     port: u16,
+    doors: Vec<Door>,
+    opened: AtomicUsize,
     service: Service,
+}
+
+/// A listener of which clients are told that it is at another port, where a proxy stands before it.
+#[derive(Clone, Copy, Debug)]
+struct Door {
+    listens: u16,
+    advertises: u16,
 }
 
 impl Kafka {
@@ -32,26 +46,38 @@ impl Kafka {
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<Kafka, String>> = OnceLock::new();
         SHARED
-            .get_or_init(|| Self::start(&[]).map_err(|error| format!("{error:#}")))
+            .get_or_init(|| Self::start_with(&[], DOORS).map_err(|error| format!("{error:#}")))
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
 
     /// Starts one of its own for a test that will stop or kill it, or that needs other settings.
     pub fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let kafka = on_free_ports(|| Self::start_once(settings))?;
+        Self::start_with(settings, 0)
+    }
+
+    fn start_with(settings: &[(&str, &str)], doors: usize) -> anyhow::Result<Self> {
+        let kafka = on_free_ports(|| Self::start_once(settings, doors))?;
         ran::note(Receiver::Kafka.name());
         Ok(kafka)
     }
 
-    fn start_once(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+    fn start_once(settings: &[(&str, &str)], doors: usize) -> anyhow::Result<Self> {
         let java = Receiver::Kafka.find()?;
         // As ourselves: Java takes root, and the account of the servers may not be able to read the jars.
         let account = Account::Ourselves;
         let folder = Service::folder(account)?;
         let port = ports::free()?;
         let file = folder.path().join("server.properties");
-        let own = settings_of(port, ports::free()?, &folder.path().join("data"));
+        let door = |_| -> anyhow::Result<Door> {
+            let (listens, advertises) = (ports::free()?, ports::free()?);
+            Ok(Door {
+                listens,
+                advertises,
+            })
+        };
+        let doors = (0..doors).map(door).collect::<anyhow::Result<Vec<_>>>()?;
+        let own = settings_of(port, ports::free()?, &doors, &folder.path().join("data"));
         let theirs = settings
             .iter()
             .map(|(name, value)| format!("{name}={value}\n"));
@@ -75,7 +101,20 @@ impl Kafka {
         let service = Service::start("Kafka", folder, "Kafka Server started", move || {
             run("kafka.Kafka", &[])
         })?;
-        Ok(Self { port, service })
+        Ok(Self {
+            port,
+            doors,
+            opened: AtomicUsize::default(),
+            service,
+        })
+    }
+
+    /// A proxy before the broker that all tests share, which has a few of them. A broker tells its clients where to go on, so that a proxy of another kind would be passed by.
+    pub async fn proxy(&self) -> anyhow::Result<Proxy> {
+        let door = self.doors.get(self.opened.fetch_add(1, Ordering::Relaxed));
+        let door = door.context("there is no door left")?;
+        let target = (Ipv4Addr::LOCALHOST, door.listens).into();
+        Proxy::start_at(door.advertises, target, true).await
     }
 
     /// Where clients begin: `127.0.0.1:9092` and the like.
@@ -90,15 +129,23 @@ impl Kafka {
 }
 
 /// Whoever must wait for several of something has one; what comes later wins.
-fn settings_of(port: u16, controller: u16, data: &Path) -> String {
+fn settings_of(port: u16, controller: u16, doors: &[Door], data: &Path) -> String {
+    let of_doors = |text: &dyn Fn(usize, &Door) -> String| -> String {
+        let doors = doors.iter().enumerate();
+        doors.map(|(n, door)| text(n, door)).collect()
+    };
+    let listening = of_doors(&|n, door| format!(",DOOR{n}://127.0.0.1:{}", door.listens));
+    let advertised = of_doors(&|n, door| format!(",DOOR{n}://127.0.0.1:{}", door.advertises));
+    let protocols = of_doors(&|n, _| format!(",DOOR{n}:PLAINTEXT"));
     format!(
         "process.roles=broker,controller\n\
          node.id=1\n\
-         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
-         advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n\
+         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{listening}\n\
+         advertised.listeners=PLAINTEXT://127.0.0.1:{port}{advertised}\n\
          controller.listener.names=CONTROLLER\n\
          controller.quorum.voters=1@127.0.0.1:{controller}\n\
-         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}\n\
+         num.network.threads=1\n\
          log.dirs={}\n\
          offsets.topic.replication.factor=1\n\
          offsets.topic.num.partitions=1\n\

@@ -14,6 +14,7 @@ use crate::child::Child;
 use crate::{ports, ran};
 
 const BIN: &str = "POSTHASTE_RABBITMQ_BIN";
+const LARGEST: usize = (1 << 20) - 20;
 const USUAL_BIN: &str = "/usr/lib/rabbitmq/bin";
 
 /// A private RabbitMQ, which takes seconds to start: tests share one, each in a virtual host of its own.
@@ -48,7 +49,10 @@ impl RabbitMq {
         let account = Account::for_servers()?;
         let folder = Service::folder(account)?;
         let port = ports::free()?;
-        let settings = format!("listeners.tcp.1 = 127.0.0.1:{port}\nlog.console = true\n");
+        // A job of the largest size is a little too large, so that a refusal can be seen.
+        let settings = format!(
+            "listeners.tcp.1 = 127.0.0.1:{port}\nlog.console = true\nmax_message_size = {LARGEST}\n"
+        );
         for (file, text) in [("rabbitmq.conf", &*settings), ("plugins", "[].\n")] {
             let file = folder.path().join(file);
             std::fs::write(&file, text)?;

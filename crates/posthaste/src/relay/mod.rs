@@ -13,6 +13,8 @@
 //! # Ok(()) }
 //! ```
 
+#[cfg(feature = "amqp")]
+mod amqp;
 #[cfg(feature = "asynq")]
 mod asynq;
 mod breaker;
@@ -22,20 +24,29 @@ mod carry;
 #[cfg(feature = "celery-redis")]
 mod celery;
 mod destination;
-#[cfg(feature = "redis")]
-#[cfg(test)]
+#[cfg(all(test, feature = "redis"))]
 mod golden;
 #[cfg(feature = "redis")]
 mod json;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod line;
 mod lines;
+#[cfg(any(feature = "amqp", feature = "kafka", feature = "nats"))]
+mod link;
 mod message;
+#[cfg(feature = "nats")]
+mod nats;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "sidekiq")]
 mod sidekiq;
 mod template;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "amqp", feature = "nats"))]
+mod together;
+#[cfg(any(feature = "nats", feature = "redis"))]
 mod window;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,8 +68,14 @@ pub use bullmq::BullMq;
 #[cfg(feature = "celery-redis")]
 pub use celery::Celery;
 pub use destination::{Answer, Destination, Weakness};
+#[cfg(feature = "kafka")]
+pub use kafka::Kafka;
 pub use lines::Lines;
 pub use message::{Arguments, Mapping, Message};
+#[cfg(feature = "nats")]
+pub use nats::Nats;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::RabbitMq;
 #[cfg(feature = "sidekiq")]
 pub use sidekiq::{Sidekiq, Times};
 pub use template::Template;
