@@ -3,6 +3,8 @@
 
 mod asynq;
 mod bullmq;
+#[cfg(feature = "celery-rabbitmq")]
+mod celery_rabbitmq;
 mod celery_redis;
 mod conformance;
 #[cfg(feature = "kafka")]

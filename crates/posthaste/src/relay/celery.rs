@@ -1,5 +1,7 @@
 //! Celery: tasks as its own client sends them, by protocol 2. What carries them is a file each.
 
+#[cfg(feature = "celery-rabbitmq")]
+mod rabbitmq;
 #[cfg(feature = "celery-redis")]
 mod redis;
 
@@ -32,19 +34,20 @@ const SHOWN: usize = 1024;
 /// | arguments | the list in `{"args": […]}`, else an object as keywords, else the payload as the only argument |
 /// | id, root id, correlation id | the delivery id |
 /// | headers | what the mapping says, and trace context; one of a name that Celery has takes the place of Celery's |
-/// | priority | the job's, where it is 0 to 9, else the nearest: lower runs first |
+/// | priority | as the broker has them |
 /// | time limits, expiry | what is said here |
 ///
-/// Celery drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox` by the worker. Accepted is what the broker has answered for.
-/// [`redis`](Self::redis) says what is written there and what a crash of it loses; messages of one queue and priority are pushed by one
-/// command, all or none.
+/// Celery drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox` by the worker. Accepted is what the broker has answered for:
+/// `Celery::redis` and `Celery::rabbitmq` say what is written there and what a crash of it loses.
 ///
 /// ```
+/// # #[cfg(feature = "celery-redis")] {
 /// use posthaste::relay::{Celery, Relay};
 /// # fn main() -> Result<(), posthaste::Error> {
 /// let celery = Celery::redis("redis://127.0.0.1:6379/0")?.queue("mail");
 /// let relay = Relay::to(celery).batch(100);
 /// # Ok(()) }
+/// # }
 /// ```
 pub struct Celery {
     broker: Box<dyn Broker>,

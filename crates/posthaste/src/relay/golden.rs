@@ -40,6 +40,12 @@ impl Case {
             .map(std::time::Duration::from_secs)
     }
 
+    /// The message as it arrived, where it was a message.
+    #[cfg(feature = "celery-rabbitmq")]
+    pub(super) fn arrived(&self) -> &Value {
+        &self.0["arrived"]
+    }
+
     /// The words of the first command of this name, the name among them.
     pub(super) fn command(&self, name: &str) -> Vec<Vec<u8>> {
         let commands = self.0["commands"].as_array().expect("commands");

@@ -21,12 +21,12 @@ mod breaker;
 #[cfg(feature = "bullmq")]
 mod bullmq;
 mod carry;
-#[cfg(feature = "celery-redis")]
+#[cfg(any(feature = "celery-rabbitmq", feature = "celery-redis"))]
 mod celery;
 mod destination;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(all(test, any(feature = "celery-rabbitmq", feature = "redis")))]
 mod golden;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "celery-rabbitmq", feature = "redis"))]
 mod json;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -46,7 +46,7 @@ mod sidekiq;
 mod template;
 #[cfg(any(feature = "amqp", feature = "nats"))]
 mod together;
-#[cfg(any(feature = "nats", feature = "redis"))]
+#[cfg(any(feature = "celery-rabbitmq", feature = "nats", feature = "redis"))]
 mod window;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,7 +65,7 @@ use crate::retry::Backoff;
 pub use asynq::Asynq;
 #[cfg(feature = "bullmq")]
 pub use bullmq::BullMq;
-#[cfg(feature = "celery-redis")]
+#[cfg(any(feature = "celery-rabbitmq", feature = "celery-redis"))]
 pub use celery::Celery;
 pub use destination::{Answer, Destination, Weakness};
 #[cfg(feature = "kafka")]

@@ -26,6 +26,8 @@ impl Celery {
     /// Over Redis: `LPUSH <queue> <message>`, with the queue's binding as kombu keeps it; a priority of 3 and more goes to lists beside. A crash of Redis
     /// loses what its settings say; see [`Weakness`]. A worker takes what it was doing up again an hour after it was killed
     /// (`visibility_timeout`), or loses it where `task_acks_late` is off.
+    /// The priority is the job's, where it is 0 to 9, else the nearest: lower runs first. Messages of one queue and priority are pushed by one command,
+    /// all or none.
     pub fn redis(url: &str) -> Result<Self, Error> {
         Redis::new(url).map(Self::on)
     }
