@@ -24,7 +24,8 @@ mod carry;
 #[cfg(any(feature = "celery-rabbitmq", feature = "celery-redis"))]
 mod celery;
 mod destination;
-#[cfg(all(test, any(feature = "celery-rabbitmq", feature = "redis")))]
+#[cfg(any(feature = "celery-rabbitmq", feature = "redis"))]
+#[cfg(test)]
 mod golden;
 #[cfg(any(feature = "celery-rabbitmq", feature = "redis"))]
 mod json;

@@ -49,7 +49,7 @@ mod tests {
             if n == 99 {
                 last.add_permits(100);
             }
-            if n % 3 == 0 {
+            if n.is_multiple_of(3) {
                 let _ = last.acquire().await;
             }
             n
