@@ -44,6 +44,8 @@ mod claim;
 mod consumer;
 mod enqueue;
 mod executor;
+#[cfg(feature = "http")]
+mod http;
 pub mod relay;
 mod store;
 mod work;
@@ -68,6 +70,8 @@ pub use enqueue::{enqueue, enqueue_many, enqueue_nowait};
 pub use error::Error;
 pub use executor::{DriverError, Executor, Unnamed, Value};
 pub use history::{Failure, Found, failures, find, retry};
+#[cfg(feature = "http")]
+pub use http::Secret;
 pub use job::{Event, IllegalTransition, Job, JobId, NewJob, State, next};
 pub use periodic::{Missed, Periodic};
 pub use retry::Backoff;
@@ -80,5 +84,5 @@ pub use store::roles::{grant_roles, roles_sql};
 pub use work::exec::Exec;
 pub use work::handler::{Context, HandlerError, HandlerResult, TryAgain};
 #[cfg(feature = "http")]
-pub use work::http::{Http, Secret};
+pub use work::http::Http;
 pub use work::{Worker, WorkerBuilder, WorkerHandle};

@@ -13,7 +13,7 @@ const LATEST: Duration = Duration::from_secs(86_400);
 const QUOTED: usize = 1_700;
 
 /// What a status means; `after` is what the server asked for, `body` the start of what it said.
-pub(super) fn decide(
+pub(crate) fn decide(
     status: u16,
     after: Option<Duration>,
     body: &[u8],

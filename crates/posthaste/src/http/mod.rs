@@ -1,0 +1,148 @@
+//! What every request over HTTP shares, whether a handler or a destination makes it: what it carries, how much of an answer is read, and what
+//! the answer means.
+
+mod answer;
+mod signature;
+
+use std::error::Error as _;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder, Response, Url};
+use uuid::Uuid;
+
+use crate::consumer::Outcome;
+use crate::error::{Error, ErrorKind};
+use crate::job::Job;
+use crate::work::handler::TryAgain;
+pub use signature::Secret;
+
+/// So much of an answer's body is read at most.
+const READ: usize = 8 << 10;
+/// An address that swallows packets is given up sooner than one that thinks.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A client of this kind that follows nobody.
+pub(crate) fn client(kind: ClientBuilder) -> Result<Client, Error> {
+    let client = kind.redirect(Policy::none()).connect_timeout(CONNECT);
+    let client = client.build();
+    client.map_err(|error| ErrorKind::Config(said(&error)).into())
+}
+
+pub(crate) fn address(url: &str) -> Result<Url, Error> {
+    let url = Url::parse(url).ok();
+    url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+        // The address itself may hold a password: the error does not repeat it.
+        .ok_or_else(|| Error::invalid("url", "must be http://host/path or https://host/path"))
+}
+
+/// What a request carries beside its body: which job it is, the id that stays the same at each attempt, and what proves where it comes from.
+pub(crate) fn headers(
+    job: &Job,
+    id: Uuid,
+    body: &str,
+    secrets: &[Secret],
+    now: Timestamp,
+) -> Result<HeaderMap, String> {
+    let (id, now) = (id.to_string(), now.as_second());
+    let mut all = vec![
+        ("posthaste-job-id", job.id.to_string()),
+        ("posthaste-job-name", encoded(&job.name)),
+        ("posthaste-queue", encoded(&job.queue)),
+        ("posthaste-attempt", job.attempt.to_string()),
+        ("posthaste-tag", encoded(&job.tag)),
+        ("webhook-timestamp", now.to_string()),
+    ];
+    if !secrets.is_empty() {
+        let signature = signature::sign(secrets, &id, now, body);
+        all.push(("webhook-signature", signature));
+    }
+    all.extend([("idempotency-key", id.clone()), ("webhook-id", id)]);
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for (name, value) in all {
+        let value =
+            HeaderValue::try_from(value).map_err(|error| format!("the header {name}: {error}"))?;
+        headers.insert(HeaderName::from_static(name), value);
+    }
+    Ok(headers)
+}
+
+/// What an answer means for its job.
+pub(crate) async fn outcome(answer: Response) -> Result<Outcome, TryAgain> {
+    let status = answer.status().as_u16();
+    let after = asked(answer.headers());
+    answer::decide(status, after, &start(answer).await)
+}
+
+/// What the server asked for, by its own clock where it told it.
+fn asked(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok();
+    let told = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+    answer::retry_after(text(RETRY_AFTER)?, told.unwrap_or_else(SystemTime::now))
+}
+
+/// The first bytes of the body, or as many as came before it broke off.
+async fn start(mut answer: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while body.len() < READ
+        && let Ok(Some(chunk)) = answer.chunk().await
+    {
+        body.extend_from_slice(&chunk[..chunk.len().min(READ - body.len())]);
+    }
+    body
+}
+
+/// What went wrong, without the address: it may hold a password.
+pub(crate) fn said(error: &reqwest::Error) -> String {
+    let what = if error.is_timeout() {
+        "no answer in time"
+    } else if error.is_connect() {
+        "cannot connect"
+    } else {
+        "the request failed"
+    };
+    let mut cause = error.source();
+    while let Some(deeper) = cause.and_then(|cause| cause.source()) {
+        cause = Some(deeper);
+    }
+    match cause {
+        Some(cause) => format!("{what}: {cause}"),
+        None => what.to_owned(),
+    }
+}
+
+/// Text as a header can carry it.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_graphic() && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_header_can_carry_are_encoded() {
+        assert_eq!(encoded("mail.send-1/x"), "mail.send-1/x");
+        assert_eq!(encoded("a b%\r\nü"), "a%20b%25%0D%0A%C3%BC");
+    }
+
+    #[test]
+    fn only_an_address_over_http_is_taken_and_it_is_not_repeated() {
+        for wrong in ["", "ftp://h/x", "h:1/geheim", "http://", "unix:/geheim"] {
+            let error = address(wrong).unwrap_err();
+            assert!(error.is_invalid() && !error.to_string().contains("geheim"));
+        }
+        assert!(address("http://u:geheim@h:1/p").is_ok());
+    }
+}
