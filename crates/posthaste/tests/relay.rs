@@ -15,7 +15,9 @@ mod nats;
 mod rabbitmq;
 mod redis;
 mod sidekiq;
+mod smtp;
 mod told;
+mod webhook;
 
 use std::time::Duration;
 

@@ -46,6 +46,7 @@ class Handler:
             args=envelope.rcpt_tos,
             subject=mail["Subject"],
             headers=dict(mail.items()),
+            text=mail.get_content(),
             raw=envelope.content.decode("utf-8", "replace"),
         )
         await asyncio.sleep(now.get("delay", 0))

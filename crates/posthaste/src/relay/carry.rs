@@ -10,6 +10,7 @@ use super::destination::Answer;
 use super::message::Message;
 use super::{Mode, Shared, Strength, Unknown};
 use crate::consumer::{Delivery, Outcome, Ticket};
+use crate::job::Job;
 use crate::work::handler::TryAgain;
 
 /// Asking a destination whether it is there takes no longer than this.
@@ -94,6 +95,11 @@ impl Shared {
         let mut tickets = Vec::with_capacity(batch.len());
         let mut messages = Vec::with_capacity(batch.len());
         for Delivery { job, ticket } in batch {
+            if self.may_have_gone(&job) {
+                let reason = "a relay died while it had it".to_owned();
+                self.settle(ticket, Answer::Unknown { reason });
+                continue;
+            }
             match self.options.mapping.message(job, ticket.delivery_id()) {
                 Ok(message) => {
                     tickets.push(ticket);
@@ -105,29 +111,34 @@ impl Shared {
         (tickets, messages)
     }
 
+    /// Whether somebody may have sent it of whom nobody can ask, and it must not be sent twice.
+    fn may_have_gone(&self, job: &Job) -> bool {
+        job.crashes > 0
+            && self.options.unknown == Unknown::Discard
+            && !self.destination.tells_duplicates()
+    }
+
     /// Sends and settles; what was not answered comes back.
     async fn deliver(&self, tickets: Vec<Ticket>, messages: Vec<Message>) -> Vec<Parcel> {
         if messages.is_empty() {
             return Vec::new();
         }
-        let Some(answers) = self.ask(&messages).await else {
-            tickets.into_iter().for_each(Ticket::give_back);
-            return Vec::new();
-        };
+        let answers = self.ask(&messages).await;
         let mut unanswered = Vec::new();
         let mut accepted = 0;
         let mut reason = None;
         for ((ticket, message), answer) in tickets.into_iter().zip(messages).zip(answers) {
             match answer {
-                Answer::Unanswered { reason: why } => {
+                None => ticket.give_back(),
+                Some(Answer::Unanswered { reason: why }) => {
                     reason = Some(why);
                     unanswered.push(Parcel { ticket, message });
                 }
-                Answer::Accepted => {
+                Some(Answer::Accepted) => {
                     accepted += 1;
                     ticket.finish(self.accepted());
                 }
-                other => self.settle(ticket, other),
+                Some(other) => self.settle(ticket, other),
             }
         }
         if accepted > 0 {
@@ -143,23 +154,33 @@ impl Shared {
         unanswered
     }
 
-    /// What the destination says, in time; nothing when the relay is to end now.
-    async fn ask(&self, messages: &[Message]) -> Option<Vec<Answer>> {
+    /// What the destination says, in time. Nothing about messages that the relay, which is to end now, can give back.
+    async fn ask(&self, messages: &[Message]) -> Vec<Option<Answer>> {
         let limit = self.options.time_limit;
         let sent = tokio::time::timeout(limit, self.destination.send(messages));
-        let answers = tokio::select! {
-            sent = sent => sent,
-            () = self.aborted.cancelled() => return None,
+        let sent = tokio::select! {
+            sent = sent => Some(sent),
+            () = self.aborted.cancelled() => None,
         };
-        let answers = answers.unwrap_or_else(|_| {
-            let seconds = limit.as_secs_f64();
-            Answer::unanswered(format!("no answer within {seconds} s")).for_all(messages)
-        });
-        if answers.len() == messages.len() {
-            return Some(answers);
+        let cut_short = |message: &Message| self.destination.recall(message.id);
+        match sent {
+            None => messages.iter().map(cut_short).collect(),
+            Some(Err(_)) => {
+                let seconds = limit.as_secs_f64();
+                let late = Answer::unanswered(format!("no answer within {seconds} s"));
+                let known = messages.iter().map(cut_short);
+                known
+                    .map(|one| one.or_else(|| Some(late.clone())))
+                    .collect()
+            }
+            Some(Ok(answers)) if answers.len() == messages.len() => {
+                answers.into_iter().map(Some).collect()
+            }
+            Some(Ok(answers)) => {
+                let wrong = format!("{} answers to {} messages", answers.len(), messages.len());
+                vec![Some(Answer::unanswered(wrong)); messages.len()]
+            }
         }
-        let wrong = format!("{} answers to {} messages", answers.len(), messages.len());
-        Some(Answer::unanswered(wrong).for_all(messages))
     }
 
     /// A batch that was not answered although the destination is there is sent in ever smaller parts, until the message that does this is found: it

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use uuid::Uuid;
 
 use super::message::Message;
 use crate::error::Error;
@@ -44,6 +45,13 @@ impl Answer {
         }
     }
 
+    #[cfg(any(feature = "smtp", feature = "webhook"))]
+    pub(crate) fn refused(reason: impl Into<String>) -> Self {
+        Self::Refused {
+            reason: reason.into(),
+        }
+    }
+
     /// The same for each of them.
     pub(crate) fn for_all(&self, messages: &[Message]) -> Vec<Self> {
         vec![self.clone(); messages.len()]
@@ -69,6 +77,18 @@ pub trait Destination: Send + Sync + 'static {
 
     /// Sends a batch; one answer for each message, in their order. Answers are about the message itself: one that is refused touches no other.
     fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>>;
+
+    /// What is known of a message whose send was cut short, because its time was over or the relay was to end: what was answered before, or that nobody can know
+    /// whether it was taken. None: nothing harmful is known, and it is sent again. Asked once, after the future was dropped.
+    fn recall(&self, _id: Uuid) -> Option<Answer> {
+        None
+    }
+
+    /// Whether a message that is sent twice can be told from two messages, by whoever receives it. Where it cannot, a job whose relay died while it
+    /// had it counts as [`Answer::Unknown`].
+    fn tells_duplicates(&self) -> bool {
+        true
+    }
 
     /// Whether it would take messages now; the error says why not. Asked while it did not answer.
     fn probe(&self) -> BoxFuture<'_, Result<(), String>>;

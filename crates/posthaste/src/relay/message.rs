@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::template::{Template, argument};
-use crate::job::Job;
+use crate::job::{Job, JobId};
 
 /// One job as it is sent.
 #[derive(Clone)]
@@ -28,6 +29,49 @@ pub struct Message {
 }
 
 impl Message {
+    /// A message that no job stands behind, for programs that send by a [`Destination`](super::Destination) themselves.
+    ///
+    /// ```
+    /// use posthaste::relay::Message;
+    /// # let id = "01900000-0000-7000-8000-00000000002a".parse().unwrap();
+    /// let mail = Message::new(id, "welcome", "Dear Ada,").header("to", "ada@example.com");
+    /// assert_eq!((mail.id, mail.payload()), (id, "Dear Ada,"));
+    /// ```
+    pub fn new(id: Uuid, kind: impl Into<String>, payload: impl Into<String>) -> Self {
+        let kind = kind.into();
+        let now = Timestamp::now();
+        let job = Job {
+            id: JobId(0),
+            name: kind.as_str().into(),
+            queue: "".into(),
+            priority: 0,
+            enqueued_at: now,
+            scheduled_at: now,
+            expires_at: Timestamp::MAX,
+            attempt: 0,
+            max_attempts: None,
+            crashes: 0,
+            tag: "".into(),
+            unique_key: None,
+            ordering_key: None,
+            kwargs: "{}".into(),
+        };
+        Self {
+            id,
+            job: Arc::new(job),
+            kind,
+            queue: None,
+            headers: Vec::new(),
+            payload: Some(payload.into()),
+        }
+    }
+
+    /// A header more.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
     /// What is sent as the message's body.
     pub fn payload(&self) -> &str {
         self.payload

@@ -31,6 +31,8 @@ mod golden;
 mod json;
 #[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(any(feature = "smtp", feature = "webhook"))]
+mod known;
 mod line;
 mod lines;
 #[cfg(any(feature = "amqp", feature = "kafka", feature = "nats"))]
@@ -44,9 +46,13 @@ mod rabbitmq;
 mod redis;
 #[cfg(feature = "sidekiq")]
 mod sidekiq;
+#[cfg(feature = "smtp")]
+mod smtp;
 mod template;
 #[cfg(any(feature = "amqp", feature = "nats"))]
 mod together;
+#[cfg(feature = "webhook")]
+mod webhook;
 #[cfg(any(feature = "celery-rabbitmq", feature = "nats", feature = "redis"))]
 mod window;
 
@@ -79,7 +85,11 @@ pub use nats::Nats;
 pub use rabbitmq::RabbitMq;
 #[cfg(feature = "sidekiq")]
 pub use sidekiq::{Sidekiq, Times};
+#[cfg(feature = "smtp")]
+pub use smtp::Smtp;
 pub use template::Template;
+#[cfg(feature = "webhook")]
+pub use webhook::{Reach, Webhook};
 
 use line::Line;
 

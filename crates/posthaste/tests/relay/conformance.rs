@@ -30,6 +30,8 @@ pub trait Subject: Send + Sync + Sized + 'static {
     const IS_ORDERED: bool;
     /// The largest payload that it is tried with.
     const LARGEST: usize = 1 << 20;
+    /// What a small batch takes at most when each direction takes 100 ms.
+    const TIME_LIMIT: Duration = Duration::from_secs(1);
 
     /// Starts it; nothing where this machine lacks it, which has been noted.
     fn start() -> impl Future<Output = Option<Self>> + Send;
@@ -281,7 +283,7 @@ pub async fn one_that_is_slow_or_silent_loses_nothing<S: Subject>() {
         return;
     };
     let proxy = setup.subject.proxy();
-    let limit = Duration::from_secs(1);
+    let limit = S::TIME_LIMIT;
     let relay = setup.relay().await.time_limit(limit).start().await.unwrap();
     let pool = setup.db.pool(2).unwrap();
     let worker = worker(&pool).consumer("sent", relay.clone());
