@@ -34,6 +34,8 @@ mod late;
 mod lifecycle;
 mod links;
 mod locks;
+#[cfg(all(feature = "redis", feature = "smtp"))]
+mod mail;
 mod model;
 mod mutants;
 mod nowait;
