@@ -91,12 +91,12 @@ async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result
     let keys = stage.folder.join("keys");
     let status = stage.command(&["status", "--watch", "1"]);
     let program = status.get_program().to_string_lossy().into_owned();
-    // The terminal is that of `script`, which types what comes through the pipe.
+    // The terminal is that of `script`, which types what comes through the pipe. It starts a shell, of which Ctrl-C must leave nothing but the command.
     let mut command = std::process::Command::new("sh");
     command
         .args([
             "-c",
-            "mkfifo keys; echo ready; exec script -qefc \"$0 status --watch 1\" /dev/null <>keys",
+            "mkfifo keys; echo ready; exec script -qefc \"exec $0 status --watch 1\" /dev/null <>keys",
         ])
         .arg(program)
         .current_dir(&stage.folder)

@@ -16,7 +16,7 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     for (key, job) in &book.jobs {
         repeats += followed(book, *key, job, judge);
         for (at, run) in job.runs.iter().enumerate() {
-            times(*key, job, &job.runs[..at], run, judge);
+            times(book, *key, &job.runs[..at], run, judge);
             attempts(book, *key, &job.runs[..at], run, judge);
             let is_same = run.args == job.intent.args;
             judge.must(Rule::H7, is_same, *key, "were run with other arguments");
@@ -87,18 +87,27 @@ fn bound(book: &Book<'_>) -> u64 {
         .sum()
 }
 
-fn times(key: i64, job: &Job<'_>, earlier: &[&Run], run: &Run, judge: &mut Judge) {
+fn times(book: &Book<'_>, key: i64, earlier: &[&Run], run: &Run, judge: &mut Judge) {
+    let intent = book.jobs[&key].intent;
     let was_put_off = earlier
         .iter()
-        .any(|run| run.ended.is_some_and(|(how, _)| how == How::Later));
-    let due = match job.intent.deed {
+        .any(|earlier| was_told(book, earlier, How::Later, run.began));
+    let due = match intent.deed {
         Deed::Snooze(until) if was_put_off => until,
-        _ => job.intent.due,
+        _ => intent.due,
     };
     let what = "were run before they were due";
     judge.must(Rule::Due, run.began + ROUNDED >= due, key, what);
-    let is_alive = job.intent.deed != Deed::Expire;
+    let is_alive = intent.deed != Deed::Expire;
     judge.must(Rule::Due, is_alive, key, "were run after they had expired");
+}
+
+/// Whether the store must know how a run ended: nothing happened to its worker, its claim or the server while it may have been told.
+fn was_told(book: &Book<'_>, run: &Run, how: How, until: Moment) -> bool {
+    run.ended.is_some_and(|(ended, _)| ended == how)
+        && !book
+            .excuses(&run.worker, run.began, until)
+            .any(|fault| fault.until >= run.began)
 }
 
 /// An attempt that failed is counted once. A worker's death may burn one (of a job that ran alone), and may lose one (whose end was not told); a

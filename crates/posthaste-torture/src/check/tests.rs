@@ -263,6 +263,31 @@ fn nothing_is_run_before_its_time_or_after_it() {
 }
 
 #[test]
+fn a_snooze_holds_unless_the_server_or_the_worker_died_before_it_can_have_been_told() {
+    let again_after = |deed, faults: Vec<Fault>| {
+        move |h: &mut History| {
+            h.meant.push(producer(vec![(
+                Fate::Committed,
+                vec![intent(8, Deed::Snooze(deed))],
+            )]));
+            h.end.promised.insert(8);
+            h.runs.push(run("w0.1", 8, 0, SECOND, Some(How::Later)));
+            h.runs.push(run("w1.1", 8, 0, 2 * SECOND, Some(How::Done)));
+            h.faults.extend(faults);
+        }
+    };
+    let crash = |at| vec![fault(Kind::Crash, at, None)];
+    assert_eq!(broken(again_after(2 * SECOND, vec![])), []);
+    assert_eq!(broken(again_after(3 * SECOND, vec![])), [Rule::Due]);
+    let since = SECOND + SECOND / 2;
+    assert_eq!(broken(again_after(3 * SECOND, crash(since))), []);
+    assert_eq!(
+        broken(again_after(3 * SECOND, crash(SECOND / 2))),
+        [Rule::Due]
+    );
+}
+
+#[test]
 fn attempts_are_counted() {
     assert_eq!(broken(|h| h.runs[2].attempt = 0), [Rule::Attempts]);
     assert_eq!(broken(|h| h.runs[0].attempt = 1), [Rule::Attempts]);
