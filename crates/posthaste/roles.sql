@@ -44,9 +44,10 @@ GRANT SELECT ON ALL TABLES IN SCHEMA posthaste TO posthaste_worker, posthaste_ob
 GRANT SELECT ON ALL SEQUENCES IN SCHEMA posthaste TO posthaste_observer;
 
 -- A worker enqueues too: its handlers do. Deltas of counters go to whichever table has its turn.
-GRANT INSERT ON posthaste.job, posthaste.store, posthaste.attempt, posthaste.finished, posthaste.tally, posthaste.tallied TO posthaste_worker;
+GRANT INSERT ON posthaste.job, posthaste.staged_jobs, posthaste.outbox, posthaste.store, posthaste.attempt, posthaste.finished, posthaste.tally,
+  posthaste.tallied, posthaste.relay TO posthaste_worker;
 GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane, posthaste.held, posthaste.dead, posthaste.unique_key,
-  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume TO posthaste_worker;
+  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume, posthaste.drain, posthaste.inbox TO posthaste_worker;
 GRANT EXECUTE ON FUNCTION posthaste.limit_rate(text, integer, interval, integer) TO posthaste_worker;
 -- Whoever meets a server that was promoted first says so for all.
 GRANT UPDATE ON posthaste.home TO posthaste_worker;
@@ -57,5 +58,5 @@ GRANT USAGE ON SEQUENCE posthaste.job_id TO posthaste_producer;
 GRANT SELECT ON SEQUENCE posthaste.ready_current, posthaste.ready_scan, posthaste.parked_current, posthaste.parked_until, posthaste.flags, posthaste.bell_until
   TO posthaste_producer;
 GRANT SELECT ON posthaste.route TO posthaste_producer;
-GRANT INSERT, SELECT (id) ON posthaste.job, posthaste.store TO posthaste_producer;
+GRANT INSERT, SELECT (id) ON posthaste.job, posthaste.store, posthaste.staged_jobs, posthaste.outbox TO posthaste_producer;
 GRANT INSERT, SELECT ON posthaste.unique_key TO posthaste_producer;

@@ -199,15 +199,22 @@ BEGIN
 END $f$
 $sql$);
 
+-- Whose id that is which a receiver saw: a job's own, or the one that a row of posthaste.outbox was given, which holds the key as long as its job is not
+-- done. NULL: not of this database, or forgotten.
+CREATE FUNCTION posthaste.job_of(delivery_id uuid) RETURNS bigint LANGUAGE sql STABLE AS $f$
+  SELECT coalesce((SELECT d.id FROM (SELECT ('x0' || substr(replace(delivery_id::text, '-', ''), 18, 15))::bit(64)::bigint AS id) d
+                    WHERE posthaste.delivery_id(d.id) = delivery_id),
+                  (SELECT u.id FROM posthaste.unique_key u WHERE u.key = 'outbox:' || delivery_id))
+$f$;
+
 -- Confirms the effect of a job that awaits it; for receivers in any language, best in the transaction of the effect. True when the id is of
--- this database (a second confirmation does nothing), false when it is not.
+-- this database (a second confirmation does nothing), false when it is not, or was given to a row of posthaste.outbox that is done.
 CREATE FUNCTION posthaste.done(delivery_id uuid) RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
-  v_hex text := replace(delivery_id::text, '-', '');
-  v_id bigint := ('x0' || substr(v_hex, 18, 15))::bit(64)::bigint;
+  v_id bigint := posthaste.job_of(delivery_id);
   v_held posthaste.held;
 BEGIN
-  IF delivery_id <> posthaste.delivery_id(v_id) THEN
+  IF v_id IS NULL THEN
     RETURN false;
   END IF;
   DELETE FROM posthaste.held h WHERE h.id = v_id AND h.state = 'awaiting' RETURNING h.* INTO v_held;

@@ -4,16 +4,17 @@
 -- always there: nothing that is written can miss its table, whoever leads or whatever the clock says. A volume that cannot be emptied, because
 -- somebody reads it, stays; then the current one is filled for longer.
 
--- The shelves: failed attempts; done jobs of queues that keep them for up to a day; those of queues that keep them for longer.
+-- The shelves: failed attempts; done jobs of queues that keep them for up to a day; those of queues that keep them for longer; how relays
+-- went (0021_relay.sql).
 CREATE TABLE posthaste.volume (
-  shelf    text     NOT NULL CHECK (shelf IN ('attempt', 'day', 'long')),
+  shelf    text     NOT NULL CHECK (shelf IN ('attempt', 'day', 'long', 'relay')),
   slot     smallint NOT NULL,
   began_at timestamptz,  -- the newest of a shelf is the one that is filled, until the next begins; NULL: empty
   PRIMARY KEY (shelf, slot)
 );
 INSERT INTO posthaste.volume (shelf, slot, began_at)
 SELECT s.shelf, s.first + n, CASE WHEN n = 0 THEN clock_timestamp() END
-  FROM (VALUES ('attempt', 0), ('day', 0), ('long', 4)) s(shelf, first), generate_series(0, 3) n;
+  FROM (VALUES ('attempt', 0), ('day', 0), ('long', 4), ('relay', 0)) s(shelf, first), generate_series(0, 3) n;
 
 -- What is set for the whole database.
 CREATE TABLE posthaste.setting (
@@ -140,10 +141,10 @@ BEGIN
     SELECT b.shelf, b.slot, k.keep, b.began_at, lead(b.began_at) OVER shelf AS ended_at
       FROM posthaste.volume b, LATERAL (
         SELECT CASE b.shelf WHEN 'attempt' THEN (SELECT s.keep_attempts FROM posthaste.setting s) WHEN 'day' THEN interval '1 day'
-                            ELSE greatest(interval '1 day', (SELECT max(q.keep) FROM posthaste.queue q)) END AS keep) k
+                            WHEN 'relay' THEN interval '1 hour' ELSE greatest(interval '1 day', (SELECT max(q.keep) FROM posthaste.queue q)) END AS keep) k
      WHERE b.began_at IS NOT NULL WINDOW shelf AS (PARTITION BY b.shelf ORDER BY b.began_at, b.slot DESC) ORDER BY b.shelf, b.began_at, b.slot DESC
   LOOP
-    v_table := 'posthaste.' || CASE v.shelf WHEN 'attempt' THEN 'attempt_' ELSE 'finished_' END || v.slot;
+    v_table := 'posthaste.' || CASE v.shelf WHEN 'attempt' THEN 'attempt_' WHEN 'relay' THEN 'relay_' ELSE 'finished_' END || v.slot;
     IF v.ended_at <= v_now - v.keep THEN
       v_holder := posthaste.lock_holder(ARRAY[v_table]);
       IF v_holder IS NULL AND posthaste.empty_volume(v_table) THEN

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::acknowledge::{Batch, Settled};
 use crate::job::{Job, JobId};
+use crate::relay::Relay;
 use crate::retry::{Backoff, Report, verdict};
 use crate::store::Fence;
 use crate::work::handler::{self, HandlerError};
@@ -106,6 +107,11 @@ pub trait Consumer: Send + Sync + 'static {
     fn backoff(&self) -> Backoff {
         Backoff::default()
     }
+    /// The relay that it is, for what the database is told of relays.
+    #[doc(hidden)]
+    fn as_relay(&self) -> Option<&Relay> {
+        None
+    }
 }
 
 /// A consumer that is shared, so that whoever made it can still ask it.
@@ -133,6 +139,9 @@ impl<C: Consumer + ?Sized> Consumer for Arc<C> {
     }
     fn backoff(&self) -> Backoff {
         (**self).backoff()
+    }
+    fn as_relay(&self) -> Option<&Relay> {
+        (**self).as_relay()
     }
 }
 

@@ -30,7 +30,7 @@ use crate::retry::Verdict;
 use crate::store::link::Link;
 use crate::store::{self, Claimed, Fence};
 use crate::tally::{self, Tally};
-use crate::{cancel, claim, work};
+use crate::{cancel, claim, relay, work};
 use gate::Gate;
 
 pub(crate) use gate::Passed;
@@ -51,6 +51,8 @@ pub(crate) struct Engine {
     pub(crate) promotion: Link,
     /// Every other duty of maintenance; some are slow.
     pub(crate) upkeep: Link,
+    /// What the database knows of relays; opened when there is one.
+    pub(crate) relays: Link,
     pub(crate) gate: Gate,
     pub(crate) bell: Bell,
     /// Told when a queue was rung for and nothing was found.
@@ -102,6 +104,7 @@ impl Engine {
             looks: link(),
             promotion: link(),
             upkeep: link(),
+            relays: link(),
             config: parts.config,
             queues: parts.queues,
             gate: Gate::default(),
@@ -331,6 +334,7 @@ pub(crate) fn run(
         tokio::spawn(engine.watched("cancel", cancel::run(Arc::clone(&engine))));
         tokio::spawn(engine.watched("tally", tally::run(Arc::clone(&engine))));
         tokio::spawn(engine.watched("watch", overdue::run(Arc::clone(&engine))));
+        tokio::spawn(engine.watched("relays", relay::keep::run(Arc::clone(&engine))));
         let returning = maintenance::return_uncertain(Arc::clone(&engine), returns);
         tokio::spawn(engine.watched("return claims", returning));
         if engine.config.maintenance {
@@ -381,6 +385,7 @@ async fn stop(engine: &Engine, mut claiming: tokio::task::JoinSet<()>) {
         .iter()
         .for_each(|queue| queue.consumer.abort());
     tally::tell(engine).await;
+    relay::keep::tell(engine).await;
     let worker = engine.identity.borrow().as_ref().map(|worker| worker.id);
     if let (true, Some(worker)) = (clean, worker)
         && let Err(error) =

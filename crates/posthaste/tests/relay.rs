@@ -7,6 +7,7 @@ mod bullmq;
 mod celery_rabbitmq;
 mod celery_redis;
 mod conformance;
+mod drain;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "nats")]
@@ -16,6 +17,7 @@ mod rabbitmq;
 mod redis;
 mod sidekiq;
 mod smtp;
+mod surfaces;
 mod told;
 mod webhook;
 

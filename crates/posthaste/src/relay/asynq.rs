@@ -153,7 +153,7 @@ impl Asynq {
         put(&mut task.kind, &message.kind);
         put(&mut task.queue, self.queue_of(message));
         task.payload.clear();
-        task.payload.extend_from_slice(message.payload().as_bytes());
+        task.payload.extend_from_slice(message.body());
         task.id.clear();
         let _ = write!(task.id, "{}", message.id.hyphenated());
         task.retry = self.max_retry;

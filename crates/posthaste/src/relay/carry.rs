@@ -36,7 +36,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         };
         let batch = tokio::select! {
             batch = shared.next() => batch,
-            () = shared.stopping.cancelled() => return,
+            () = shared.over().cancelled() => return,
         };
         tokio::spawn(carry(Arc::clone(&shared), batch, slot));
     }
@@ -123,6 +123,10 @@ impl Shared {
         if messages.is_empty() {
             return Vec::new();
         }
+        if !self.lease().may_send(Instant::now()) {
+            tickets.into_iter().for_each(Ticket::give_back);
+            return Vec::new();
+        }
         let answers = self.ask(&messages).await;
         let mut unanswered = Vec::new();
         let mut accepted = 0;
@@ -156,7 +160,9 @@ impl Shared {
 
     /// What the destination says, in time. Nothing about messages that the relay, which is to end now, can give back.
     async fn ask(&self, messages: &[Message]) -> Vec<Option<Answer>> {
-        let limit = self.options.time_limit;
+        // Whoever takes the drain over does so when the lease is over.
+        let left = self.lease().left(Instant::now());
+        let limit = self.options.time_limit.min(left);
         let sent = tokio::time::timeout(limit, self.destination.send(messages));
         let sent = tokio::select! {
             sent = sent => Some(sent),
@@ -188,7 +194,7 @@ impl Shared {
     async fn single_out(&self, parcels: Vec<Parcel>) {
         let mut parts = vec![parcels];
         while let Some(mut part) = parts.pop() {
-            if !self.look().await || self.stopping.is_cancelled() {
+            if !self.look().await || self.over().is_cancelled() {
                 parts.push(part);
                 break;
             }
@@ -238,13 +244,14 @@ impl Shared {
     /// Where the order counts they are kept in hand, else they are put off.
     fn put_back(&self, parcels: Vec<Parcel>) {
         if self.keeps_in_hand() {
+            // The job as it was claimed: its message may be about what was in an envelope.
             let jobs = parcels.into_iter().map(|one| Delivery {
-                job: one.message.job,
+                job: Arc::clone(&one.ticket.job),
                 ticket: one.ticket,
             });
             self.line().put_back(jobs.collect());
             // It may have been told to stop meanwhile.
-            if self.stopping.is_cancelled() {
+            if self.over().is_cancelled() {
                 self.give_back_waiting();
             }
         } else {
@@ -253,12 +260,12 @@ impl Shared {
     }
 
     fn keeps_in_hand(&self) -> bool {
-        self.options.mode == Mode::Drain && !self.stopping.is_cancelled()
+        self.options.mode == Mode::Drain && !self.over().is_cancelled()
     }
 
     /// Any relay may have them, after a while or at once if this one stops.
     fn put_off(&self, tickets: impl Iterator<Item = Ticket>) {
-        if self.stopping.is_cancelled() {
+        if self.over().is_cancelled() {
             return tickets.for_each(Ticket::give_back);
         }
         let reason = self.status().last_error.clone().unwrap_or_default();

@@ -184,8 +184,8 @@ impl Producer {
             let value = Some(value);
             headers = headers.insert(Header { key, value });
         }
-        let mut record: FutureRecord<'_, str, str> = FutureRecord::to(&message.kind)
-            .payload(message.payload())
+        let mut record: FutureRecord<'_, str, [u8]> = FutureRecord::to(&message.kind)
+            .payload(message.body())
             .headers(headers);
         if let Some(key) = &message.job.ordering_key {
             record = record.key(&**key);

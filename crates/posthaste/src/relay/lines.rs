@@ -46,7 +46,7 @@ enum Payload<'a> {
 }
 
 /// One line, with its end.
-fn encode(message: &Message) -> Result<Vec<u8>, serde_json::Error> {
+pub(super) fn encode(message: &Message) -> Result<Vec<u8>, serde_json::Error> {
     let payload = message.payload();
     // A line break would end the line.
     let json = Some(payload).filter(|payload| !payload.contains(['\n', '\r']));

@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use super::outbox::{self, Parcel};
 use super::template::{Template, argument};
 use crate::job::{Job, JobId};
 
@@ -26,6 +27,8 @@ pub struct Message {
     pub headers: Vec<(String, String)>,
     /// What the route makes of the arguments; none: they go as they are.
     payload: Option<String>,
+    /// A body that is no text.
+    bytes: Option<Arc<[u8]>>,
 }
 
 impl Message {
@@ -63,6 +66,7 @@ impl Message {
             queue: None,
             headers: Vec::new(),
             payload: Some(payload.into()),
+            bytes: None,
         }
     }
 
@@ -72,7 +76,13 @@ impl Message {
         self
     }
 
-    /// What is sent as the message's body.
+    /// What is sent as the message's body, where that can be any bytes.
+    pub fn body(&self) -> &[u8] {
+        self.bytes.as_deref().unwrap_or(self.payload().as_bytes())
+    }
+
+    /// What is sent as the message's body, where that must be a text. Bytes that somebody put into `posthaste.outbox` and that are no text stand here as
+    /// hexadecimal digits.
     pub fn payload(&self) -> &str {
         self.payload
             .as_deref()
@@ -176,8 +186,9 @@ impl Mapping {
         Self { payload, ..self }
     }
 
-    /// The job as it is sent; the error says what it lacks.
+    /// The job as it is sent; the error says what it lacks. A row of `posthaste.outbox` goes under its own id and as its own payload.
     pub(crate) fn message(&self, job: Arc<Job>, id: Uuid) -> Result<Message, String> {
+        let Parcel { job, id, bytes } = outbox::unwrap(job, id)?;
         let fill = |template: &Template| template.fill(&job, id);
         let mut headers = Vec::with_capacity(self.headers.len());
         for (name, value) in &self.headers {
@@ -189,6 +200,7 @@ impl Mapping {
             kind: fill(&self.kind)?,
             queue: self.queue.as_ref().map(fill).transpose()?,
             payload: self.payload.as_ref().map(fill).transpose()?,
+            bytes: bytes.filter(|_| self.payload.is_none()),
             headers,
             job,
         })

@@ -33,6 +33,8 @@ mod json;
 mod kafka;
 #[cfg(any(feature = "smtp", feature = "webhook"))]
 mod known;
+pub(crate) mod keep;
+mod lease;
 mod line;
 mod lines;
 #[cfg(any(feature = "amqp", feature = "kafka", feature = "nats"))]
@@ -40,14 +42,18 @@ mod link;
 mod message;
 #[cfg(feature = "nats")]
 mod nats;
+mod outbox;
+mod preview;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+mod route;
 #[cfg(feature = "sidekiq")]
 mod sidekiq;
 #[cfg(feature = "smtp")]
 mod smtp;
+mod status;
 mod template;
 #[cfg(any(feature = "amqp", feature = "nats"))]
 mod together;
@@ -57,9 +63,8 @@ mod webhook;
 mod window;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -81,16 +86,20 @@ pub use lines::Lines;
 pub use message::{Arguments, Mapping, Message};
 #[cfg(feature = "nats")]
 pub use nats::Nats;
+pub use preview::preview;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMq;
+pub use route::Route;
 #[cfg(feature = "sidekiq")]
 pub use sidekiq::{Sidekiq, Times};
 #[cfg(feature = "smtp")]
 pub use smtp::Smtp;
+pub use status::{RelayReport, RelayState, RelayStatus, relays};
 pub use template::Template;
 #[cfg(feature = "webhook")]
 pub use webhook::{Reach, Webhook};
 
+use lease::Lease;
 use line::Line;
 
 /// When a job is done.
@@ -114,8 +123,9 @@ pub enum Mode {
     /// Many relays at once, several batches each; no order, except among jobs with the same ordering key.
     #[default]
     Outbox,
-    /// One batch at a time, in the lane's order: transactions as they became visible, ids within one. While the destination is down the batch is kept in
-    /// hand, so that nothing overtakes it.
+    /// One relay at a time, over all processes, and one batch at a time, in the lane's order: transactions as they became visible, ids within one. While
+    /// the destination is down the batch is kept in hand, so that nothing overtakes it. A relay that stops sends what it has in hand first, as far as
+    /// the grace period goes; what it gives back after that comes behind what waits, as does a message that was refused for now.
     Drain,
 }
 
@@ -131,6 +141,7 @@ pub enum Unknown {
 
 /// Describes a relay.
 pub struct RelayBuilder {
+    name: String,
     destination: Arc<dyn Destination>,
     options: Options,
     allowed: Vec<String>,
@@ -149,6 +160,12 @@ pub(crate) struct Options {
 }
 
 impl RelayBuilder {
+    /// What it is called in reports; nothing unless said otherwise.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
     /// How a message is made of a job.
     pub fn mapping(mut self, mapping: Mapping) -> Self {
         self.options.mapping = mapping;
@@ -214,11 +231,14 @@ impl RelayBuilder {
             let problem = "a relay's batch, concurrency and time limit must not be 0";
             return Err(ErrorKind::Config(problem.into()).into());
         }
+        let lease = Lease::before(options.mode);
         let shared = Arc::new(Shared {
+            name: self.name,
             destination: self.destination,
             options: self.options,
             allowed: self.allowed,
             line: Mutex::default(),
+            lease: Mutex::new(lease),
             arrived: Notify::new(),
             stopping: CancellationToken::new(),
             aborted: CancellationToken::new(),
@@ -249,6 +269,7 @@ impl Relay {
     /// As [`to`](Self::to), for a destination that was chosen at run time.
     pub fn to_any(destination: Arc<dyn Destination>) -> RelayBuilder {
         RelayBuilder {
+            name: String::new(),
             destination,
             allowed: Vec::new(),
             options: Options {
@@ -268,31 +289,21 @@ impl Relay {
     pub fn status(&self) -> RelayStatus {
         self.shared.status().clone()
     }
-}
 
-/// How a relay goes, since it was started.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RelayStatus {
-    /// Messages that the destination has.
-    pub accepted: u64,
-    /// Messages refused for good.
-    pub refused: u64,
-    /// Messages refused for now.
-    pub later: u64,
-    /// Messages without an answer, each time that there was none.
-    pub unanswered: u64,
-    /// What went wrong last.
-    pub last_error: Option<String>,
-    /// Since when the destination does not answer, by this machine's clock; nothing while it does.
-    pub down_since: Option<Timestamp>,
+    /// Whether a job may be sent now: in drain mode another relay may be at it.
+    pub(crate) fn may_send(&self) -> bool {
+        self.shared.lease().may_send(Instant::now())
+    }
 }
 
 /// What the consumer and its tasks share.
 pub(crate) struct Shared {
+    name: String,
     destination: Arc<dyn Destination>,
     options: Options,
     allowed: Vec<String>,
     line: Mutex<Line>,
+    lease: Mutex<Lease>,
     arrived: Notify,
     /// Nothing is to be begun any more.
     stopping: CancellationToken,
@@ -309,12 +320,24 @@ impl Shared {
     fn status(&self) -> std::sync::MutexGuard<'_, RelayStatus> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn lease(&self) -> Lease {
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Told when nothing more is to be begun: in drain mode what is in hand is sent first, because what is given back loses its place.
+    fn over(&self) -> &CancellationToken {
+        match self.options.mode {
+            Mode::Outbox => &self.stopping,
+            Mode::Drain => &self.aborted,
+        }
+    }
 }
 
 impl Consumer for Relay {
     fn capacity(&self) -> usize {
         let options = &self.shared.options;
-        if self.shared.stopping.is_cancelled() {
+        if self.shared.stopping.is_cancelled() || !self.shared.lease().may_claim(Instant::now()) {
             return 0;
         }
         self.shared
@@ -325,14 +348,16 @@ impl Consumer for Relay {
     fn consume(&self, claim: Vec<Delivery>) {
         self.shared.line().join(claim);
         self.shared.arrived.notify_one();
-        if self.shared.stopping.is_cancelled() {
+        if self.shared.over().is_cancelled() {
             self.shared.give_back_waiting();
         }
     }
 
     fn give_back(&self) {
         self.shared.stopping.cancel();
-        self.shared.give_back_waiting();
+        if self.shared.over().is_cancelled() {
+            self.shared.give_back_waiting();
+        }
     }
 
     fn abort(&self) {
@@ -352,6 +377,10 @@ impl Consumer for Relay {
 
     fn backoff(&self) -> Backoff {
         self.shared.options.backoff
+    }
+
+    fn as_relay(&self) -> Option<&Relay> {
+        Some(self)
     }
 }
 

@@ -158,7 +158,7 @@ impl Nats {
         let theirs = message.headers.iter();
         let theirs = theirs.map(|(name, value)| (name.as_str(), value.as_str()));
         let mut headers = HeaderMap::new();
-        let mut bytes = message.payload().len() + wire::HEADER;
+        let mut bytes = message.body().len() + wire::HEADER;
         for (name, value) in own.chain(theirs) {
             let Some((name, value, length)) = wire::header(name, value) else {
                 return refuse(format!("the header {name:?} cannot be written in a line"));
@@ -180,7 +180,7 @@ impl Nats {
             Ok(headers) => headers,
             Err(refused) => return refused,
         };
-        let payload = Bytes::copy_from_slice(message.payload().as_bytes());
+        let payload = Bytes::copy_from_slice(message.body());
         let request = Request::new().headers(headers).payload(payload);
         match client.send_request(message.kind.clone(), request).await {
             Ok(reply) => {
@@ -188,7 +188,7 @@ impl Nats {
                 if is_full {
                     *self.full() = Some(Full {
                         subject: message.kind.clone(),
-                        bytes: message.payload().len() as u64,
+                        bytes: message.body().len() as u64,
                     });
                 }
                 answer

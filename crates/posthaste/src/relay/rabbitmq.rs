@@ -99,7 +99,7 @@ impl RabbitMq {
             exchange,
             routing_key: &message.kind,
             properties,
-            body: Cow::Borrowed(message.payload().as_bytes()),
+            body: Cow::Borrowed(message.body()),
         })
     }
 }

@@ -58,9 +58,13 @@ enum Field {
 impl Template {
     /// Reads a template; the error says what cannot be filled.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        parts(text)
-            .map(Self)
+        Self::read(text)
             .map_err(|reason| Error::invalid("template", format!("{reason}, in {text:?}")))
+    }
+
+    /// The same; the error does not repeat the text, which may be a secret.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        parts(text).map(Self)
     }
 
     /// A template without places.

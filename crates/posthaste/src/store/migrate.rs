@@ -78,6 +78,10 @@ const STEPS: &[(&str, &str)] = &[
         "0020_gauges",
         include_str!("../../migrations/0020_gauges.sql"),
     ),
+    (
+        "0021_relay",
+        include_str!("../../migrations/0021_relay.sql"),
+    ),
 ];
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.

@@ -11,6 +11,7 @@ pub(crate) mod migrate;
 pub(crate) mod operate;
 pub(crate) mod parameter;
 pub(crate) mod periodic;
+pub(crate) mod relay;
 pub(crate) mod restore;
 pub(crate) mod roles;
 

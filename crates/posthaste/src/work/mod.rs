@@ -32,7 +32,7 @@ use runner::Runner;
 
 /// Works on queues, with handlers or with consumers of your own.
 ///
-/// The engine lives on a thread of its own and opens its own connections through the pool's manager (five, one for the heartbeat, and one for the [bell](WorkerBuilder::bell)); handlers run on the
+/// The engine lives on a thread of its own and opens its own connections through the pool's manager (five, one for the heartbeat, one for the [bell](WorkerBuilder::bell), and one for its [relays](crate::relay)); handlers run on the
 /// runtime that [`WorkerBuilder::start`] is called on.
 pub struct Worker;
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::engine::{Engine, QueueState};
+use crate::relay::Relay;
 use crate::store;
 use patience::{LOOK, Patience};
 
@@ -29,6 +30,8 @@ pub(crate) async fn run(engine: Arc<Engine>) {
                     .queues
                     .iter()
                     .filter(|queue| names.iter().any(|name| **name == *queue.name))
+                    // A drain's suspects are for the relay that drains.
+                    .filter(|queue| queue.consumer.as_relay().is_none_or(Relay::may_send))
                     .collect();
                 if ours.is_empty() {
                     patience.calm()

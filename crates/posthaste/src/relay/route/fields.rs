@@ -1,0 +1,144 @@
+//! Settings by their names. Whoever reads one takes it out; what is left at the end nobody knows. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use super::to::To;
+
+/// The settings of a route that were not read yet.
+pub(super) struct Fields {
+    left: BTreeMap<String, Value>,
+    /// Names that were asked for.
+    known: Vec<&'static str>,
+}
+
+/// What a setting may be read as. The error of one that is something else says what it must be and not what it is: it may be a secret.
+pub(super) trait Read: Sized {
+    const WHAT: &'static str;
+    fn read(value: Value) -> Option<Self>;
+}
+
+impl Fields {
+    pub(super) fn new(settings: BTreeMap<String, Value>) -> Self {
+        Self {
+            left: settings,
+            known: Vec::new(),
+        }
+    }
+
+    /// Takes a setting out.
+    pub(super) fn take<T: Read>(&mut self, name: &'static str) -> Result<Option<T>, String> {
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
+        let Some(value) = self.left.remove(name) else {
+            return Ok(None);
+        };
+        T::read(value)
+            .map(Some)
+            .ok_or_else(|| format!("{name}: must be {}", T::WHAT))
+    }
+
+    /// Takes a setting out that is one of a few words.
+    pub(super) fn word<T: Copy>(
+        &mut self,
+        name: &'static str,
+        words: &[(&str, T)],
+    ) -> Result<Option<T>, String> {
+        let Some(word) = self.take::<String>(name)? else {
+            return Ok(None);
+        };
+        let found = words.iter().find(|(one, _)| *one == word);
+        found.map(|(_, meant)| Some(*meant)).ok_or_else(|| {
+            let words: Vec<String> = words.iter().map(|(one, _)| format!("{one:?}")).collect();
+            format!("{name}: must be {}", words.join(" or "))
+        })
+    }
+
+    /// Refuses what nobody has asked for.
+    pub(super) fn all_known(&self, to: &To) -> Result<(), String> {
+        let Some(name) = self.left.keys().next() else {
+            return Ok(());
+        };
+        let mut known = self.known.clone();
+        known.sort_unstable();
+        Err(format!(
+            "{name}: is no setting of a route to {}; there are {}",
+            to.name(),
+            known.join(", ")
+        ))
+    }
+}
+
+impl Read for String {
+    const WHAT: &'static str = "a text";
+    fn read(value: Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl Read for bool {
+    const WHAT: &'static str = "true or false";
+    fn read(value: Value) -> Option<Self> {
+        value.as_bool()
+    }
+}
+
+impl Read for u32 {
+    const WHAT: &'static str = "a whole number";
+    fn read(value: Value) -> Option<Self> {
+        value.as_u64()?.try_into().ok()
+    }
+}
+
+impl Read for usize {
+    const WHAT: &'static str = "a whole number";
+    fn read(value: Value) -> Option<Self> {
+        value.as_u64()?.try_into().ok()
+    }
+}
+
+impl Read for Duration {
+    const WHAT: &'static str = "a time such as \"30s\", \"5m\" or \"24h\"";
+    fn read(value: Value) -> Option<Self> {
+        match value {
+            Value::Number(seconds) => seconds
+                .as_f64()
+                .and_then(|seconds| Self::try_from_secs_f64(seconds).ok()),
+            Value::String(text) => {
+                let time: SignedDuration = text.trim().parse().ok()?;
+                Self::try_from(time).ok()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Read for Vec<String> {
+    const WHAT: &'static str = "a list of texts";
+    fn read(value: Value) -> Option<Self> {
+        let Value::Array(list) = value else {
+            return None;
+        };
+        list.into_iter().map(String::read).collect()
+    }
+}
+
+impl Read for BTreeMap<String, String> {
+    const WHAT: &'static str = "a table of texts";
+    fn read(value: Value) -> Option<Self> {
+        let Value::Object(table) = value else {
+            return None;
+        };
+        let texts = table.into_iter();
+        texts
+            .map(|(name, value)| Some((name, String::read(value)?)))
+            .collect()
+    }
+}

@@ -1,0 +1,251 @@
+//! A route as people write it: which queue, where to, and how. Pure, but for the destination that it makes, which connects later.
+
+mod fields;
+mod open;
+mod to;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Destination, Mapping, Mode, Relay, RelayBuilder, Strength, Template, Unknown};
+use crate::error::{Error, ErrorKind};
+use fields::Fields;
+use to::To;
+
+/// How long an effect may take to be confirmed where a route says nothing.
+const LEASE: Duration = Duration::from_secs(300);
+
+/// A route of a configuration file: the jobs of a queue, on their way to a destination.
+///
+/// | setting | what it says |
+/// |---|---|
+/// | `to` | the destination's address, see below; the only one that must be there |
+/// | `queue` | the queue whose jobs are sent; the route's name unless said otherwise |
+/// | `mode` | `outbox` (any number of relays, no order) or `drain` (one at a time, in order) |
+/// | `strength` | `accepted` (done when the destination has it) or `done` (when `posthaste.done` or `posthaste.receive` was called) |
+/// | `lease` | with `done`: how long the confirmation may take until the job is sent again; 5 minutes |
+/// | `batch`, `concurrency` | messages sent together (10), batches under way (4) |
+/// | `time_limit` | how long a batch may take (30 s) |
+/// | `unknown` | `resend` or `discard`: messages of which nobody knows whether they arrived |
+/// | `allow` | names of the destination's settings that are accepted although they break the promise |
+/// | `kind`, or as the destination calls it | `class` (Sidekiq), `type` (asynq, webhook), `name` (BullMQ), `task` (Celery), `routing_key` (RabbitMQ), `subject` (NATS), `topic` (Kafka): a [`Template`] |
+/// | `receiver_queue` | the receiver's queue; RabbitMQ's `exchange`: a [`Template`] |
+/// | `headers`, `payload` | a table of [`Template`]s, and one |
+///
+/// Whatever else is there must be an option of the destination. Times are written `"30s"`, `"5m"`, `"24h"`, or as a number of seconds.
+///
+/// | `to` | destination | its options |
+/// |---|---|---|
+/// | `sidekiq://host:port/db` | Sidekiq; `sidekiq+rediss://` over TLS | `retry`, `times` (`seconds`, `milliseconds`) |
+/// | `asynq://…` | asynq; `asynq+rediss://` | `max_retry`, `timeout`, `deadline` (true or false), `retention` |
+/// | `bullmq://…` | BullMQ; `bullmq+rediss://` | `prefix`, `attempts`, `fixed_backoff`, `exponential_backoff`, `remove_on_complete`, `remove_on_fail` |
+/// | `celery+redis://…` | Celery; `celery+rediss://` | `task_time_limit`, `task_soft_time_limit`, `expires` (true or false) |
+/// | `amqp://…`, `amqps://…` | RabbitMQ | `expires` (true or false) |
+/// | `nats://…`, `nats+tls://…` | NATS JetStream | `credentials`, `domain`, `stream` |
+/// | `kafka://host:port,host:port` | Kafka | `settings`: a table of librdkafka's |
+/// | `stdout:` | lines of JSON | |
+///
+/// ```
+/// use posthaste::relay::Route;
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let settings = serde_json::json!({"to": "stdout:", "queue": "audit", "kind": "audit.{name}"});
+/// let route = Route::read("audit", settings.as_object().into_iter().flatten())?;
+/// assert_eq!((route.name(), route.queue(), route.label()), ("audit", "audit", "lines".into()));
+/// let relay = route.relay().batch(100);
+/// # Ok(()) }
+/// ```
+pub struct Route {
+    name: String,
+    queue: String,
+    destination: Arc<dyn Destination>,
+    settings: Settings,
+}
+
+#[derive(Debug, Default)]
+struct Settings {
+    mapping: Mapping,
+    batch: Option<usize>,
+    concurrency: Option<usize>,
+    time_limit: Option<Duration>,
+    mode: Mode,
+    strength: Strength,
+    unknown: Unknown,
+    allow: Vec<String>,
+}
+
+impl Route {
+    /// Reads the settings of the route of this name. The error names the setting, and never repeats what it was set to: that may be a secret.
+    pub fn read<'a>(
+        name: &str,
+        settings: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    ) -> Result<Self, Error> {
+        let settings = settings.into_iter();
+        let settings = settings.map(|(name, value)| (name.clone(), value.clone()));
+        read(name, Fields::new(settings.collect()))
+            .map_err(|problem| ErrorKind::Config(format!("route {name}: {problem}")).into())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The queue whose jobs are sent.
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// The destination's kind and address for people, without secrets.
+    pub fn label(&self) -> String {
+        self.destination.label()
+    }
+
+    /// How a message is made of a job.
+    pub fn mapping(&self) -> &Mapping {
+        &self.settings.mapping
+    }
+
+    /// The relay that the route describes.
+    pub fn relay(self) -> RelayBuilder {
+        let Settings {
+            mapping,
+            batch,
+            concurrency,
+            time_limit,
+            mode,
+            strength,
+            unknown,
+            allow,
+        } = self.settings;
+        let mut relay = Relay::to_any(self.destination)
+            .name(self.name)
+            .mapping(mapping)
+            .mode(mode)
+            .strength(strength)
+            .unknown(unknown);
+        if let Some(messages) = batch {
+            relay = relay.batch(messages);
+        }
+        if let Some(batches) = concurrency {
+            relay = relay.concurrency(batches);
+        }
+        if let Some(limit) = time_limit {
+            relay = relay.time_limit(limit);
+        }
+        allow.into_iter().fold(relay, RelayBuilder::allow)
+    }
+}
+
+/// Where it leads may be a secret.
+impl std::fmt::Debug for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Route")
+            .field("name", &self.name)
+            .field("queue", &self.queue)
+            .field("to", &self.label())
+            .finish_non_exhaustive()
+    }
+}
+
+fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
+    let to: String = fields
+        .take("to")?
+        .ok_or("to: is missing; it is the destination's address")?;
+    let to = To::parse(&to).map_err(|problem| format!("to: {problem}"))?;
+    let queue = fields.take("queue")?.unwrap_or_else(|| name.to_owned());
+    if queue.is_empty() || queue.len() > 255 {
+        return Err("queue: must have 1 to 255 bytes".into());
+    }
+    let settings = Settings {
+        mapping: mapping(&mut fields, &to)?,
+        batch: positive(&mut fields, "batch")?,
+        concurrency: positive(&mut fields, "concurrency")?,
+        time_limit: fields.take("time_limit")?,
+        mode: fields
+            .word("mode", &[("outbox", Mode::Outbox), ("drain", Mode::Drain)])?
+            .unwrap_or_default(),
+        strength: strength(&mut fields)?,
+        unknown: fields
+            .word(
+                "unknown",
+                &[("resend", Unknown::Resend), ("discard", Unknown::Discard)],
+            )?
+            .unwrap_or_default(),
+        allow: fields.take("allow")?.unwrap_or_default(),
+    };
+    if settings.mode == Mode::Drain && settings.concurrency.is_some_and(|batches| batches > 1) {
+        return Err("concurrency: a drain sends one batch at a time".into());
+    }
+    if settings.time_limit.is_some_and(|limit| limit.is_zero()) {
+        return Err("time_limit: must be more than 0".into());
+    }
+    let destination = open::open(&to, &mut fields)?;
+    fields.all_known(&to)?;
+    Ok(Route {
+        name: name.to_owned(),
+        queue,
+        destination,
+        settings,
+    })
+}
+
+fn positive(fields: &mut Fields, name: &'static str) -> Result<Option<usize>, String> {
+    match fields.take(name)? {
+        Some(0) => Err(format!("{name}: must be at least 1")),
+        number => Ok(number),
+    }
+}
+
+fn strength(fields: &mut Fields) -> Result<Strength, String> {
+    let is_done = fields.word("strength", &[("accepted", false), ("done", true)])?;
+    let lease: Option<Duration> = fields.take("lease")?;
+    match (is_done, lease) {
+        (Some(true), Some(lease)) if lease.is_zero() => Err("lease: must be more than 0".into()),
+        (Some(true), lease) => Ok(Strength::Done {
+            lease: lease.unwrap_or(LEASE),
+        }),
+        (_, Some(_)) => Err("lease: is for strength = \"done\"".into()),
+        _ => Ok(Strength::Accepted),
+    }
+}
+
+fn mapping(fields: &mut Fields, to: &To) -> Result<Mapping, String> {
+    let mut mapping = Mapping::default();
+    if let Some(kind) = one_of(fields, ["kind", to.kind_word()])? {
+        mapping = mapping.kind(kind);
+    }
+    if let Some(queue) = one_of(fields, ["receiver_queue", to.queue_word()])? {
+        mapping = mapping.queue(queue);
+    }
+    let headers: Option<BTreeMap<String, String>> = fields.take("headers")?;
+    for (name, value) in headers.into_iter().flatten() {
+        let value =
+            Template::read(&value).map_err(|problem| format!("headers.{name}: {problem}"))?;
+        mapping = mapping.header(name, value);
+    }
+    if let Some(payload) = one_of(fields, ["payload", "payload"])? {
+        mapping = mapping.payload(payload);
+    }
+    Ok(mapping)
+}
+
+/// A template that goes by either name.
+fn one_of(fields: &mut Fields, names: [&'static str; 2]) -> Result<Option<Template>, String> {
+    let mut found = None;
+    for name in names {
+        if let Some(text) = fields.take::<String>(name)? {
+            if found.is_some() {
+                return Err(format!("{name}: is {} by another name; give one", names[0]));
+            }
+            let template = Template::read(&text).map_err(|problem| format!("{name}: {problem}"))?;
+            found = Some(template);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Makes the destination of an address, with its options. Nothing is connected yet.
+
+use std::sync::Arc;
+
+use super::fields::Fields;
+use super::to::{Kind, To};
+use crate::relay::{Destination, Lines};
+
+pub(super) fn open(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    match to.kind {
+        Kind::Lines => Ok(Arc::new(Lines::new(tokio::io::stdout()))),
+        #[cfg(feature = "asynq")]
+        Kind::Asynq => asynq(to, fields),
+        #[cfg(feature = "bullmq")]
+        Kind::BullMq => bullmq(to, fields),
+        #[cfg(feature = "celery-redis")]
+        Kind::Celery if to.url.starts_with("redis") => celery_redis(to, fields),
+        #[cfg(feature = "kafka")]
+        Kind::Kafka => kafka(to, fields),
+        #[cfg(feature = "nats")]
+        Kind::Nats => nats(to, fields),
+        #[cfg(feature = "rabbitmq")]
+        Kind::RabbitMq => rabbitmq(to, fields),
+        #[cfg(feature = "sidekiq")]
+        Kind::Sidekiq => sidekiq(to, fields),
+        _ => {
+            let _ = fields;
+            Err(format!(
+                "to: this program was built without {}; build it with the feature {:?}",
+                to.name(),
+                feature(to)
+            ))
+        }
+    }
+}
+
+/// The cargo feature that brings a destination.
+fn feature(to: &To) -> &'static str {
+    match to.kind {
+        Kind::Sidekiq => "sidekiq",
+        Kind::Asynq => "asynq",
+        Kind::BullMq => "bullmq",
+        Kind::Celery if to.url.starts_with("redis") => "celery-redis",
+        Kind::Celery => "celery-rabbitmq",
+        Kind::RabbitMq => "rabbitmq",
+        Kind::Nats => "nats",
+        Kind::Kafka => "kafka",
+        Kind::Webhook => "webhook",
+        Kind::Smtp => "smtp",
+        Kind::Lines => "default",
+    }
+}
+
+/// What was wrong with an address; the error does not repeat it.
+#[cfg(any(
+    feature = "amqp",
+    feature = "kafka",
+    feature = "nats",
+    feature = "redis"
+))]
+fn wrong(error: crate::error::Error) -> String {
+    format!("to: {error}")
+}
+
+#[cfg(feature = "asynq")]
+fn asynq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut asynq = crate::relay::Asynq::new(&to.url).map_err(wrong)?;
+    if let Some(times) = fields.take("max_retry")? {
+        asynq = asynq.max_retry(times);
+    }
+    if let Some(timeout) = fields.take("timeout")? {
+        asynq = asynq.timeout(timeout);
+    }
+    if fields.take("deadline")? == Some(true) {
+        asynq = asynq.deadline();
+    }
+    if let Some(retention) = fields.take("retention")? {
+        asynq = asynq.retention(retention);
+    }
+    Ok(Arc::new(asynq))
+}
+
+#[cfg(feature = "bullmq")]
+fn bullmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    // BullMQ has no queue where none is said; a route that says none gets this one.
+    let mut bullmq = crate::relay::BullMq::new(&to.url, "default").map_err(wrong)?;
+    if let Some(prefix) = fields.take::<String>("prefix")? {
+        bullmq = bullmq.prefix(prefix);
+    }
+    if let Some(attempts) = fields.take("attempts")? {
+        bullmq = bullmq.attempts(attempts);
+    }
+    if let Some(wait) = fields.take("fixed_backoff")? {
+        bullmq = bullmq.fixed_backoff(wait);
+    }
+    if let Some(wait) = fields.take("exponential_backoff")? {
+        bullmq = bullmq.exponential_backoff(wait);
+    }
+    if let Some(age) = fields.take("remove_on_complete")? {
+        bullmq = bullmq.remove_on_complete(age);
+    }
+    if let Some(age) = fields.take("remove_on_fail")? {
+        bullmq = bullmq.remove_on_fail(age);
+    }
+    Ok(Arc::new(bullmq))
+}
+
+#[cfg(feature = "celery-redis")]
+fn celery_redis(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut celery = crate::relay::Celery::redis(&to.url).map_err(wrong)?;
+    if let Some(limit) = fields.take("task_time_limit")? {
+        celery = celery.time_limit(limit);
+    }
+    if let Some(limit) = fields.take("task_soft_time_limit")? {
+        celery = celery.soft_time_limit(limit);
+    }
+    if fields.take("expires")? == Some(true) {
+        celery = celery.expires();
+    }
+    Ok(Arc::new(celery))
+}
+
+#[cfg(feature = "kafka")]
+fn kafka(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    use std::collections::BTreeMap;
+
+    let mut kafka = crate::relay::Kafka::new(&to.url).map_err(wrong)?;
+    let settings: Option<BTreeMap<String, String>> = fields.take("settings")?;
+    for (name, value) in settings.into_iter().flatten() {
+        kafka = kafka
+            .set(&name, &value)
+            .map_err(|error| format!("settings: {error}"))?;
+    }
+    Ok(Arc::new(kafka))
+}
+
+#[cfg(feature = "nats")]
+fn nats(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut nats = crate::relay::Nats::new(&to.url).map_err(wrong)?;
+    if let Some(credentials) = fields.take::<String>("credentials")? {
+        nats = nats.credentials(credentials);
+    }
+    if let Some(domain) = fields.take::<String>("domain")? {
+        nats = nats.domain(domain);
+    }
+    if let Some(stream) = fields.take::<String>("stream")? {
+        nats = nats.stream(stream);
+    }
+    Ok(Arc::new(nats))
+}
+
+#[cfg(feature = "rabbitmq")]
+fn rabbitmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut rabbitmq = crate::relay::RabbitMq::new(&to.url).map_err(wrong)?;
+    if fields.take("expires")? == Some(true) {
+        rabbitmq = rabbitmq.expires();
+    }
+    Ok(Arc::new(rabbitmq))
+}
+
+#[cfg(feature = "sidekiq")]
+fn sidekiq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    use crate::relay::{Sidekiq, Times};
+
+    let mut sidekiq = Sidekiq::new(&to.url).map_err(wrong)?;
+    if let Some(times) = fields.take("retry")? {
+        sidekiq = sidekiq.retry(times);
+    }
+    let times = [
+        ("seconds", Times::Seconds),
+        ("milliseconds", Times::Milliseconds),
+    ];
+    if let Some(times) = fields.word("times", &times)? {
+        sidekiq = sidekiq.times(times);
+    }
+    Ok(Arc::new(sidekiq))
+}
