@@ -7,6 +7,7 @@ pub(crate) mod jobs;
 pub(crate) mod migrate;
 pub(crate) mod queues;
 pub(crate) mod rebase;
+pub(crate) mod relay;
 pub(crate) mod status;
 pub(crate) mod up;
 pub(crate) mod work;

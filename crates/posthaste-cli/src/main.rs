@@ -5,6 +5,7 @@ mod connect;
 mod database;
 mod failure;
 mod local_postgres;
+mod routes;
 mod signals;
 mod terminal;
 mod worker;
@@ -16,7 +17,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use commands::{completions, doctor, enqueue, jobs, migrate, queues, rebase, status, up, work};
+use commands::{
+    completions, doctor, enqueue, jobs, migrate, queues, rebase, relay, status, up, work,
+};
 use database::{Choice, Database};
 use local_postgres::Absent;
 use signals::Signals;
@@ -46,6 +49,7 @@ enum Command {
     Migrate(migrate::Arguments),
     Enqueue(enqueue::Arguments),
     Work(work::Arguments),
+    Relay(relay::Arguments),
     Status(status::Arguments),
     Jobs(jobs::Arguments),
     Queues(queues::Arguments),
@@ -117,6 +121,7 @@ async fn command(
         match command {
             Command::Up(arguments) => up::run(arguments, database, terminal, signals).await,
             Command::Work(arguments) => work::run(arguments, database, terminal, signals).await,
+            Command::Relay(arguments) => relay::run(arguments, database, terminal, signals).await,
             Command::Migrate(arguments) => migrate::run(arguments, database, terminal).await,
             Command::Enqueue(arguments) => {
                 enqueue::run(arguments, database, terminal, signals).await
@@ -132,7 +137,7 @@ async fn command(
     };
     match command {
         // These have something to bring to an end.
-        Command::Up(_) | Command::Work(_) | Command::Enqueue(_) => short.await,
+        Command::Up(_) | Command::Work(_) | Command::Relay(_) | Command::Enqueue(_) => short.await,
         Command::Status(arguments) if arguments.watches() => short.await,
         Command::Migrate(_)
         | Command::Status(_)

@@ -1,9 +1,10 @@
-//! The worker of `up` and `work`, with the handlers that this program ships.
+//! The worker of `up`, `work` and `relay`, with the handlers that this program ships.
 
 use std::time::Duration;
 
 use anyhow::anyhow;
 use deadpool_postgres::Pool;
+use posthaste::relay::Relay;
 use posthaste::{Config, Outcome, QueueConfig, Worker, WorkerHandle};
 
 use crate::commands::up;
@@ -16,11 +17,24 @@ const TIMEOUT: Duration = Duration::from_secs(3_600);
 const HANDLER_CONNECTIONS: usize = 16;
 
 /// Which queues, how wide, and how patient.
-#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) queues: Vec<(String, u16)>,
     pub(crate) patience: Patience,
     pub(crate) outside: Outside,
+    /// Relays, with the queues that they send.
+    pub(crate) relays: Vec<(String, Relay)>,
+}
+
+impl Settings {
+    /// Nothing to work on yet.
+    pub(crate) fn new(patience: Patience) -> Self {
+        Self {
+            patience,
+            queues: Vec::new(),
+            outside: Outside::default(),
+            relays: Vec::new(),
+        }
+    }
 }
 
 /// How long a worker waits for others, and others for it.
@@ -73,14 +87,16 @@ impl Running {
 pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Result<Running> {
     let handlers = address.pool(HANDLER_CONNECTIONS)?;
     let pool = handlers.clone();
-    let mut builder = Worker::builder(address.pool(1)?)
-        .config(settings.patience.config())
-        .handler("posthaste.noop", |_context, _job| async {
-            Ok(Outcome::Done)
-        })
-        .handler("file.digest", move |context, job| {
-            up::handler::file_digest(pool.clone(), context, job)
-        });
+    let mut builder = Worker::builder(address.pool(1)?).config(settings.patience.config());
+    if !settings.queues.is_empty() {
+        builder = builder
+            .handler("posthaste.noop", |_context, _job| async {
+                Ok(Outcome::Done)
+            })
+            .handler("file.digest", move |context, job| {
+                up::handler::file_digest(pool.clone(), context, job)
+            });
+    }
     if !settings.patience.no_bell {
         builder = address.ring_for(builder);
     }
@@ -89,6 +105,9 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
     for (name, concurrency) in &settings.queues {
         let queue = QueueConfig::new(name, usize::from(*concurrency));
         builder = builder.queue_config(QueueConfig { timeout, ..queue });
+    }
+    for (queue, relay) in settings.relays {
+        builder = builder.consumer(queue, relay);
     }
     let names: Vec<&str> = settings
         .queues

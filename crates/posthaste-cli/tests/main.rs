@@ -10,6 +10,7 @@ mod migrate;
 mod operate;
 mod pooler;
 mod private_postgres;
+mod relay;
 mod stage;
 mod status;
 mod stopping;

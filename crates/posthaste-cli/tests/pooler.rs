@@ -127,6 +127,7 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     ensure!(pooled.good("jobs retry --all").await? == "no waiting job is so");
     let status: Value = serde_json::from_str(&pooled.good("status --json").await?)?;
     ensure!(status["queues"]["default"]["claimable"] == 30, "{status}");
+    relay(pooled).await?;
     work(pooled, db).await?;
     // A pooler is told, and no failure.
     ensure!(pooled.good("doctor").await?.contains("pooler"));
@@ -136,6 +137,18 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
             .await?
             .starts_with("0 unfinished")
     );
+    Ok(())
+}
+
+/// Relays, of a queue without jobs.
+async fn relay(pooled: &mut Pooled) -> anyhow::Result<()> {
+    let route = "[route.lines]\nto = \"stdout:\"\nmode = \"drain\"\n";
+    pooled.stage.write("posthaste.toml", route)?;
+    pooled.good("enqueue x --queue lines").await?;
+    ensure!(pooled.good("relay --dry-run").await?.contains("\"x\""));
+    let said = pooled.good("relay --once --no-bell").await?;
+    ensure!(said.ends_with("lines: 1 sent"), "{said}");
+    std::fs::remove_file(pooled.stage.folder.join("posthaste.toml"))?;
     Ok(())
 }
 

@@ -1,4 +1,6 @@
-//! `posthaste status`: every queue with its jobs by state, once or again and again.
+//! `posthaste status`: every queue with its jobs by state, and every relay; once or again and again.
+
+mod routes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +14,9 @@ use serde::Serialize;
 use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
+use routes::Line;
 
-/// Show every queue with its jobs by state
+/// Show every queue with its jobs by state, and how relays go
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// One line for each of these, instead of for each queue
@@ -122,14 +125,21 @@ pub(crate) async fn run(
     let redraws = std::io::stdout().is_terminal();
     loop {
         let counters = posthaste::counters(&client).await?;
-        let table = Table::new(&counters, &arguments.by, arguments.totals);
+        let relays = posthaste::relay::relays(&client).await?;
+        let relays = relays.into_iter().map(|one| Line::new(one, &counters));
+        let relays: Vec<Line> = relays.collect();
+        let mut text = Table::new(&counters, &arguments.by, arguments.totals).to_string();
+        if !relays.is_empty() {
+            text = format!("{text}\n\n{}", routes::Table(&relays));
+        }
+        let report = Report::new(&counters, relays);
         let Some(seconds) = arguments.watch else {
-            return terminal.result(&table, &Report::new(&counters));
+            return terminal.result(&text, &report);
         };
         if redraws {
             terminal.clear()?;
         }
-        terminal.result(&table, &Report::new(&counters))?;
+        terminal.result(&text, &report)?;
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
             () = signals.stop().cancelled() => return Ok(()),
@@ -142,6 +152,7 @@ pub(crate) async fn run(
 struct Report<'a> {
     queues: BTreeMap<&'a str, Queue>,
     jobs: Vec<Kind<'a>>,
+    relays: Vec<Line>,
 }
 
 #[derive(Serialize)]
@@ -163,7 +174,7 @@ struct Kind<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn new(counters: &'a Counters) -> Self {
+    fn new(counters: &'a Counters, relays: Vec<Line>) -> Self {
         let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();
         for counter in &counters.jobs {
             let queue = queues.entry(&counter.queue).or_insert_with(|| Queue {
@@ -182,6 +193,7 @@ impl<'a> Report<'a> {
         Self {
             jobs: jobs.collect(),
             queues,
+            relays,
         }
     }
 }

@@ -22,6 +22,7 @@ use serde::Serialize;
 use tokio_postgres::Client;
 
 use crate::database::Database;
+use crate::routes;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, Unit};
 use crate::worker::{self, Patience, Running, Settings};
@@ -32,7 +33,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// After this long without progress we ask whether any job is left at all.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Run everything: a private Postgres if none is given, the schema, a worker, and a real job
+/// Run everything: a private Postgres if none is given, the schema, a worker, the relays of a
+/// posthaste.toml if there is one, and a real job
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The folder whose files are digested
@@ -68,13 +70,19 @@ pub(crate) async fn run(
             "private Postgres {verb}: {place}, data in {folder}"
         ));
     }
+    let relays = routes::of_this_folder()?;
     let mut client = database.address().connect().await?;
     posthaste::migrate(&mut client).await?;
     let queues = [run::QUEUE, "default"].map(|queue| (queue.to_owned(), arguments.concurrency));
+    let relays = routes::start(relays).await?;
+    for one in &relays {
+        terminal.note(&one.to_string());
+    }
+    let relays = relays.into_iter().map(|one| (one.queue, one.relay));
     let settings = Settings {
         queues: queues.into(),
-        patience: arguments.patience,
-        outside: super::work::outside::Outside::default(),
+        relays: relays.collect(),
+        ..Settings::new(arguments.patience)
     };
     let mut worker = worker::start(database.address(), settings).await?;
     let outcome = tokio::select! {

@@ -56,8 +56,8 @@ pub(crate) async fn run(
     database.address().connect().await?;
     let settings = Settings {
         queues: arguments.queues.clone(),
-        patience: arguments.patience,
         outside,
+        ..Settings::new(arguments.patience)
     };
     let mut worker = worker::start(database.address(), settings)
         .await

@@ -1,0 +1,226 @@
+//! `posthaste relay`: routes of a file, to lines on standard output and to a real Redis.
+
+use std::collections::BTreeSet;
+
+use anyhow::ensure;
+use posthaste_testkit::receivers::{Receiver, Redis, are_here};
+use posthaste_testkit::{Child, TestDb, eventually};
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::stage::{self, BOUND, Stage, count};
+
+const LINES: &str = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkind = \"audit.{name}\"\n";
+const DRAIN: &str = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nmode = \"drain\"\nbatch = 7\n";
+
+async fn enqueue(client: &Client, jobs: i32) -> anyhow::Result<()> {
+    let insert = "INSERT INTO posthaste.job (name, queue, kwargs)
+        SELECT 'n', 'a', jsonb_build_object('n', n) FROM generate_series(1, $1) n";
+    client.execute(insert, &[&jobs]).await?;
+    Ok(())
+}
+
+/// What the lines on standard output say that was sent.
+fn sent(lines: &[String]) -> anyhow::Result<Vec<i64>> {
+    let numbers = lines.iter().map(|line| {
+        let line: Value = serde_json::from_str(line)?;
+        let n = line["payload"]["n"].as_i64();
+        n.ok_or_else(|| anyhow::anyhow!("{line}"))
+    });
+    numbers.collect()
+}
+
+async fn relay(stage: &Stage, database: &TestDb) -> anyhow::Result<Child> {
+    let mut relay = stage.spawn_on(database, &["relay", "--rescue-after", "3"])?;
+    relay.error_line("Ctrl-C stops", BOUND).await?;
+    Ok(relay)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_sends_what_comes_until_it_is_told_to_stop() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    stage.write("posthaste.toml", LINES)?;
+    let mut relay = relay(&stage, &database).await?;
+    enqueue(&client, 1).await?;
+    let line: Value = serde_json::from_str(&relay.line("audit.n", BOUND).await?)?;
+    assert_eq!(line["payload"], serde_json::json!({"n": 1}));
+    eventually(BOUND, "it says how it goes", async || {
+        let status = stage.run_on(&database, &["status", "--json"]).await?;
+        let status: Value = serde_json::from_str(&status.good()?)?;
+        let relay = &status["relays"][0];
+        ensure!(
+            relay["route"] == "audit" && relay["destination"] == "lines",
+            "{relay}"
+        );
+        Ok(relay["state"] == "up" && relay["accepted"] == 1)
+    })
+    .await?;
+    relay.terminate()?;
+    assert!(relay.exit(BOUND).await?.success());
+    let status = stage.run_on(&database, &["status"]).await?.good()?;
+    let last = status.lines().last().unwrap_or_default();
+    let cells: Vec<&str> = last.split_whitespace().collect();
+    assert_eq!(cells, ["audit", "lines", "stopped", "-", "-"], "{status}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_ends_when_the_queues_are_empty_and_says_what_was_sent() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    stage.write("posthaste.toml", LINES)?;
+    enqueue(&client, 500).await?;
+    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    let out = said.good()?;
+    let mut lines: Vec<String> = out.lines().map(Into::into).collect();
+    assert_eq!(lines.pop().as_deref(), Some("audit: 500 sent"));
+    let numbers: BTreeSet<i64> = sent(&lines)?.into_iter().collect();
+    assert_eq!(numbers, (1..=500).collect());
+    let left = count(&client, "SELECT count(*) FROM posthaste.job").await?;
+    assert_eq!(left, 0);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_shows_what_would_be_sent_and_touches_nothing() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    stage.write("other.toml", LINES)?;
+    enqueue(&client, 3).await?;
+    let arguments = ["relay", "--dry-run", "--config", "other.toml", "audit"];
+    let out = stage.run_on(&database, &arguments).await?.good()?;
+    let lines: Vec<String> = out.lines().map(Into::into).collect();
+    assert_eq!(sent(&lines)?, [1, 2, 3]);
+    let first: Value = serde_json::from_str(&lines[0])?;
+    let id = "SELECT posthaste.delivery_id(min(id))::text FROM posthaste.job";
+    let id: String = client.query_one(id, &[]).await?.get(0);
+    assert_eq!(
+        (first["id"].as_str(), first["kind"].as_str()),
+        (Some(&*id), Some("audit.n"))
+    );
+    let waiting = "SELECT count(*) FROM posthaste.job WHERE state = 'claimable'";
+    assert_eq!(count(&client, waiting).await?, 3);
+    let one = [&arguments[..], &["--limit", "1"]].concat();
+    let out = stage.run_on(&database, &one).await?.good()?;
+    assert_eq!(out.lines().count(), 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_the_file_is_told_in_one_line() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let failure = async |arguments: &[&str]| stage.run_on(&database, arguments).await?.failure();
+    let none = failure(&["relay"]).await?;
+    assert!(
+        none.contains("there is no file posthaste.toml. Write one"),
+        "{none}"
+    );
+    stage.write("posthaste.toml", LINES)?;
+    let unknown = failure(&["relay", "mail"]).await?;
+    assert_eq!(unknown, "error: there is no route mail; there are audit");
+    stage.write(
+        "posthaste.toml",
+        "[route.a]\nto = \"sidekiq://:geheim@h\"\ncolour = 1\n",
+    )?;
+    let setting = failure(&["relay"]).await?;
+    assert!(
+        setting.contains("posthaste.toml: route a: colour: is no setting of a route to Sidekiq"),
+        "{setting}"
+    );
+    assert!(!setting.contains("geheim"), "{setting}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_forgets_is_refused_by_its_setting_and_can_be_allowed() -> anyhow::Result<()> {
+    if !are_here(
+        "a_redis_that_forgets_is_refused_by_its_setting_and_can_be_allowed",
+        &[Receiver::Redis],
+    ) {
+        return Ok(());
+    }
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let redis = Redis::start(&[])?;
+    let route = "[route.a]\nto = \"sidekiq+${REDIS}\"\nclass = \"MailJob\"\n";
+    stage.write("posthaste.toml", route)?;
+    enqueue(&client, 2).await?;
+    let run = async || {
+        let mut command = stage.command(&["relay", "--once"]);
+        command
+            .env("DATABASE_URL", database.url())
+            .env("REDIS", redis.url());
+        stage::Said::by(Child::spawn(&mut command)?).await
+    };
+    let refused = run().await?.failure()?;
+    assert!(
+        refused.contains("route a did not start: sidekiq at"),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("allow \"appendonly\" by name"),
+        "{refused}"
+    );
+    stage.write(
+        "posthaste.toml",
+        &format!("{route}allow = [\"appendonly\"]\n"),
+    )?;
+    let done = run().await?.good()?;
+    assert_eq!(done, "a: 2 sent");
+    let jobs = redis.ask(&["LLEN", "queue:default"])?;
+    assert_eq!(jobs, 2);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_drains_one_sends_and_when_it_is_killed_the_other_goes_on_in_order()
+-> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    stage.write("posthaste.toml", DRAIN)?;
+    // So slow that it is killed in the midst of them.
+    client
+        .batch_execute("SELECT posthaste.limit_rate('a', 100, burst => 20)")
+        .await?;
+    let mut first = relay(&stage, &database).await?;
+    enqueue(&client, 400).await?;
+    first.line("\"n\":", BOUND).await?;
+    let second = relay(&stage, &database).await?;
+    eventually(BOUND, "some are sent", async || {
+        Ok(first.stdout().len() > 50)
+    })
+    .await?;
+    first.kill()?;
+    let before = second.stdout();
+    ensure!(before.is_empty(), "both send: {before:?}");
+    eventually(BOUND, "all are sent", async || {
+        Ok(count(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
+    })
+    .await?;
+    // The last line of who was killed may be half a line.
+    let mut lines = first.stdout();
+    lines.retain(|line| line.ends_with('}'));
+    ensure!(lines.len() < 400, "it was killed too late");
+    lines.extend(second.stdout());
+    let mut seen = BTreeSet::new();
+    let mut sent = sent(&lines)?;
+    sent.retain(|n| seen.insert(*n));
+    assert_eq!(sent, (1..=400).collect::<Vec<i64>>());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_relays_too_where_a_file_says_so() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::empty_database().await?);
+    std::fs::create_dir(stage.folder.join("files"))?;
+    stage.write("files/one", "x")?;
+    stage.write("posthaste.toml", LINES)?;
+    let mut up = stage.spawn_on(&database, &["up", "files"])?;
+    up.error_line("the worker goes on", BOUND).await?;
+    enqueue(&database.client().await?, 1).await?;
+    up.line("audit.n", BOUND).await?;
+    up.terminate()?;
+    assert!(up.exit(BOUND).await?.success());
+    Ok(())
+}
