@@ -29,11 +29,12 @@ main() {
     local language
     for language in "${languages[@]}"; do "in_$language"; done
     worked
-    documented
+    documented docs/languages.md enqueue
+    documented docs/relay.md receive
     # Each folder is an example: one that did not run is missing.
     local demand=()
     for language in "${languages[@]}"; do
-        demand+=("$language=$(find "examples/$language" -mindepth 2 -name 'enqueue.*' | wc -l)")
+        demand+=("$language=$(find "examples/$language" -mindepth 2 \( -name 'enqueue.*' -o -name 'receive.*' \) | wc -l)")
     done
     scripts/ran.sh "$work/ran" "${demand[@]}"
     return "$failed"
@@ -51,6 +52,7 @@ in_python() {
     example python psycopg "$tools/python/bin/python" examples/python/psycopg/enqueue.py
     example python sqlalchemy "$tools/python/bin/python" examples/python/sqlalchemy/enqueue.py
     example python django "$tools/python/bin/python" examples/python/django/enqueue.py
+    receiver python psycopg "$tools/python/bin/python" examples/python/psycopg/receive.py
 }
 
 # Node looks for packages above the program, so the programs go to their packages.
@@ -58,15 +60,18 @@ in_node() {
     cp -r examples/node/*/ "$tools/node/"
     example node pg node "$tools/node/pg/enqueue.js"
     example node drizzle node "$tools/node/drizzle/enqueue.js"
+    receiver node pg node "$tools/node/pg/receive.js"
 }
 
 in_go() {
     (cd examples/go && "$tools/go/go" vet ./... && "$tools/go/go" build -o "$work/go/" ./...)
     example go pgx "$work/go/pgx"
+    receiver go pgx "$work/go/receive"
 }
 
 in_ruby() {
     example ruby activerecord ruby examples/ruby/activerecord/enqueue.rb
+    receiver ruby activerecord ruby examples/ruby/activerecord/receive.rb
 }
 
 # --- one example -----------------------------------------------------------------------------------------
@@ -80,6 +85,27 @@ example() {
         printf '%s\n' "$(name_of "$tool")" >>"$work/welcomed"
     else
         echo "$language $tool: FAILED"
+        failed=1
+    fi
+}
+
+# One that receives: what fails leaves no trace, then the same delivery has its effect, and never again.
+receiver() {
+    local language=$1 tool=$2 id name before
+    shift 2
+    id=$(ask -c 'SELECT gen_random_uuid()')
+    name="$(name_of "$tool") receives"
+    before=$(count)
+    if run "$@" "$id" "$name" declined; then complain "$tool: the declined card went through" && failed=1 && return; fi
+    if grep -q 'the card was declined' "$work/err" &&
+        expect "$tool: customers and jobs after the rollback" "$(count)" "$before" &&
+        run "$@" "$id" "$name" valid && expect "$tool: the first delivery" "$(cat "$work/out")" first &&
+        run "$@" "$id" "$name" valid && expect "$tool: the second delivery" "$(cat "$work/out")" again &&
+        expect "$tool: customers and jobs after both" "$(count)" "$((${before% *} + 1)) ${before#* }"; then
+        echo "$language $tool: a delivery that came thrice had its effect once"
+        echo "$language=1" >>"$work/ran"
+    else
+        complain "$language $tool: FAILED to receive"
         failed=1
     fi
 }
@@ -160,23 +186,24 @@ ran_welcomes() {
 
 # --- the document ----------------------------------------------------------------------------------------
 
-# What docs/languages.md shows stands word by word in the file that is linked above it.
+# What a document shows of examples stands word by word in the file that is linked above it.
 documented() {
-    local file block line shown=0
+    local document=$1 name=$2 file= block line shown=0
     while IFS= read -r line; do
-        if [[ $line =~ \(\.\./(examples/[^\)]*/enqueue\.[a-z]*)\)$ ]]; then
+        if [[ $line =~ \(\.\./(examples/[^\)]*/$name\.[a-z]*)\)$ ]]; then
             file=${BASH_REMATCH[1]}
-        elif [[ $line =~ ^\`\`\`[a-z]+$ ]]; then
+        elif [ -n "$file" ] && [[ $line =~ ^\`\`\`[a-z]+$ ]]; then
             block=
             while IFS= read -r line && [ "$line" != '```' ]; do block+=$line$'\n'; done
             shown=$((shown + 1))
             if [[ $(<"$file")$'\n' != *"$block"* ]]; then
-                echo "docs/languages.md shows something else than $file" >&2
+                echo "$document shows something else than $file" >&2
                 failed=1
             fi
+            file=
         fi
-    done <docs/languages.md
-    [ "$shown" -eq "$(find examples -mindepth 3 -name 'enqueue.*' | wc -l)" ] || { echo "docs/languages.md does not show each example" >&2 && failed=1; }
+    done <"$document"
+    [ "$shown" -eq "$(find examples -mindepth 3 -name "$name.*" | wc -l)" ] || { echo "$document does not show each example" >&2 && failed=1; }
 }
 
 # --- the private Postgres --------------------------------------------------------------------------------
