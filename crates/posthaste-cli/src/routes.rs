@@ -198,6 +198,21 @@ mod tests {
     }
 
     #[test]
+    fn a_webhook_is_signed_and_reaches_what_it_may() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let route = |more: &str| {
+            parse(&format!(
+                "[route.a]\nto = 'https://h.example/x'\ntype = 'mail.{{name}}'\n{more}"
+            ))
+        };
+        let more = "secrets = ['whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=']\nnetworks = ['10.0.0.0/8']\nrequest_time_limit = '5s'\nrequests = 9\nagain_on_client_errors = true";
+        assert_eq!(route(more).unwrap()[0].name(), "a");
+        let error = format!("{:#}", route("secrets = ['geheim']").unwrap_err());
+        assert!(error.contains("route a: secrets: each must be"), "{error}");
+        assert!(!error.contains("geheim"), "{error}");
+    }
+
+    #[test]
     fn what_is_wrong_is_named_and_never_quoted() {
         for (text, said) in [
             ("", "has no route"),

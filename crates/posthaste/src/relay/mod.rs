@@ -31,9 +31,9 @@ mod golden;
 mod json;
 #[cfg(feature = "kafka")]
 mod kafka;
+pub(crate) mod keep;
 #[cfg(any(feature = "smtp", feature = "webhook"))]
 mod known;
-pub(crate) mod keep;
 mod lease;
 mod line;
 mod lines;

@@ -35,6 +35,8 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `receiver_queue` | the receiver's queue; RabbitMQ's `exchange`: a [`Template`] |
 /// | `headers`, `payload` | a table of [`Template`]s, and one |
 ///
+/// For TLS the program installs rustls' provider first.
+///
 /// Whatever else is there must be an option of the destination. Times are written `"30s"`, `"5m"`, `"24h"`, or as a number of seconds.
 ///
 /// | `to` | destination | its options |
@@ -42,10 +44,12 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `sidekiq://host:port/db` | Sidekiq; `sidekiq+rediss://` over TLS | `retry`, `times` (`seconds`, `milliseconds`) |
 /// | `asynq://…` | asynq; `asynq+rediss://` | `max_retry`, `timeout`, `deadline` (true or false), `retention` |
 /// | `bullmq://…` | BullMQ; `bullmq+rediss://` | `prefix`, `attempts`, `fixed_backoff`, `exponential_backoff`, `remove_on_complete`, `remove_on_fail` |
-/// | `celery+redis://…` | Celery; `celery+rediss://` | `task_time_limit`, `task_soft_time_limit`, `expires` (true or false) |
+/// | `celery+redis://…`, `celery+amqp://…` | Celery; `celery+rediss://`, `celery+amqps://` | `task_time_limit`, `task_soft_time_limit`, `expires` (true or false) |
 /// | `amqp://…`, `amqps://…` | RabbitMQ | `expires` (true or false) |
 /// | `nats://…`, `nats+tls://…` | NATS JetStream | `credentials`, `domain`, `stream` |
 /// | `kafka://host:port,host:port` | Kafka | `settings`: a table of librdkafka's |
+/// | `https://…`, `http://…` | a webhook | `secrets`, `networks` (private ones that may be reached), `request_time_limit`, `requests` (at once), `again_on_client_errors` (true or false) |
+/// | `smtp://…`, `smtps://…` | mail | `mail_from`, `mail_to`, where the headers `from` and `to` say none |
 /// | `stdout:` | lines of JSON | |
 ///
 /// ```

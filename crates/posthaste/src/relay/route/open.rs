@@ -14,7 +14,13 @@ pub(super) fn open(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>,
         #[cfg(feature = "bullmq")]
         Kind::BullMq => bullmq(to, fields),
         #[cfg(feature = "celery-redis")]
-        Kind::Celery if to.url.starts_with("redis") => celery_redis(to, fields),
+        Kind::Celery if to.url.starts_with("redis") => {
+            celery(crate::relay::Celery::redis(&to.url), fields)
+        }
+        #[cfg(feature = "celery-rabbitmq")]
+        Kind::Celery if to.url.starts_with("amqp") => {
+            celery(crate::relay::Celery::rabbitmq(&to.url), fields)
+        }
         #[cfg(feature = "kafka")]
         Kind::Kafka => kafka(to, fields),
         #[cfg(feature = "nats")]
@@ -23,6 +29,10 @@ pub(super) fn open(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>,
         Kind::RabbitMq => rabbitmq(to, fields),
         #[cfg(feature = "sidekiq")]
         Kind::Sidekiq => sidekiq(to, fields),
+        #[cfg(feature = "smtp")]
+        Kind::Smtp => smtp(to, fields),
+        #[cfg(feature = "webhook")]
+        Kind::Webhook => webhook(to, fields),
         _ => {
             let _ = fields;
             Err(format!(
@@ -56,7 +66,9 @@ fn feature(to: &To) -> &'static str {
     feature = "amqp",
     feature = "kafka",
     feature = "nats",
-    feature = "redis"
+    feature = "redis",
+    feature = "smtp",
+    feature = "webhook"
 ))]
 fn wrong(error: crate::error::Error) -> String {
     format!("to: {error}")
@@ -105,9 +117,12 @@ fn bullmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> 
     Ok(Arc::new(bullmq))
 }
 
-#[cfg(feature = "celery-redis")]
-fn celery_redis(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    let mut celery = crate::relay::Celery::redis(&to.url).map_err(wrong)?;
+#[cfg(any(feature = "celery-rabbitmq", feature = "celery-redis"))]
+fn celery(
+    celery: Result<crate::relay::Celery, crate::error::Error>,
+    fields: &mut Fields,
+) -> Result<Arc<dyn Destination>, String> {
+    let mut celery = celery.map_err(wrong)?;
     if let Some(limit) = fields.take("task_time_limit")? {
         celery = celery.time_limit(limit);
     }
@@ -174,4 +189,50 @@ fn sidekiq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String>
         sidekiq = sidekiq.times(times);
     }
     Ok(Arc::new(sidekiq))
+}
+
+#[cfg(feature = "smtp")]
+fn smtp(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut smtp = crate::relay::Smtp::new(&to.url).map_err(wrong)?;
+    if let Some(address) = fields.take::<String>("mail_from")? {
+        smtp = smtp.from(address);
+    }
+    if let Some(addresses) = fields.take::<String>("mail_to")? {
+        smtp = smtp.to(addresses);
+    }
+    Ok(Arc::new(smtp))
+}
+
+/// TLS is what the program's own features of reqwest bring.
+#[cfg(feature = "webhook")]
+fn webhook(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    use crate::relay::{Reach, Webhook};
+
+    let mut reach = Reach::public();
+    let networks: Option<Vec<String>> = fields.take("networks")?;
+    for network in networks.into_iter().flatten() {
+        let allowed = reach.allow(&network);
+        reach = allowed.map_err(|error| format!("networks: {error}"))?;
+    }
+    let client = reqwest::Client::builder().user_agent("posthaste");
+    let mut webhook = Webhook::within(client, &to.url, reach).map_err(wrong)?;
+    let secrets: Option<Vec<String>> = fields.take("secrets")?;
+    let secrets = secrets.into_iter().flatten().map(|secret| {
+        let shape = "secrets: each must be whsec_ and base64 of 24 to 64 random bytes";
+        secret.parse().map_err(|_| shape.to_owned())
+    });
+    let secrets: Vec<crate::Secret> = secrets.collect::<Result<_, String>>()?;
+    if !secrets.is_empty() {
+        webhook = webhook.secrets(secrets);
+    }
+    if let Some(limit) = fields.take("request_time_limit")? {
+        webhook = webhook.time_limit(limit);
+    }
+    if let Some(requests) = fields.take("requests")? {
+        webhook = webhook.requests(requests);
+    }
+    if fields.take("again_on_client_errors")? == Some(true) {
+        webhook = webhook.again_on_client_errors();
+    }
+    Ok(Arc::new(webhook))
 }

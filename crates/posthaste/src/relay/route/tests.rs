@@ -154,6 +154,18 @@ fn each_broker_has_its_words_and_options() {
     );
 }
 
+#[cfg(all(feature = "smtp", feature = "celery-rabbitmq"))]
+#[test]
+fn mail_and_celery_over_rabbitmq_have_theirs() {
+    for settings in [
+        json!({"to": "smtp://u:geheim@h.example:25", "mail_from": "a@example.com", "mail_to": "b@example.com", "headers": {"subject": "{name}"}}),
+        json!({"to": "celery+amqp://u:geheim@h:1/v", "task": "mail.{name}", "task_time_limit": "1m", "expires": true}),
+    ] {
+        let route = read(&settings).expect("a route");
+        assert!(!route.label().contains("geheim"), "{route:?}");
+    }
+}
+
 #[cfg(feature = "sidekiq")]
 mod sidekiq {
     use super::*;
