@@ -48,7 +48,6 @@ fn fields(redis: &Redis, key: &str) -> HashMap<u64, Vec<u8>> {
 
 impl Subject for Tasks {
     const DEDUPLICATES: bool = true;
-    const IS_ORDERED: bool = true;
 
     async fn start() -> Option<Self> {
         Behind::start("asynq").await.map(Self)
@@ -85,7 +84,11 @@ impl Subject for Tasks {
     }
 }
 
-conformance!(Tasks);
+conformance!(Tasks, and:
+    one_that_is_refused_for_good_touches_no_other,
+    one_that_refuses_for_now_loses_nothing,
+    a_drain_arrives_in_order,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_lies_in_the_way_of_tasks_is_said_and_loses_nothing() {

@@ -21,7 +21,6 @@ struct Jobs(Behind);
 
 impl Subject for Jobs {
     const DEDUPLICATES: bool = true;
-    const IS_ORDERED: bool = true;
 
     async fn start() -> Option<Self> {
         Behind::start("bullmq").await.map(Self)
@@ -52,7 +51,10 @@ impl Subject for Jobs {
     }
 }
 
-conformance!(Jobs);
+conformance!(Jobs, and:
+    one_that_refuses_for_now_loses_nothing,
+    a_drain_arrives_in_order,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_lies_in_the_way_of_jobs_is_said_and_loses_nothing() {

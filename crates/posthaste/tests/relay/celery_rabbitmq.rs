@@ -22,7 +22,6 @@ struct Tasks {
 
 impl Subject for Tasks {
     const DEDUPLICATES: bool = false;
-    const IS_ORDERED: bool = true;
     const LARGEST: usize = (1 << 20) - 1000;
 
     async fn start() -> Option<Self> {
@@ -66,7 +65,9 @@ impl Subject for Tasks {
     }
 }
 
-conformance!(Tasks);
+conformance!(Tasks, and:
+    a_drain_arrives_in_order,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_celery_runs_on_rabbitmq_what_it_is_sent() {

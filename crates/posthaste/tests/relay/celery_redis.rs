@@ -20,7 +20,6 @@ struct Tasks(Behind);
 
 impl Subject for Tasks {
     const DEDUPLICATES: bool = false;
-    const IS_ORDERED: bool = true;
 
     async fn start() -> Option<Self> {
         Behind::start("celery on redis").await.map(Self)
@@ -56,7 +55,10 @@ impl Subject for Tasks {
     }
 }
 
-conformance!(Tasks);
+conformance!(Tasks, and:
+    one_that_refuses_for_now_loses_nothing,
+    a_drain_arrives_in_order,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_lies_in_the_way_of_tasks_is_said_and_loses_nothing() {

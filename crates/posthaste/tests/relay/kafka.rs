@@ -98,7 +98,6 @@ struct Topic {
 
 impl Subject for Topic {
     const DEDUPLICATES: bool = false;
-    const IS_ORDERED: bool = true;
     /// With its headers a record is larger than its value, and a topic takes 1 MiB of all.
     const LARGEST: usize = (1 << 20) - 1000;
 
@@ -136,7 +135,10 @@ impl Subject for Topic {
     }
 }
 
-conformance!(Topic);
+conformance!(Topic, and:
+    one_that_is_refused_for_good_touches_no_other,
+    a_drain_arrives_in_order,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_of_kafka_reads_what_it_is_sent() {

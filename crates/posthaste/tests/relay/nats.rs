@@ -41,7 +41,6 @@ struct Stream {
 
 impl Subject for Stream {
     const DEDUPLICATES: bool = true;
-    const IS_ORDERED: bool = true;
     /// With its headers a message is larger than its payload, and the server takes 1 MiB of all.
     const LARGEST: usize = (1 << 20) - 1000;
 
@@ -116,7 +115,11 @@ impl Subject for Stream {
     }
 }
 
-conformance!(Stream);
+conformance!(Stream, and:
+    one_that_is_refused_for_good_touches_no_other,
+    one_that_refuses_for_now_loses_nothing,
+    a_drain_arrives_in_order,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_of_a_stream_reads_once_what_it_is_sent_twice() {

@@ -119,7 +119,6 @@ const FULL: &str = "full";
 
 impl Subject for Queue {
     const DEDUPLICATES: bool = false;
-    const IS_ORDERED: bool = true;
 
     async fn start() -> Option<Self> {
         if !are_here("rabbitmq", &[Receiver::RabbitMq]) {
@@ -181,7 +180,11 @@ impl Subject for Queue {
     }
 }
 
-conformance!(Queue);
+conformance!(Queue, and:
+    one_that_is_refused_for_good_touches_no_other,
+    one_that_refuses_for_now_loses_nothing,
+    a_drain_arrives_in_order,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_of_rabbitmq_reads_what_it_is_sent() {

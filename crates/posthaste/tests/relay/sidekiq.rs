@@ -15,7 +15,6 @@ struct Queues(Behind);
 
 impl Subject for Queues {
     const DEDUPLICATES: bool = false;
-    const IS_ORDERED: bool = true;
 
     async fn start() -> Option<Self> {
         Behind::start("sidekiq").await.map(Self)
@@ -49,7 +48,10 @@ impl Subject for Queues {
     }
 }
 
-conformance!(Queues);
+conformance!(Queues, and:
+    one_that_refuses_for_now_loses_nothing,
+    a_drain_arrives_in_order,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_lies_in_the_way_of_jobs_is_said_and_loses_nothing() {

@@ -20,7 +20,6 @@ struct Mails {
 
 impl Subject for Mails {
     const DEDUPLICATES: bool = false;
-    const IS_ORDERED: bool = true;
     // Each mail goes back and forth four times.
     const TIME_LIMIT: Duration = Duration::from_secs(6);
 

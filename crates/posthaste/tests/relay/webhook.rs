@@ -46,7 +46,6 @@ fn client() -> reqwest::ClientBuilder {
 
 impl Subject for Hooks {
     const DEDUPLICATES: bool = false;
-    const IS_ORDERED: bool = false;
 
     async fn start() -> Option<Self> {
         let server = Server::start().await;
@@ -82,14 +81,16 @@ impl Subject for Hooks {
     }
 }
 
-conformance!(Hooks);
+conformance!(Hooks, and:
+    one_that_is_refused_for_good_touches_no_other,
+    one_that_refuses_for_now_loses_nothing,
+);
 
 /// The same with one request at a time.
 struct OneByOne(Hooks);
 
 impl Subject for OneByOne {
     const DEDUPLICATES: bool = false;
-    const IS_ORDERED: bool = true;
 
     async fn start() -> Option<Self> {
         Hooks::start().await.map(Self)
