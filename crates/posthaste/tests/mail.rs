@@ -15,14 +15,15 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste::relay::Smtp;
+use posthaste::relay::{Asynq, Relay, Smtp};
 use posthaste_testkit::receivers::{Receiver, Redis, Smtp as Server, are_here};
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::support::{SOON, database};
+use crate::support::{self, SOON, database};
 use deliveries::Deliveries;
 use queue::{End, Queue};
 use reconcile::{Provider, Reconciler, told};
@@ -167,6 +168,44 @@ async fn a_mail_is_sent_once_and_its_id_is_known_for_a_day() {
         |value: &serde_json::Value| value.to_string().replace('"', "").parse::<f64>().unwrap();
     let known_for = seconds(&score) - seconds(&now[0]);
     assert!((86_000.0..86_401.0).contains(&known_for), "{known_for}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_ordered_and_committed_is_relayed_to_the_queue_and_sent_by_a_worker() {
+    let test = "what_is_ordered_and_committed_is_relayed_to_the_queue_and_sent_by_a_worker";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    let asynq = Asynq::new(&setup.redis.url()).unwrap().queue("mail");
+    // The Redis of this test keeps nothing.
+    let relay = Relay::to(asynq).allow("appendonly").start().await.unwrap();
+    let relaying = support::worker(&setup.db.pool(2).unwrap()).consumer("mail", relay);
+    let relaying = relaying.start().await.unwrap();
+    let stop = CancellationToken::new();
+    let worker = setup.worker();
+    let working = tokio::spawn({
+        let stop = stop.clone();
+        async move { worker.run(stop).await }
+    });
+    let mut client = setup.db.pool(1).unwrap().get().await.unwrap();
+    for commits in [false, true] {
+        let transaction = client.transaction().await.unwrap();
+        let order = Deliveries::order(&transaction, "ada@example.com", "Welcome", "Hi.\n");
+        let id = order.await.unwrap();
+        if !commits {
+            transaction.rollback().await.unwrap();
+            continue;
+        }
+        transaction.commit().await.unwrap();
+        let sent = async || Ok(setup.state(id).await == "sent");
+        eventually(SOON, "it is sent", sent).await.unwrap();
+        let mails = setup.server.effects().unwrap();
+        assert_eq!((mails.len(), setup.task(id)), (1, "completed".into()));
+        assert_eq!(mails[0].id, format!("<{id}@example.com>"));
+    }
+    relaying.stop().await.unwrap();
+    stop.cancel();
+    working.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

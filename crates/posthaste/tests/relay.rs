@@ -1,6 +1,7 @@
 //! The relay from outside, with a destination whose answers the test decides: what becomes of jobs, whatever the destination does. That the real
 //! ones behave as this one is what the conformance suite shows.
 
+mod ahead;
 mod asynq;
 mod bullmq;
 #[cfg(feature = "celery-rabbitmq")]

@@ -264,27 +264,21 @@ fn nothing_is_run_before_its_time_or_after_it() {
 
 #[test]
 fn a_snooze_holds_unless_the_server_or_the_worker_died_before_it_can_have_been_told() {
-    let again_after = |deed, faults: Vec<Fault>| {
-        move |h: &mut History| {
-            h.meant.push(producer(vec![(
-                Fate::Committed,
-                vec![intent(8, Deed::Snooze(deed))],
-            )]));
+    let again_after = |until, crash: Option<Moment>| {
+        broken(|h| {
+            let job = intent(8, Deed::Snooze(until));
+            h.meant.push(producer(vec![(Fate::Committed, vec![job])]));
             h.end.promised.insert(8);
             h.runs.push(run("w0.1", 8, 0, SECOND, Some(How::Later)));
             h.runs.push(run("w1.1", 8, 0, 2 * SECOND, Some(How::Done)));
-            h.faults.extend(faults);
-        }
+            let crash = crash.map(|at| fault(Kind::Crash, at, None));
+            h.faults.extend(crash);
+        })
     };
-    let crash = |at| vec![fault(Kind::Crash, at, None)];
-    assert_eq!(broken(again_after(2 * SECOND, vec![])), []);
-    assert_eq!(broken(again_after(3 * SECOND, vec![])), [Rule::Due]);
-    let since = SECOND + SECOND / 2;
-    assert_eq!(broken(again_after(3 * SECOND, crash(since))), []);
-    assert_eq!(
-        broken(again_after(3 * SECOND, crash(SECOND / 2))),
-        [Rule::Due]
-    );
+    assert_eq!(again_after(2 * SECOND, None), []);
+    assert_eq!(again_after(3 * SECOND, None), [Rule::Due]);
+    assert_eq!(again_after(3 * SECOND, Some(SECOND + SECOND / 2)), []);
+    assert_eq!(again_after(3 * SECOND, Some(SECOND / 2)), [Rule::Due]);
 }
 
 #[test]

@@ -31,6 +31,7 @@ const TIMEOUT: i64 = 30 * 60;
 /// | payload | the payload, byte by byte |
 /// | headers | what the mapping says, and trace context |
 /// | task id | the delivery id, with hyphens |
+/// | scheduled | where [`Mapping::at`](super::Mapping::at) says when |
 /// | max retry, timeout, deadline, retention | what is said here |
 ///
 /// A task whose id asynq knows (waiting, running, failed for good, or completed and kept for the [`retention`](Self::retention)) is not enqueued again and counts as
@@ -134,12 +135,13 @@ impl Asynq {
             key.clear();
             pending.clear();
             let _ = write!(key, "asynq:{{{queue}}}:t:{}", task.id);
-            let _ = write!(pending, "asynq:{{{queue}}}:pending");
-            calls.call(
-                index,
-                &[&key, &pending],
-                &[&bytes, task.id.as_bytes(), now.as_bytes()],
-            );
+            let (list, at) = match message.at {
+                Some(at) => ("scheduled", score(at)),
+                None => ("pending", String::new()),
+            };
+            let _ = write!(pending, "asynq:{{{queue}}}:{list}");
+            let arguments = [&bytes, task.id.as_bytes(), now.as_bytes(), at.as_bytes()];
+            calls.call(index, &[&key, &pending], &arguments);
         }
         calls
     }
@@ -169,6 +171,12 @@ impl Asynq {
         task.headers.clear();
         task.headers.extend(message.headers.iter().cloned());
     }
+}
+
+/// A time as asynq sorts by it: in whole seconds, of which a part counts as one, so that nothing runs too early.
+fn score(at: Timestamp) -> String {
+    let seconds = at.as_second() + i64::from(at.subsec_nanosecond() > 0);
+    seconds.to_string()
 }
 
 fn is_blank(text: &str) -> bool {
@@ -226,6 +234,10 @@ impl Destination for Asynq {
         })
     }
 
+    fn ahead(&self) -> Duration {
+        Duration::MAX
+    }
+
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(self.redis.probe())
     }
@@ -241,13 +253,13 @@ impl Destination for Asynq {
 
 #[cfg(test)]
 mod tests {
-    use super::{Asynq, Task};
+    use super::{Asynq, Task, score};
     use crate::relay::golden::{Case, cases};
     use prost::Message as _;
     use std::time::Duration;
 
-    /// What this relay never writes: asynq's own schedule, unique locks and groups; the store has its own.
-    const NOT_OURS: [&str; 3] = ["scheduled", "unique", "group"];
+    /// What this relay never writes: unique locks and groups; the store has its own.
+    const NOT_OURS: [&str; 2] = ["unique", "group"];
     const ID: &str = "018f3c9e-7b1a-7c2d-9e3f-4a5b6c7d8e9f";
 
     fn destination(case: &Case) -> Asynq {
@@ -286,14 +298,13 @@ mod tests {
                 ..Task::default()
             };
             asynq.fill(&mut task, &message);
-            assert_eq!(
-                task.encode_to_vec(),
-                case.command("evalsha")[5],
-                "{}",
-                case.name()
-            );
+            let theirs = case.command("evalsha");
+            assert_eq!(task.encode_to_vec(), theirs[5], "{}", case.name());
+            if let Some(at) = message.at {
+                assert_eq!(score(at).as_bytes(), theirs[6]);
+            }
             compared += 1;
         }
-        assert_eq!(compared, 10);
+        assert_eq!(compared, 11);
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use redis::Pipeline;
 
 use super::destination::{Answer, Destination, Weakness};
@@ -27,6 +28,7 @@ const LOWEST: i32 = 1 << 21;
 /// | job id | the delivery id |
 /// | priority | the job's, where it is 1 or more: lower runs first here as there, and before all those with one that have none |
 /// | timestamp | when the job was enqueued |
+/// | delay | where [`Mapping::at`](super::Mapping::at) says when; such a job has its priority when its time has come |
 /// | telemetry | the headers, trace context among them, as BullMQ's own telemetry keeps it |
 /// | attempts, backoff, removeOnComplete, removeOnFail | what is said here |
 ///
@@ -153,7 +155,7 @@ impl BullMq {
             job.fill(message, &common);
             key.clear();
             let _ = write!(key, "{}:{queue}:{}", self.prefix, job.id);
-            let mut all = [key.as_str(); 10];
+            let mut all = [key.as_str(); 11];
             for (place, key) in all[1..].iter_mut().zip(of_queue.iter()) {
                 *place = key;
             }
@@ -170,7 +172,7 @@ fn is_queue(name: &str) -> bool {
 
 /// The keys of a queue, in the order in which the script takes them.
 fn keys(prefix: &str, queue: &str) -> Vec<String> {
-    const PARTS: [&str; 9] = [
+    const PARTS: [&str; 10] = [
         "id",
         "meta",
         "wait",
@@ -180,6 +182,7 @@ fn keys(prefix: &str, queue: &str) -> Vec<String> {
         "pc",
         "marker",
         "events",
+        "delayed",
     ];
     let key = |part: &&str| format!("{prefix}:{queue}:{part}");
     PARTS.iter().map(key).collect()
@@ -193,6 +196,8 @@ struct Added {
     options: String,
     timestamp: String,
     priority: String,
+    /// Since the timestamp.
+    delay: String,
 }
 
 impl Added {
@@ -204,15 +209,18 @@ impl Added {
             &mut self.options,
             &mut self.timestamp,
             &mut self.priority,
+            &mut self.delay,
         ] {
             field.clear();
         }
         let job = &message.job;
         let priority = job.priority.clamp(0, LOWEST);
         let timestamp = job.enqueued_at.as_millisecond();
+        let delay = message.at.map_or(0, |at| delay(timestamp, at));
         let _ = write!(self.id, "{}", message.id.hyphenated());
         let _ = write!(self.timestamp, "{timestamp}");
         let _ = write!(self.priority, "{priority}");
+        let _ = write!(self.delay, "{delay}");
         put_payload(&mut self.data, message);
         let _ = write!(
             self.options,
@@ -222,6 +230,9 @@ impl Added {
         if priority > 0 {
             let _ = write!(self.options, ",\"priority\":{priority}");
         }
+        if delay > 0 {
+            let _ = write!(self.options, ",\"delay\":{delay}");
+        }
         if !message.headers.is_empty() {
             self.options.push_str(",\"tm\":");
             put_text(&mut self.options, &telemetry(&message.headers));
@@ -229,7 +240,7 @@ impl Added {
         self.options.push('}');
     }
 
-    fn arguments<'a>(&'a self, message: &'a Message) -> [&'a [u8]; 6] {
+    fn arguments<'a>(&'a self, message: &'a Message) -> [&'a [u8]; 7] {
         [
             &self.id,
             &message.kind,
@@ -237,9 +248,16 @@ impl Added {
             &self.options,
             &self.timestamp,
             &self.priority,
+            &self.delay,
         ]
         .map(String::as_bytes)
     }
+}
+
+/// How long after its timestamp a job is due, in whole milliseconds, of which a part counts as one.
+fn delay(timestamp: i64, at: Timestamp) -> i64 {
+    let part = i64::from(at.as_microsecond() % 1_000 > 0);
+    (at.as_millisecond() + part - timestamp).max(0)
 }
 
 /// Headers as the propagators of BullMQ's telemetry read them: JSON within a text.
@@ -256,6 +274,10 @@ impl Destination for BullMq {
 
     fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
         Box::pin(async move { self.calls(batch).send(&self.redis).await })
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::MAX
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -278,8 +300,8 @@ mod tests {
     use serde_json::{Value, json};
     use std::time::Duration;
 
-    /// What this relay never writes: jobs come when they are due, and in their order.
-    const NOT_OURS: [&str; 3] = ["delayed", "delayed with priority", "lifo"];
+    /// What this relay never writes: jobs come in their order.
+    const NOT_OURS: [&str; 1] = ["lifo"];
     const ID: &str = "018f3c9e-7b1a-7c2d-9e3f-4a5b6c7d8e9f";
 
     fn destination(case: &Case) -> BullMq {
@@ -310,20 +332,24 @@ mod tests {
                 let at = theirs.iter().position(|word| word == name);
                 theirs[at.expect("the field") + 1].as_str()
             };
-            let message = case.message(ID, field("data"), |job| {
+            let mut message = case.message(ID, field("data"), |job| {
                 let priority = case.input()["opts"]["priority"].as_i64().unwrap_or(0);
                 job.priority = i32::try_from(priority).expect("a number");
             });
+            if let Some(delay) = case.input()["opts"]["delay"].as_u64() {
+                message.at = Some(message.job.enqueued_at + Duration::from_millis(delay));
+            }
             let bullmq = destination(case);
             let mut job = Added::default();
             job.fill(&message, "left over");
             job.fill(&message, &bullmq.common());
-            let [id, name, data, options, timestamp, priority] = job
+            let [id, name, data, options, timestamp, priority, delay] = job
                 .arguments(&message)
                 .map(|one| std::str::from_utf8(one).expect("a text"));
             assert_eq!(format!("bull:mail:{id}"), theirs[1]);
-            let mine = [name, data, timestamp, priority];
-            assert_eq!(mine, ["name", "data", "timestamp", "priority"].map(field));
+            let mine = [name, data, timestamp, priority, delay];
+            let names = ["name", "data", "timestamp", "priority", "delay"];
+            assert_eq!(mine, names.map(field));
             let mut expected: Value = serde_json::from_str(field("opts")).expect("JSON");
             // Its own client keeps all that is completed unless it is told otherwise, and can keep a number of those that failed.
             if expected.get("removeOnComplete").is_none() {
@@ -341,7 +367,7 @@ mod tests {
             assert_eq!(options, expected, "{}", case.name());
             compared += 1;
         }
-        assert_eq!(compared, 8);
+        assert_eq!(compared, 10);
     }
 
     #[test]

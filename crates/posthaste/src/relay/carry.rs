@@ -1,4 +1,4 @@
-//! Carries jobs to the destination: makes messages of them, sends them in batches, and settles each by its answer.
+//! Carries jobs to the destination: sends them in batches, and settles each by its answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,6 @@ use super::destination::Answer;
 use super::message::Message;
 use super::{Mode, Shared, Strength, Unknown};
 use crate::consumer::{Delivery, Outcome, Ticket};
-use crate::job::Job;
 use crate::work::handler::TryAgain;
 
 /// Asking a destination whether it is there takes no longer than this.
@@ -88,34 +87,6 @@ impl Shared {
             }
             self.arrived.notified().await;
         }
-    }
-
-    /// Makes messages of jobs. A job that cannot be made one will never be.
-    fn pack(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<Message>) {
-        let mut tickets = Vec::with_capacity(batch.len());
-        let mut messages = Vec::with_capacity(batch.len());
-        for Delivery { job, ticket } in batch {
-            if self.may_have_gone(&job) {
-                let reason = "a relay died while it had it".to_owned();
-                self.settle(ticket, Answer::Unknown { reason });
-                continue;
-            }
-            match self.options.mapping.message(job, ticket.delivery_id()) {
-                Ok(message) => {
-                    tickets.push(ticket);
-                    messages.push(message);
-                }
-                Err(reason) => self.settle(ticket, Answer::Refused { reason }),
-            }
-        }
-        (tickets, messages)
-    }
-
-    /// Whether somebody may have sent it of whom nobody can ask, and it must not be sent twice.
-    fn may_have_gone(&self, job: &Job) -> bool {
-        job.crashes > 0
-            && self.options.unknown == Unknown::Discard
-            && !self.destination.tells_duplicates()
     }
 
     /// Sends and settles; what was not answered comes back.
@@ -281,7 +252,7 @@ impl Shared {
         }
     }
 
-    fn settle(&self, ticket: Ticket, answer: Answer) {
+    pub(super) fn settle(&self, ticket: Ticket, answer: Answer) {
         match answer {
             Answer::Accepted => {
                 self.status().accepted += 1;

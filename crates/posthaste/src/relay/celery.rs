@@ -19,6 +19,8 @@ use crate::error::Error;
 
 /// The queue where nothing is said, as Celery has it.
 const QUEUE: &str = "celery";
+/// Workers fetch tasks ahead of their time and hold them unacknowledged. Redis hands them to another one after an hour, RabbitMQ after half an hour.
+const AHEAD: Duration = Duration::from_secs(15 * 60);
 /// What a body says of its coding, always.
 const CONTENT_TYPE: &str = "application/json";
 const CONTENT_ENCODING: &str = "utf-8";
@@ -35,6 +37,7 @@ const SHOWN: usize = 1024;
 /// | id, root id, correlation id | the delivery id |
 /// | headers | what the mapping says, and trace context; one of a name that Celery has takes the place of Celery's |
 /// | priority | as the broker has them |
+/// | eta | where [`Mapping::at`](super::Mapping::at) says when, a quarter of an hour ahead at most |
 /// | time limits, expiry | what is said here |
 ///
 /// Celery drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox` by the worker. Accepted is what the broker has answered for:
@@ -144,6 +147,10 @@ fn encode<'a>(message: &'a Message, id: &'a str, options: &Options) -> Task<'a> 
         true => Text(Cow::Owned(offset(message.job.expires_at))),
         false => Null,
     };
+    let eta = match message.at {
+        Some(at) => Text(Cow::Owned(offset(at))),
+        None => Null,
+    };
     let limits = Limits([options.time_limit, options.soft_time_limit]);
     let mut headers = Vec::with_capacity(19 + message.headers.len());
     headers.extend([
@@ -151,7 +158,7 @@ fn encode<'a>(message: &'a Message, id: &'a str, options: &Options) -> Task<'a> 
         ("task", Text(message.kind.as_str().into())),
         ("id", Text(id.into())),
         ("shadow", Null),
-        ("eta", Null),
+        ("eta", eta),
         ("expires", expires),
         ("group", Null),
         ("group_index", Null),
@@ -223,6 +230,10 @@ impl Destination for Celery {
 
     fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
         self.broker.send(batch, &self.options)
+    }
+
+    fn ahead(&self) -> Duration {
+        AHEAD
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {

@@ -84,6 +84,11 @@ pub trait Destination: Send + Sync + 'static {
         None
     }
 
+    /// How far ahead of its time it takes a message that has one: [`Message::at`] is never further from now. What has to wait longer waits in Postgres.
+    fn ahead(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Whether a message that is sent twice can be told from two messages, by whoever receives it. Where it cannot, a job whose relay died while it
     /// had it counts as [`Answer::Unknown`].
     fn tells_duplicates(&self) -> bool {

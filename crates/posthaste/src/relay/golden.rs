@@ -89,6 +89,16 @@ impl Case {
         for (name, value) in input["headers"].as_object().into_iter().flatten() {
             mapping = mapping.header(name, Template::text(value.as_str().expect("a text")));
         }
+        let at = ["at", "process_at", "eta"]
+            .iter()
+            .find_map(|name| match &input[name] {
+                Value::Null => None,
+                Value::String(text) => Some(text.clone()),
+                number => Some(number.to_string()),
+            });
+        if let Some(at) = at {
+            mapping = mapping.at(Template::text(at));
+        }
         let id = Uuid::parse_str(id).expect("an id");
         mapping.message(job, id).expect("a message")
     }

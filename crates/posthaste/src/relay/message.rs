@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::outbox::{self, Parcel};
+use super::schedule;
 use super::template::{Template, argument};
 use crate::job::{Job, JobId};
 
@@ -25,6 +26,8 @@ pub struct Message {
     pub queue: Option<String>,
     /// What goes beside the payload, trace context among it.
     pub headers: Vec<(String, String)>,
+    /// When the receiver is to run it, where the route says so: not longer from now than [`Destination::ahead`](super::Destination::ahead) allows, or over.
+    pub at: Option<Timestamp>,
     /// What the route makes of the arguments; none: they go as they are.
     payload: Option<String>,
     /// A body that is no text.
@@ -65,6 +68,7 @@ impl Message {
             kind,
             queue: None,
             headers: Vec::new(),
+            at: None,
             payload: Some(payload.into()),
             bytes: None,
         }
@@ -148,6 +152,7 @@ pub struct Mapping {
     queue: Option<Template>,
     headers: Vec<(String, Template)>,
     payload: Option<Template>,
+    at: Option<Template>,
 }
 
 impl Default for Mapping {
@@ -158,6 +163,7 @@ impl Default for Mapping {
             queue: None,
             headers: Vec::new(),
             payload: None,
+            at: None,
         }
     }
 }
@@ -186,6 +192,13 @@ impl Mapping {
         Self { payload, ..self }
     }
 
+    /// When the receiver is to run it: RFC 3339, or seconds since 1970; at once if that is over, or the job has no such argument. Sidekiq, asynq, BullMQ and
+    /// Celery are given the message ahead and keep it themselves; where the receiver has no schedule the job stays in Postgres until then, and burns no attempt.
+    pub fn at(self, at: Template) -> Self {
+        let at = Some(at);
+        Self { at, ..self }
+    }
+
     /// The job as it is sent; the error says what it lacks. A row of `posthaste.outbox` goes under its own id and as its own payload.
     pub(crate) fn message(&self, job: Arc<Job>, id: Uuid) -> Result<Message, String> {
         let Parcel { job, id, bytes } = outbox::unwrap(job, id)?;
@@ -200,6 +213,10 @@ impl Mapping {
             kind: fill(&self.kind)?,
             queue: self.queue.as_ref().map(fill).transpose()?,
             payload: self.payload.as_ref().map(fill).transpose()?,
+            at: match &self.at {
+                Some(at) => schedule::wanted(at, &job, id)?,
+                None => None,
+            },
             bytes: bytes.filter(|_| self.payload.is_none()),
             headers,
             job,

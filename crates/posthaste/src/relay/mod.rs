@@ -43,12 +43,14 @@ mod message;
 #[cfg(feature = "nats")]
 mod nats;
 mod outbox;
+mod pack;
 mod preview;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
 mod route;
+mod schedule;
 #[cfg(feature = "sidekiq")]
 mod sidekiq;
 #[cfg(feature = "smtp")]

@@ -1,6 +1,7 @@
 //! Sidekiq: jobs as its Ruby client writes them into Redis.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -34,6 +35,7 @@ pub enum Times {
 /// | `queue` | what the mapping says, else the destination's, `default` unless said otherwise |
 /// | `args` | the list in `{"args": […]}`, else the arguments as one object |
 /// | `jid` | the last 24 digits of the delivery id |
+/// | in the schedule | where [`Mapping::at`](super::Mapping::at) says when |
 /// | `delivery_id` | the delivery id: for `posthaste.done`, or `posthaste.inbox` |
 ///
 /// Sidekiq drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox` by the worker. Accepted is what Redis has answered for, so that
@@ -104,8 +106,11 @@ fn encode(message: &Message, queue: &str, retry: &str, times: Times, now: Timest
     }
     let _ = write!(job, ",\"jid\":\"{}\",\"created_at\":", jid(message.id));
     put_time(&mut job, message.job.enqueued_at, times);
-    job.push_str(",\"enqueued_at\":");
-    put_time(&mut job, now, times);
+    // Of one that is scheduled Sidekiq says so itself when its time has come.
+    if message.at.is_none() {
+        job.push_str(",\"enqueued_at\":");
+        put_time(&mut job, now, times);
+    }
     let _ = write!(job, ",\"delivery_id\":\"{}\"", message.id);
     for (name, value) in &message.headers {
         job.push(',');
@@ -130,13 +135,27 @@ fn jid(id: Uuid) -> String {
     id.simple().to_string().split_off(8)
 }
 
-/// The commands for the jobs of one queue.
-fn write(commands: &mut Pipeline, (queue, _): List<'_>, jobs: &[String]) {
+/// The list of what is scheduled, of whatever queue; its own list has 0.
+const SCHEDULED: u8 = 1;
+
+/// The commands for the jobs of one queue, with their times where they have some.
+fn write(commands: &mut Pipeline, (queue, list): List<'_>, jobs: &[(Option<Timestamp>, String)]) {
     commands.cmd("SADD").arg("queues").arg(queue);
-    commands
-        .cmd("LPUSH")
-        .arg(format!("queue:{queue}"))
-        .arg(jobs);
+    match list {
+        SCHEDULED => commands.cmd("ZADD").arg("schedule"),
+        _ => commands.cmd("LPUSH").arg(format!("queue:{queue}")),
+    };
+    for (at, job) in jobs {
+        if let Some(at) = at {
+            commands.arg(score(*at));
+        }
+        commands.arg(job);
+    }
+}
+
+/// A time as Sidekiq sorts by it.
+fn score(at: Timestamp) -> String {
+    (at.as_microsecond() as f64 / 1e6).to_string()
 }
 
 impl Destination for Sidekiq {
@@ -150,10 +169,15 @@ impl Destination for Sidekiq {
             let element = |message: &'a Message| {
                 let queue = self.queue_of(message);
                 let job = encode(message, queue, &self.retry, self.times, now);
-                ((queue, 0), job)
+                let list = message.at.map_or(0, |_| SCHEDULED);
+                ((queue, list), (message.at, job))
             };
             self.redis.push(batch, element, write).await
         })
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::MAX
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -167,18 +191,20 @@ impl Destination for Sidekiq {
 
 #[cfg(test)]
 mod tests {
-    use super::{Times, encode, put_time};
+    use super::{Times, encode, put_time, score};
     use crate::relay::golden::{Case, cases};
     use jiff::Timestamp;
     use serde_json::value::RawValue;
     use std::collections::HashMap;
 
-    /// What this relay never writes: jobs come when they are due, and a number of retries may be 0 but not false.
-    const NOT_OURS: [&str; 3] = ["scheduled", "scheduled at a whole second", "no retries"];
+    /// What this relay never writes: a number of retries may be 0 but not false.
+    const NOT_OURS: [&str; 1] = ["no retries"];
 
     fn compare(case: &Case, times: Times) {
-        let theirs = case.texts("lpush");
-        let fields: HashMap<&str, &RawValue> = serde_json::from_str(&theirs[2]).expect("JSON");
+        let is_scheduled = case.input()["at"].is_number();
+        let mut theirs = case.texts(if is_scheduled { "zadd" } else { "lpush" });
+        let theirs_job = theirs.pop().expect("a job");
+        let fields: HashMap<&str, &RawValue> = serde_json::from_str(&theirs_job).expect("JSON");
         let jid = fields["jid"].get().trim_matches('"');
         let id = format!("0190abcd{jid}");
         let payload = format!("{{\"args\":{}}}", fields["args"].get());
@@ -187,13 +213,17 @@ mod tests {
             let trace = trace.get().trim_matches('"').to_owned();
             mapped.headers.push(("traceparent".into(), trace));
         }
-        let queue = theirs[1].trim_start_matches("queue:");
+        let queue = fields["queue"].get().trim_matches('"');
+        match mapped.at {
+            Some(at) => assert_eq!(theirs[1..], ["schedule".to_owned(), score(at)]),
+            None => assert_eq!(theirs[1..], [format!("queue:{queue}")]),
+        }
         let now = mapped.job.enqueued_at;
         let mine = encode(&mapped, queue, fields["retry"].get(), times, now);
         let delivery_id = format!(",\"delivery_id\":\"{}\"", mapped.id);
         assert!(mine.contains(&delivery_id), "{mine}");
         let mine = mine.replace(&delivery_id, "");
-        let theirs = theirs[2].replace(",\"backtrace\":true,\"tags\":[\"a\",\"b\"]", "");
+        let theirs = theirs_job.replace(",\"backtrace\":true,\"tags\":[\"a\",\"b\"]", "");
         match case.name() {
             // What else the client was told stands before the times there.
             "options" => {
@@ -212,7 +242,7 @@ mod tests {
             let cases = cases(capture);
             let ours = cases.iter().filter(|case| !NOT_OURS.contains(&case.name()));
             let compared = ours.map(|case| compare(case, times)).count();
-            assert_eq!(compared, 5);
+            assert_eq!(compared, 7);
         }
     }
 

@@ -301,7 +301,7 @@ pub async fn an_answer_that_is_lost_after_acceptance_loses_nothing<S: Subject>()
         return;
     };
     let proxy = setup.subject.proxy();
-    let (relay, worker) = setup.watched(setup.relay().await).await;
+    let worker = setup.work(setup.relay().await).await;
     // The connection is there before its answers are lost.
     let mut ids = setup.enqueue(&jobs(1)).await;
     all_done(&setup.client).await;

@@ -8,19 +8,19 @@ use super::super::destination::Answer;
 use super::super::message::Message;
 use super::{Redis, refusal};
 
-/// The receiver's queue, and the priority where each has a list of its own.
+/// The receiver's queue, and a number where it has several lists: of its priorities, or of what is scheduled.
 pub(in super::super) type List<'a> = (&'a str, u8);
 
 impl Redis {
     /// Pushes a batch in one go. `encode` makes a list's element of a message, `write` the commands for all elements of a list, which are as many for
     /// each list; if one of them is refused these messages are.
-    pub(in super::super) async fn push<'a>(
+    pub(in super::super) async fn push<'a, E>(
         &self,
         batch: &'a [Message],
-        encode: impl Fn(&'a Message) -> (List<'a>, String),
-        write: impl Fn(&mut Pipeline, List<'a>, &[String]),
+        encode: impl Fn(&'a Message) -> (List<'a>, E),
+        write: impl Fn(&mut Pipeline, List<'a>, &[E]),
     ) -> Vec<Answer> {
-        let mut lists: BTreeMap<List<'a>, (Vec<usize>, Vec<String>)> = BTreeMap::new();
+        let mut lists: BTreeMap<List<'a>, (Vec<usize>, Vec<E>)> = BTreeMap::new();
         for (index, message) in batch.iter().enumerate() {
             let (list, element) = encode(message);
             let of_list = lists.entry(list).or_default();

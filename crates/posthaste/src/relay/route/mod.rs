@@ -34,6 +34,7 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `kind`, or as the destination calls it | `class` (Sidekiq), `type` (asynq, webhook), `name` (BullMQ), `task` (Celery), `routing_key` (RabbitMQ), `subject` (NATS), `topic` (Kafka): a [`Template`] |
 /// | `receiver_queue` | the receiver's queue; RabbitMQ's `exchange`: a [`Template`] |
 /// | `headers`, `payload` | a table of [`Template`]s, and one |
+/// | `at` | when the receiver is to run it, see [`Mapping::at`]: a [`Template`] |
 ///
 /// For TLS the program installs rustls' provider first.
 ///
@@ -232,6 +233,9 @@ fn mapping(fields: &mut Fields, to: &To) -> Result<Mapping, String> {
     }
     if let Some(payload) = one_of(fields, ["payload", "payload"])? {
         mapping = mapping.payload(payload);
+    }
+    if let Some(at) = one_of(fields, ["at", "at"])? {
+        mapping = mapping.at(at);
     }
     Ok(mapping)
 }

@@ -92,7 +92,7 @@ fn what_makes_no_sense_is_refused_by_its_name() {
     assert_eq!(refused("queue", &json!("")), "must have 1 to 255 bytes");
     let unknown = refused("colour", &json!("geheim"));
     assert!(
-        unknown.starts_with("is no setting of a route to stdout; there are allow, batch,"),
+        unknown.starts_with("is no setting of a route to stdout; there are allow, at, batch,"),
         "{unknown}"
     );
     let said = read(&json!({"to": "stdout:", "mode": "drain", "concurrency": 2}));
