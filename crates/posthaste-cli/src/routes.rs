@@ -4,15 +4,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+use deadpool_postgres::Pool;
 use posthaste::relay::{Relay, Route};
 use serde_json::Value;
+use tokio_postgres::types::Type;
 
+use crate::connect::Address;
 use crate::failure;
 
 /// Where routes are looked for.
 pub(crate) const FILE: &str = "posthaste.toml";
+
+/// For rows that jobs refer to, of all routes together.
+const CONNECTIONS: usize = 4;
 
 /// Settings in which `${NAME}` stands for a variable of the environment; elsewhere braces are places of templates.
 const FROM_ENVIRONMENT: [&str; 5] = ["to", "secret", "secrets", "credentials", "settings"];
@@ -48,13 +55,18 @@ pub(crate) fn of_this_folder() -> anyhow::Result<Vec<Route>> {
     text.map_or_else(|| Ok(Vec::new()), |text| parse(&text).context(FILE))
 }
 
-/// Begins to take jobs for each of them.
-pub(crate) async fn start(routes: Vec<Route>) -> anyhow::Result<Vec<Started>> {
+/// Begins to take jobs for each of them. Rows that jobs refer to are read in the same database.
+pub(crate) async fn start(routes: Vec<Route>, address: &Address) -> anyhow::Result<Vec<Started>> {
     let mut started = Vec::with_capacity(routes.len());
+    let pool = address.pool(CONNECTIONS)?;
     for route in routes {
         let (name, queue) = (route.name().to_owned(), route.queue().to_owned());
         let label = route.label();
-        let relay = route.relay().start().await;
+        if let Some(how_long) = route.keep() {
+            let kept = keep(&pool, &queue, how_long).await;
+            kept.with_context(|| format!("route {name}: keep"))?;
+        }
+        let relay = route.relay().database(pool.clone()).start().await;
         let relay = relay.with_context(|| format!("route {name} did not start"))?;
         started.push(Started {
             name,
@@ -64,6 +76,17 @@ pub(crate) async fn start(routes: Vec<Route>) -> anyhow::Result<Vec<Started>> {
         });
     }
     Ok(started)
+}
+
+/// Has the queue keep its done jobs for so long.
+async fn keep(pool: &Pool, queue: &str, how_long: Duration) -> anyhow::Result<()> {
+    let how_long = format!("{} s", how_long.as_secs_f64());
+    let keep = include_str!("commands/queues/keep.sql");
+    let client = pool.get().await?;
+    client
+        .query_typed(keep, &[(&queue, Type::TEXT), (&how_long, Type::TEXT)])
+        .await?;
+    Ok(())
 }
 
 fn text_of(file: &Path) -> anyhow::Result<Option<String>> {

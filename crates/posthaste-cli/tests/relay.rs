@@ -224,3 +224,24 @@ async fn up_relays_too_where_a_file_says_so() -> anyhow::Result<()> {
     assert!(up.exit(BOUND).await?.success());
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_route_keeps_what_it_has_sent_and_reads_rows_that_it_is_referred_to() -> anyhow::Result<()>
+{
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let route = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkeep = \"7d\"\n\
+        [route.audit.resolve]\norders = \"SELECT to_jsonb(o) FROM orders o WHERE o.id = $1::bigint\"\n";
+    stage.write("posthaste.toml", route)?;
+    let orders = "CREATE TABLE orders AS SELECT 4711 AS id, 7 AS total;
+        INSERT INTO posthaste.route (pattern, queue) VALUES ('*', 'a');
+        INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES ('placed', 'orders', '4711')";
+    client.batch_execute(orders).await?;
+    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    let out = said.good()?;
+    let line: Value = serde_json::from_str(out.lines().next().unwrap_or_default())?;
+    assert_eq!(line["payload"], serde_json::json!({"id": 4711, "total": 7}));
+    let kept = "SELECT count(*) FROM posthaste.outbox WHERE completed_at IS NOT NULL";
+    assert_eq!(count(&client, kept).await?, 1);
+    Ok(())
+}

@@ -16,6 +16,7 @@ mod nats;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod redis;
+mod reference;
 mod sidekiq;
 mod smtp;
 mod surfaces;

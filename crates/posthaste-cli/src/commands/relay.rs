@@ -57,7 +57,7 @@ pub(crate) async fn run(
     if arguments.dry_run {
         return dry_run(&client, &routes, arguments.limit, terminal).await;
     }
-    let relays = routes::start(routes).await?;
+    let relays = routes::start(routes, database.address()).await?;
     let settings = Settings {
         relays: relays
             .iter()

@@ -74,7 +74,7 @@ pub(crate) async fn run(
     let mut client = database.address().connect().await?;
     posthaste::migrate(&mut client).await?;
     let queues = [run::QUEUE, "default"].map(|queue| (queue.to_owned(), arguments.concurrency));
-    let relays = routes::start(relays).await?;
+    let relays = routes::start(relays, database.address()).await?;
     for one in &relays {
         terminal.note(&one.to_string());
     }

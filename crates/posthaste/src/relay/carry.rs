@@ -64,7 +64,7 @@ async fn carry(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemaphoreP
         shared: Arc::clone(&shared),
         jobs: batch.len(),
     };
-    let (tickets, messages) = shared.pack(batch);
+    let (tickets, messages) = shared.pack(batch).await;
     let unanswered = shared.deliver(tickets, messages).await;
     if !unanswered.is_empty() {
         shared.single_out(unanswered).await;
@@ -235,7 +235,7 @@ impl Shared {
     }
 
     /// Any relay may have them, after a while or at once if this one stops.
-    fn put_off(&self, tickets: impl Iterator<Item = Ticket>) {
+    pub(super) fn put_off(&self, tickets: impl Iterator<Item = Ticket>) {
         if self.over().is_cancelled() {
             return tickets.for_each(Ticket::give_back);
         }
@@ -284,7 +284,7 @@ impl Shared {
         }
     }
 
-    fn complain(&self, reason: &str) {
+    pub(super) fn complain(&self, reason: &str) {
         self.status().last_error = Some(reason.to_owned());
     }
 

@@ -201,7 +201,12 @@ impl Mapping {
 
     /// The job as it is sent; the error says what it lacks. A row of `posthaste.outbox` goes under its own id and as its own payload.
     pub(crate) fn message(&self, job: Arc<Job>, id: Uuid) -> Result<Message, String> {
-        let Parcel { job, id, bytes } = outbox::unwrap(job, id)?;
+        self.of(outbox::unwrap(job, id)?)
+    }
+
+    /// The same of a job that is out of its envelope.
+    pub(super) fn of(&self, parcel: Parcel) -> Result<Message, String> {
+        let Parcel { job, id, bytes, .. } = parcel;
         let fill = |template: &Template| template.fill(&job, id);
         let mut headers = Vec::with_capacity(self.headers.len());
         for (name, value) in &self.headers {

@@ -18,6 +18,7 @@ mod amqp;
 #[cfg(feature = "asynq")]
 mod asynq;
 mod breaker;
+mod builder;
 #[cfg(feature = "bullmq")]
 mod bullmq;
 mod carry;
@@ -49,6 +50,7 @@ mod preview;
 mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+mod reference;
 mod route;
 mod schedule;
 #[cfg(feature = "sidekiq")]
@@ -71,12 +73,12 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::consumer::{Consumer, Delivery};
-use crate::error::{Error, ErrorKind};
 use crate::job::JobId;
 use crate::retry::Backoff;
 
 #[cfg(feature = "asynq")]
 pub use asynq::Asynq;
+pub use builder::RelayBuilder;
 #[cfg(feature = "bullmq")]
 pub use bullmq::BullMq;
 #[cfg(any(feature = "celery-rabbitmq", feature = "celery-redis"))]
@@ -103,6 +105,7 @@ pub use webhook::{Reach, Webhook};
 
 use lease::Lease;
 use line::Line;
+use reference::References;
 
 /// When a job is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -141,14 +144,6 @@ pub enum Unknown {
     Discard,
 }
 
-/// Describes a relay.
-pub struct RelayBuilder {
-    name: String,
-    destination: Arc<dyn Destination>,
-    options: Options,
-    allowed: Vec<String>,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     mapping: Mapping,
@@ -159,101 +154,6 @@ pub(crate) struct Options {
     mode: Mode,
     unknown: Unknown,
     backoff: Backoff,
-}
-
-impl RelayBuilder {
-    /// What it is called in reports; nothing unless said otherwise.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// How a message is made of a job.
-    pub fn mapping(mut self, mapping: Mapping) -> Self {
-        self.options.mapping = mapping;
-        self
-    }
-
-    /// How many messages are sent together; 10 unless said otherwise.
-    pub fn batch(mut self, messages: usize) -> Self {
-        self.options.batch = messages;
-        self
-    }
-
-    /// How many batches are under way at once; 4 unless said otherwise, one in [`Mode::Drain`].
-    pub fn concurrency(mut self, batches: usize) -> Self {
-        self.options.concurrency = batches;
-        self
-    }
-
-    /// How long sending a batch may take until it counts as unanswered; 30 s unless said otherwise.
-    pub fn time_limit(mut self, time_limit: Duration) -> Self {
-        self.options.time_limit = time_limit;
-        self
-    }
-
-    /// When a job is done; when the destination has it unless said otherwise.
-    pub fn strength(mut self, strength: Strength) -> Self {
-        self.options.strength = strength;
-        self
-    }
-
-    /// Who sends, and in which order.
-    pub fn mode(mut self, mode: Mode) -> Self {
-        self.options.mode = mode;
-        self
-    }
-
-    /// What becomes of messages whose fate is unknown where duplicates cannot be told.
-    pub fn unknown(mut self, unknown: Unknown) -> Self {
-        self.options.unknown = unknown;
-        self
-    }
-
-    /// The wait before the next attempt of a message that was refused for now.
-    pub fn backoff(mut self, backoff: Backoff) -> Self {
-        self.options.backoff = backoff;
-        self
-    }
-
-    /// Relays although a setting of the destination breaks the promise: its name, as the refusal had it.
-    pub fn allow(mut self, setting: impl Into<String>) -> Self {
-        self.allowed.push(setting.into());
-        self
-    }
-
-    /// Begins to take jobs, on the runtime that this is called on. Refused when a setting of the destination breaks what is promised; a
-    /// destination that cannot be reached is asked about its settings later, before anything is sent.
-    pub async fn start(mut self) -> Result<Relay, Error> {
-        let options = &mut self.options;
-        if options.mode == Mode::Drain {
-            options.concurrency = 1;
-        }
-        if options.batch == 0 || options.concurrency == 0 || options.time_limit.is_zero() {
-            let problem = "a relay's batch, concurrency and time limit must not be 0";
-            return Err(ErrorKind::Config(problem.into()).into());
-        }
-        let lease = Lease::before(options.mode);
-        let shared = Arc::new(Shared {
-            name: self.name,
-            destination: self.destination,
-            options: self.options,
-            allowed: self.allowed,
-            line: Mutex::default(),
-            lease: Mutex::new(lease),
-            arrived: Notify::new(),
-            stopping: CancellationToken::new(),
-            aborted: CancellationToken::new(),
-            status: Mutex::default(),
-        });
-        match shared.verify().await {
-            Ok(()) => {}
-            Err(carry::Unfit::Weak(problem)) => return Err(ErrorKind::Config(problem).into()),
-            Err(carry::Unfit::Down(reason)) => shared.trouble(&reason),
-        }
-        tokio::spawn(carry::run(Arc::clone(&shared)));
-        Ok(Relay { shared })
-    }
 }
 
 /// Sends the jobs of a queue to a destination: a [`Consumer`], for [`WorkerBuilder::consumer`](crate::WorkerBuilder::consumer).
@@ -270,21 +170,7 @@ impl Relay {
 
     /// As [`to`](Self::to), for a destination that was chosen at run time.
     pub fn to_any(destination: Arc<dyn Destination>) -> RelayBuilder {
-        RelayBuilder {
-            name: String::new(),
-            destination,
-            allowed: Vec::new(),
-            options: Options {
-                mapping: Mapping::default(),
-                batch: 10,
-                concurrency: 4,
-                time_limit: Duration::from_secs(30),
-                strength: Strength::default(),
-                mode: Mode::default(),
-                unknown: Unknown::default(),
-                backoff: Backoff::default(),
-            },
-        }
+        RelayBuilder::new(destination)
     }
 
     /// How it goes.
@@ -304,6 +190,7 @@ pub(crate) struct Shared {
     destination: Arc<dyn Destination>,
     options: Options,
     allowed: Vec<String>,
+    references: Option<References>,
     line: Mutex<Line>,
     lease: Mutex<Lease>,
     arrived: Notify,

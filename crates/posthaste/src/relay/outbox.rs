@@ -1,6 +1,7 @@
 //! Rows of `posthaste.outbox`, which are jobs whose arguments are `{"posthaste.outbox": {…}}`: the id that their writer gave them, and a payload of
 //! any bytes or a reference to a row of another table. Pure; migrations/0021_relay.sql writes them.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -19,6 +20,37 @@ pub(super) struct Parcel {
     pub(super) id: Uuid,
     /// The payload, where it is no text.
     pub(super) bytes: Option<Arc<[u8]>>,
+    /// The row that it is about, where it has no payload of its own.
+    pub(super) reference: Option<Reference>,
+}
+
+/// A row of another table, as the outbox names it.
+pub(super) struct Reference {
+    pub(super) table: String,
+    pub(super) id: String,
+}
+
+impl Parcel {
+    /// With this payload instead of a reference.
+    pub(super) fn holding(self, payload: Vec<u8>) -> Self {
+        let (text, bytes) = match String::from_utf8(payload) {
+            Ok(text) => (text, None),
+            Err(error) => {
+                let bytes: Arc<[u8]> = error.into_bytes().into();
+                (hex(&bytes), Some(bytes))
+            }
+        };
+        let job = Job {
+            kwargs: text.into(),
+            ..(*self.job).clone()
+        };
+        Self {
+            job: Arc::new(job),
+            id: self.id,
+            bytes,
+            reference: None,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -42,19 +74,26 @@ struct Row {
 /// Takes a row of the outbox out of its envelope; every other job is what it is.
 pub(super) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<Parcel, String> {
     if !job.kwargs_json().starts_with(BEGINNING) {
-        let bytes = None;
-        return Ok(Parcel { job, id, bytes });
+        return Ok(Parcel {
+            job,
+            id,
+            bytes: None,
+            reference: None,
+        });
     }
     let Envelope { row } = serde_json::from_str(job.kwargs_json())
         .map_err(|_| "the row of the outbox cannot be read".to_owned())?;
     let id = row.id.parse();
     let id = id.map_err(|_| "the row of the outbox has no id".to_owned())?;
     let bytes = row.hex.as_deref().map(unhex).transpose()?;
-    let kwargs = match (row.text, row.hex, row.table_name) {
-        (Some(text), None, None) => text,
-        (None, Some(hex), None) => hex,
-        (None, None, Some(table)) => {
-            json!({ "table_name": table, "table_id": row.table_id }).to_string()
+    let mut reference = None;
+    let kwargs = match (row.text, row.hex, row.table_name, row.table_id) {
+        (Some(text), None, None, None) => text,
+        (None, Some(hex), None, None) => hex,
+        (None, None, Some(table), Some(id)) => {
+            let kwargs = json!({ "table_name": table, "table_id": id }).to_string();
+            reference = Some(Reference { table, id });
+            kwargs
         }
         _ => return Err("the row of the outbox has no payload".into()),
     };
@@ -66,7 +105,16 @@ pub(super) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<Parcel, String> {
         job: Arc::new(job),
         id,
         bytes,
+        reference,
     })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
 }
 
 fn unhex(digits: &str) -> Result<Arc<[u8]>, String> {

@@ -4,6 +4,8 @@ use jiff::Timestamp;
 
 use super::destination::Answer;
 use super::message::Message;
+use super::outbox::{self, Parcel};
+use super::reference::Unread;
 use super::schedule::stays_until;
 use super::{Shared, Unknown};
 use crate::consumer::{Delivery, Outcome, Ticket};
@@ -11,27 +13,51 @@ use crate::job::Job;
 
 impl Shared {
     /// Makes messages of jobs. A job that cannot be made one will never be.
-    pub(super) fn pack(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<Message>) {
-        let mut tickets = Vec::with_capacity(batch.len());
-        let mut messages = Vec::with_capacity(batch.len());
+    pub(super) async fn pack(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<Message>) {
+        let (tickets, parcels) = self.open(batch);
+        let parcels = match &self.references {
+            Some(references) => references.follow(parcels, self.options.time_limit).await,
+            None => parcels.into_iter().map(Ok).collect(),
+        };
+        let mut packed = (Vec::new(), Vec::new());
+        for (ticket, parcel) in tickets.into_iter().zip(parcels) {
+            match parcel {
+                Ok(parcel) => match self.options.mapping.of(parcel).map(|one| self.time(one)) {
+                    Ok(Ok(message)) => {
+                        packed.0.push(ticket);
+                        packed.1.push(message);
+                    }
+                    Ok(Err(until)) => ticket.finish(Outcome::Snooze { until }),
+                    Err(reason) => self.settle(ticket, Answer::Refused { reason }),
+                },
+                Err(Unread::Settled(answer)) => self.settle(ticket, answer),
+                Err(Unread::NotNow(reason)) => {
+                    self.complain(&reason);
+                    self.put_off([ticket].into_iter());
+                }
+            }
+        }
+        packed
+    }
+
+    /// Takes jobs out of their envelopes.
+    fn open(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<Parcel>) {
+        let mut opened = (Vec::with_capacity(batch.len()), Vec::new());
         for Delivery { job, ticket } in batch {
             if self.may_have_gone(&job) {
                 let reason = "a relay died while it had it".to_owned();
                 self.settle(ticket, Answer::Unknown { reason });
                 continue;
             }
-            match self.options.mapping.message(job, ticket.delivery_id()) {
-                Ok(message) => match self.time(message) {
-                    Ok(message) => {
-                        tickets.push(ticket);
-                        messages.push(message);
-                    }
-                    Err(until) => ticket.finish(Outcome::Snooze { until }),
-                },
+            match outbox::unwrap(job, ticket.delivery_id()) {
+                Ok(parcel) => {
+                    opened.0.push(ticket);
+                    opened.1.push(parcel);
+                }
                 Err(reason) => self.settle(ticket, Answer::Refused { reason }),
             }
         }
-        (tickets, messages)
+        opened
     }
 
     /// The message as it goes now, without a time that is over; or until when it stays.

@@ -33,6 +33,7 @@ pub(super) struct Inner {
     pub(super) batches: Vec<Vec<String>>,
     pub(super) taken: Vec<String>,
     pub(super) ids: Vec<uuid::Uuid>,
+    pub(super) payloads: Vec<String>,
     pub(super) probes: usize,
 }
 
@@ -83,14 +84,15 @@ impl Told {
                 },
                 Some(Does::Lose) => Answer::Unknown { reason: reason() },
                 _ => {
-                    taken.push((message.kind.clone(), message.id));
+                    taken.push(message.clone());
                     Answer::Accepted
                 }
             });
             let answers = answers.collect();
-            for (name, id) in taken {
-                inner.taken.push(name);
-                inner.ids.push(id);
+            for message in taken {
+                inner.payloads.push(message.payload().to_owned());
+                inner.taken.push(message.kind);
+                inner.ids.push(message.id);
             }
             Some(answers)
         })

@@ -105,16 +105,16 @@ impl Read for usize {
 }
 
 impl Read for Duration {
-    const WHAT: &'static str = "a time such as \"30s\", \"5m\" or \"24h\"";
+    const WHAT: &'static str = "a time such as \"30s\", \"5m\", \"24h\" or \"7d\"";
     fn read(value: Value) -> Option<Self> {
         match value {
             Value::Number(seconds) => seconds
                 .as_f64()
                 .and_then(|seconds| Self::try_from_secs_f64(seconds).ok()),
-            Value::String(text) => {
-                let time: SignedDuration = text.trim().parse().ok()?;
-                Self::try_from(time).ok()
-            }
+            Value::String(text) => match text.trim().strip_suffix('d').map(str::parse::<u32>) {
+                Some(Ok(days)) => Some(Self::from_secs(u64::from(days) * 86_400)),
+                _ => Self::try_from(text.trim().parse::<SignedDuration>().ok()?).ok(),
+            },
             _ => None,
         }
     }

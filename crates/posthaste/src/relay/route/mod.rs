@@ -34,11 +34,13 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `kind`, or as the destination calls it | `class` (Sidekiq), `type` (asynq, webhook), `name` (BullMQ), `task` (Celery), `routing_key` (RabbitMQ), `subject` (NATS), `topic` (Kafka): a [`Template`] |
 /// | `receiver_queue` | the receiver's queue; RabbitMQ's `exchange`: a [`Template`] |
 /// | `headers`, `payload` | a table of [`Template`]s, and one |
+/// | `resolve` | a table of SQL statements by tables' names, see [`RelayBuilder::resolve`]; [`RelayBuilder::database`] is to be given |
+/// | `keep` | how long done jobs, and with them rows of `posthaste.outbox`, stay: [`Route::keep`] |
 /// | `at` | when the receiver is to run it, see [`Mapping::at`]: a [`Template`] |
 ///
 /// For TLS the program installs rustls' provider first.
 ///
-/// Whatever else is there must be an option of the destination. Times are written `"30s"`, `"5m"`, `"24h"`, or as a number of seconds.
+/// Whatever else is there must be an option of the destination. Times are written `"30s"`, `"5m"`, `"24h"`, `"7d"`, or as a number of seconds.
 ///
 /// | `to` | destination | its options |
 /// |---|---|---|
@@ -79,6 +81,8 @@ struct Settings {
     strength: Strength,
     unknown: Unknown,
     allow: Vec<String>,
+    resolve: BTreeMap<String, String>,
+    keep: Option<Duration>,
 }
 
 impl Route {
@@ -113,6 +117,11 @@ impl Route {
         &self.settings.mapping
     }
 
+    /// How long the queue is to keep its done jobs, where the route says so: for `posthaste.keep`.
+    pub fn keep(&self) -> Option<Duration> {
+        self.settings.keep
+    }
+
     /// The relay that the route describes.
     pub fn relay(self) -> RelayBuilder {
         let Settings {
@@ -124,6 +133,8 @@ impl Route {
             strength,
             unknown,
             allow,
+            resolve,
+            keep: _,
         } = self.settings;
         let mut relay = Relay::to_any(self.destination)
             .name(self.name)
@@ -139,6 +150,9 @@ impl Route {
         }
         if let Some(limit) = time_limit {
             relay = relay.time_limit(limit);
+        }
+        for (table, statement) in resolve {
+            relay = relay.resolve(table, statement);
         }
         allow.into_iter().fold(relay, RelayBuilder::allow)
     }
@@ -180,6 +194,8 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
             )?
             .unwrap_or_default(),
         allow: fields.take("allow")?.unwrap_or_default(),
+        resolve: fields.take("resolve")?.unwrap_or_default(),
+        keep: fields.take("keep")?,
     };
     if settings.mode == Mode::Drain && settings.concurrency.is_some_and(|batches| batches > 1) {
         return Err("concurrency: a drain sends one batch at a time".into());
