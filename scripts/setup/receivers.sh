@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The servers behind the relay, and workers on them that people run: sourced by scripts/setup.sh.
 
-receivers=(redis rabbitmq nats kafka sidekiq asynq python_workers bullmq)
+receivers=(redis rabbitmq nats kafka opensearch sidekiq asynq python_workers bullmq)
 received=$tools/receivers
 receivers_sources=crates/posthaste-testkit/receivers
 
@@ -46,6 +46,35 @@ install_kafka() {
     mark_installed kafka pom.xml sha256sums
 }
 missing_kafka() { missing+=("Kafka (Java 17 or newer, and Maven with a way to Maven Central)"); }
+
+# --- OpenSearch: the bare server, and beside it the modules that it lacks --------------------------------
+
+has_opensearch() {
+    # shellcheck disable=SC2046 # One word per file.
+    has_java && is_installed opensearch $(opensearch_sources) && as_servers test -r "$(realpath "$received/opensearch")/lib"
+}
+opensearch_sources() { (cd "$receivers_sources/opensearch" && LC_ALL=C find . -type f | sort); }
+packages_for_opensearch() { packages_for_kafka; }
+install_opensearch() {
+    has_java && has_command mvn || return
+    local place=$received/opensearch sources=$PWD/$receivers_sources/opensearch
+    # It refuses root, as Postgres does, and a home folder of mode 0700 hides what is below it.
+    if ! as_servers test -x "$tools" && [ "$(id -u)" -eq 0 ]; then
+        place=$state/opensearch
+        mkdir -p "$state" && chmod 755 "$state"
+    fi
+    say "an OpenSearch ($receivers_sources/opensearch/pom.xml) into $place"
+    rm -rf "$place" "$received/opensearch" && mkdir -p "$place" "$received" || return
+    # A store of its own, gone at once: the user's stays as it is.
+    quietly mvn -B -q -f "$sources/pom.xml" "-Dmaven.repo.local=$place/store" "-Dto=$place" dependency:unpack@server dependency:copy@modules || return
+    rm -rf "$place/store"
+    (cd "$place" && quietly sha256sum --strict --check "$sources/sha256sums") || return
+    cp -r "$sources/modules" "$place" && chmod -R a+rX "$place" || return
+    [ "$place" = "$received/opensearch" ] || ln -s "$place" "$received/opensearch" || return
+    # shellcheck disable=SC2046
+    mark_installed opensearch $(opensearch_sources)
+}
+missing_opensearch() { missing+=("OpenSearch (Java 17 or newer, and Maven with a way to Maven Central)"); }
 
 # --- workers -------------------------------------------------------------------------------------------
 

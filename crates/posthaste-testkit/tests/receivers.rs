@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use posthaste_testkit::receivers::Receiver::{self, Asynq, BullMq, Celery, Sidekiq};
-use posthaste_testkit::receivers::{self, Effect, Kafka, Nats, RabbitMq, Redis, Smtp, Worker};
+use posthaste_testkit::receivers::{
+    self, Effect, Kafka, Nats, OpenSearch, RabbitMq, Redis, Smtp, Worker,
+};
 use serde_json::json;
 
 use crate::BOUND;
@@ -235,6 +237,42 @@ sys.exit(producer.flush(60))",
     assert_eq!(effects[0].all["key"], "k");
     run(&mut produce("second"))?;
     has(&worker, "second").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opensearch_runs_scripts_and_keeps_what_it_acknowledged() -> anyhow::Result<()> {
+    let test = "opensearch runs scripts and keeps what it acknowledged";
+    if !receivers::are_here(test, &[Receiver::OpenSearch, Celery]) {
+        return Ok(());
+    }
+    let server = OpenSearch::start(&[])?;
+    let call = |call: &str, body: &serde_json::Value| -> anyhow::Result<serde_json::Value> {
+        let program = "import sys, urllib.request
+method, path = sys.argv[2].split()
+request = urllib.request.Request(sys.argv[1] + path, method=method, data=sys.argv[3].encode(),
+    headers={'Content-Type': 'application/json'})
+sys.stdout.write(urllib.request.urlopen(request, timeout=60).read().decode())";
+        let mut client = python(&server.url(), program, call);
+        let output = client.arg(body.to_string()).output()?;
+        ensure!(output.status.success(), "{call}: {output:?}");
+        Ok(serde_json::from_slice(&output.stdout)?)
+    };
+    let set = json!({"set": {"field": "at", "value": "{{_ingest.timestamp}}"}});
+    call("PUT /_ingest/pipeline/stamp", &json!({"processors": [set]}))?;
+    let add = json!({"script": {"lang": "painless", "source": "ctx._source.n += params.by"}});
+    call("PUT /_scripts/add", &add)?;
+    call("PUT /kept/_create/a?pipeline=stamp", &json!({"n": 1}))?;
+    let by_script = json!({"script": {"id": "add", "params": {"by": 4}}});
+    let updated = call("POST /kept/_update/a", &by_script)?;
+    assert_eq!(updated["result"], "updated", "{updated}");
+
+    server.kill9()?;
+    server.restart()?;
+    call("POST /kept/_update_by_query?refresh=true", &by_script)?;
+    let kept = call("GET /kept/_doc/a", &json!({}))?;
+    assert_eq!(kept["_source"]["n"], 9, "{kept}");
+    assert!(kept["_source"]["at"].is_string(), "{kept}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

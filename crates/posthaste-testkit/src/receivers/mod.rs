@@ -1,4 +1,4 @@
-//! What stands behind the relay: the real servers, and the workers on them that people run.
+//! What stands behind the relay and the index sync: the real servers, and the workers on them that people run.
 //!
 //! `scripts/setup.sh receivers` installs them. A machine that cannot have one of them goes on without: a test
 //! asks by [`are_here`] for those that it needs, and `make test` ends by naming the tests that did not run.
@@ -24,6 +24,7 @@
 
 mod kafka;
 mod nats;
+mod opensearch;
 mod rabbitmq;
 mod redis;
 mod service;
@@ -36,13 +37,14 @@ use crate::ran;
 
 pub use kafka::Kafka;
 pub use nats::Nats;
+pub use opensearch::OpenSearch;
 pub use rabbitmq::RabbitMq;
 pub use redis::Redis;
 pub use service::Service;
 pub use worker::{Effect, Worker};
 pub use workers::Smtp;
 
-/// A server behind the relay, or the worker of one.
+/// A server behind the relay or the index sync, or the worker of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {
     /// Debian's Redis.
@@ -53,6 +55,8 @@ pub enum Receiver {
     Nats,
     /// A Kafka broker, from Maven Central.
     Kafka,
+    /// OpenSearch, from Maven Central.
+    OpenSearch,
     /// Debian's Sidekiq.
     Sidekiq,
     /// A worker with the asynq module.
@@ -67,11 +71,12 @@ pub enum Receiver {
 
 impl Receiver {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Redis,
         Self::RabbitMq,
         Self::Nats,
         Self::Kafka,
+        Self::OpenSearch,
         Self::Sidekiq,
         Self::Asynq,
         Self::Celery,
@@ -86,6 +91,7 @@ impl Receiver {
             Self::RabbitMq => "rabbitmq",
             Self::Nats => "nats",
             Self::Kafka => "kafka",
+            Self::OpenSearch => "opensearch",
             Self::Sidekiq => "sidekiq",
             Self::Asynq => "asynq",
             Self::Celery => "celery",
@@ -101,6 +107,7 @@ impl Receiver {
             Self::RabbitMq => program("epmd").and_then(|_| rabbitmq::program("rabbitmq-server")),
             Self::Nats => program("nats-server"),
             Self::Kafka => installed("kafka", "lib").and_then(|_| program("java")),
+            Self::OpenSearch => installed("opensearch", "lib").and_then(|_| program("java")),
             Self::Sidekiq => program("sidekiq"),
             Self::Asynq => installed("asynq", "worker"),
             Self::Celery | Self::Smtp => installed("python", "bin/python"),
