@@ -1,0 +1,148 @@
+//! Indexes and what stands for them, and what is stored beside them: scripts and pipelines.
+
+use std::collections::BTreeMap;
+
+use reqwest::Method;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use super::search::Shards;
+use super::send::Call;
+use super::{Client, name};
+use crate::{Error, ErrorKind};
+
+/// The server's word that all of its nodes which count know it.
+#[derive(Deserialize)]
+struct Acknowledged {
+    acknowledged: bool,
+}
+
+impl Client {
+    /// Creates an index with these `settings`, `mappings` and `aliases`, and says whether it is new: one that is there stays as it is.
+    pub async fn create_index(&self, index: &str, definition: &Value) -> Result<bool, Error> {
+        const CREATE: &str = "create index";
+        let path = [name::index(CREATE, index)?];
+        let call = Call::new(CREATE, Method::PUT, &path)
+            .with("timeout", self.patience())
+            .json(definition)?;
+        let answer = self.send(call).await?;
+        if answer.is_success() {
+            acknowledged(CREATE, &answer.read(CREATE)?)?;
+            return Ok(true);
+        }
+        if answer.names("resource_already_exists_exception") {
+            return Ok(false);
+        }
+        Err(answer.error(CREATE))
+    }
+
+    /// Deletes an index with all that it holds, and says whether it was there. An alias is refused.
+    pub async fn delete_index(&self, index: &str) -> Result<bool, Error> {
+        const DELETE: &str = "delete index";
+        let path = [name::index(DELETE, index)?];
+        let call = Call::new(DELETE, Method::DELETE, &path).with("timeout", self.patience());
+        let done = self.ask::<Acknowledged>(call).await;
+        match done {
+            Ok(done) => acknowledged(DELETE, &done).map(|()| true),
+            Err(error) if error.kind() == ErrorKind::NoIndex => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What an index is: its `settings`, `mappings` and `aliases`. None if there is no such index; of an alias, the one that it stands for.
+    pub async fn describe_index(&self, index: &str) -> Result<Option<Value>, Error> {
+        const DESCRIBE: &str = "describe index";
+        let path = [name::index(DESCRIBE, index)?];
+        let call = Call::new(DESCRIBE, Method::GET, &path);
+        match self.ask::<BTreeMap<String, Value>>(call).await {
+            Ok(described) => Ok(described.into_values().next()),
+            Err(error) if error.kind() == ErrorKind::NoIndex => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether there is such an index, or an alias of this name.
+    pub async fn index_exists(&self, index: &str) -> Result<bool, Error> {
+        Ok(self.describe_index(index).await?.is_some())
+    }
+
+    /// Changes settings of an index, such as `{"index": {"refresh_interval": "30s"}}`.
+    pub async fn put_settings(&self, index: &str, settings: &Value) -> Result<(), Error> {
+        const SETTINGS: &str = "put settings";
+        let path = [name::index(SETTINGS, index)?, "_settings"];
+        self.put(SETTINGS, &path, settings).await
+    }
+
+    /// Has an alias stand for this index and for no other from one moment to the next, whatever it stood for before.
+    pub async fn switch_alias(&self, alias: &str, index: &str) -> Result<(), Error> {
+        const SWITCH: &str = "switch alias";
+        let (alias, index) = (name::index(SWITCH, alias)?, name::index(SWITCH, index)?);
+        let actions = json!({"actions": [
+            {"remove": {"index": "*", "alias": alias, "must_exist": false}},
+            {"add": {"index": index, "alias": alias, "is_write_index": true}},
+        ]});
+        let call = Call::new(SWITCH, Method::POST, &["_aliases"])
+            .with("timeout", self.patience())
+            .json(&actions)?;
+        acknowledged(SWITCH, &self.ask(call).await?)
+    }
+
+    /// The indexes that an alias stands for.
+    pub async fn alias(&self, alias: &str) -> Result<Vec<String>, Error> {
+        const ALIAS: &str = "alias";
+        let path = ["_alias", name::index(ALIAS, alias)?];
+        let call = Call::new(ALIAS, Method::GET, &path);
+        match self.ask::<BTreeMap<String, IgnoredAny>>(call).await {
+            Ok(indexes) => Ok(indexes.into_keys().collect()),
+            Err(error) if error.kind() == ErrorKind::Missing => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has searches see what was written so far.
+    ///
+    /// # Errors
+    /// Also when part of the index could not be reached.
+    pub async fn refresh(&self, index: &str) -> Result<(), Error> {
+        #[derive(Deserialize)]
+        struct Refreshed {
+            #[serde(rename = "_shards")]
+            shards: Shards,
+        }
+        const REFRESH: &str = "refresh";
+        let path = [name::index(REFRESH, index)?, "_refresh"];
+        let call = Call::new(REFRESH, Method::POST, &path);
+        self.ask::<Refreshed>(call).await?.shards.all(REFRESH)
+    }
+
+    /// Stores a script in Painless, in the place of another of this name.
+    pub async fn put_script(&self, id: &str, source: &str) -> Result<(), Error> {
+        const SCRIPT: &str = "put script";
+        let path = ["_scripts", name::thing(SCRIPT, id)?];
+        let body = json!({"script": {"lang": "painless", "source": source}});
+        self.put(SCRIPT, &path, &body).await
+    }
+
+    /// Stores an ingest pipeline, in the place of another of this name.
+    pub async fn put_pipeline(&self, id: &str, definition: &Value) -> Result<(), Error> {
+        const PIPELINE: &str = "put pipeline";
+        let path = ["_ingest", "pipeline", name::thing(PIPELINE, id)?];
+        self.put(PIPELINE, &path, definition).await
+    }
+
+    async fn put(&self, call: &'static str, path: &[&str], body: &Value) -> Result<(), Error> {
+        let put = Call::new(call, Method::PUT, path)
+            .with("timeout", self.patience())
+            .json(body)?;
+        acknowledged(call, &self.ask(put).await?)
+    }
+}
+
+fn acknowledged(call: &'static str, done: &Acknowledged) -> Result<(), Error> {
+    if done.acknowledged {
+        return Ok(());
+    }
+    let reason = "it is done, but not every node has said that it knows";
+    Err(Error::new(call, ErrorKind::TimedOut, reason))
+}

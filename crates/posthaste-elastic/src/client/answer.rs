@@ -1,0 +1,108 @@
+//! What an answer that is no success means. No IO and no clock.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::ErrorKind;
+use crate::error::quoted;
+
+/// What servers say of an error: an object, or for some calls a line.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Said {
+    Object {
+        #[serde(rename = "type", default)]
+        named: String,
+        #[serde(default)]
+        reason: Option<String>,
+        #[serde(default)]
+        caused_by: Option<Value>,
+    },
+    Line(String),
+}
+
+impl Said {
+    pub(super) fn named(&self) -> &str {
+        match self {
+            Self::Object { named, .. } => named,
+            Self::Line(_) => "",
+        }
+    }
+
+    /// One line: the type, the reason, and the deepest cause.
+    pub(super) fn line(&self) -> String {
+        match self {
+            Self::Line(line) => quoted(line),
+            Self::Object {
+                named,
+                reason,
+                caused_by,
+            } => {
+                let parts = [
+                    Some(named.as_str()).filter(|named| !named.is_empty()),
+                    reason.as_deref(),
+                    caused_by.as_ref().and_then(deepest),
+                ];
+                let parts: Vec<String> = parts.into_iter().flatten().map(quoted).collect();
+                parts.join(": ")
+            }
+        }
+    }
+}
+
+fn deepest(mut cause: &Value) -> Option<&str> {
+    while let Some(deeper) = cause.get("caused_by") {
+        cause = deeper;
+    }
+    cause.get("reason")?.as_str()
+}
+
+/// What became of the call, and why.
+pub(super) fn meaning(status: u16, body: &[u8]) -> (ErrorKind, String) {
+    let said = said(body);
+    let kind = ErrorKind::of(status, said.as_ref().map_or("", Said::named));
+    let reason = match said {
+        Some(said) => format!("the answer was {status}: {}", said.line()),
+        // A proxy speaks otherwise, and its page says nothing that helps.
+        None => format!("the answer was {status}"),
+    };
+    (kind, reason)
+}
+
+pub(super) fn said(body: &[u8]) -> Option<Said> {
+    #[derive(Deserialize)]
+    struct Body {
+        error: Said,
+    }
+    let body: Body = serde_json::from_slice(body).ok()?;
+    Some(body.error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_its_type_its_reason_and_its_deepest_cause() {
+        let body = br#"{"error":{"root_cause":[],"type":"illegal_argument_exception","reason":"failed to execute script",
+            "caused_by":{"type":"x","reason":"y","caused_by":{"type":"resource_not_found_exception","reason":"unable to find script [nope]"}}},"status":400}"#;
+        let (kind, reason) = meaning(400, body);
+        assert_eq!(kind, ErrorKind::Refused);
+        assert_eq!(
+            reason,
+            "the answer was 400: illegal_argument_exception: failed to execute script: unable to find script [nope]"
+        );
+    }
+
+    #[test]
+    fn an_error_may_be_a_line_or_the_page_of_a_proxy() {
+        let body = br#"{"error":"alias [a] missing","status":404}"#;
+        let expected = "the answer was 404: alias [a] missing".to_owned();
+        assert_eq!(meaning(404, body), (ErrorKind::Missing, expected));
+        let (kind, reason) = meaning(502, b"<html>Bad gateway</html>");
+        assert_eq!(
+            (kind, &*reason),
+            (ErrorKind::Unavailable, "the answer was 502")
+        );
+    }
+}

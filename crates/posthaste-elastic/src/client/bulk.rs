@@ -1,0 +1,162 @@
+//! Writes: one or many in one request, each with its own outcome.
+
+use std::collections::BTreeMap;
+
+use reqwest::Method;
+use serde::Deserialize;
+
+use super::Client;
+use super::answer::Said;
+use super::operation::{Action, BULK, Effect, Operation, Refusal, Seen, Written};
+use super::send::Call;
+use crate::{Error, ErrorKind};
+
+impl Client {
+    /// Does these writes in one request, and returns what became of each, in their order.
+    ///
+    /// Writes to one document are done in their order; others in any. Cut requests by [`Operation::size`]: a server refuses what is too large
+    /// as a whole, unread.
+    ///
+    /// # Errors
+    /// The request as a whole got no answer that says what became of each. A write that was refused is no error.
+    pub async fn bulk(
+        &self,
+        operations: &[Operation],
+    ) -> Result<Vec<Result<Written, Refusal>>, Error> {
+        if operations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let size = operations.iter().map(Operation::size).sum();
+        let mut lines = Vec::with_capacity(size);
+        for operation in operations {
+            operation.check()?;
+            operation.write_to(&mut lines);
+        }
+        let call = Call::new(BULK, Method::POST, &["_bulk"]);
+        let call = call.with("timeout", self.patience()).lines(lines);
+        outcomes(self.ask(call).await?, operations)
+    }
+
+    /// Does one write.
+    ///
+    /// # Errors
+    /// It was refused, or got no answer.
+    pub async fn write(&self, operation: &Operation) -> Result<Written, Error> {
+        let outcomes = self.bulk(std::slice::from_ref(operation)).await?;
+        match outcomes.into_iter().next() {
+            Some(Ok(written)) => Ok(written),
+            Some(Err(refusal)) => {
+                Err(Error::new("write", refusal.kind, refusal.reason)
+                    .answered(refusal.status, None))
+            }
+            None => Err(unlike("as many as there were writes")),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Bulk {
+    /// Each a map of one entry: what was to be done, and what became of it.
+    items: Vec<BTreeMap<Action, Item>>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    #[serde(rename = "_id")]
+    id: String,
+    status: u16,
+    error: Option<Said>,
+    result: Option<Effect>,
+    #[serde(rename = "_version")]
+    version: Option<i64>,
+    #[serde(rename = "_seq_no")]
+    seq_no: Option<u64>,
+    #[serde(rename = "_primary_term")]
+    primary_term: Option<u64>,
+}
+
+impl Item {
+    fn outcome(self) -> Option<Result<Written, Refusal>> {
+        if let Some(said) = self.error {
+            return Some(Err(Refusal {
+                kind: ErrorKind::of(self.status, said.named()),
+                status: self.status,
+                reason: said.line(),
+            }));
+        }
+        let seen = Seen {
+            seq_no: self.seq_no?,
+            primary_term: self.primary_term?,
+        };
+        Some(Ok(Written {
+            effect: self.result?,
+            version: self.version?,
+            seen,
+        }))
+    }
+}
+
+/// An answer that does not say of each write, in their order, what became of it, says it of none.
+fn outcomes(bulk: Bulk, operations: &[Operation]) -> Result<Vec<Result<Written, Refusal>>, Error> {
+    if bulk.items.len() != operations.len() {
+        return Err(unlike("as many as there were writes"));
+    }
+    let pairs = bulk.items.into_iter().zip(operations);
+    pairs
+        .map(|(mut item, asked)| {
+            let item = item.remove(&asked.action);
+            let item = item.filter(|item| item.id == asked.id);
+            let item = item.ok_or_else(|| unlike("in the order of the writes"))?;
+            let outcome = item.outcome().filter(|outcome| asked.can_have(outcome));
+            outcome.ok_or_else(|| unlike("what can become of the writes"))
+        })
+        .collect()
+}
+
+fn unlike(what: &str) -> Error {
+    let reason = format!("the answer's items are not {what}");
+    Error::new(BULK, ErrorKind::Unanswered, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn answered(items: Value, operations: &[Operation]) -> Result<Vec<ErrorKind>, Error> {
+        let bulk = serde_json::from_value(json!({"errors": true, "items": items})).unwrap();
+        let outcomes = outcomes(bulk, operations)?;
+        Ok(outcomes
+            .into_iter()
+            .map(|outcome| outcome.map_or_else(|refusal| refusal.kind, |_| ErrorKind::Invalid))
+            .collect())
+    }
+
+    #[test]
+    fn an_answer_that_is_not_that_of_the_request_is_believed_nowhere() {
+        let asked = [Operation::delete("a", "1"), Operation::delete("a", "2")];
+        let gone = |id: &str| {
+            json!({"delete": {"_id": id, "status": 200, "result": "deleted",
+                "_version": 2, "_seq_no": 1, "_primary_term": 1}})
+        };
+        let conflict = json!({"delete": {"_id": "2", "status": 409,
+            "error": {"type": "version_conflict_engine_exception", "reason": "r"}}});
+        let right = answered(json!([gone("1"), conflict.clone()]), &asked).unwrap();
+        assert_eq!(right, [ErrorKind::Invalid, ErrorKind::Conflict]);
+        let created = json!({"delete": {"_id": "2", "status": 201, "result": "created",
+            "_version": 2, "_seq_no": 1, "_primary_term": 1}});
+        let indexed = json!({"index": gone("2")["delete"]});
+        let bare = json!({"delete": {"_id": "2", "status": 200, "result": "deleted"}});
+        for wrong in [
+            json!([gone("1")]),
+            json!([gone("2"), gone("1")]),
+            json!([gone("1"), created]),
+            json!([gone("1"), indexed]),
+            json!([gone("1"), bare]),
+        ] {
+            let error = answered(wrong.clone(), &asked).unwrap_err();
+            assert!(error.may_have_been_done(), "{wrong}");
+        }
+    }
+}

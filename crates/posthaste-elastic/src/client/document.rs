@@ -1,0 +1,178 @@
+//! Reads of documents by their ids.
+
+use reqwest::Method;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::answer::Said;
+use super::operation::{Refusal, Seen};
+use super::send::Call;
+use super::{Client, name};
+use crate::{Error, ErrorKind};
+
+const GET: &str = "get";
+
+/// A document that is there.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// Its id.
+    pub id: String,
+    /// Its version.
+    pub version: i64,
+    /// How it is, for [`Condition::Unchanged`](crate::Condition::Unchanged).
+    pub seen: Seen,
+    /// What it holds, where it was asked for.
+    pub source: Option<Box<RawValue>>,
+}
+
+/// Which state is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// That of the last write, also of one that no search finds yet.
+    Latest,
+    /// That which searches have seen since the last refresh.
+    Searchable,
+}
+
+/// What is read of a document beside its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Everything.
+    Whole,
+    /// Nothing.
+    None,
+}
+
+impl Document {
+    /// Reads what it holds.
+    ///
+    /// # Errors
+    /// It holds something else, or was read without its source.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        let source = self.source.as_deref().map_or("null", RawValue::get);
+        serde_json::from_str(source).map_err(|error| {
+            let place = format!("line {} column {}", error.line(), error.column());
+            Error::invalid(GET, format!("the document {} is another, {place}", self.id))
+        })
+    }
+}
+
+impl Client {
+    /// Reads one document, or none if it is not there.
+    ///
+    /// # Errors
+    /// Also where there is no such index: that is no answer about a document.
+    pub async fn get(&self, index: &str, id: &str) -> Result<Option<Document>, Error> {
+        let found = self
+            .multi_get(index, &[id], Reading::Latest, Source::Whole)
+            .await?;
+        match found.into_iter().next() {
+            Some(Ok(document)) => Ok(document),
+            Some(Err(refusal)) => {
+                Err(Error::new(GET, refusal.kind, refusal.reason).answered(refusal.status, None))
+            }
+            None => Err(unlike()),
+        }
+    }
+
+    /// Reads these documents in one request, in their order: each as it is, or that it is not there, or why that could not be said.
+    ///
+    /// A read may be answered by a copy of the shard that is behind: what it shows was true, and may be so no more.
+    ///
+    /// # Errors
+    /// The request as a whole got no answer.
+    pub async fn multi_get(
+        &self,
+        index: &str,
+        ids: &[impl AsRef<str>],
+        reading: Reading,
+        source: Source,
+    ) -> Result<Vec<Result<Option<Document>, Refusal>>, Error> {
+        name::index(GET, index)?;
+        let ids: Vec<&str> = ids.iter().map(AsRef::as_ref).collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        for id in &ids {
+            name::id(GET, id)?;
+        }
+        let path = [index, "_mget"];
+        let mut call = Call::new(GET, Method::POST, &path).json(&json!({"ids": ids}))?;
+        if reading == Reading::Searchable {
+            call = call.with("realtime", "false");
+        }
+        if source == Source::None {
+            call = call.with("_source", "false");
+        }
+        let got: MultiGot = self.ask(call).await?;
+        if got.docs.len() != ids.len() {
+            return Err(unlike());
+        }
+        let pairs = got.docs.into_iter().zip(ids);
+        pairs
+            .map(|(got, id)| got.found(id).ok_or_else(unlike))
+            .collect()
+    }
+}
+
+#[derive(Deserialize)]
+struct MultiGot {
+    docs: Vec<Got>,
+}
+
+#[derive(Deserialize)]
+struct Got {
+    #[serde(rename = "_id")]
+    id: String,
+    found: Option<bool>,
+    error: Option<Said>,
+    #[serde(rename = "_version")]
+    version: Option<i64>,
+    #[serde(rename = "_seq_no")]
+    seq_no: Option<u64>,
+    #[serde(rename = "_primary_term")]
+    primary_term: Option<u64>,
+    #[serde(rename = "_source")]
+    source: Option<Box<RawValue>>,
+}
+
+impl Got {
+    fn found(self, id: &str) -> Option<Result<Option<Document>, Refusal>> {
+        if self.id != id {
+            return None;
+        }
+        if let Some(said) = self.error {
+            let kind = match said.named() {
+                "index_not_found_exception" => ErrorKind::NoIndex,
+                _ => ErrorKind::Unavailable,
+            };
+            let status = if kind == ErrorKind::NoIndex { 404 } else { 503 };
+            let reason = said.line();
+            return Some(Err(Refusal {
+                kind,
+                status,
+                reason,
+            }));
+        }
+        if !self.found? {
+            return Some(Ok(None));
+        }
+        let seen = Seen {
+            seq_no: self.seq_no?,
+            primary_term: self.primary_term?,
+        };
+        Some(Ok(Some(Document {
+            id: self.id,
+            version: self.version?,
+            seen,
+            source: self.source,
+        })))
+    }
+}
+
+fn unlike() -> Error {
+    let reason = "the answer's documents are not those that were asked for";
+    Error::new(GET, ErrorKind::Unanswered, reason)
+}

@@ -1,0 +1,86 @@
+//! Names as data: what is no name is refused before it becomes part of an address.
+
+use percent_encoding::percent_decode_str;
+use reqwest::Url;
+
+use crate::Error;
+
+/// What the servers forbid in the name of an index, and what they read as a pattern or a list.
+const FORBIDDEN: &str = "\\/*?\"<>| ,#:%";
+
+/// The name of one index or alias. `DELETE /*` and `DELETE /a,b` are what this is for.
+pub(super) fn index<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
+    let is_name = !name.is_empty()
+        && name.len() <= 255
+        && !name.starts_with(['_', '-', '+'])
+        && !matches!(name, "." | "..")
+        && !name
+            .chars()
+            .any(|c| FORBIDDEN.contains(c) || c.is_control() || c.is_uppercase());
+    if is_name {
+        Ok(name)
+    } else {
+        let reason = format!("{name:?} is no name of an index");
+        Err(Error::invalid(call, reason))
+    }
+}
+
+/// The name of a script or a pipeline.
+pub(super) fn thing<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
+    if name.is_empty() || matches!(name, "." | "..") || name.contains(['*', ',', '/']) {
+        let reason = format!("{name:?} is no name of a script or a pipeline");
+        return Err(Error::invalid(call, reason));
+    }
+    Ok(name)
+}
+
+/// The id of a document.
+pub(super) fn id<'a>(call: &'static str, id: &'a str) -> Result<&'a str, Error> {
+    if id.is_empty() || id.len() > 512 {
+        return Err(Error::invalid(call, "an id has 1 to 512 bytes"));
+    }
+    Ok(id)
+}
+
+/// The name and the password in an address.
+pub(super) fn credentials(url: &Url) -> Option<(String, String)> {
+    let has_any = !url.username().is_empty() || url.password().is_some();
+    let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    has_any.then(|| {
+        let password = url.password().unwrap_or_default();
+        (decoded(url.username()), decoded(password))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_or_a_list_is_no_name_of_an_index() {
+        for wrong in [
+            "",
+            "*",
+            "a*",
+            "a,b",
+            "_all",
+            "-a",
+            "+a",
+            ".",
+            "..",
+            "a/b",
+            "A",
+            "a b",
+            "a?",
+            "a%2cb",
+            "<a-{now}>",
+            "a\n",
+            "a:b",
+        ] {
+            assert!(index("bulk", wrong).is_err(), "{wrong}");
+        }
+        for right in ["notes", "notes-2026.11", "größe", ".hidden"] {
+            assert!(index("bulk", right).is_ok(), "{right}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! What can be written, on what condition, and what becomes of it. No IO and no clock.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::name;
+use crate::{Error, ErrorKind};
+
+pub(super) const BULK: &str = "bulk";
+
+/// One write to one document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    pub(super) action: Action,
+    index: String,
+    pub(super) id: String,
+    condition: Condition,
+    pipeline: Option<String>,
+    /// The line below the one that says what is to be done.
+    body: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Action {
+    Index,
+    Create,
+    Update,
+    Delete,
+}
+
+/// What must hold of a document for a write to be done; else it is a [`Conflict`](ErrorKind::Conflict).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    None,
+    /// It has not been written since it was seen so.
+    Unchanged(Seen),
+    /// Its version, and that of its tombstone as long as there is one, is lower than this one, which it then gets. Not for updates.
+    Newer(i64),
+    /// As [`Newer`](Self::Newer), or the same version. Not for updates.
+    NotOlder(i64),
+}
+
+/// How a document was when it was read or written: each write gives it another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// The number of the write.
+    pub seq_no: u64,
+    /// The term of the primary shard that gave it.
+    pub primary_term: u64,
+}
+
+/// A [stored](Client::put_script) script and what it is given.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Script<'a, P> {
+    /// The name it is stored under.
+    pub id: &'a str,
+    /// Its parameters: an object.
+    pub params: P,
+}
+
+/// A write that the server has acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// What it did.
+    pub effect: Effect,
+    /// The document's version since then.
+    pub version: i64,
+    /// How the document is since then.
+    pub seen: Seen,
+}
+
+/// What an acknowledged write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// The document is new.
+    Created,
+    /// The document was changed or replaced.
+    Updated,
+    /// The document is gone.
+    Deleted,
+    /// The script chose to write nothing.
+    Noop,
+    /// There was no document to delete. Where a version was given, it stands as a tombstone now.
+    NotFound,
+}
+
+/// Why one write among several was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refusal {
+    /// What became of it.
+    pub kind: ErrorKind,
+    /// The status that it would have had alone.
+    pub status: u16,
+    /// What the server said, in one line.
+    pub reason: String,
+}
+
+impl Operation {
+    /// Puts a document in the place of whatever is there.
+    ///
+    /// # Errors
+    /// The document is no JSON object.
+    pub fn index(index: &str, id: &str, document: &impl Serialize) -> Result<Self, Error> {
+        Self::new(Action::Index, index, id).with(document)
+    }
+
+    /// Puts a document where none is; else it is a [`Conflict`](ErrorKind::Conflict).
+    ///
+    /// # Errors
+    /// As [`index`](Self::index).
+    pub fn create(index: &str, id: &str, document: &impl Serialize) -> Result<Self, Error> {
+        Self::new(Action::Create, index, id).with(document)
+    }
+
+    /// Has a script change a document that is there; else it is [`Missing`](ErrorKind::Missing).
+    ///
+    /// The server reads, runs the script and writes as one step, or it is a [`Conflict`](ErrorKind::Conflict): nothing is tried again.
+    ///
+    /// # Errors
+    /// The parameters are no JSON object.
+    pub fn update(
+        index: &str,
+        id: &str,
+        script: &Script<'_, impl Serialize>,
+    ) -> Result<Self, Error> {
+        #[derive(Serialize)]
+        struct Body<'a, S> {
+            script: &'a S,
+        }
+        Self::new(Action::Update, index, id).with(&Body { script })
+    }
+
+    /// Deletes a document, if it is there.
+    pub fn delete(index: &str, id: &str) -> Self {
+        Self::new(Action::Delete, index, id)
+    }
+
+    fn new(action: Action, index: &str, id: &str) -> Self {
+        Self {
+            action,
+            index: index.into(),
+            id: id.into(),
+            condition: Condition::None,
+            pipeline: None,
+            body: Vec::new(),
+        }
+    }
+
+    fn with(mut self, document: &impl Serialize) -> Result<Self, Error> {
+        let invalid = |reason: String| Error::invalid(BULK, reason);
+        serde_json::to_writer(&mut self.body, document)
+            .map_err(|error| invalid(error.to_string()))?;
+        if self.body.first() != Some(&b'{') {
+            return Err(invalid("a document is a JSON object".into()));
+        }
+        // Raw values go as they were written. No string of JSON holds a line end, so these are between its parts.
+        for byte in &mut self.body {
+            if matches!(byte, b'\n' | b'\r') {
+                *byte = b' ';
+            }
+        }
+        Ok(self)
+    }
+
+    /// On this condition.
+    pub fn when(self, condition: Condition) -> Self {
+        Self { condition, ..self }
+    }
+
+    /// Through this ingest pipeline. Updates go through none.
+    pub fn through(self, pipeline: &str) -> Self {
+        let pipeline = Some(pipeline.to_owned());
+        Self { pipeline, ..self }
+    }
+
+    /// The index it writes to, as it was given.
+    pub fn at(&self) -> &str {
+        &self.index
+    }
+
+    /// The document it writes.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// About how many bytes of a request it is.
+    pub fn size(&self) -> usize {
+        const AROUND: usize = 100;
+        AROUND + self.index.len() + self.id.len() + self.body.len()
+    }
+
+    pub(super) fn can_have(&self, outcome: &Result<Written, Refusal>) -> bool {
+        let Ok(written) = outcome else { return true };
+        match self.action {
+            Action::Index => matches!(written.effect, Effect::Created | Effect::Updated),
+            Action::Create => written.effect == Effect::Created,
+            Action::Update => written.effect != Effect::NotFound,
+            Action::Delete => matches!(written.effect, Effect::Deleted | Effect::NotFound),
+        }
+    }
+
+    /// A server would refuse the whole request for one of these.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        name::index(BULK, &self.index)?;
+        name::id(BULK, &self.id)?;
+        let reason = match (self.action, self.condition) {
+            (_, Condition::Newer(version) | Condition::NotOlder(version)) if version < 0 => {
+                "a version is not negative"
+            }
+            (Action::Create | Action::Update, Condition::Newer(_) | Condition::NotOlder(_)) => {
+                "only what is indexed or deleted takes a version"
+            }
+            (Action::Create, Condition::Unchanged(_)) => {
+                "what is to be created has not been seen before"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::invalid(BULK, reason))
+    }
+
+    pub(super) fn write_to(&self, lines: &mut Vec<u8>) {
+        let mut what = Map::new();
+        what.insert("_index".into(), self.index.as_str().into());
+        what.insert("_id".into(), self.id.as_str().into());
+        if let Some(pipeline) = &self.pipeline {
+            what.insert("pipeline".into(), pipeline.as_str().into());
+        }
+        match self.condition {
+            Condition::None => {}
+            Condition::Unchanged(seen) => {
+                what.insert("if_seq_no".into(), seen.seq_no.into());
+                what.insert("if_primary_term".into(), seen.primary_term.into());
+            }
+            Condition::Newer(version) => versioned(&mut what, version, "external"),
+            Condition::NotOlder(version) => versioned(&mut what, version, "external_gte"),
+        }
+        let head = match self.action {
+            Action::Index => json!({"index": what}),
+            Action::Create => json!({"create": what}),
+            Action::Update => json!({"update": what}),
+            Action::Delete => json!({"delete": what}),
+        };
+        lines.extend_from_slice(head.to_string().as_bytes());
+        lines.push(b'\n');
+        if self.action != Action::Delete {
+            lines.extend_from_slice(&self.body);
+            lines.push(b'\n');
+        }
+    }
+}
+
+fn versioned(what: &mut Map<String, Value>, version: i64, kind: &str) {
+    what.insert("version".into(), version.into());
+    what.insert("version_type".into(), kind.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn a_document_over_several_lines_becomes_one_and_its_values_stay() {
+        let raw = "{\n \"a\": \"b\\nc\",\r\n \"n\": 12345678901234567890 }";
+        let raw: Box<serde_json::value::RawValue> = serde_json::from_str(raw).unwrap();
+        let operation = Operation::index("notes", "1", &raw).unwrap();
+        let mut lines = Vec::new();
+        operation
+            .when(Condition::Newer(7))
+            .through("stamp")
+            .write_to(&mut lines);
+        let lines = String::from_utf8(lines).unwrap();
+        let expected = [
+            r#"{"index":{"_id":"1","_index":"notes","pipeline":"stamp","version":7,"version_type":"external"}}"#,
+            r#"{  "a": "b\nc",   "n": 12345678901234567890 }"#,
+            "",
+        ];
+        assert_eq!(lines.split('\n').collect::<Vec<_>>(), expected);
+        let error = Operation::index("notes", "1", &[1]).unwrap_err();
+        assert_eq!(error.to_string(), "bulk: a document is a JSON object");
+    }
+
+    #[test]
+    fn what_would_spoil_the_whole_request_is_refused_before_it_is_sent() {
+        let seen = Seen {
+            seq_no: 1,
+            primary_term: 1,
+        };
+        let document = json!({});
+        let create = Operation::create("notes", "1", &document).unwrap();
+        let index = Operation::index("notes", "1", &document).unwrap();
+        for wrong in [
+            create.clone().when(Condition::Newer(1)),
+            create.clone().when(Condition::Unchanged(seen)),
+            index.clone().when(Condition::NotOlder(-1)),
+            Operation::delete("notes", ""),
+            Operation::delete("no*", "1"),
+        ] {
+            let error = wrong.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong:?}");
+        }
+        for right in [create, index.when(Condition::Unchanged(seen))] {
+            assert!(right.check().is_ok());
+        }
+    }
+}

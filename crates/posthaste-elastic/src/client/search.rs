@@ -1,0 +1,258 @@
+//! Searches, and walks over all that an index holds at one moment.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::operation::Seen;
+use super::send::Call;
+use super::{Client, Flavour, name};
+use crate::{Error, ErrorKind};
+
+const SEARCH: &str = "search";
+const MOMENT: &str = "point in time";
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// What it found, in the order that was asked for.
+    pub hits: Vec<Hit>,
+    /// How many there are in all, where that was [counted](https://docs.opensearch.org/latest/api-reference/search-apis/search/) (`track_total_hits`).
+    pub total: Option<u64>,
+}
+
+/// A document that a search found.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    /// The index that it is in, never an alias.
+    pub index: String,
+    /// Its id.
+    pub id: String,
+    /// Its version, where `"version": true` was asked.
+    pub version: Option<i64>,
+    /// How it is, where `"seq_no_primary_term": true` was asked.
+    pub seen: Option<Seen>,
+    /// What it was sorted by: `search_after` goes on from here.
+    pub sort: Vec<Value>,
+    /// What it holds, unless `"_source": false` was asked.
+    pub source: Option<Box<RawValue>>,
+}
+
+/// An index as searches see it at one moment, held by the server until it is closed or was not used for as long as agreed.
+#[derive(Clone, Debug)]
+pub struct PointInTime {
+    id: String,
+    keep: String,
+}
+
+impl Client {
+    /// Searches an index, or what an alias stands for, by a [query](https://docs.opensearch.org/latest/query-dsl/).
+    ///
+    /// # Errors
+    /// Also when part of the index could not be searched: what is not there was not sought.
+    pub async fn search(&self, index: &str, query: &impl Serialize) -> Result<Page, Error> {
+        let path = [name::index(SEARCH, index)?, "_search"];
+        let call = Call::new(SEARCH, Method::POST, &path).json(query)?;
+        let found: Found = self.ask(whole(call)).await?;
+        found.page()
+    }
+
+    /// Searches as [`search`](Self::search), at one moment: with `sort` and `search_after` page by page over all there is.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search), and when the moment is held no more ([`Missing`](ErrorKind::Missing)).
+    pub async fn search_at(
+        &self,
+        moment: &mut PointInTime,
+        mut query: Map<String, Value>,
+    ) -> Result<Page, Error> {
+        let pit = json!({"id": moment.id, "keep_alive": moment.keep});
+        query.insert("pit".into(), pit);
+        let call = Call::new(SEARCH, Method::POST, &["_search"]).json(&query)?;
+        let mut found: Found = self.ask(whole(call)).await?;
+        if let Some(id) = found.pit_id.take() {
+            moment.id = id;
+        }
+        found.page()
+    }
+
+    /// Holds an index as searches see it now, for as long as this beyond each use.
+    pub async fn open_point_in_time(
+        &self,
+        index: &str,
+        keep: Duration,
+    ) -> Result<PointInTime, Error> {
+        #[derive(Deserialize)]
+        struct Opened {
+            #[serde(alias = "pit_id")]
+            id: String,
+        }
+        let index = name::index(MOMENT, index)?;
+        let path: &[&str] = match self.flavour().await? {
+            Flavour::OpenSearch => &[index, "_search", "point_in_time"],
+            Flavour::Elasticsearch => &[index, "_pit"],
+        };
+        let keep = format!("{}ms", keep.as_millis().max(1));
+        let call = Call::new(MOMENT, Method::POST, path).with("keep_alive", keep.as_str());
+        let Opened { id } = self.ask(call).await?;
+        Ok(PointInTime { id, keep })
+    }
+
+    /// Lets go of a moment before its time.
+    pub async fn close_point_in_time(&self, moment: PointInTime) -> Result<(), Error> {
+        let (path, body): (&[&str], _) = match self.flavour().await? {
+            Flavour::OpenSearch => (
+                &["_search", "point_in_time"],
+                json!({"pit_id": [moment.id]}),
+            ),
+            Flavour::Elasticsearch => (&["_pit"], json!({"id": moment.id})),
+        };
+        let call = Call::new(MOMENT, Method::DELETE, path).json(&body)?;
+        let answer = self.send(call).await?;
+        // What is gone already is closed.
+        if answer.is_success() || answer.status == 404 {
+            Ok(())
+        } else {
+            Err(answer.error(MOMENT))
+        }
+    }
+
+    /// Counts what a query finds, or everything.
+    ///
+    /// # Errors
+    /// As [`search`](Self::search).
+    pub async fn count(&self, index: &str, query: Option<&Value>) -> Result<u64, Error> {
+        #[derive(Deserialize)]
+        struct Counted {
+            count: u64,
+            #[serde(rename = "_shards")]
+            shards: Shards,
+        }
+        let all = json!({"match_all": {}});
+        let path = [name::index("count", index)?, "_count"];
+        let body = json!({"query": query.unwrap_or(&all)});
+        let call = Call::new("count", Method::POST, &path).json(&body)?;
+        let counted: Counted = self.ask(call).await?;
+        counted.shards.all("count")?;
+        Ok(counted.count)
+    }
+}
+
+/// A search that would leave out what it cannot reach, is no search.
+fn whole(call: Call<'_>) -> Call<'_> {
+    call.with("allow_partial_search_results", "false")
+}
+
+#[derive(Deserialize)]
+struct Found {
+    timed_out: bool,
+    #[serde(rename = "_shards")]
+    shards: Shards,
+    hits: Hits,
+    pit_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Shards {
+    #[serde(default)]
+    failed: u64,
+}
+
+#[derive(Deserialize)]
+struct Hits {
+    total: Option<Total>,
+    hits: Vec<RawHit>,
+}
+
+#[derive(Deserialize)]
+struct Total {
+    value: u64,
+    relation: String,
+}
+
+#[derive(Deserialize)]
+struct RawHit {
+    #[serde(rename = "_index")]
+    index: String,
+    #[serde(rename = "_id")]
+    id: String,
+    #[serde(rename = "_version")]
+    version: Option<i64>,
+    #[serde(rename = "_seq_no")]
+    seq_no: Option<u64>,
+    #[serde(rename = "_primary_term")]
+    primary_term: Option<u64>,
+    #[serde(default)]
+    sort: Vec<Value>,
+    #[serde(rename = "_source")]
+    source: Option<Box<RawValue>>,
+}
+
+impl Shards {
+    pub(super) fn all(&self, call: &'static str) -> Result<(), Error> {
+        if self.failed == 0 {
+            return Ok(());
+        }
+        let reason = format!("{} shards did not answer", self.failed);
+        Err(Error::new(call, ErrorKind::Unavailable, reason))
+    }
+}
+
+impl Found {
+    fn page(self) -> Result<Page, Error> {
+        self.shards.all(SEARCH)?;
+        if self.timed_out {
+            let reason = "it was cut short by its own timeout";
+            return Err(Error::new(SEARCH, ErrorKind::TimedOut, reason));
+        }
+        let total = self.hits.total.filter(|total| total.relation == "eq");
+        Ok(Page {
+            hits: self.hits.hits.into_iter().map(RawHit::hit).collect(),
+            total: total.map(|total| total.value),
+        })
+    }
+}
+
+impl RawHit {
+    fn hit(self) -> Hit {
+        let seen = self.seq_no.zip(self.primary_term);
+        Hit {
+            index: self.index,
+            id: self.id,
+            version: self.version,
+            seen: seen.map(|(seq_no, primary_term)| Seen {
+                seq_no,
+                primary_term,
+            }),
+            sort: self.sort,
+            source: self.source,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_of_a_part_is_an_error_and_an_estimate_is_no_total() {
+        let found = |failed: u64, timed_out: bool, relation: &str| {
+            let found = json!({"timed_out": timed_out, "_shards": {"failed": failed},
+                "hits": {"total": {"value": 7, "relation": relation}, "hits": []}});
+            serde_json::from_value::<Found>(found).unwrap().page()
+        };
+        assert_eq!(found(0, false, "eq").unwrap().total, Some(7));
+        assert_eq!(found(0, false, "gte").unwrap().total, None);
+        assert_eq!(
+            found(1, false, "eq").unwrap_err().kind(),
+            ErrorKind::Unavailable
+        );
+        assert_eq!(
+            found(0, true, "eq").unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
+    }
+}

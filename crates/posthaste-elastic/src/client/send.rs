@@ -1,0 +1,222 @@
+//! One request and its answer.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::{Method, Response, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Client, answer};
+use crate::{Error, ErrorKind};
+
+const JSON: &str = "application/json";
+const LINES: &str = "application/x-ndjson";
+
+/// What is asked.
+pub(super) struct Call<'a> {
+    pub(super) name: &'static str,
+    method: Method,
+    path: &'a [&'a str],
+    query: Vec<(&'static str, String)>,
+    kind: &'static str,
+    body: Option<Bytes>,
+}
+
+/// What was answered, whatever it says.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Bytes,
+    retry_after: Option<Duration>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(name: &'static str, method: Method, path: &'a [&'a str]) -> Self {
+        Self {
+            name,
+            method,
+            path,
+            query: Vec::new(),
+            kind: JSON,
+            body: None,
+        }
+    }
+
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.query.push((name, value.into()));
+        self
+    }
+
+    pub(super) fn json(self, body: &impl Serialize) -> Result<Self, Error> {
+        let body = serde_json::to_vec(body)
+            .map_err(|error| Error::invalid(self.name, error.to_string()))?;
+        Ok(Self {
+            body: Some(body.into()),
+            ..self
+        })
+    }
+
+    pub(super) fn lines(self, body: Vec<u8>) -> Self {
+        Self {
+            kind: LINES,
+            body: Some(body.into()),
+            ..self
+        }
+    }
+}
+
+impl Answer {
+    pub(super) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// What it says, as an error.
+    pub(super) fn error(&self, call: &'static str) -> Error {
+        let (kind, reason) = answer::meaning(self.status, &self.body);
+        Error::new(call, kind, reason).answered(self.status, self.retry_after)
+    }
+
+    /// Whether it is an error of this type.
+    pub(super) fn names(&self, named: &str) -> bool {
+        answer::said(&self.body).is_some_and(|said| said.named() == named)
+    }
+
+    pub(super) fn read<T: DeserializeOwned>(&self, call: &'static str) -> Result<T, Error> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            // Its words may quote what was read.
+            let place = format!("line {} column {}", error.line(), error.column());
+            let reason = format!("the answer could not be read, {place}");
+            Error::new(call, ErrorKind::Unanswered, reason).answered(self.status, None)
+        })
+    }
+}
+
+impl Client {
+    /// Asks, and reads what a success says.
+    pub(super) async fn ask<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, Error> {
+        let name = call.name;
+        let answer = self.send(call).await?;
+        if answer.is_success() {
+            answer.read(name)
+        } else {
+            Err(answer.error(name))
+        }
+    }
+
+    /// Asks, and returns whatever is answered.
+    pub(super) async fn send(&self, call: Call<'_>) -> Result<Answer, Error> {
+        let mut request = self
+            .http
+            .request(call.method, address(&self.url, call.path, &call.query))
+            .timeout(self.time_limit);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        if let Some(body) = call.body {
+            request = request.header(CONTENT_TYPE, call.kind).body(body);
+        }
+        let answer = request.send().await.map_err(|e| failed(call.name, &e))?;
+        let status = answer.status().as_u16();
+        let retry_after = asked(answer.headers());
+        Ok(Answer {
+            body: self.body(call.name, answer).await?,
+            status,
+            retry_after,
+        })
+    }
+
+    async fn body(&self, call: &'static str, mut answer: Response) -> Result<Bytes, Error> {
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(|e| failed(call, &e))? {
+            if body.len() + chunk.len() > self.largest_answer {
+                let reason = format!("the answer is longer than {} bytes", self.largest_answer);
+                return Err(Error::new(call, ErrorKind::Unanswered, reason));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body.into())
+    }
+
+    /// The time limit, as servers read it.
+    pub(super) fn patience(&self) -> String {
+        format!("{}ms", self.time_limit.as_millis().max(1))
+    }
+}
+
+fn address(base: &Url, path: &[&str], query: &[(&str, String)]) -> Url {
+    let mut url = base.clone();
+    // What has a host has a path.
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().extend(path);
+    }
+    if !query.is_empty() {
+        url.query_pairs_mut().extend_pairs(query);
+    }
+    url
+}
+
+fn failed(call: &'static str, error: &reqwest::Error) -> Error {
+    let reason = said(error);
+    if error.is_connect() {
+        Error::unreachable(call, reason)
+    } else if error.is_timeout() {
+        Error::new(call, ErrorKind::TimedOut, reason)
+    } else if error.is_builder() {
+        Error::invalid(call, reason)
+    } else {
+        Error::new(call, ErrorKind::Unanswered, reason)
+    }
+}
+
+/// What went wrong, without the address: it may hold a secret.
+pub(super) fn said(error: &reqwest::Error) -> String {
+    let what = if error.is_connect() {
+        "cannot connect"
+    } else if error.is_timeout() {
+        "no answer in time"
+    } else {
+        "the request failed"
+    };
+    let mut cause = error.source();
+    while let Some(deeper) = cause.and_then(|cause| cause.source()) {
+        cause = Some(deeper);
+    }
+    match cause {
+        Some(cause) => format!("{what}: {cause}"),
+        None => what.to_owned(),
+    }
+}
+
+/// `Retry-After` in seconds, which is what proxies before these servers write.
+fn asked(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_goes_below_the_address_and_names_are_encoded() {
+        let made =
+            |base: &str, path: &[&str]| address(&Url::parse(base).unwrap(), path, &[]).to_string();
+        assert_eq!(made("http://h", &["_bulk"]), "http://h/_bulk");
+        assert_eq!(
+            made("http://h/way/", &["a", "_mget"]),
+            "http://h/way/a/_mget"
+        );
+        assert_eq!(
+            made("http://h", &["a b", "c/d?e"]),
+            "http://h/a%20b/c%2Fd%3Fe"
+        );
+        let asked = address(
+            &Url::parse("http://h").unwrap(),
+            &["_bulk"],
+            &[("timeout", "5&x".into())],
+        );
+        assert_eq!(asked.as_str(), "http://h/_bulk?timeout=5%26x");
+    }
+}

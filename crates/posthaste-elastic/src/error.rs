@@ -1,0 +1,231 @@
+//! One error at the crate's door. It says what became of a call; what to do about it is the caller's to decide.
+
+use std::fmt;
+use std::time::Duration;
+
+/// So much of what a server said is repeated.
+const QUOTED: usize = 500;
+/// From here on, servers quote the document.
+const PREVIEW: &str = ". Preview of field's value";
+
+/// Why a call did not do what it was asked.
+///
+/// Its text is one line, and never contains addresses, passwords or keys.
+#[derive(thiserror::Error)]
+#[error("{call}: {reason}")]
+pub struct Error {
+    call: &'static str,
+    kind: ErrorKind,
+    reason: String,
+    status: Option<u16>,
+    retry_after: Option<Duration>,
+    begun: bool,
+}
+
+/// What became of a call, or of one [operation](crate::Operation) among several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// It was refused here, before anything was sent.
+    Invalid,
+    /// The server does not know us, or we may not (401, 403).
+    Denied,
+    /// It can never be done as it is: a document that the mapping forbids, a script that fails (400 and the like).
+    Refused,
+    /// The document is not as the [condition](crate::Condition) demands (409).
+    Conflict,
+    /// There is no such document, script or pipeline (404).
+    Missing,
+    /// There is no such index and no such alias.
+    NoIndex,
+    /// The index takes no writes now: it is read-only, by the hand of an operator or because the disk is full.
+    Blocked,
+    /// The server has too much to do (429): less at once, and later.
+    TooMany,
+    /// The request is larger than the server takes (413): less at once.
+    TooLarge,
+    /// The server cannot be reached, or cannot do it now (5xx).
+    Unavailable,
+    /// No answer came within the time limit.
+    TimedOut,
+    /// The connection broke before an answer came, or what came is no answer that could be believed.
+    Unanswered,
+}
+
+impl ErrorKind {
+    /// What a status means, with the type that the server gives its error.
+    pub(crate) fn of(status: u16, named: &str) -> Self {
+        match (status, named) {
+            (_, "cluster_block_exception") if status < 500 => Self::Blocked,
+            (404, "index_not_found_exception") => Self::NoIndex,
+            (401 | 403, _) => Self::Denied,
+            (404, _) => Self::Missing,
+            (409, _) => Self::Conflict,
+            (413, _) => Self::TooLarge,
+            (429, _) => Self::TooMany,
+            // A proxy that gave up waiting may have passed the request on.
+            (408 | 500..=599, _) => Self::Unavailable,
+            (100..=299, _) => Self::Unanswered,
+            _ => Self::Refused,
+        }
+    }
+
+    /// Whether the same may succeed at another time.
+    pub fn may_pass(self) -> bool {
+        match self {
+            Self::Blocked
+            | Self::TooMany
+            | Self::Unavailable
+            | Self::TimedOut
+            | Self::Unanswered => true,
+            Self::Invalid
+            | Self::Denied
+            | Self::Refused
+            | Self::Conflict
+            | Self::Missing
+            | Self::NoIndex
+            | Self::TooLarge => false,
+        }
+    }
+
+    /// Whether the server may do it, or have done it, all the same: now, or as late as it likes.
+    pub fn may_have_been_done(self) -> bool {
+        matches!(self, Self::Unavailable | Self::TimedOut | Self::Unanswered)
+    }
+}
+
+impl Error {
+    pub(crate) fn invalid(call: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            begun: false,
+            ..Self::new(call, ErrorKind::Invalid, reason)
+        }
+    }
+
+    pub(crate) fn new(call: &'static str, kind: ErrorKind, reason: impl Into<String>) -> Self {
+        Self {
+            call,
+            kind,
+            reason: reason.into(),
+            status: None,
+            retry_after: None,
+            begun: true,
+        }
+    }
+
+    /// Nothing was sent, because there was nobody to send it to.
+    pub(crate) fn unreachable(call: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            begun: false,
+            ..Self::new(call, ErrorKind::Unavailable, reason)
+        }
+    }
+
+    pub(crate) fn answered(self, status: u16, retry_after: Option<Duration>) -> Self {
+        Self {
+            status: Some(status),
+            retry_after,
+            ..self
+        }
+    }
+
+    /// What became of the call.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the server may do it, or have done it, all the same: now, or as late as it likes.
+    ///
+    /// Where this is false the call has changed nothing and will change nothing.
+    pub fn may_have_been_done(&self) -> bool {
+        self.begun && self.kind.may_have_been_done()
+    }
+
+    /// Whether the same may succeed at another time.
+    pub fn may_pass(&self) -> bool {
+        self.kind.may_pass()
+    }
+
+    /// The status of the answer, if there was one.
+    pub fn status(&self) -> Option<u16> {
+        self.status
+    }
+
+    /// For how long the server asks to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Error");
+        shown.field("call", &self.call).field("kind", &self.kind);
+        shown.field("reason", &self.reason);
+        shown.field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+/// One line of what a server said, without the document that it may quote.
+pub(crate) fn quoted(said: &str) -> String {
+    let said = said.split(PREVIEW).next().unwrap_or_default();
+    let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut start: String = line.chars().take(QUOTED).collect();
+    if start.len() < line.len() {
+        start.push('…');
+    }
+    start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_status_says_what_became_of_the_call() {
+        use ErrorKind::*;
+        for (status, named, kind) in [
+            (400, "mapper_parsing_exception", Refused),
+            (401, "security_exception", Denied),
+            (403, "security_exception", Denied),
+            (403, "cluster_block_exception", Blocked),
+            (404, "index_not_found_exception", NoIndex),
+            (404, "document_missing_exception", Missing),
+            (409, "version_conflict_engine_exception", Conflict),
+            (413, "", TooLarge),
+            (429, "cluster_block_exception", Blocked),
+            (429, "rejected_execution_exception", TooMany),
+            (502, "", Unavailable),
+            (503, "cluster_block_exception", Unavailable),
+            (200, "", Unanswered),
+            (301, "", Refused),
+        ] {
+            assert_eq!(ErrorKind::of(status, named), kind, "{status} {named}");
+        }
+    }
+
+    #[test]
+    fn only_an_answer_that_was_given_rules_out_that_the_call_was_done() {
+        for status in 100..=599 {
+            let kind = ErrorKind::of(status, "");
+            let open = status < 300 || status == 408 || status >= 500;
+            assert_eq!(kind.may_have_been_done(), open, "{status}");
+        }
+        let sent = Error::new("bulk", ErrorKind::TimedOut, "no answer in time");
+        assert!(sent.may_have_been_done());
+        assert!(!Error::unreachable("bulk", "refused").may_have_been_done());
+        assert!(Error::unreachable("bulk", "refused").may_pass());
+        assert!(!Error::invalid("bulk", "an id is empty").may_have_been_done());
+    }
+
+    #[test]
+    fn what_a_server_said_is_one_short_line_without_the_document() {
+        let said = "failed to parse field [n] of type [long] in document with id 'b'. Preview of field's value: 'secret'";
+        assert_eq!(
+            quoted(said),
+            "failed to parse field [n] of type [long] in document with id 'b'"
+        );
+        assert_eq!(quoted(" two\n\tlines "), "two lines");
+        assert!(quoted(&"long ".repeat(500)).chars().count() == QUOTED + 1);
+    }
+}

@@ -1,0 +1,329 @@
+//! Each call of the client on the real server.
+
+use std::time::Duration;
+
+use posthaste_elastic::{
+    Condition, Effect, ErrorKind, Flavour, Operation, Reading, Refusal, Script, Source, Written,
+};
+use serde_json::{Value, json};
+
+use crate::support::{created, kind, opensearch, put};
+
+fn kinds(outcomes: Vec<Result<Written, Refusal>>) -> Vec<Result<Effect, ErrorKind>> {
+    let one = |outcome: Result<Written, Refusal>| {
+        outcome
+            .map(|written| written.effect)
+            .map_err(|refusal| refusal.kind)
+    };
+    outcomes.into_iter().map(one).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_says_who_it_is() {
+    let Some(client) = opensearch("the server says who it is") else {
+        return;
+    };
+    let info = client.info().await.unwrap();
+    assert_eq!(info.flavour, Flavour::OpenSearch);
+    assert!(info.version.starts_with("2."), "{info:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_write_never_overwrites_a_newer_one_nor_its_tombstone() {
+    let Some(client) = opensearch("a late write never overwrites a newer one") else {
+        return;
+    };
+    created(&client, "late").await;
+    let put = |n| put("late", "a", n);
+    let newer = Condition::Newer;
+    let written = client.write(&put(1).when(newer(5))).await.unwrap();
+    assert_eq!((written.effect, written.version), (Effect::Created, 5));
+    for late in [4, 5] {
+        let outcome = client.write(&put(2).when(newer(late))).await;
+        assert_eq!(kind(outcome), ErrorKind::Conflict);
+    }
+    let again = put(1).when(Condition::NotOlder(5));
+    assert_eq!(client.write(&again).await.unwrap().effect, Effect::Updated);
+    let delete = |version| Operation::delete("late", "a").when(newer(version));
+    assert_eq!(
+        client.write(&delete(7)).await.unwrap().effect,
+        Effect::Deleted
+    );
+    let outcome = client.write(&put(3).when(newer(6))).await;
+    assert_eq!(kind(outcome), ErrorKind::Conflict);
+    assert!(client.get("late", "a").await.unwrap().is_none());
+    let outcome = client.write(&delete(8)).await.unwrap();
+    assert_eq!((outcome.effect, outcome.version), (Effect::NotFound, 8));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_on_what_was_seen_is_done_once() {
+    let Some(client) = opensearch("a write on what was seen is done once") else {
+        return;
+    };
+    created(&client, "seen").await;
+    let create = Operation::create("seen", "a", &json!({"n": 1})).unwrap();
+    let first = client.write(&create).await.unwrap();
+    assert_eq!(kind(client.write(&create).await), ErrorKind::Conflict);
+    let document = client.get("seen", "a").await.unwrap().unwrap();
+    assert_eq!((document.seen, document.version), (first.seen, 1));
+    assert_eq!(document.read::<Value>().unwrap(), json!({"n": 1}));
+
+    let change = put("seen", "a", 2).when(Condition::Unchanged(document.seen));
+    let second = client.write(&change).await.unwrap();
+    assert_eq!((second.effect, second.version), (Effect::Updated, 2));
+    assert_eq!(kind(client.write(&change).await), ErrorKind::Conflict);
+    let gone = Operation::delete("seen", "a").when(Condition::Unchanged(second.seen));
+    client.write(&gone).await.unwrap();
+    assert_eq!(kind(client.write(&gone).await), ErrorKind::Conflict);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_changes_a_document_or_chooses_not_to() {
+    let Some(client) = opensearch("a script changes a document or chooses not to") else {
+        return;
+    };
+    created(&client, "scripted").await;
+    let source =
+        "if (ctx._source.n < params.by) { ctx.op = 'none' } else { ctx._source.n -= params.by }";
+    client.put_script("scripted-take", source).await.unwrap();
+    let take = |id: &str, by: i64| {
+        let params = json!({ "by": by });
+        let id_of_script = "scripted-take";
+        let script = Script {
+            id: id_of_script,
+            params,
+        };
+        Operation::update("scripted", id, &script).unwrap()
+    };
+    let seen = client.write(&put("scripted", "a", 5)).await.unwrap().seen;
+    assert_eq!(kind(client.write(&take("b", 1)).await), ErrorKind::Missing);
+    let first = take("a", 3).when(Condition::Unchanged(seen));
+    let written = client.write(&first).await.unwrap();
+    assert_eq!((written.effect, written.version), (Effect::Updated, 2));
+    assert_eq!(kind(client.write(&first).await), ErrorKind::Conflict);
+    let nothing = client.write(&take("a", 3)).await.unwrap();
+    assert_eq!((nothing.effect, nothing.seen), (Effect::Noop, written.seen));
+
+    let nobody = Script {
+        id: "scripted-nobody",
+        params: json!({}),
+    };
+    let nobody = Operation::update("scripted", "a", &nobody).unwrap();
+    let error = client.write(&nobody).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(
+        error.to_string().contains("unable to find script"),
+        "{error}"
+    );
+    assert!(!error.may_have_been_done());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_writes_each_has_its_own_outcome_in_order() {
+    let Some(client) = opensearch("of many writes each has its own outcome") else {
+        return;
+    };
+    created(&client, "many").await;
+    let wrong = Operation::index("many", "2", &json!({"m": 1})).unwrap();
+    let strange = "ein/Name ü%&?#..";
+    let operations = [
+        put("many", "1", 1).when(Condition::Newer(3)),
+        put("many", "1", 2).when(Condition::Newer(3)),
+        wrong,
+        Operation::delete("many", "9"),
+        put("many", strange, 4),
+        put("many", "1", 5).when(Condition::Newer(4)),
+    ];
+    let outcomes = kinds(client.bulk(&operations).await.unwrap());
+    let expected = [
+        Ok(Effect::Created),
+        Err(ErrorKind::Conflict),
+        Err(ErrorKind::Refused),
+        Ok(Effect::NotFound),
+        Ok(Effect::Created),
+        Ok(Effect::Updated),
+    ];
+    assert_eq!(outcomes, expected);
+    assert!(client.bulk(&[]).await.unwrap().is_empty());
+    let found = client.get("many", strange).await.unwrap();
+    assert_eq!(found.unwrap().id, strange);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documents_are_read_in_order_at_once_or_as_searches_see_them() {
+    let Some(client) = opensearch("documents are read in order") else {
+        return;
+    };
+    created(&client, "read").await;
+    client.refresh("read").await.unwrap();
+    client.bulk(&[put("read", "b", 2)]).await.unwrap();
+    let ids = ["a", "b", "a", "c"];
+    let read = async |reading| {
+        let read = client.multi_get("read", &ids, reading, Source::None).await;
+        let there = read.unwrap().into_iter().map(|one| {
+            let document = one.unwrap();
+            assert!(document.as_ref().is_none_or(|one| one.source.is_none()));
+            document.map(|document| document.version)
+        });
+        there.collect::<Vec<_>>()
+    };
+    let latest = [None, Some(1), None, None];
+    assert_eq!(read(Reading::Latest).await, latest);
+    assert_eq!(read(Reading::Searchable).await, [None; 4]);
+    client.refresh("read").await.unwrap();
+    assert_eq!(read(Reading::Searchable).await, latest);
+    let nowhere = client
+        .multi_get("nowhere", &["a"], Reading::Latest, Source::Whole)
+        .await
+        .unwrap();
+    assert_eq!(nowhere[0].as_ref().unwrap_err().kind, ErrorKind::NoIndex);
+    assert_eq!(kind(client.get("nowhere", "a").await), ErrorKind::NoIndex);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwhile() {
+    let Some(client) = opensearch("a walk at one moment sees each document once") else {
+        return;
+    };
+    created(&client, "walked").await;
+    let all: Vec<_> = (0..25)
+        .map(|n| put("walked", &n.to_string(), n).when(Condition::Newer(n + 1)))
+        .collect();
+    client.bulk(&all).await.unwrap();
+    client.refresh("walked").await.unwrap();
+    let minute = Duration::from_secs(60);
+    let mut moment = client.open_point_in_time("walked", minute).await.unwrap();
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let mut query =
+            json!({"size": 10, "version": true, "_source": false, "sort": [{"n": "asc"}]});
+        if let Some(after) = &after {
+            query["search_after"] = json!(after);
+        }
+        let query = query.as_object().unwrap().clone();
+        let page = client.search_at(&mut moment, query).await.unwrap();
+        let Some(last) = page.hits.last() else { break };
+        after = Some(last.sort.clone());
+        seen.extend(page.hits.iter().map(|hit| hit.version.unwrap() - 1));
+        client.write(&put("walked", "0", 24)).await.unwrap();
+        client.refresh("walked").await.unwrap();
+    }
+    assert_eq!(seen, (0..25).collect::<Vec<_>>());
+    let lost = moment.clone();
+    client.close_point_in_time(moment).await.unwrap();
+    client.close_point_in_time(lost.clone()).await.unwrap();
+    let query = json!({"size": 1}).as_object().unwrap().clone();
+    let outcome = client.search_at(&mut lost.clone(), query).await;
+    assert_eq!(kind(outcome), ErrorKind::Missing);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn searches_find_what_was_refreshed() {
+    let Some(client) = opensearch("searches find what was refreshed") else {
+        return;
+    };
+    created(&client, "searched").await;
+    client
+        .bulk(&[put("searched", "a", 1), put("searched", "b", 2)])
+        .await
+        .unwrap();
+    client.refresh("searched").await.unwrap();
+    let above = json!({"range": {"n": {"gt": 1}}});
+    assert_eq!(client.count("searched", Some(&above)).await.unwrap(), 1);
+    assert_eq!(client.count("searched", None).await.unwrap(), 2);
+    let query = json!({"query": above, "version": true, "seq_no_primary_term": true, "track_total_hits": true});
+    let page = client.search("searched", &query).await.unwrap();
+    assert_eq!((page.total, page.hits.len()), (Some(1), 1));
+    let hit = &page.hits[0];
+    assert_eq!(
+        (&*hit.index, &*hit.id, hit.version),
+        ("searched", "b", Some(1))
+    );
+    assert_eq!(hit.seen.map(|seen| seen.seq_no), Some(1));
+    assert_eq!(hit.source.as_ref().unwrap().get(), r#"{"n":2}"#);
+    let wrong = json!({"query": {"nonsense": {}}});
+    assert_eq!(
+        kind(client.search("searched", &wrong).await),
+        ErrorKind::Refused
+    );
+    assert_eq!(
+        kind(client.count("nowhere", None).await),
+        ErrorKind::NoIndex
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alias_stands_for_one_index_and_then_for_another() {
+    let Some(client) = opensearch("an alias stands for one index and then another") else {
+        return;
+    };
+    for index in ["aliased-1", "aliased-2"] {
+        assert!(!client.index_exists(index).await.unwrap());
+        created(&client, index).await;
+        assert!(!client.create_index(index, &json!({})).await.unwrap());
+    }
+    assert!(client.alias("aliased").await.unwrap().is_empty());
+    client.switch_alias("aliased", "aliased-1").await.unwrap();
+    client.write(&put("aliased", "a", 1)).await.unwrap();
+    client.switch_alias("aliased", "aliased-2").await.unwrap();
+    assert_eq!(client.alias("aliased").await.unwrap(), ["aliased-2"]);
+    assert!(client.get("aliased", "a").await.unwrap().is_none());
+    assert!(client.get("aliased-1", "a").await.unwrap().is_some());
+    let described = client.describe_index("aliased").await.unwrap().unwrap();
+    assert_eq!(described["mappings"]["dynamic"], "strict");
+    assert_eq!(
+        kind(client.delete_index("aliased").await),
+        ErrorKind::Refused
+    );
+    assert!(client.delete_index("aliased-1").await.unwrap());
+    assert!(!client.delete_index("aliased-1").await.unwrap());
+    assert_eq!(
+        kind(client.delete_index("aliased*").await),
+        ErrorKind::Invalid
+    );
+    assert_eq!(
+        kind(client.switch_alias("aliased", "aliased-1").await),
+        ErrorKind::NoIndex
+    );
+    assert_eq!(client.alias("aliased").await.unwrap(), ["aliased-2"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipeline_writes_the_time_of_the_server() {
+    let Some(client) = opensearch("a pipeline writes the time of the server") else {
+        return;
+    };
+    created(&client, "stamped").await;
+    let set = json!({"set": {"field": "at", "value": "{{_ingest.timestamp}}"}});
+    let pipeline = json!({"processors": [set]});
+    client.put_pipeline("stamped", &pipeline).await.unwrap();
+    let create = Operation::create("stamped", "a", &json!({"n": 1})).unwrap();
+    client.write(&create.through("stamped")).await.unwrap();
+    let document = client.get("stamped", "a").await.unwrap().unwrap();
+    assert!(document.read::<Value>().unwrap()["at"].is_string());
+    let nowhere = put("stamped", "b", 1).through("nobody");
+    assert_eq!(kind(client.write(&nowhere).await), ErrorKind::Refused);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_the_disk_watch_has_closed_says_so_of_each_write() {
+    let Some(client) = opensearch("an index that the disk watch has closed says so") else {
+        return;
+    };
+    created(&client, "closed").await;
+    let closed = |closed: Value| json!({"index": {"blocks": {"read_only_allow_delete": closed}}});
+    client
+        .put_settings("closed", &closed(json!(true)))
+        .await
+        .unwrap();
+    let error = client.write(&put("closed", "a", 1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Blocked);
+    assert!(error.may_pass() && !error.may_have_been_done());
+    client
+        .put_settings("closed", &closed(Value::Null))
+        .await
+        .unwrap();
+    client.write(&put("closed", "a", 1)).await.unwrap();
+}

@@ -1,0 +1,75 @@
+//! What becomes of calls that are too large, or that get no answer.
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
+
+use posthaste_elastic::{ErrorKind, Operation};
+use posthaste_testkit::Proxy;
+use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
+use serde_json::json;
+
+use crate::support::{client, created, opensearch, put};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_too_large_is_refused_as_a_whole() {
+    let test = "a request that is too large is refused as a whole";
+    if !receivers::are_here(test, &[Receiver::OpenSearch]) {
+        return;
+    }
+    let server = OpenSearch::start(&[("http.max_content_length", "100kb")]).unwrap();
+    let client = client(&server.url());
+    let large = json!({"text": "x".repeat(200_000)});
+    let large = Operation::index("large", "a", &large).unwrap();
+    let error = client.write(&large).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(!client.index_exists("large").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_answer_is_lost_may_have_been_done_and_one_that_nobody_heard_was_not() {
+    let test = "a call whose answer is lost may have been done";
+    let Some(direct) = opensearch(test) else {
+        return;
+    };
+    created(&direct, "lost").await;
+    let server = OpenSearch::shared().unwrap();
+    let target = (Ipv4Addr::LOCALHOST, server.port()).into();
+    let proxy = Proxy::start_raw(target).await.unwrap();
+    let url = format!("http://{}", proxy.address());
+    let client = client(&url).time_limit(Duration::from_secs(2));
+    client.write(&put("lost", "a", 1)).await.unwrap();
+    proxy.mute();
+    let error = client.write(&put("lost", "a", 2)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(error.may_have_been_done());
+    let document = direct.get("lost", "a").await.unwrap().unwrap();
+    assert_eq!(document.version, 2, "and it was");
+
+    proxy.cut().await;
+    // One without a connection that might seem to be alive.
+    let client = crate::support::client(&url);
+    let error = client.write(&put("lost", "a", 3)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(!error.may_have_been_done(), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_never_ends_or_makes_no_sense_is_none() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for body in ["x".repeat(2_000), "{\"items\":[]}".into(), "<html>".into()] {
+            let (mut connection, _) = listener.accept().unwrap();
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n";
+            let length = body.len();
+            write!(connection, "{head}Content-Length: {length}\r\n\r\n{body}").unwrap();
+        }
+    });
+    let client = client(&url).largest_answer(1_000);
+    for _ in 0..3 {
+        let error = client.write(&put("any", "a", 1)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unanswered, "{error}");
+        assert!(error.may_have_been_done() && !error.to_string().contains("html"));
+    }
+}
