@@ -1,10 +1,11 @@
-//! The client on a real server.
+//! The client on a real server, and the fake beside it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     reason = "a test that cannot go on fails"
 )]
 
-mod client;
+mod agreement;
+mod conformance;
 mod support;
 mod unanswered;

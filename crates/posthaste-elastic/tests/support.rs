@@ -1,6 +1,7 @@
 //! What the tests share.
 
 use posthaste_elastic::{Client, Error, ErrorKind, Operation};
+use posthaste_testkit::elastic::FakeElastic;
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use serde_json::json;
 
@@ -11,6 +12,25 @@ pub(crate) fn opensearch(test: &str) -> Option<Client> {
     }
     let server = OpenSearch::shared().unwrap();
     Some(client(&server.url()))
+}
+
+/// The fake, which knows the script that the tests store, and a client of it.
+pub(crate) async fn fake(seed: u64) -> (FakeElastic, Client) {
+    let fake = FakeElastic::start(seed).await.unwrap();
+    for id in ["scripted-take", "agreed-take"] {
+        fake.script(id, |ctx, params| {
+            let by = params["by"].as_i64().ok_or("by is no number")?;
+            let n = ctx["_source"]["n"].as_i64().ok_or("n is no number")?;
+            if n < by {
+                ctx["op"] = json!("none");
+            } else {
+                ctx["_source"]["n"] = json!(n - by);
+            }
+            Ok(())
+        });
+    }
+    let client = client(&fake.url());
+    (fake, client)
 }
 
 pub(crate) fn client(url: &str) -> Client {
@@ -27,7 +47,7 @@ pub(crate) fn kind<T>(outcome: Result<T, Error>) -> ErrorKind {
 
 pub(crate) async fn created(client: &Client, index: &str) {
     let definition = json!({
-        "settings": {"number_of_replicas": 0, "number_of_shards": 1},
+        "settings": {"number_of_replicas": 0, "number_of_shards": 1, "refresh_interval": "-1"},
         "mappings": {"dynamic": "strict", "properties": {"n": {"type": "long"}, "at": {"type": "date"}}},
     });
     assert!(client.create_index(index, &definition).await.unwrap());

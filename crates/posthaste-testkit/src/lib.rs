@@ -21,6 +21,7 @@
 mod account;
 mod child;
 mod database;
+pub mod elastic;
 mod eventually;
 mod folder;
 mod pooler;

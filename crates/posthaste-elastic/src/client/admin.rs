@@ -75,16 +75,24 @@ impl Client {
     }
 
     /// Has an alias stand for this index and for no other from one moment to the next, whatever it stood for before.
+    ///
+    /// # Errors
+    /// Also when somebody else switches it at the same time: one of the two is refused.
     pub async fn switch_alias(&self, alias: &str, index: &str) -> Result<(), Error> {
         const SWITCH: &str = "switch alias";
         let (alias, index) = (name::index(SWITCH, alias)?, name::index(SWITCH, index)?);
-        let actions = json!({"actions": [
-            {"remove": {"index": "*", "alias": alias, "must_exist": false}},
-            {"add": {"index": index, "alias": alias, "is_write_index": true}},
-        ]});
+        // By their names: a pattern would meet indexes that are read-only, or that we may not touch.
+        let mut actions: Vec<Value> = self
+            .alias(alias)
+            .await?
+            .iter()
+            .filter(|old| *old != index)
+            .map(|old| json!({"remove": {"index": old, "alias": alias, "must_exist": true}}))
+            .collect();
+        actions.push(json!({"add": {"index": index, "alias": alias, "is_write_index": true}}));
         let call = Call::new(SWITCH, Method::POST, &["_aliases"])
             .with("timeout", self.patience())
-            .json(&actions)?;
+            .json(&json!({"actions": actions}))?;
         acknowledged(SWITCH, &self.ask(call).await?)
     }
 

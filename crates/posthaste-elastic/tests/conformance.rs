@@ -1,13 +1,50 @@
-//! Each call of the client on the real server.
+//! What each call does, on the real server and on the fake: both must hold to it.
 
 use std::time::Duration;
 
 use posthaste_elastic::{
-    Condition, Effect, ErrorKind, Flavour, Operation, Reading, Refusal, Script, Source, Written,
+    Client, Condition, Effect, ErrorKind, Flavour, Operation, Reading, Refusal, Script, Source,
+    Written,
 };
 use serde_json::{Value, json};
 
-use crate::support::{created, kind, opensearch, put};
+use crate::support::{created, fake, kind, opensearch, put};
+
+/// Each claim is a test of its own on each server.
+macro_rules! hold {
+    ($($claim:ident),* $(,)?) => {
+        mod on_the_real_server {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $claim() {
+                if let Some(client) = super::opensearch(stringify!($claim)) {
+                    super::$claim(client).await;
+                }
+            })*
+        }
+
+        mod on_the_fake {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $claim() {
+                let (_fake, client) = super::fake(7).await;
+                super::$claim(client).await;
+            })*
+        }
+    };
+}
+
+hold! {
+    the_server_says_who_it_is,
+    a_late_write_never_overwrites_a_newer_one_nor_its_tombstone,
+    a_write_on_what_was_seen_is_done_once,
+    a_script_changes_a_document_or_chooses_not_to,
+    of_many_writes_each_has_its_own_outcome_in_order,
+    documents_are_read_in_order_at_once_or_as_searches_see_them,
+    a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwhile,
+    searches_find_what_was_refreshed,
+    an_alias_stands_for_one_index_and_then_for_another,
+    a_pipeline_writes_the_time_of_the_server,
+    an_index_that_the_disk_watch_has_closed_says_so_of_each_write,
+}
 
 fn kinds(outcomes: Vec<Result<Written, Refusal>>) -> Vec<Result<Effect, ErrorKind>> {
     let one = |outcome: Result<Written, Refusal>| {
@@ -18,21 +55,13 @@ fn kinds(outcomes: Vec<Result<Written, Refusal>>) -> Vec<Result<Effect, ErrorKin
     outcomes.into_iter().map(one).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_says_who_it_is() {
-    let Some(client) = opensearch("the server says who it is") else {
-        return;
-    };
+async fn the_server_says_who_it_is(client: Client) {
     let info = client.info().await.unwrap();
     assert_eq!(info.flavour, Flavour::OpenSearch);
     assert!(info.version.starts_with("2."), "{info:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_write_never_overwrites_a_newer_one_nor_its_tombstone() {
-    let Some(client) = opensearch("a late write never overwrites a newer one") else {
-        return;
-    };
+async fn a_late_write_never_overwrites_a_newer_one_nor_its_tombstone(client: Client) {
     created(&client, "late").await;
     let put = |n| put("late", "a", n);
     let newer = Condition::Newer;
@@ -56,11 +85,7 @@ async fn a_late_write_never_overwrites_a_newer_one_nor_its_tombstone() {
     assert_eq!((outcome.effect, outcome.version), (Effect::NotFound, 8));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_on_what_was_seen_is_done_once() {
-    let Some(client) = opensearch("a write on what was seen is done once") else {
-        return;
-    };
+async fn a_write_on_what_was_seen_is_done_once(client: Client) {
     created(&client, "seen").await;
     let create = Operation::create("seen", "a", &json!({"n": 1})).unwrap();
     let first = client.write(&create).await.unwrap();
@@ -78,11 +103,7 @@ async fn a_write_on_what_was_seen_is_done_once() {
     assert_eq!(kind(client.write(&gone).await), ErrorKind::Conflict);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_script_changes_a_document_or_chooses_not_to() {
-    let Some(client) = opensearch("a script changes a document or chooses not to") else {
-        return;
-    };
+async fn a_script_changes_a_document_or_chooses_not_to(client: Client) {
     created(&client, "scripted").await;
     let source =
         "if (ctx._source.n < params.by) { ctx.op = 'none' } else { ctx._source.n -= params.by }";
@@ -119,11 +140,7 @@ async fn a_script_changes_a_document_or_chooses_not_to() {
     assert!(!error.may_have_been_done());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_writes_each_has_its_own_outcome_in_order() {
-    let Some(client) = opensearch("of many writes each has its own outcome") else {
-        return;
-    };
+async fn of_many_writes_each_has_its_own_outcome_in_order(client: Client) {
     created(&client, "many").await;
     let wrong = Operation::index("many", "2", &json!({"m": 1})).unwrap();
     let strange = "ein/Name ü%&?#..";
@@ -150,11 +167,7 @@ async fn of_many_writes_each_has_its_own_outcome_in_order() {
     assert_eq!(found.unwrap().id, strange);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn documents_are_read_in_order_at_once_or_as_searches_see_them() {
-    let Some(client) = opensearch("documents are read in order") else {
-        return;
-    };
+async fn documents_are_read_in_order_at_once_or_as_searches_see_them(client: Client) {
     created(&client, "read").await;
     client.refresh("read").await.unwrap();
     client.bulk(&[put("read", "b", 2)]).await.unwrap();
@@ -181,11 +194,9 @@ async fn documents_are_read_in_order_at_once_or_as_searches_see_them() {
     assert_eq!(kind(client.get("nowhere", "a").await), ErrorKind::NoIndex);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwhile() {
-    let Some(client) = opensearch("a walk at one moment sees each document once") else {
-        return;
-    };
+async fn a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwhile(
+    client: Client,
+) {
     created(&client, "walked").await;
     let all: Vec<_> = (0..25)
         .map(|n| put("walked", &n.to_string(), n).when(Condition::Newer(n + 1)))
@@ -219,11 +230,7 @@ async fn a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwh
     assert_eq!(kind(outcome), ErrorKind::Missing);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn searches_find_what_was_refreshed() {
-    let Some(client) = opensearch("searches find what was refreshed") else {
-        return;
-    };
+async fn searches_find_what_was_refreshed(client: Client) {
     created(&client, "searched").await;
     client
         .bulk(&[put("searched", "a", 1), put("searched", "b", 2)])
@@ -254,11 +261,7 @@ async fn searches_find_what_was_refreshed() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_alias_stands_for_one_index_and_then_for_another() {
-    let Some(client) = opensearch("an alias stands for one index and then another") else {
-        return;
-    };
+async fn an_alias_stands_for_one_index_and_then_for_another(client: Client) {
     for index in ["aliased-1", "aliased-2"] {
         assert!(!client.index_exists(index).await.unwrap());
         created(&client, index).await;
@@ -290,11 +293,7 @@ async fn an_alias_stands_for_one_index_and_then_for_another() {
     assert_eq!(client.alias("aliased").await.unwrap(), ["aliased-2"]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pipeline_writes_the_time_of_the_server() {
-    let Some(client) = opensearch("a pipeline writes the time of the server") else {
-        return;
-    };
+async fn a_pipeline_writes_the_time_of_the_server(client: Client) {
     created(&client, "stamped").await;
     let set = json!({"set": {"field": "at", "value": "{{_ingest.timestamp}}"}});
     let pipeline = json!({"processors": [set]});
@@ -307,11 +306,7 @@ async fn a_pipeline_writes_the_time_of_the_server() {
     assert_eq!(kind(client.write(&nowhere).await), ErrorKind::Refused);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_the_disk_watch_has_closed_says_so_of_each_write() {
-    let Some(client) = opensearch("an index that the disk watch has closed says so") else {
-        return;
-    };
+async fn an_index_that_the_disk_watch_has_closed_says_so_of_each_write(client: Client) {
     created(&client, "closed").await;
     let closed = |closed: Value| json!({"index": {"blocks": {"read_only_allow_delete": closed}}});
     client

@@ -1,0 +1,118 @@
+//! What a mapping allows, as far as tests meet it: known fields, and values of their types.
+
+use serde_json::{Map, Value, json};
+
+use super::reply::Reply;
+
+/// Lets a document in, and adds what it brings where the mapping is open to that.
+pub(super) fn admit(mappings: &mut Value, id: &str, source: &Value) -> Result<(), Reply> {
+    let Some(fields) = source.as_object() else {
+        return Err(refused(id, "the document is no object"));
+    };
+    // All is looked at before anything is added: a document that is refused leaves no trace.
+    let mut grown = mappings.clone();
+    let mode = mode(&grown, "true");
+    walk(&mut grown, &mode, id, "_doc", fields)?;
+    *mappings = grown;
+    Ok(())
+}
+
+fn mode(mappings: &Value, inherited: &str) -> String {
+    match &mappings["dynamic"] {
+        Value::String(mode) => mode.clone(),
+        Value::Bool(mode) => mode.to_string(),
+        _ => inherited.to_owned(),
+    }
+}
+
+fn walk(
+    mappings: &mut Value,
+    mode: &str,
+    id: &str,
+    within: &str,
+    fields: &Map<String, Value>,
+) -> Result<(), Reply> {
+    for (name, value) in fields {
+        let known = &mut mappings["properties"][name];
+        if known.is_null() {
+            match mode {
+                "strict" => {
+                    let reason = format!(
+                        "mapping set to strict, dynamic introduction of [{name}] within [{within}] is not allowed"
+                    );
+                    return Err(Reply::error(
+                        400,
+                        "strict_dynamic_mapping_exception",
+                        &reason,
+                    ));
+                }
+                "false" => continue,
+                _ => *known = kind_of(value),
+            }
+        }
+        each(value, &mut |value| check(known, mode, id, name, value))?;
+    }
+    Ok(())
+}
+
+/// An array holds values of one field.
+fn each(value: &Value, check: &mut dyn FnMut(&Value) -> Result<(), Reply>) -> Result<(), Reply> {
+    match value {
+        Value::Array(values) => values.iter().try_for_each(|value| each(value, check)),
+        Value::Null => Ok(()),
+        value => check(value),
+    }
+}
+
+fn check(
+    known: &mut Value,
+    inherited: &str,
+    id: &str,
+    name: &str,
+    value: &Value,
+) -> Result<(), Reply> {
+    let is_object = known["properties"].is_object() || known["type"] == json!("object");
+    if let Value::Object(fields) = value {
+        if !is_object && !known["type"].is_null() {
+            return Err(refused(id, &format!("failed to parse field [{name}]")));
+        }
+        let mode = mode(known, inherited);
+        return walk(known, &mode, id, name, fields);
+    }
+    let fits = match known["type"].as_str() {
+        Some("long" | "integer" | "short" | "double" | "float") => {
+            value.is_number()
+                || value
+                    .as_str()
+                    .is_some_and(|text| text.parse::<f64>().is_ok())
+        }
+        Some("boolean") => value.is_boolean() || matches!(value.as_str(), Some("true" | "false")),
+        Some("object") => false,
+        None => !is_object,
+        // Text takes anything; what a date takes is not looked at.
+        Some(_) => true,
+    };
+    if fits {
+        Ok(())
+    } else {
+        Err(refused(id, &format!("failed to parse field [{name}]")))
+    }
+}
+
+/// What a field becomes that nobody has described.
+fn kind_of(value: &Value) -> Value {
+    match value {
+        Value::Bool(_) => json!({"type": "boolean"}),
+        Value::Number(number) if number.is_f64() => json!({"type": "float"}),
+        Value::Number(_) => json!({"type": "long"}),
+        Value::String(_) => json!({"type": "text"}),
+        Value::Object(_) => json!({"properties": {}}),
+        Value::Array(values) => values.first().map_or(Value::Null, kind_of),
+        Value::Null => Value::Null,
+    }
+}
+
+fn refused(id: &str, why: &str) -> Reply {
+    let reason = format!("{why} in document with id '{id}'");
+    Reply::error(400, "mapper_parsing_exception", &reason)
+}

@@ -1,0 +1,188 @@
+//! An OpenSearch in memory, which goes wrong when it is told to, and as often as it is told to.
+//!
+//! It speaks HTTP as far as the crates' own client does, and holds documents with versions, sequence numbers, terms and tombstones, what searches
+//! see of them, aliases, pipelines and points in time. What a stored script does is told in Rust. That it answers as the real server does is shown
+//! call by call by `crates/posthaste-elastic/tests/conformance.rs`.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use posthaste_testkit::elastic::{FakeElastic, Fault};
+//!
+//! let fake = FakeElastic::start(7).await.unwrap();
+//! let put = "{\"index\":{\"_index\":\"notes\",\"_id\":\"1\"}}\n{\"body\":\"hello\"}\n";
+//! fake.next([Fault::LostAfter]);
+//! assert!(fake.call("POST", "/_bulk", put.as_bytes()).is_none());
+//! assert_eq!(fake.document("notes", "1").unwrap().version, 1);
+//! # });
+//! ```
+
+mod execute;
+mod faults;
+mod http;
+mod index;
+mod mapping;
+mod query;
+mod reply;
+mod state;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use execute::{Inner, Request};
+pub use faults::{Fault, Faults};
+
+/// The fake; gone when it is dropped. It must live on the runtime that it was started on.
+pub struct FakeElastic {
+    address: SocketAddr,
+    inner: Arc<Mutex<Inner>>,
+    serving: JoinHandle<()>,
+}
+
+/// A document as the fake holds it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    /// What it holds; a tombstone holds nothing.
+    pub source: Option<Value>,
+    /// Its version.
+    pub version: i64,
+}
+
+impl FakeElastic {
+    /// Starts one in which all that goes by chance is drawn from this seed.
+    pub async fn start(seed: u64) -> anyhow::Result<Self> {
+        let inner = Arc::new(Mutex::new(Inner::new(seed)));
+        let (address, serving) = http::serve(inner.clone()).await?;
+        Ok(Self {
+            address,
+            inner,
+            serving,
+        })
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Asks it without a connection: the status and the body, or no answer.
+    pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Option<(u16, Value)> {
+        let request = Request::new(method, path, body.to_vec());
+        let reply = self.inner().handle(request)?;
+        Some((reply.status, reply.body))
+    }
+
+    /// Says what a stored script does to `ctx`, which has `_source`, `op` and `_now` (milliseconds), given its parameters. An error is that of the script.
+    pub fn script(
+        &self,
+        id: &str,
+        run: impl Fn(&mut Value, &Value) -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let scripts = &mut self.inner().state.scripts;
+        scripts.insert(id.to_owned(), Arc::new(run));
+    }
+
+    /// From now on so much goes wrong.
+    pub fn faults(&self, faults: Faults) {
+        self.inner().faults = faults;
+    }
+
+    /// What happens to the next requests, one each.
+    pub fn next(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.inner().next = faults.into_iter().map(Some).collect();
+    }
+
+    /// What happens to the next requests, one each; to some nothing.
+    pub fn plan(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
+        self.inner().next = faults.into_iter().collect::<VecDeque<_>>();
+    }
+
+    /// Lets clients wait for an answer that does not come, until their patience ends; else their connections break at once.
+    pub fn keeps_silent(&self, silent: bool) {
+        self.inner().keeps_silent = silent;
+    }
+
+    /// Nothing goes wrong any more: late requests are done, in any order, and each index has a primary that takes writes.
+    pub fn settle(&self) {
+        self.inner().settle();
+    }
+
+    /// Another node becomes the primary of all, under a new term. Points in time are gone.
+    pub fn fail_over(&self) {
+        self.inner().fail_over();
+    }
+
+    /// Lets its clock go on, which scripts and pipelines read.
+    pub fn pass(&self, time: std::time::Duration) {
+        let ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let state = &mut self.inner().state;
+        state.now = state.now.saturating_add(ms);
+    }
+
+    /// From now on answers only who sends this header `authorization`.
+    pub fn demand_authorization(&self, header: &str) {
+        self.inner().authorization = Some(header.to_owned());
+    }
+
+    /// From now on refuses longer requests.
+    pub fn largest_request(&self, bytes: usize) {
+        self.inner().largest = bytes;
+    }
+
+    /// A document, or its tombstone, by the name of its index or an alias.
+    pub fn document(&self, index: &str, id: &str) -> Option<Held> {
+        self.documents(index).remove(id)
+    }
+
+    /// All documents and tombstones of an index.
+    pub fn documents(&self, index: &str) -> BTreeMap<String, Held> {
+        let inner = self.inner();
+        let Ok(index) = inner.state.index(index) else {
+            return BTreeMap::new();
+        };
+        let docs = index.docs.iter().map(|(id, doc)| {
+            let source = doc.source.as_deref().cloned();
+            let version = doc.version;
+            (id.clone(), Held { source, version })
+        });
+        docs.collect()
+    }
+
+    /// Takes a document away behind everybody's back, tombstone and all.
+    pub fn take_away(&self, index: &str, id: &str) {
+        let mut inner = self.inner();
+        let name = inner.state.name(index).to_owned();
+        if let Some(index) = inner.state.indexes.get_mut(&name) {
+            index.docs.remove(id);
+            index.refresh();
+        }
+    }
+
+    /// How many requests it has had.
+    pub fn requests(&self) -> u64 {
+        self.inner().requests
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for FakeElastic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("FakeElastic");
+        shown
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for FakeElastic {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
