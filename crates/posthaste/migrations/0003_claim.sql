@@ -142,8 +142,11 @@ END $f$;
 -- Claims up to p_limit jobs and p_bytes of arguments (but at least one job) of one lane of this slot and returns the batch; NULL when there
 -- is none. A job that has expired is closed here and kept as expired; with p_expired only such jobs are taken, up to the first that has
 -- not. o_mixed tells that some of the batch are closed already: those are not to be handed out, and there may be nothing else in it.
+-- o_last tells that nothing is left of the lane here. It is not so where the batch ended before it, or was in the window of an earlier claim:
+-- what came since lies in the next one, and comes before what any newer slot has.
 CREATE FUNCTION posthaste.claim_@k@(p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
-                                    p_expired boolean, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint, OUT o_mixed boolean)
+                                    p_expired boolean, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint, OUT o_mixed boolean,
+                                    OUT o_last boolean)
 LANGUAGE plpgsql AS $f$
 DECLARE
   w posthaste.lane_window;
@@ -177,7 +180,7 @@ BEGIN
   INSERT INTO posthaste.claim_@k@ (batch, worker, queue, priority, token, lo, hi, from_xid, from_id, to_xid, to_id, n, exhausted)
   VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi, w.at_xid, w.at_id, v_reach.o_xid, v_reach.o_id, o_n,
           o_n < p_limit AND o_bytes < p_bytes AND NOT p_expired)
-  RETURNING batch INTO o_batch;
+  RETURNING batch, exhausted AND w.is_fresh INTO o_batch, o_last;
   IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.early_@k@) THEN
     o_mixed := EXISTS (SELECT FROM posthaste.early_@k@ e JOIN posthaste.batch_rows_@k@(o_batch, p_token) r ON (r.xid, r.id) = (e.xid, e.id));
   END IF;
@@ -270,7 +273,8 @@ $f$;
 -- COMMITTED: the cursor has to be read with a snapshot taken after the lane lock. The transaction's commit becomes asynchronous: a claim
 -- that a crash forgets only hands its jobs out again, and an acknowledgement that reached the disk took its claim with it.
 --
--- Behind a batch that had expired as a whole the lane goes on, expired jobs by the thousand, until 5,000 were closed or 50 ms are over.
+-- Behind a batch that had expired as a whole the lane goes on, expired jobs by the thousand, until 5,000 were closed or 50 ms are over; behind one
+-- of which a part had expired, or that ended the window of an earlier claim, as long as there is room: a newer slot must not come before it.
 -- Then the claim leaves with what it has, and a row without an id comes last: it is to be followed by another after so many milliseconds as are said
 -- in place of the batch, here 0. A claim that a queue's rate stops says so too.
 CALL posthaste.by_slot(0, 5, $sql$
@@ -337,16 +341,21 @@ BEGIN
             PERFORM posthaste.use_up(v_queue, v_rows);
           END IF;
           v_bytes := v_bytes - b.o_bytes;
-          EXIT;
+          EXIT WHEN b.o_last OR v_left <= 0 OR v_bytes <= 0;
         END IF;
         v_started := coalesce(v_started, clock_timestamp());
-        v_closed := v_closed + b.o_n;
+        v_closed := v_closed + b.o_n - v_rows;
         IF v_closed >= 5000 OR clock_timestamp() - v_started > interval '50 ms' THEN
           v_more.batch := 0;
           RETURN NEXT v_more;
           RETURN;
         END IF;
-        v_expired := true; v_most := 1000; v_size := 67108864;
+        v_expired := v_rows = 0;
+        IF v_expired THEN
+          v_most := 1000; v_size := 67108864;
+        ELSE
+          v_most := v_left; v_size := v_bytes;
+        END IF;
       END LOOP;
       IF v_left <= 0 OR v_bytes <= 0 THEN
         RETURN;

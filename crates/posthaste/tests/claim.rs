@@ -34,6 +34,42 @@ async fn cost(client: &Client, worker: i64) -> i64 {
         + plan[0]["Plan"]["Shared Read Blocks"].as_i64().unwrap()
 }
 
+/// Somebody claimed a part of what had come; then more came, in this generation and in the next.
+#[tokio::test]
+async fn what_came_behind_a_window_of_before_is_claimed_before_a_newer_generation() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = hand(&client).await;
+    for step in [
+        "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 3)",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 2, 1000000) FROM posthaste.worker",
+        "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 2)",
+        "SELECT posthaste.rotate(0)",
+        "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 2)",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    // One of the first window, two of the same generation behind it, and the first of the next.
+    assert_eq!(claim(&client, worker, 4).await, [3, 4, 5, 6]);
+    assert_eq!(claim(&client, worker, 4).await, [7]);
+}
+
+#[tokio::test]
+async fn the_room_that_expired_jobs_leave_goes_to_their_own_generation_first() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let worker = hand(&client).await;
+    for step in [
+        "SELECT posthaste.enqueue('n', expires_at => CASE n % 2 WHEN 0 THEN now() END) FROM generate_series(1, 6) n ORDER BY n",
+        "SELECT posthaste.rotate(0)",
+        "SELECT posthaste.enqueue('n') FROM generate_series(7, 9) n",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    assert_eq!(claim(&client, worker, 2).await, [1, 3]);
+    assert_eq!(claim(&client, worker, 3).await, [5, 7, 8]);
+}
+
 /// A claim waits for its lane; meanwhile the job expires.
 #[tokio::test]
 async fn a_job_that_expires_while_its_claim_waits_is_not_handed_out() {
