@@ -7,5 +7,6 @@
 
 mod agreement;
 mod conformance;
+mod faults;
 mod support;
 mod unanswered;

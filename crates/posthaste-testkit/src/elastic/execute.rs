@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::faults::{Fault, Faults};
 use super::index::{Doc, Index};
 use super::reply::Reply;
-use super::state::{State, Write};
+use super::state::State;
+use super::write::Write;
 
 /// How long what was drawn to last may last, in requests.
 const LONGEST: u64 = 20;

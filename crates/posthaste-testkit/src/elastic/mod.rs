@@ -24,6 +24,7 @@ mod mapping;
 mod query;
 mod reply;
 mod state;
+mod write;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

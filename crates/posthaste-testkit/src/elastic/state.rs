@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::index::{Demand, Index, Searchable};
+use super::index::{Index, Searchable};
 use super::query;
 use super::reply::Reply;
+use super::write::Write;
 
 /// A stored script, as a function of `ctx` (with `_source`, `op` and `_now`) and its parameters.
 pub(super) type Script = Arc<dyn Fn(&mut Value, &Value) -> Result<(), String> + Send + Sync>;
@@ -25,17 +26,6 @@ pub(super) struct State {
     moments: BTreeMap<String, (String, Searchable)>,
     opened: u64,
     pub(super) now: i64,
-}
-
-/// One line of a bulk request, with the one below it.
-#[derive(Clone, Debug)]
-pub(super) struct Write {
-    pub(super) action: String,
-    pub(super) index: String,
-    pub(super) id: String,
-    demand: Demand,
-    pipeline: Option<String>,
-    body: Value,
 }
 
 impl Default for State {
@@ -340,52 +330,6 @@ impl State {
     /// What is held at no other moment than now is gone.
     pub(super) fn forget_moments(&mut self) {
         self.moments.clear();
-    }
-}
-
-impl Write {
-    /// The writes of a bulk request.
-    pub(super) fn read(lines: &[u8]) -> Result<Vec<Self>, Reply> {
-        let wrong = || {
-            Reply::error(
-                400,
-                "illegal_argument_exception",
-                "Malformed action/metadata line",
-            )
-        };
-        let mut lines = lines
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty());
-        let mut writes = Vec::new();
-        while let Some(line) = lines.next() {
-            let head: Map<String, Value> = serde_json::from_slice(line).map_err(|_| wrong())?;
-            let (action, head) = head.into_iter().next().ok_or_else(wrong)?;
-            let body = match action.as_str() {
-                "delete" => Value::Null,
-                _ => {
-                    serde_json::from_slice(lines.next().ok_or_else(wrong)?).map_err(|_| wrong())?
-                }
-            };
-            let text = |name: &str| head[name].as_str().unwrap_or_default().to_owned();
-            let (version, seq_no) = (head["version"].as_i64(), head["if_seq_no"].as_u64());
-            let demand = match (version, head["version_type"].as_str(), seq_no) {
-                (Some(version), Some("external"), _) => Demand::Newer(version),
-                (Some(version), Some("external_gte"), _) => Demand::NotOlder(version),
-                (_, _, Some(seq_no)) => {
-                    Demand::Seen(seq_no, head["if_primary_term"].as_u64().unwrap_or_default())
-                }
-                _ => Demand::None,
-            };
-            writes.push(Self {
-                index: text("_index"),
-                id: text("_id"),
-                pipeline: head["pipeline"].as_str().map(str::to_owned),
-                action,
-                demand,
-                body,
-            });
-        }
-        Ok(writes)
     }
 }
 
