@@ -10,6 +10,6 @@ pub mod two_phase;
 
 pub use client::{
     Client, Condition, Document, Effect, Flavour, Hit, Info, Operation, Page, PointInTime, Reading,
-    Refusal, Script, Seen, Source, Written,
+    Refusal, Request, Script, Seen, Source, Written,
 };
 pub use error::{Error, ErrorKind};

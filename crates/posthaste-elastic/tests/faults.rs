@@ -1,9 +1,10 @@
 //! What the fake does when it goes wrong, as the client sees it and as it is.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posthaste_elastic::{
-    Client, Condition, Document, Effect, Error, ErrorKind, Operation, Reading, Source,
+    Client, Condition, Document, Effect, Error, ErrorKind, Operation, Reading, Request, Source,
 };
 use posthaste_testkit::elastic::{FakeElastic, Fault, Faults};
 use serde_json::json;
@@ -275,4 +276,44 @@ async fn a_document_can_be_taken_away_behind_everybodys_back() {
     fake.take_away("notes", "a");
     assert!(read(&client, "a").await.is_none());
     assert_eq!(fake.document("notes", "a"), None);
+}
+
+#[tokio::test]
+async fn tasks_that_ask_without_a_connection_go_the_same_ways_each_time() {
+    let story = async |seed| {
+        let fake = Arc::new(FakeElastic::new(seed));
+        fake.faults(Faults::honest(0.1));
+        let carrying = fake.clone();
+        let client = client("http://carried").carried_by(move |request| {
+            let fake = carrying.clone();
+            async move {
+                let Request { method, path, body } = request;
+                fake.ask(&method, &path, &body).await
+            }
+        });
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let tasks: Vec<_> = (0..5_i64)
+            .map(|task| {
+                let (client, told) = (client.clone(), told.clone());
+                tokio::spawn(async move {
+                    for n in 0..20 {
+                        let outcome = client.write(&put("notes", "a", n)).await;
+                        let outcome = outcome.map(|w| w.version).map_err(|e| e.kind());
+                        told.lock().unwrap().push(format!("{task} {n} {outcome:?}"));
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        fake.settle();
+        let told = told.lock().unwrap().clone();
+        (told, fake.documents("notes"))
+    };
+    let first = story(15).await;
+    assert_eq!(story(15).await, first);
+    assert_ne!(story(16).await.0, first.0);
+    let turns = first.0.windows(2).filter(|two| two[0][..1] != two[1][..1]);
+    assert!(turns.count() > 20, "they hardly met: {first:?}");
 }

@@ -78,6 +78,16 @@ impl Inner {
         }
     }
 
+    /// How many others may overtake.
+    pub(super) fn turns(&mut self) -> u32 {
+        // Mostly none, now and then many.
+        match self.rng.u32(..8) {
+            0..4 => 0,
+            4..7 => self.rng.u32(..4),
+            _ => self.rng.u32(..32),
+        }
+    }
+
     /// What is answered, if anything is.
     pub(super) fn handle(&mut self, request: Request) -> Option<Reply> {
         self.requests += 1;

@@ -5,15 +5,13 @@
 //! call by call by `crates/posthaste-elastic/tests/conformance.rs`.
 //!
 //! ```
-//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! use posthaste_testkit::elastic::{FakeElastic, Fault};
 //!
-//! let fake = FakeElastic::start(7).await.unwrap();
+//! let fake = FakeElastic::new(7);
 //! let put = "{\"index\":{\"_index\":\"notes\",\"_id\":\"1\"}}\n{\"body\":\"hello\"}\n";
 //! fake.next([Fault::LostAfter]);
 //! assert!(fake.call("POST", "/_bulk", put.as_bytes()).is_none());
 //! assert_eq!(fake.document("notes", "1").unwrap().version, 1);
-//! # });
 //! ```
 
 mod execute;
@@ -37,11 +35,10 @@ use tokio::task::JoinHandle;
 use execute::{Inner, Request};
 pub use faults::{Fault, Faults};
 
-/// The fake; gone when it is dropped. It must live on the runtime that it was started on.
+/// The fake; gone when it is dropped. One that was started must live on the runtime that it was started on.
 pub struct FakeElastic {
-    address: SocketAddr,
     inner: Arc<Mutex<Inner>>,
-    serving: JoinHandle<()>,
+    serving: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
 /// A document as the fake holds it.
@@ -54,20 +51,30 @@ pub struct Held {
 }
 
 impl FakeElastic {
-    /// Starts one in which all that goes by chance is drawn from this seed.
+    /// One in which all that goes by chance is drawn from this seed, to be [called](Self::call) or [asked](Self::ask) without a connection.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            inner: Arc::new(Mutex::new(Inner::new(seed))),
+            serving: None,
+        }
+    }
+
+    /// As [`new`](Self::new), behind HTTP.
     pub async fn start(seed: u64) -> anyhow::Result<Self> {
-        let inner = Arc::new(Mutex::new(Inner::new(seed)));
-        let (address, serving) = http::serve(inner.clone()).await?;
-        Ok(Self {
-            address,
-            inner,
-            serving,
-        })
+        let mut fake = Self::new(seed);
+        fake.serving = Some(http::serve(fake.inner.clone()).await?);
+        Ok(fake)
     }
 
     /// Its URL.
+    ///
+    /// # Panics
+    /// Unless it was [started](Self::start).
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        match &self.serving {
+            Some((address, _)) => format!("http://{address}"),
+            None => panic!("a fake that was not started has no address"),
+        }
     }
 
     /// Asks it without a connection: the status and the body, or no answer.
@@ -75,6 +82,23 @@ impl FakeElastic {
         let request = Request::new(method, path, body.to_vec());
         let reply = self.inner().handle(request)?;
         Some((reply.status, reply.body))
+    }
+
+    /// As [`call`](Self::call), on the way there and back overtaken by others as often as the seed says.
+    ///
+    /// On a runtime of one thread where nothing waits for anything else, tasks that ask go the same ways each time.
+    pub async fn ask(&self, method: &str, path: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
+        self.wait().await;
+        let answer = self.call(method, path, body);
+        self.wait().await;
+        answer.map(|(status, body)| (status, body.to_string().into_bytes()))
+    }
+
+    async fn wait(&self) {
+        let turns = self.inner().turns();
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Says what a stored script does to `ctx`, which has `_source`, `op` and `_now` (milliseconds), given its parameters. An error is that of the script.
@@ -175,15 +199,16 @@ impl FakeElastic {
 
 impl fmt::Debug for FakeElastic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = self.serving.as_ref().map(|(address, _)| address);
         let mut shown = f.debug_struct("FakeElastic");
-        shown
-            .field("address", &self.address)
-            .finish_non_exhaustive()
+        shown.field("address", &address).finish_non_exhaustive()
     }
 }
 
 impl Drop for FakeElastic {
     fn drop(&mut self) {
-        self.serving.abort();
+        if let Some((_, serving)) = &self.serving {
+            serving.abort();
+        }
     }
 }
