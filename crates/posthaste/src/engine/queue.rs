@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 
 use crate::bell::Sleeper;
 use crate::consumer::Consumer;
+use crate::relay::Relay;
 use crate::retry::Backoff;
 
 /// A queue that this process works on.
@@ -15,7 +16,7 @@ pub(crate) struct QueueState {
     pub(crate) backoff: Backoff,
     pub(crate) consumer: Arc<dyn Consumer>,
     /// Told when the consumer may have room again.
-    pub(crate) room: Notify,
+    pub(crate) room: Arc<Notify>,
     /// Woken by the bell, and by the watch.
     pub(crate) sleeper: Sleeper,
     is_asleep: AtomicBool,
@@ -30,8 +31,8 @@ impl QueueState {
         Self {
             name: name.into(),
             backoff: consumer.backoff(),
+            room: consumer.as_relay().map(Relay::room).unwrap_or_default(),
             consumer,
-            room: Notify::new(),
             sleeper: Sleeper::default(),
             is_asleep: AtomicBool::new(false),
             is_missed: AtomicBool::new(false),

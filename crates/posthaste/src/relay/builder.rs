@@ -161,6 +161,7 @@ impl RelayBuilder {
             line: Mutex::default(),
             lease: Mutex::new(lease),
             arrived: Notify::new(),
+            room: Arc::default(),
             stopping: CancellationToken::new(),
             aborted: CancellationToken::new(),
             status: Mutex::default(),

@@ -56,6 +56,7 @@ struct UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.shared.line().ended(self.jobs);
+        self.shared.room.notify_one();
     }
 }
 
@@ -293,6 +294,7 @@ impl Shared {
         let reason = match self.verify().await {
             Ok(()) => {
                 self.line().breaker.close();
+                self.room.notify_one();
                 if self.status().down_since.take().is_some() {
                     tracing::info!(destination = self.destination.label(), "answers again");
                 }

@@ -14,11 +14,13 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// How many more jobs it takes, of so many in all; none while the destination is down.
-    pub(super) fn room(&self, of: usize) -> usize {
+    /// How many more jobs it takes, of twice what can be under way; none while the destination is down. A small claim costs nearly what a large one does, so none
+    /// is asked for before half of the room is free: what is under way goes on meanwhile.
+    pub(super) fn room(&self, under_way: usize) -> usize {
+        let here = self.waiting.len() + self.under_way;
         match self.breaker.opened_until() {
-            Some(_) => 0,
-            None => of.saturating_sub(self.waiting.len() + self.under_way),
+            None if here <= under_way => under_way.saturating_mul(2) - here,
+            _ => 0,
         }
     }
 
@@ -56,5 +58,34 @@ impl Line {
 
     pub(super) fn clear(&mut self) -> VecDeque<Delivery> {
         std::mem::take(&mut self.waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::Line;
+
+    fn line(under_way: usize) -> Line {
+        Line {
+            under_way,
+            ..Line::default()
+        }
+    }
+
+    #[test]
+    fn a_claim_is_asked_for_when_half_of_the_room_is_free() {
+        let rooms = [0, 39, 40, 41, 80, 81].map(|jobs| line(jobs).room(40));
+        assert_eq!(rooms, [80, 41, 40, 0, 0, 0]);
+    }
+
+    #[test]
+    fn while_the_destination_is_down_there_is_no_room() {
+        let mut line = line(0);
+        line.breaker.failed(Instant::now(), 0.5);
+        assert_eq!(line.room(40), 0);
+        line.breaker.close();
+        assert_eq!(line.room(40), 80);
     }
 }

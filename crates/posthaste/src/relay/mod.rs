@@ -178,6 +178,11 @@ impl Relay {
         self.shared.status().clone()
     }
 
+    /// What it tells when there is room again, which is after the outcomes went out.
+    pub(crate) fn room(&self) -> Arc<Notify> {
+        Arc::clone(&self.shared.room)
+    }
+
     /// Whether a job may be sent now: in drain mode another relay may be at it.
     pub(crate) fn may_send(&self) -> bool {
         self.shared.lease().may_send(Instant::now())
@@ -194,6 +199,8 @@ pub(crate) struct Shared {
     line: Mutex<Line>,
     lease: Mutex<Lease>,
     arrived: Notify,
+    /// Told when there is room again.
+    room: Arc<Notify>,
     /// Nothing is to be begun any more.
     stopping: CancellationToken,
     /// What is under way ends now.
@@ -229,9 +236,8 @@ impl Consumer for Relay {
         if self.shared.stopping.is_cancelled() || !self.shared.lease().may_claim(Instant::now()) {
             return 0;
         }
-        self.shared
-            .line()
-            .room(options.batch * (options.concurrency + 1))
+        let under_way = options.batch.saturating_mul(options.concurrency);
+        self.shared.line().room(under_way)
     }
 
     fn consume(&self, claim: Vec<Delivery>) {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use redis::Pipeline;
-use uuid::Uuid;
 
 use super::destination::{Answer, Destination, Weakness};
 use super::json::{put_payload, put_text};
@@ -104,14 +103,18 @@ fn encode(message: &Message, queue: &str, retry: &str, times: Times, now: Timest
             job.push(']');
         }
     }
-    let _ = write!(job, ",\"jid\":\"{}\",\"created_at\":", jid(message.id));
+    job.push_str(",\"jid\":\"");
+    job.push_str(jid(message.id.simple().encode_lower(&mut [0; 32])));
+    job.push_str("\",\"created_at\":");
     put_time(&mut job, message.job.enqueued_at, times);
     // Of one that is scheduled Sidekiq says so itself when its time has come.
     if message.at.is_none() {
         job.push_str(",\"enqueued_at\":");
         put_time(&mut job, now, times);
     }
-    let _ = write!(job, ",\"delivery_id\":\"{}\"", message.id);
+    job.push_str(",\"delivery_id\":\"");
+    job.push_str(message.id.hyphenated().encode_lower(&mut [0; 36]));
+    job.push('"');
     for (name, value) in &message.headers {
         job.push(',');
         put_text(&mut job, name);
@@ -123,16 +126,29 @@ fn encode(message: &Message, queue: &str, retry: &str, times: Times, now: Timest
 }
 
 fn put_time(job: &mut String, at: Timestamp, times: Times) {
-    let _ = match times {
-        // With a fraction always: version 8 takes a whole number for milliseconds.
-        Times::Seconds => write!(job, "{:?}", at.as_microsecond() as f64 / 1e6),
-        Times::Milliseconds => write!(job, "{}", at.as_millisecond()),
-    };
+    match times {
+        Times::Seconds => put_seconds(job, at.as_microsecond()),
+        Times::Milliseconds => {
+            let _ = write!(job, "{}", at.as_millisecond());
+        }
+    }
+}
+
+/// As a floating-point number is printed, which would take longer than all else of a job.
+fn put_seconds(job: &mut String, microseconds: i64) {
+    let sign = if microseconds < 0 { "-" } else { "" };
+    let microseconds = microseconds.unsigned_abs();
+    let (whole, part) = (microseconds / 1_000_000, microseconds % 1_000_000);
+    let _ = write!(job, "{sign}{whole}.{part:06}");
+    // With a fraction always: version 8 takes a whole number for milliseconds.
+    while job.ends_with('0') && !job.ends_with(".0") {
+        job.pop();
+    }
 }
 
 /// Sidekiq's ids have 24 digits: those of the delivery id in which ids of one database, and nearly always of two, differ.
-fn jid(id: Uuid) -> String {
-    id.simple().to_string().split_off(8)
+fn jid(id: &str) -> &str {
+    &id[8..]
 }
 
 /// The list of what is scheduled, of whatever queue; its own list has 0.
@@ -191,7 +207,7 @@ impl Destination for Sidekiq {
 
 #[cfg(test)]
 mod tests {
-    use super::{Times, encode, put_time, score};
+    use super::{Times, encode, put_seconds, put_time, score};
     use crate::relay::golden::{Case, cases};
     use jiff::Timestamp;
     use serde_json::value::RawValue;
@@ -252,5 +268,23 @@ mod tests {
         let at = Timestamp::from_second(1_700_000_000).expect("a time");
         put_time(&mut json, at, Times::Seconds);
         assert_eq!(json, "1700000000.0");
+    }
+
+    #[test]
+    fn seconds_are_written_as_a_floating_point_number_is_printed() {
+        for microseconds in [
+            0,
+            1_000_000,
+            -1_500_000,
+            1_700_000_000_000_000,
+            1_700_000_000_100_000,
+            1_700_000_000_123_456,
+            1_799_999_999_999_999,
+            4_102_444_800_000_001,
+        ] {
+            let mut json = String::new();
+            put_seconds(&mut json, microseconds);
+            assert_eq!(json, format!("{:?}", microseconds as f64 / 1e6));
+        }
     }
 }
