@@ -67,6 +67,7 @@ impl Subject for Tasks {
 
 conformance!(Tasks, and:
     a_drain_arrives_in_order,
+    jobs_of_a_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -58,6 +58,7 @@ impl Subject for Tasks {
 conformance!(Tasks, and:
     one_that_refuses_for_now_loses_nothing,
     a_drain_arrives_in_order,
+    jobs_of_a_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

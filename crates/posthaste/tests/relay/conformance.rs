@@ -361,3 +361,25 @@ pub async fn a_drain_arrives_in_order<S: Subject>() {
     assert_eq!(received, ids);
     worker.stop().await.unwrap();
 }
+
+pub async fn jobs_of_a_key_arrive_in_order<S: Subject>() {
+    let Some(setup) = Setup::<S>::new().await else {
+        return;
+    };
+    let keyed = |n: usize| {
+        let job = NewJob::new("mail", &json!({ "n": n, "key": n % 3 })).unwrap();
+        job.queue("sent").ordering_key(format!("key {}", n % 3))
+    };
+    let ids = setup.enqueue(&(0..30).map(keyed).collect::<Vec<_>>()).await;
+    let worker = setup.work(setup.relay().await).await;
+    all_done(&setup.client).await;
+    setup.all_arrived(&ids).await;
+    for key in 0..3 {
+        let received = setup.subject.received().await.into_iter();
+        let of_key = received.filter(|one| one.payload["key"] == key);
+        let numbers: Vec<u64> = of_key.filter_map(|one| one.payload["n"].as_u64()).collect();
+        let all: Vec<u64> = (key..30).step_by(3).collect();
+        assert_eq!(numbers, all, "key {key}");
+    }
+    worker.stop().await.unwrap();
+}

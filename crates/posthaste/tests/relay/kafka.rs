@@ -138,6 +138,7 @@ impl Subject for Topic {
 conformance!(Topic, and:
     one_that_is_refused_for_good_touches_no_other,
     a_drain_arrives_in_order,
+    jobs_of_a_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -119,6 +119,7 @@ conformance!(Stream, and:
     one_that_is_refused_for_good_touches_no_other,
     one_that_refuses_for_now_loses_nothing,
     a_drain_arrives_in_order,
+    jobs_of_a_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

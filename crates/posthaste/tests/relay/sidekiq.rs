@@ -51,6 +51,7 @@ impl Subject for Queues {
 conformance!(Queues, and:
     one_that_refuses_for_now_loses_nothing,
     a_drain_arrives_in_order,
+    jobs_of_a_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

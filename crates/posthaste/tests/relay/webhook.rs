@@ -84,6 +84,7 @@ impl Subject for Hooks {
 conformance!(Hooks, and:
     one_that_is_refused_for_good_touches_no_other,
     one_that_refuses_for_now_loses_nothing,
+    jobs_of_a_key_arrive_in_order,
 );
 
 /// The same with one request at a time.
