@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test examples mutants torture bench fmt lint deny docs
+.PHONY: help up test examples outage mutants torture bench fmt lint deny docs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -21,6 +21,10 @@ test: ## Run all tests on PostgreSQL 15 and 18; ARGS go to cargo test
 
 examples: ## Run the examples in other languages; ARGS name languages
 	@scripts/examples.sh $(ARGS)
+
+outage: ## Play the outage that started it all, the old way and posthaste side by side; ARGS=600 makes it last so many seconds
+	@scripts/setup.sh test receivers
+	cargo run --quiet --release -p posthaste --features rabbitmq --example outage -- $(ARGS)
 
 mutants: ## Show that the tests notice every broken variant of the store
 	@scripts/setup.sh test

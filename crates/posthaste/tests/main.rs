@@ -41,6 +41,8 @@ mod mutants;
 mod nowait;
 mod operate;
 mod order;
+#[cfg(feature = "rabbitmq")]
+mod outage;
 mod periodic;
 mod poison;
 mod pooler;

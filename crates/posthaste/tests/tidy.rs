@@ -1,6 +1,6 @@
 //! The rules of the house that a reader of files can hold: where SQL may stand, what deciding modules may know, what documents may claim.
 
-mod documents;
+pub mod documents;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -173,7 +173,7 @@ async fn the_examples_run() {
 }
 
 /// The program of an example. `cargo test` builds them beside the tests; a run of this binary alone leaves old ones.
-fn example(name: &str) -> Command {
+pub fn example(name: &str) -> Command {
     let tests = std::env::current_exe().unwrap();
     let program = tests
         .ancestors()
@@ -183,7 +183,8 @@ fn example(name: &str) -> Command {
         .join(name);
     if !is_up_to_date(&program) {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "posthaste", "--examples"]);
+        cargo.args(["build", "--quiet", "--package", "posthaste"]);
+        cargo.args(["--examples", "--all-features"]);
         if !cfg!(debug_assertions) {
             cargo.arg("--release");
         }
