@@ -11,6 +11,7 @@ pub(crate) mod latency;
 pub(crate) mod memory;
 pub(crate) mod paused;
 pub(crate) mod pinned;
+pub(crate) mod relay;
 pub(crate) mod wal;
 
 use anyhow::{Result, bail};
@@ -19,9 +20,9 @@ use crate::bench::Bench;
 use crate::report::Bar;
 
 /// All bars in the order in which they are measured and shown.
-pub(crate) const ORDER: [&str; 12] = [
+pub(crate) const ORDER: [&str; 13] = [
     "drain", "pinned", "churn", "paused", "crowd", "enqueue", "bulk", "latency", "idle", "wal",
-    "memory", "counters",
+    "memory", "counters", "relay",
 ];
 
 /// Measures one bar; what went wrong becomes part of it.
@@ -53,6 +54,7 @@ fn title(name: &str) -> &'static str {
         "idle" => "what a worker without jobs costs",
         "wal" => "WAL of claim and acknowledgement at batches of 100",
         "memory" => "the worker's memory over a long backlog",
+        "relay" => "a backlog sent to the workers that people run",
         "counters" => "all counters while very many jobs wait",
         _ => "",
     }
@@ -71,6 +73,7 @@ async fn attempt(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         "idle" => idle::measure(bench, bar).await,
         "wal" => wal::measure(bench, bar).await,
         "memory" => memory::measure(bench, bar).await,
+        "relay" => relay::measure(bench, bar).await,
         "counters" => counters::measure(bench, bar).await,
         unknown => bail!("there is no bar named {unknown}"),
     }

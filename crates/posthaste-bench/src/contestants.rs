@@ -2,6 +2,7 @@
 
 pub(crate) mod bare;
 pub(crate) mod posthaste;
+pub(crate) mod receiver;
 pub(crate) mod rival;
 
 /// The name under which all contestants enqueue their no-op jobs.

@@ -48,6 +48,9 @@ pub(crate) struct RunOptions {
     /// Jobs that the bar `crowd` gives to one instant.
     #[arg(long)]
     pub(crate) crowd_jobs: Option<u64>,
+    /// Jobs of the bar `relay`.
+    #[arg(long)]
+    pub(crate) relay_jobs: Option<u64>,
     /// The folder that holds initdb, postgres and pg_dump.
     #[arg(long)]
     pub(crate) pg_bin: Option<PathBuf>,
@@ -79,6 +82,9 @@ pub(crate) struct BacklogOptions {
     /// How often memory is sampled: once per so many jobs.
     #[arg(long)]
     pub(crate) every: u64,
+    /// The webhook that they are relayed to; without one a handler runs them.
+    #[arg(long)]
+    pub(crate) hook: Option<String>,
 }
 
 /// Sizes and durations of all bars.
@@ -100,6 +106,8 @@ pub(crate) struct Plan {
     pub(crate) wal_jobs: u64,
     pub(crate) memory_jobs: u64,
     pub(crate) counters_jobs: u64,
+    pub(crate) relay_jobs: u64,
+    pub(crate) hook_jobs: u64,
 }
 
 impl Plan {
@@ -113,6 +121,7 @@ impl Plan {
         plan.paused_seconds = options.paused_seconds.unwrap_or(plan.paused_seconds);
         plan.churn_seconds = options.churn_seconds.unwrap_or(plan.churn_seconds);
         plan.bulk_rows = options.bulk_rows.unwrap_or(plan.bulk_rows);
+        plan.relay_jobs = options.relay_jobs.unwrap_or(plan.relay_jobs);
         plan.crowd_jobs = options.crowd_jobs.unwrap_or(plan.crowd_jobs);
         plan
     }
@@ -136,6 +145,8 @@ impl Plan {
             wal_jobs: 100_000,
             memory_jobs: 1_000_000,
             counters_jobs: 10_000_000,
+            relay_jobs: 200_000,
+            hook_jobs: 100_000,
         }
     }
 
@@ -157,6 +168,8 @@ impl Plan {
             wal_jobs: 10_000,
             memory_jobs: 50_000,
             counters_jobs: 50_000,
+            relay_jobs: 10_000,
+            hook_jobs: 5_000,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use crate::bench::Bench;
-use crate::contestants::posthaste::{self, Crew, Manner};
+use crate::contestants::posthaste::{self, Carrier, Crew, Manner};
 use crate::database::Database;
 use crate::options::BacklogOptions;
 use crate::processes::Memory;
@@ -19,6 +19,9 @@ use crate::verdict::{Bound, Evidence, Requirement};
 
 const OURS: &str = "posthaste";
 const SAMPLES: u64 = 50;
+const LIMIT: Duration = Duration::from_secs(600);
+/// How much more the process held in the last fifth than in the second.
+pub(crate) const GROWTH: &str = "resident_growth_mib";
 
 /// Plays the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
@@ -33,7 +36,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         let database = Database::fresh(bench.server).await?;
         posthaste::prepare(&database).await?;
         posthaste::preload(&database, jobs).await?;
-        work_in_a_process(&database, jobs).await
+        work_in_a_process(&database, jobs, None).await
     })
     .await?;
     let evidence = Evidence::from_runs(&bar.runs, rounds);
@@ -42,7 +45,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         "MiB",
         Bound::AtMost(4.0),
     );
-    bar.judgements = vec![evidence.median(growth, OURS, "resident_growth_mib")?];
+    bar.judgements = vec![evidence.median(growth, OURS, GROWTH)?];
     Ok(())
 }
 
@@ -52,7 +55,12 @@ struct Sample {
     resident: u64,
 }
 
-async fn work_in_a_process(database: &Database, jobs: u64) -> Result<Figures> {
+/// Has a process work a backlog, or relay it to a webhook, and says how much memory it held.
+pub(crate) async fn work_in_a_process(
+    database: &Database,
+    jobs: u64,
+    hook: Option<&str>,
+) -> Result<Figures> {
     let watch = Watch::begin()?;
     let output = Command::new(std::env::current_exe()?)
         .args([
@@ -60,6 +68,7 @@ async fn work_in_a_process(database: &Database, jobs: u64) -> Result<Figures> {
             &format!("--jobs={jobs}"),
             &format!("--every={}", (jobs / SAMPLES).max(1)),
         ])
+        .args(hook.map(|hook| format!("--hook={hook}")))
         // The password stays out of the process list.
         .env("POSTHASTE_BENCH_URL", database.url())
         .kill_on_drop(true)
@@ -83,7 +92,7 @@ async fn work_in_a_process(database: &Database, jobs: u64) -> Result<Figures> {
         anyhow::bail!("the worker took too few samples")
     };
     Ok(Figures::measured_under(processor)
-        .with("resident_growth_mib", greatest(last) - greatest(second))
+        .with(GROWTH, greatest(last) - greatest(second))
         .with("resident_peak_mib", greatest(&resident))
         .with_series("resident_mib", resident))
 }
@@ -91,21 +100,36 @@ async fn work_in_a_process(database: &Database, jobs: u64) -> Result<Figures> {
 /// The worker process: works a backlog and prints how much memory it held on the way.
 pub(crate) async fn work_backlog(options: &BacklogOptions) -> Result<()> {
     let database = Database::named(&options.url)?;
-    let own = std::process::id();
-    let mut samples = Vec::new();
-    let crew = Crew::start(&database, Manner::fast(), |_| {}).await?;
-    for target in (1..=options.jobs / options.every.max(1)).map(|step| step * options.every) {
-        crew.reach(target, Duration::from_secs(600)).await?;
-        let resident = Memory::read(own)
-            .context("/proc/self/status cannot be read")?
-            .resident;
-        samples.push(Sample {
-            done: target,
-            resident,
-        });
-    }
-    crew.reach(options.jobs, Duration::from_secs(600)).await?;
-    crew.stop().await?;
+    let samples = match &options.hook {
+        None => {
+            let crew = Crew::start(&database, Manner::fast(), |_| {}).await?;
+            let samples = sample(options, async |jobs| crew.reach(jobs, LIMIT).await).await?;
+            crew.stop().await?;
+            samples
+        }
+        Some(hook) => {
+            let carrier = Carrier::to_hook(&database, hook).await?;
+            let samples = sample(options, async |jobs| carrier.reach(jobs, LIMIT).await).await?;
+            carrier.stop().await?;
+            samples
+        }
+    };
     serde_json::to_writer(std::io::stdout().lock(), &samples)?;
     Ok(())
+}
+
+async fn sample(
+    options: &BacklogOptions,
+    reach: impl AsyncFn(u64) -> Result<()>,
+) -> Result<Vec<Sample>> {
+    let own = std::process::id();
+    let mut samples = Vec::new();
+    for done in (1..=options.jobs / options.every.max(1)).map(|step| step * options.every) {
+        reach(done).await?;
+        let memory = Memory::read(own).context("/proc/self/status cannot be read")?;
+        let resident = memory.resident;
+        samples.push(Sample { done, resident });
+    }
+    reach(options.jobs).await?;
+    Ok(samples)
 }

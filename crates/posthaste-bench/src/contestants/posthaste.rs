@@ -1,5 +1,6 @@
 //! posthaste, through its library; the only module of the bench, with those below it, that uses it.
 
+mod carrier;
 mod crew;
 mod producer;
 
@@ -10,6 +11,7 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
+pub(crate) use self::carrier::{Carrier, REQUESTS};
 pub(crate) use self::crew::{Crew, Manner};
 pub(crate) use self::producer::{Extra, Producer};
 use crate::database::Database;

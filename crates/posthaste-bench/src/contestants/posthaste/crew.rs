@@ -217,7 +217,7 @@ fn address(database: &Database, manner: Manner) -> Config {
 }
 
 /// The pool that a worker takes; it opens its own connections through the pool's manager.
-fn pool(config: Config) -> Result<Pool> {
+pub(super) fn pool(config: Config) -> Result<Pool> {
     let manager = Manager::from_config(
         config,
         NoTls,
