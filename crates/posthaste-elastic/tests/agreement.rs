@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{created, fake, opensearch};
 
+const CALLS: u64 = 1_500;
 /// Fewer ids than calls, so that they meet.
 const IDS: [&str; 4] = ["a", "b", "c", "d"];
 const INDEXES: [&str; 3] = ["agreed", "agreed-open", "agreed-alias"];
@@ -36,7 +37,7 @@ async fn the_fake_answers_random_calls_as_the_real_server_does() {
     let mut rng = fastrand::Rng::with_seed(11);
     let mut seen = Vec::new();
     let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
-    for step in 0..1_500 {
+    for step in 0..CALLS {
         let call = drawn(&mut rng, &seen);
         let (said, told) = tokio::join!(made(&real, &call), made(&fake, &call));
         assert_eq!(said.0, told.0, "step {step}: {call:?}");
@@ -46,6 +47,7 @@ async fn the_fake_answers_random_calls_as_the_real_server_does() {
             *outcomes.entry(name).or_default() += 1;
         }
     }
+    posthaste_testkit::ran::count("agreed", CALLS);
     // What was never met was not compared.
     for outcome in [
         "Created", "Updated", "Deleted", "NotFound", "Noop", "Conflict", "Missing", "Refused",

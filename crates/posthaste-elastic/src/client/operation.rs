@@ -52,7 +52,7 @@ pub struct Seen {
     pub primary_term: u64,
 }
 
-/// A [stored](Client::put_script) script and what it is given.
+/// A [stored](crate::Client::put_script) script and what it is given.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Script<'a, P> {
     /// The name it is stored under.
