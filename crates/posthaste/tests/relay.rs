@@ -9,6 +9,8 @@ mod celery_rabbitmq;
 mod celery_redis;
 mod conformance;
 mod drain;
+mod full;
+mod held;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "nats")]
@@ -18,6 +20,8 @@ mod rabbitmq;
 mod redis;
 mod reference;
 mod sidekiq;
+#[cfg(feature = "rabbitmq")]
+mod silent;
 mod smtp;
 mod surfaces;
 mod told;
@@ -74,7 +78,7 @@ impl Setup {
 async fn a_refused_message_touches_no_other_of_its_batch() {
     let setup = setup().await;
     let (client, told) = (&setup.client, Told::default());
-    let told = told.does("bad", Does::Refuse).does("busy", Does::NotNow);
+    let told = told.does("bad", Does::Refuse).does("busy", Does::Later);
     enqueue(client, &["good", "bad", "busy", "fine"]).await;
     let worker = setup.relay(told.relay()).await;
     let discarded = Some(("discarded".to_owned(), 1, Some("as it was told".to_owned())));

@@ -114,7 +114,9 @@ fn meaning(answer: Answer) -> (&'static str, Option<String>, End) {
         Answer::Later { reason, after } => {
             ("queued", Some(reason), End::Later(after.unwrap_or(AGAIN)))
         }
-        Answer::Unanswered { reason } => ("queued", Some(reason), End::Later(10 * IDLE)),
+        Answer::Unanswered { reason } | Answer::NotNow { reason } => {
+            ("queued", Some(reason), End::Later(10 * IDLE))
+        }
         Answer::Unknown { reason } => ("unknown", Some(reason), End::Archived),
     }
 }

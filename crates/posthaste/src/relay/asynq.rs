@@ -10,9 +10,10 @@ use prost::Message as _;
 use redis::Pipeline;
 
 use super::destination::{Answer, Destination, Weakness};
+use super::health::LONGEST_OUTAGE;
 use super::message::Message;
 use super::redis::{Calls, Redis, Script};
-use super::window::{LONGEST_OUTAGE, seconds, too_short};
+use super::window::{seconds, too_short};
 use crate::error::Error;
 
 /// The queue where nothing is said, as asynq has it.
@@ -242,10 +243,10 @@ impl Destination for Asynq {
         Box::pin(self.redis.probe())
     }
 
-    fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
-        Box::pin(async {
+    fn weaknesses(&self, longest_outage: Duration) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
+        Box::pin(async move {
             let mut weaknesses = self.redis.weaknesses().await?;
-            weaknesses.extend(too_short("retention", self.retention));
+            weaknesses.extend(too_short("retention", self.retention, longest_outage));
             Ok(weaknesses)
         })
     }

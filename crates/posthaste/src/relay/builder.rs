@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::carry;
+use super::health;
 use super::lease::Lease;
 use super::reference::References;
 use super::{Destination, Mapping, Mode, Options, Relay, Shared, Strength, Unknown};
@@ -42,6 +43,7 @@ impl RelayBuilder {
                 mode: Mode::default(),
                 unknown: Unknown::default(),
                 backoff: Backoff::default(),
+                longest_outage: health::LONGEST_OUTAGE,
             },
         }
     }
@@ -97,6 +99,13 @@ impl RelayBuilder {
     /// The wait before the next attempt of a message that was refused for now.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.options.backoff = backoff;
+        self
+    }
+
+    /// How long an outage may last after which a message whose answer was lost is sent again; 24 hours unless said otherwise. A destination that drops duplicates for a shorter time is
+    /// refused by its setting.
+    pub fn longest_outage(mut self, outage: Duration) -> Self {
+        self.options.longest_outage = outage;
         self
     }
 
@@ -168,8 +177,8 @@ impl RelayBuilder {
         });
         match shared.verify().await {
             Ok(()) => {}
-            Err(carry::Unfit::Weak(problem)) => return Err(ErrorKind::Config(problem).into()),
-            Err(carry::Unfit::Down(reason)) => shared.trouble(&reason),
+            Err(health::Unfit::Weak(problem)) => return Err(ErrorKind::Config(problem).into()),
+            Err(health::Unfit::Down(reason)) => shared.trouble(&reason),
         }
         tokio::spawn(carry::run(Arc::clone(&shared)));
         Ok(Relay { shared })

@@ -9,10 +9,11 @@ use jiff::Timestamp;
 use redis::Pipeline;
 
 use super::destination::{Answer, Destination, Weakness};
+use super::health::LONGEST_OUTAGE;
 use super::json::{put_payload, put_text};
 use super::message::Message;
 use super::redis::{Calls, Redis, Script};
-use super::window::{LONGEST_OUTAGE, seconds, too_short};
+use super::window::{seconds, too_short};
 use crate::error::Error;
 
 /// The most that BullMQ takes for a priority.
@@ -284,10 +285,11 @@ impl Destination for BullMq {
         Box::pin(self.redis.probe())
     }
 
-    fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
-        Box::pin(async {
+    fn weaknesses(&self, longest_outage: Duration) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
+        Box::pin(async move {
             let mut weaknesses = self.redis.weaknesses().await?;
-            weaknesses.extend(too_short("removeOnComplete", self.remove_on_complete));
+            let window = self.remove_on_complete;
+            weaknesses.extend(too_short("removeOnComplete", window, longest_outage));
             Ok(weaknesses)
         })
     }

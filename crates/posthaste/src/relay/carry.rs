@@ -12,19 +12,8 @@ use super::{Mode, Shared, Strength, Unknown};
 use crate::consumer::{Delivery, Outcome, Ticket};
 use crate::work::handler::TryAgain;
 
-/// Asking a destination whether it is there takes no longer than this.
-const PROBE: Duration = Duration::from_secs(5);
-
 /// Jobs that found the destination down are looked at again after this.
-const PUT_OFF: Duration = Duration::from_secs(1);
-
-/// Why nothing is sent to a destination.
-pub(super) enum Unfit {
-    /// It is not there, or would take nothing.
-    Down(String),
-    /// A setting of it breaks what is promised.
-    Weak(String),
-}
+pub(super) const PUT_OFF: Duration = Duration::from_secs(1);
 
 /// Sends until the relay stops.
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -66,10 +55,20 @@ async fn carry(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemaphoreP
         jobs: batch.len(),
     };
     let (tickets, messages) = shared.pack(batch).await;
-    let unanswered = shared.deliver(tickets, messages).await;
-    if !unanswered.is_empty() {
-        shared.single_out(unanswered).await;
+    match shared.deliver(tickets, messages).await {
+        Left::Nothing => {}
+        Left::Unanswered(parcels) => shared.single_out(parcels).await,
+        Left::NotNow(parcels) => shared.put_back(parcels),
     }
+}
+
+/// What is left of messages that were sent, in their order.
+enum Left {
+    Nothing,
+    /// One of them may be the reason.
+    Unanswered(Vec<Parcel>),
+    /// The destination takes no more for now, whichever it is given.
+    NotNow(Vec<Parcel>),
 }
 
 impl Shared {
@@ -90,25 +89,29 @@ impl Shared {
         }
     }
 
-    /// Sends and settles; what was not answered comes back.
-    async fn deliver(&self, tickets: Vec<Ticket>, messages: Vec<Message>) -> Vec<Parcel> {
+    /// Sends and settles; what was not taken comes back.
+    async fn deliver(&self, tickets: Vec<Ticket>, messages: Vec<Message>) -> Left {
         if messages.is_empty() {
-            return Vec::new();
+            return Left::Nothing;
         }
         if !self.lease().may_send(Instant::now()) {
             tickets.into_iter().for_each(Ticket::give_back);
-            return Vec::new();
+            return Left::Nothing;
         }
         let answers = self.ask(&messages).await;
-        let mut unanswered = Vec::new();
+        let mut left = Vec::new();
         let mut accepted = 0;
-        let mut reason = None;
+        let (mut silence, mut not_now) = (None, None);
         for ((ticket, message), answer) in tickets.into_iter().zip(messages).zip(answers) {
             match answer {
                 None => ticket.give_back(),
-                Some(Answer::Unanswered { reason: why }) => {
-                    reason = Some(why);
-                    unanswered.push(Parcel { ticket, message });
+                Some(Answer::Unanswered { reason }) => {
+                    silence = Some(reason);
+                    left.push(Parcel { ticket, message });
+                }
+                Some(Answer::NotNow { reason }) => {
+                    not_now = Some(reason);
+                    left.push(Parcel { ticket, message });
                 }
                 Some(Answer::Accepted) => {
                     accepted += 1;
@@ -117,17 +120,22 @@ impl Shared {
                 Some(other) => self.settle(ticket, other),
             }
         }
-        if accepted > 0 {
-            self.status().accepted += accepted;
+        self.status().accepted += accepted;
+        self.status().unanswered += left.len() as u64;
+        if let Some(reason) = &silence {
+            self.trouble(reason);
         }
-        match reason {
-            Some(reason) => {
-                self.status().unanswered += unanswered.len() as u64;
-                self.trouble(&reason);
+        match (silence, not_now) {
+            (_, Some(reason)) => {
+                self.not_now(&reason, accepted > 0);
+                Left::NotNow(left)
             }
-            None => self.line().breaker.succeeded(),
+            (Some(_), None) => Left::Unanswered(left),
+            (None, None) => {
+                self.line().breaker.succeeded();
+                Left::Nothing
+            }
         }
-        unanswered
     }
 
     /// What the destination says, in time. Nothing about messages that the relay, which is to end now, can give back.
@@ -162,7 +170,7 @@ impl Shared {
     }
 
     /// A batch that was not answered although the destination is there is sent in ever smaller parts, until the message that does this is found: it
-    /// alone burns an attempt. When the destination is not there, everything waits.
+    /// alone burns an attempt. When the destination is not there, or takes no more, everything waits.
     async fn single_out(&self, parcels: Vec<Parcel>) {
         let mut parts = vec![parcels];
         while let Some(mut part) = parts.pop() {
@@ -171,35 +179,47 @@ impl Shared {
                 break;
             }
             let half = part.split_off(part.len() / 2);
-            if !part.is_empty() {
-                parts.push(half);
-                parts.extend(self.again(part).await);
-            } else {
-                self.alone(half).await;
+            let is_alone = part.is_empty();
+            let sent = match is_alone {
+                true => self.alone(half).await,
+                false => {
+                    parts.push(half);
+                    self.again(part).await
+                }
+            };
+            match sent {
+                Left::Nothing => {}
+                Left::Unanswered(left) => parts.push(left),
+                Left::NotNow(left) => {
+                    parts.push(left);
+                    break;
+                }
             }
         }
         // The last part is the first in line.
         let left: Vec<Parcel> = parts.into_iter().rev().flatten().collect();
-        self.put_back(left);
+        if !left.is_empty() {
+            self.put_back(left);
+        }
     }
 
-    /// Sends once more; what was not answered again, if anything.
-    async fn again(&self, part: Vec<Parcel>) -> Option<Vec<Parcel>> {
+    /// Sends once more.
+    async fn again(&self, part: Vec<Parcel>) -> Left {
         let (tickets, messages) = part
             .into_iter()
             .map(|one| (one.ticket, one.message))
             .unzip();
-        let left = self.deliver(tickets, messages).await;
-        Some(left).filter(|left| !left.is_empty())
+        self.deliver(tickets, messages).await
     }
 
     /// Sends one message by itself. Without an answer from a destination that is there, it lies with the message.
-    async fn alone(&self, one: Vec<Parcel>) {
-        let Some(left) = self.again(one).await else {
-            return;
+    async fn alone(&self, one: Vec<Parcel>) -> Left {
+        let left = match self.again(one).await {
+            Left::Unanswered(left) => left,
+            other => return other,
         };
         if !self.look().await {
-            return self.put_back(left);
+            return Left::NotNow(left);
         }
         for parcel in left {
             let reason = self.status().last_error.clone().unwrap_or_default();
@@ -211,6 +231,7 @@ impl Shared {
                 },
             );
         }
+        Left::Nothing
     }
 
     /// Where the order counts they are kept in hand, else they are put off.
@@ -231,7 +252,7 @@ impl Shared {
         }
     }
 
-    fn keeps_in_hand(&self) -> bool {
+    pub(super) fn keeps_in_hand(&self) -> bool {
         self.options.mode == Mode::Drain && !self.over().is_cancelled()
     }
 
@@ -281,84 +302,12 @@ impl Shared {
                     }),
                 }
             }
-            Answer::Unanswered { .. } => ticket.give_back(),
+            Answer::Unanswered { .. } | Answer::NotNow { .. } => ticket.give_back(),
         }
     }
 
     pub(super) fn complain(&self, reason: &str) {
         self.status().last_error = Some(reason.to_owned());
-    }
-
-    /// Whether the destination is there, now.
-    async fn look(&self) -> bool {
-        let reason = match self.verify().await {
-            Ok(()) => {
-                self.line().breaker.close();
-                self.room.notify_one();
-                if self.status().down_since.take().is_some() {
-                    tracing::info!(destination = self.destination.label(), "answers again");
-                }
-                return true;
-            }
-            Err(Unfit::Down(reason) | Unfit::Weak(reason)) => reason,
-        };
-        self.trouble(&reason);
-        if !self.keeps_in_hand() {
-            let waiting = self.line().clear();
-            self.put_off(waiting.into_iter().map(|one| one.ticket));
-        }
-        false
-    }
-
-    /// Asks whether it is there and keeps what is promised.
-    pub(super) async fn verify(&self) -> Result<(), Unfit> {
-        let asked = async {
-            self.destination.probe().await.map_err(Unfit::Down)?;
-            // Whatever it forgets is sent again.
-            if self.options.strength != Strength::Accepted {
-                return Ok(());
-            }
-            let weaknesses = self.destination.weaknesses().await;
-            let weaknesses = weaknesses.map_err(|error| Unfit::Down(error.to_string()))?;
-            let is_allowed = |setting: &str| self.allowed.iter().any(|one| one == setting);
-            match weaknesses.into_iter().find(|one| !is_allowed(&one.setting)) {
-                None => Ok(()),
-                Some(weakness) => Err(Unfit::Weak(format!(
-                    "{}: {}: {}; to relay all the same, allow {:?} by name",
-                    self.destination.label(),
-                    weakness.setting,
-                    weakness.lost,
-                    weakness.setting,
-                ))),
-            }
-        };
-        let unanswered = |_| {
-            Err(Unfit::Down(format!(
-                "no answer within {} s",
-                PROBE.as_secs()
-            )))
-        };
-        tokio::time::timeout(PROBE, asked)
-            .await
-            .unwrap_or_else(unanswered)
-    }
-
-    /// The destination does not answer: it is left alone for a while.
-    pub(super) fn trouble(&self, reason: &str) {
-        self.line().breaker.failed(Instant::now(), fastrand::f64());
-        // Whoever waits for jobs looks after the destination from now on: none come while it is down.
-        self.arrived.notify_one();
-        let mut status = self.status();
-        status.last_error = Some(reason.to_owned());
-        if status.down_since.is_none() {
-            status.down_since = Some(Timestamp::now());
-            let destination = self.destination.label();
-            tracing::warn!(
-                destination,
-                reason,
-                "does not answer; its jobs wait in Postgres"
-            );
-        }
     }
 }
 

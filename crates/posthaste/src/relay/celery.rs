@@ -240,7 +240,7 @@ impl Destination for Celery {
         self.broker.probe()
     }
 
-    fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
+    fn weaknesses(&self, _longest_outage: Duration) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
         self.broker.weaknesses()
     }
 }

@@ -31,6 +31,12 @@ pub enum Answer {
         /// What was seen.
         reason: String,
     },
+    /// The destination is there and takes nothing like it for now, whichever message it is: a queue is full, a partition has too few replicas. No attempt is burnt; it is sent again in a
+    /// moment.
+    NotNow {
+        /// What it said.
+        reason: String,
+    },
     /// The destination cannot tell duplicates, and nobody can find out whether it has this one: the route's policy decides.
     Unknown {
         /// What was seen.
@@ -98,9 +104,9 @@ pub trait Destination: Send + Sync + 'static {
     /// Whether it would take messages now; the error says why not. Asked while it did not answer.
     fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
 
-    /// What of its settings lets it lose what it has acknowledged. Asked before anything is sent, and again each time that it is back, unless the relay waits for
-    /// effects; an error when it cannot be found out.
-    fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
+    /// What of its settings lets it lose what it has acknowledged, or take twice what is sent again after an outage of this length. Asked before anything is sent, and again each time that
+    /// it is back, unless the relay waits for effects; an error when it cannot be found out.
+    fn weaknesses(&self, _longest_outage: Duration) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }

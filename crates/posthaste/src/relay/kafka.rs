@@ -242,7 +242,9 @@ impl Destination for Kafka {
                 Err(reason) => return Answer::unanswered(reason).for_all(batch),
             };
             let answers = producer.send(batch).await;
-            let is_lost = |answer: &Answer| matches!(answer, Answer::Unanswered { .. });
+            let is_lost = |answer: &Answer| {
+                matches!(answer, Answer::Unanswered { .. } | Answer::NotNow { .. })
+            };
             if !answers.iter().any(is_lost) {
                 producer.ends_well();
             }

@@ -317,6 +317,11 @@ pub(crate) mod tests {
             let whole = message(kwargs);
             assert_eq!(whole.arguments(), Arguments::Payload(kwargs));
         }
+        // Who takes any payload gets the list where the route says so.
+        let list = Template::parse("{kwargs.args}").expect("a template");
+        let job = job("mail.send", r#"{"args": [7, "welcome"]}"#);
+        let made = Mapping::default().payload(list).message(job, ID);
+        assert_eq!(made.expect("a message").body(), br#"[7, "welcome"]"#);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod destination;
 #[cfg(any(feature = "celery-rabbitmq", feature = "redis"))]
 #[cfg(test)]
 mod golden;
+mod health;
 #[cfg(any(feature = "celery-rabbitmq", feature = "redis"))]
 mod json;
 #[cfg(feature = "kafka")]
@@ -154,6 +155,7 @@ pub(crate) struct Options {
     mode: Mode,
     unknown: Unknown,
     backoff: Backoff,
+    longest_outage: Duration,
 }
 
 /// Sends the jobs of a queue to a destination: a [`Consumer`], for [`WorkerBuilder::consumer`](crate::WorkerBuilder::consumer).

@@ -304,8 +304,8 @@ impl Destination for Nats {
         })
     }
 
-    fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
-        Box::pin(async {
+    fn weaknesses(&self, longest_outage: Duration) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
+        Box::pin(async move {
             let Some(stream) = &self.stream else {
                 return Ok(vec![wire::unknown_stream()]);
             };
@@ -315,7 +315,7 @@ impl Destination for Nats {
                 let asked = self.ask(&live.client, &info, String::new());
                 let info = live.unless_gone(asked).await?;
                 live.ends_well();
-                info?.weaknesses()
+                info?.weaknesses(longest_outage)
             };
             let looked: Result<Vec<Weakness>, String> = looked.await;
             looked.map_err(|reason| Error::invalid("stream", reason))

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::carry::PUT_OFF;
 use super::destination::Answer;
 use super::message::Message;
 use super::outbox::{self, Parcel};
@@ -10,6 +11,7 @@ use super::schedule::stays_until;
 use super::{Shared, Unknown};
 use crate::consumer::{Delivery, Outcome, Ticket};
 use crate::job::Job;
+use crate::work::handler::TryAgain;
 
 impl Shared {
     /// Makes messages of jobs. A job that cannot be made one will never be.
@@ -40,10 +42,17 @@ impl Shared {
         packed
     }
 
-    /// Takes jobs out of their envelopes.
+    /// Takes jobs out of their envelopes. One that has expired while it waited here goes back, and the server, whose clock decides, keeps it as expired: a relay whose own clock is ahead
+    /// loses a second each time and no job.
     fn open(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<Parcel>) {
         let mut opened = (Vec::with_capacity(batch.len()), Vec::new());
+        let now = Timestamp::now();
         for Delivery { job, ticket } in batch {
+            if job.expires_at <= now {
+                let reason = "it expired while its relay had it";
+                ticket.fail(TryAgain::unburnt(PUT_OFF, reason));
+                continue;
+            }
             if self.may_have_gone(&job) {
                 let reason = "a relay died while it had it".to_owned();
                 self.settle(ticket, Answer::Unknown { reason });

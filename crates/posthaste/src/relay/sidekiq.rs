@@ -200,7 +200,7 @@ impl Destination for Sidekiq {
         Box::pin(self.redis.probe())
     }
 
-    fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
+    fn weaknesses(&self, _longest_outage: Duration) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
         Box::pin(self.redis.weaknesses())
     }
 }

@@ -17,7 +17,7 @@ pub struct RelayStatus {
     pub refused: u64,
     /// Messages refused for now.
     pub later: u64,
-    /// Messages without an answer, each time that there was none.
+    /// Messages without an answer, or that a destination took no room for, each time.
     pub unanswered: u64,
     /// What went wrong last.
     pub last_error: Option<String>,

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use super::destination::Weakness;
 
-/// How long an outage may last after which a message whose answer was lost is sent again, and must be known.
-pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
-
 /// The weakness of a receiver that forgets sooner, by a setting of this name.
-pub(super) fn too_short(setting: &str, window: Duration) -> Option<Weakness> {
-    (window < LONGEST_OUTAGE).then(|| Weakness {
+pub(super) fn too_short(
+    setting: &str,
+    window: Duration,
+    longest_outage: Duration,
+) -> Option<Weakness> {
+    (window < longest_outage).then(|| Weakness {
         setting: setting.into(),
         lost: format!(
-            "is {} s, so a message that is sent again after a longer outage is run twice; set it to {} s or more",
+            "is {} s, so a message that is sent again after a longer outage is run twice; set it to {} s or more, the longest outage of the route",
             window.as_secs(),
-            LONGEST_OUTAGE.as_secs()
+            seconds(longest_outage)
         ),
     })
 }
@@ -26,13 +27,17 @@ pub(super) fn seconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_OUTAGE, seconds, too_short};
+    use super::{seconds, too_short};
+    use crate::relay::health::LONGEST_OUTAGE;
     use std::time::Duration;
 
     #[test]
     fn a_window_shorter_than_the_longest_outage_is_named() {
-        assert_eq!(too_short("retention", LONGEST_OUTAGE), None);
-        let weakness = too_short("retention", Duration::from_secs(60)).expect("a weakness");
+        let minute = Duration::from_secs(60);
+        for outage in [Duration::ZERO, minute] {
+            assert_eq!(too_short("retention", minute, outage), None);
+        }
+        let weakness = too_short("retention", minute, LONGEST_OUTAGE).expect("a weakness");
         assert_eq!(weakness.setting, "retention");
         assert!(weakness.lost.starts_with("is 60 s, "), "{}", weakness.lost);
     }

@@ -358,7 +358,7 @@ async fn what_is_secret_in_an_address_is_never_said() {
         let refused = destination.probe().await.unwrap_err();
         assert!(refused.contains("authentication failed"), "{refused}");
         is_silent(&refused);
-        is_silent(&destination.weaknesses().await.unwrap_err().to_string());
+        is_silent(&destination.weaknesses(SOON).await.unwrap_err().to_string());
         let relay = Relay::to_any(destination).start().await.unwrap();
         is_silent(&format!("{:?}", relay.status()));
     }

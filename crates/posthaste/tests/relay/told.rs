@@ -13,6 +13,9 @@ use posthaste::{Backoff, Error};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Does {
     Refuse,
+    /// Not this one, for now.
+    Later,
+    /// None, for now.
     NotNow,
     /// Takes the whole batch down with it: no message has an answer.
     Break,
@@ -78,10 +81,11 @@ impl Told {
             let mut taken = Vec::new();
             let answers = batch.iter().map(|message| match does(message) {
                 Some(Does::Refuse) => Answer::Refused { reason: reason() },
-                Some(Does::NotNow) => Answer::Later {
+                Some(Does::Later) => Answer::Later {
                     reason: reason(),
                     after: None,
                 },
+                Some(Does::NotNow) => Answer::NotNow { reason: reason() },
                 Some(Does::Lose) => Answer::Unknown { reason: reason() },
                 _ => {
                     taken.push(message.clone());
@@ -125,7 +129,7 @@ impl Destination for Told {
         })
     }
 
-    fn weaknesses(&self) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
+    fn weaknesses(&self, _longest_outage: Duration) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
         Box::pin(async { Ok(self.told(|inner| inner.weaknesses.clone())) })
     }
 }

@@ -68,9 +68,9 @@ pub(super) fn of(
                 after: None,
             },
             (None, Fate::Confirmed) => Answer::Accepted,
-            (None, Fate::NotConfirmed) => {
-                Answer::unanswered("RabbitMQ did not take it: a queue is full, or has failed")
-            }
+            (None, Fate::NotConfirmed) => Answer::NotNow {
+                reason: "RabbitMQ did not take it: a queue is full, or has failed".into(),
+            },
             (None, Fate::Failed(_)) => lost
                 .clone()
                 .unwrap_or_else(|| Answer::unanswered("it was lost")),
@@ -176,6 +176,7 @@ mod tests {
             Answer::Refused { .. } => 'r',
             Answer::Later { .. } => 'l',
             Answer::Unanswered { .. } => 'u',
+            Answer::NotNow { .. } => 'n',
             Answer::Unknown { .. } => '?',
         };
         verdicts.answers.iter().map(kind).collect()
@@ -208,7 +209,7 @@ mod tests {
             Ok(Confirmation::Ack(None)),
             Ok(Confirmation::Nack(None)),
         ]);
-        assert_eq!((kinds(&verdicts).as_str(), verdicts.is_sound), ("au", true));
+        assert_eq!((kinds(&verdicts).as_str(), verdicts.is_sound), ("an", true));
     }
 
     fn closed(by: AMQPSoftError, times: usize) -> Verdicts {

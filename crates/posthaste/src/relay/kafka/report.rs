@@ -10,8 +10,9 @@ const LONGEST: usize = 249;
 /// What became of a message, by the error that its report has. A broker refuses the records that came in one request together: for which of them, it does not say.
 pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
     use RDKafkaErrorCode::{
-        InvalidMessageSize, InvalidRecord, InvalidTopic, MessageSizeTooLarge, PolicyViolation,
-        TopicAuthorizationFailed, UnknownPartition, UnknownTopic, UnknownTopicOrPartition,
+        InvalidMessageSize, InvalidRecord, InvalidTopic, MessageSizeTooLarge, MessageTimedOut,
+        NotEnoughReplicas, NotEnoughReplicasAfterAppend, PolicyViolation, TopicAuthorizationFailed,
+        UnknownPartition, UnknownTopic, UnknownTopicOrPartition,
     };
     let reason = said(error);
     match error.rdkafka_error_code() {
@@ -29,6 +30,10 @@ pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
             reason,
             after: None,
         },
+        // The client goes on until its own time is over where a broker says that it has too few replicas, or no leader: no record is to blame for that.
+        Some(MessageTimedOut | NotEnoughReplicas | NotEnoughReplicasAfterAppend) => {
+            Answer::NotNow { reason }
+        }
         _ => Answer::unanswered(reason),
     }
 }
@@ -75,14 +80,12 @@ mod tests {
             of(RDKafkaErrorCode::UnknownTopicOrPartition),
             Answer::Later { .. }
         ));
-        assert!(matches!(
-            of(RDKafkaErrorCode::MessageTimedOut),
-            Answer::Unanswered { .. }
-        ));
-        assert!(matches!(
-            of(RDKafkaErrorCode::NotEnoughReplicas),
-            Answer::Unanswered { .. }
-        ));
+        for code in [
+            RDKafkaErrorCode::MessageTimedOut,
+            RDKafkaErrorCode::NotEnoughReplicas,
+        ] {
+            assert!(matches!(of(code), Answer::NotNow { .. }));
+        }
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Reply {
     }
 
     /// What of the stream's settings lets it lose what it has acknowledged, or take it twice.
-    pub(super) fn weaknesses(&self) -> Result<Vec<Weakness>, String> {
+    pub(super) fn weaknesses(&self, longest_outage: Duration) -> Result<Vec<Weakness>, String> {
         self.error()?;
         let mut weaknesses = Vec::new();
         let mut weak = |setting: &str, lost: String| {
@@ -126,7 +126,7 @@ impl Reply {
             weak("no_ack", lost.into());
         }
         let window = Duration::from_nanos(self.config.duplicate_window);
-        weaknesses.extend(too_short("duplicate_window", window));
+        weaknesses.extend(too_short("duplicate_window", window, longest_outage));
         Ok(weaknesses)
     }
 }
@@ -154,7 +154,10 @@ pub(super) fn answer(payload: &[u8]) -> (Answer, bool) {
             let reason = said(error);
             (Answer::Refused { reason }, false)
         }
-        Some(error) if error.code == UNAVAILABLE => (Answer::unanswered(said(error)), true),
+        Some(error) if error.code == UNAVAILABLE => {
+            let reason = said(error);
+            (Answer::NotNow { reason }, true)
+        }
         Some(error) => {
             let (reason, after) = (said(error), None);
             (Answer::Later { reason, after }, false)
@@ -168,6 +171,8 @@ fn said(error: &Refusal) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::{Reply, answer, problem_of_subject};
@@ -197,7 +202,7 @@ mod tests {
             of(400, 10054),
             (Answer::Refused { reason: reason() }, false)
         );
-        assert!(matches!(of(503, 10077), (Answer::Unanswered { .. }, true)));
+        assert!(matches!(of(503, 10077), (Answer::NotNow { .. }, true)));
         assert!(matches!(of(400, 10060), (Answer::Later { .. }, false)));
     }
 
@@ -223,7 +228,7 @@ mod tests {
     fn settings_with_which_a_stream_forgets_or_takes_twice_are_named() {
         let weak = |storage: &str, seconds: u64| {
             let config = json!({"storage": storage, "duplicate_window": seconds * 1_000_000_000});
-            let weaknesses = stream(config, json!({})).weaknesses();
+            let weaknesses = stream(config, json!({})).weaknesses(Duration::from_secs(24 * 3600));
             let weaknesses = weaknesses.expect("a stream").into_iter();
             weaknesses.map(|one| one.setting).collect::<Vec<_>>()
         };

@@ -29,6 +29,7 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `lease` | with `done`: how long the confirmation may take until the job is sent again; 5 minutes |
 /// | `batch`, `concurrency` | messages sent together (10), batches under way (4) |
 /// | `time_limit` | how long a batch may take (30 s) |
+/// | `longest_outage` | after which a message is still to be known where duplicates are dropped (24 h) |
 /// | `unknown` | `resend` or `discard`: messages of which nobody knows whether they arrived |
 /// | `allow` | names of the destination's settings that are accepted although they break the promise |
 /// | `kind`, or as the destination calls it | `class` (Sidekiq), `type` (asynq, webhook), `name` (BullMQ), `task` (Celery), `routing_key` (RabbitMQ), `subject` (NATS), `topic` (Kafka): a [`Template`] |
@@ -77,6 +78,7 @@ struct Settings {
     batch: Option<usize>,
     concurrency: Option<usize>,
     time_limit: Option<Duration>,
+    longest_outage: Option<Duration>,
     mode: Mode,
     strength: Strength,
     unknown: Unknown,
@@ -129,6 +131,7 @@ impl Route {
             batch,
             concurrency,
             time_limit,
+            longest_outage,
             mode,
             strength,
             unknown,
@@ -153,6 +156,9 @@ impl Route {
         }
         for (table, statement) in resolve {
             relay = relay.resolve(table, statement);
+        }
+        if let Some(outage) = longest_outage {
+            relay = relay.longest_outage(outage);
         }
         allow.into_iter().fold(relay, RelayBuilder::allow)
     }
@@ -183,6 +189,7 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
         batch: positive(&mut fields, "batch")?,
         concurrency: positive(&mut fields, "concurrency")?,
         time_limit: fields.take("time_limit")?,
+        longest_outage: fields.take("longest_outage")?,
         mode: fields
             .word("mode", &[("outbox", Mode::Outbox), ("drain", Mode::Drain)])?
             .unwrap_or_default(),
