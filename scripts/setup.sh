@@ -6,7 +6,7 @@
 #   scripts/setup.sh test receivers  also the servers and workers behind the relay, as far as this machine can have them
 #   scripts/setup.sh receivers  all of these servers and workers, or it fails
 #   scripts/setup.sh ci      what `test` and `receivers` need, and cargo-deny
-#   scripts/setup.sh torture what `test` needs, and PostgreSQL 16 and 17
+#   scripts/setup.sh torture what `test` needs, PostgreSQL 16 and 17, Redis and RabbitMQ
 #   scripts/setup.sh examples [LANGUAGE…]  what `up` needs, and what the examples in other languages need
 #   scripts/setup.sh pg-bin  prints a bin folder that `posthaste up` would not find by itself, if one is needed
 #
@@ -37,7 +37,7 @@ main() {
         ;;
     receivers) ensure "${receivers[@]}" ;;
     ci) ensure build_chain pg15 pg18 pgbouncer cargo_deny "${receivers[@]}" ;;
-    torture) ensure build_chain pg15 pg16 pg17 pg18 pgbouncer ;;
+    torture) ensure build_chain pg15 pg16 pg17 pg18 pgbouncer redis rabbitmq ;;
     examples)
         shift
         local parts

@@ -1,39 +1,16 @@
-//! Stores, workers and producers that are broken on purpose, and the rules that must notice: who judges the judge.
+//! Stores, workers, producers and relays that are broken on purpose, and the rules that must notice: who judges the judge.
+
+mod habit;
 
 use std::time::Instant;
 
-use clap::ValueEnum;
 use posthaste_testkit::PgVersion;
 
 use crate::check::Rule;
 use crate::history::Kind;
-use crate::plan::{Counts, RoundPlan};
+use crate::plan::{Cast, Counts, RoundPlan};
 use crate::round::{self, Ground, Round};
-
-/// What a worker or a producer does wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Habit {
-    /// A handler says "done" and does it later.
-    AcknowledgesFirst,
-    /// Workers use one fence for everything.
-    SharesAFence,
-    /// A producer enqueues beside its transaction.
-    WritesTwice,
-    /// A producer takes a COMMIT without an answer for one that did not happen.
-    TakesSilenceForNo,
-}
-
-impl Habit {
-    /// As on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::AcknowledgesFirst => "acknowledges-first",
-            Self::SharesAFence => "shares-a-fence",
-            Self::WritesTwice => "writes-twice",
-            Self::TakesSilenceForNo => "takes-silence-for-no",
-        }
-    }
-}
+pub use habit::Habit;
 
 /// A bug.
 pub struct Bug {
@@ -43,6 +20,8 @@ pub struct Bug {
     pub edits: &'static [(&'static str, &'static str)],
     /// In people.
     pub habit: Option<Habit>,
+    /// Among whom it is played.
+    pub cast: Cast,
     /// Without which it would do no harm.
     pub faults: &'static [(Kind, u64)],
     /// Who must notice.
@@ -152,8 +131,8 @@ pub const BUGS: &[Bug] = &[
     Bug::in_store(
         "a key is let go when its job is claimed",
         &[(
-            "RETURNING batch INTO o_batch;\n  IF NOT o_mixed",
-            "RETURNING batch INTO o_batch;\n  DELETE FROM posthaste.unique_key u USING posthaste.batch_rows_@k@(o_batch, p_token) r WHERE u.id = r.id;\n  IF NOT o_mixed",
+            "INTO o_batch, o_last;\n  IF NOT o_mixed",
+            "INTO o_batch, o_last;\n  DELETE FROM posthaste.unique_key u USING posthaste.batch_rows_@k@(o_batch, p_token) r WHERE u.id = r.id;\n  IF NOT o_mixed",
         )],
         &[Rule::Unique],
     ),
@@ -219,6 +198,51 @@ pub const BUGS: &[Bug] = &[
         &[Rule::H2],
     )
     .under(&[(Kind::HalfAnswer, 12)]),
+    Bug::in_relays(
+        "a relay acknowledges before the answer",
+        Habit::AnswersFirst,
+        &[Rule::H1],
+    )
+    .under(&[(Kind::RelayKill, 6)]),
+    Bug::in_relays(
+        "a relay takes silence for a yes",
+        Habit::TakesSilenceForYes,
+        &[Rule::H1],
+    )
+    .under(&[(Kind::RedisFull, 6), (Kind::RelayCut, 6)]),
+    Bug::in_relays(
+        "a relay answers for a message that it did not send",
+        Habit::DropsTheLast,
+        &[Rule::H1],
+    ),
+    Bug::in_relays(
+        "a relay gives a message another id each time",
+        Habit::NamesAnew,
+        &[Rule::Identity],
+    )
+    .under(&[(Kind::RedisLoss, 6)]),
+    Bug::in_relays(
+        "a relay does not look for the message that costs it its connection",
+        Habit::IsolatesNothing,
+        &[Rule::H1, Rule::H6],
+    ),
+    Bug::in_relays(
+        "a relay burns attempts while a server is away",
+        Habit::BlamesTheMessage,
+        &[Rule::Attempts],
+    )
+    .under(&[(Kind::RedisFull, 4), (Kind::RedisKill, 4)]),
+    Bug::in_relays(
+        "relays drain side by side",
+        Habit::DrainsSideBySide,
+        &[Rule::H5],
+    ),
+    Bug::in_relays(
+        "a relay closes what its receiver has not confirmed",
+        Habit::StopsAtAcceptance,
+        &[Rule::H1],
+    )
+    .under(&[(Kind::RedisLoss, 6)]),
 ];
 
 impl Bug {
@@ -231,6 +255,7 @@ impl Bug {
             name,
             edits,
             habit: None,
+            cast: Cast::Workers,
             faults: &[],
             rules,
         }
@@ -241,8 +266,16 @@ impl Bug {
             name,
             edits: &[],
             habit: Some(habit),
+            cast: Cast::Workers,
             faults: &[],
             rules,
+        }
+    }
+
+    const fn in_relays(name: &'static str, habit: Habit, rules: &'static [Rule]) -> Self {
+        Self {
+            cast: Cast::Relays,
+            ..Self::in_people(name, habit, rules)
         }
     }
 
@@ -261,6 +294,7 @@ impl Bug {
     ) -> anyhow::Result<Caught> {
         let started = Instant::now();
         let plan = RoundPlan {
+            cast: self.cast,
             server: server.name().to_owned(),
             faults: Counts::from_iter(self.faults.iter().copied()),
             jobs,

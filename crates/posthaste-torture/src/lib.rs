@@ -9,13 +9,15 @@ mod check;
 pub mod history;
 mod load;
 mod plan;
+mod relay;
 mod report;
 mod round;
 pub mod run;
 mod worker;
 
-pub use check::{Finding, Rule, Verdict, check};
-pub use plan::{Counts, Plan, RoundPlan};
+pub use check::{Finding, Rule, Verdict, check, check_relays};
+pub use plan::{Cast, Counts, Plan, RoundPlan};
+pub use relay::{RelayOptions, relay};
 pub use report::Report;
 pub use round::{Ground, Round};
 pub use worker::{WorkerOptions, work};

@@ -9,7 +9,7 @@ use posthaste_testkit::PgVersion;
 use posthaste_torture::bugs::BUGS;
 use posthaste_torture::history::Kind;
 use posthaste_torture::run::State;
-use posthaste_torture::{Counts, Ground, Plan, Report, WorkerOptions, work};
+use posthaste_torture::{Counts, Ground, Plan, RelayOptions, Report, WorkerOptions, relay, work};
 
 /// Kills, cuts, crashes and promotes everything around posthaste while it works, and checks the history of it.
 #[derive(Debug, Parser)]
@@ -26,6 +26,9 @@ enum Role {
     /// A worker process of a run.
     #[command(hide = true)]
     Work(WorkerOptions),
+    /// A relay process of a run.
+    #[command(hide = true)]
+    Relay(RelayOptions),
 }
 
 #[derive(Debug, Args)]
@@ -52,8 +55,32 @@ struct RunOptions {
     #[arg(long, default_value_t = 10)]
     promotions: u64,
     /// Rounds that share them.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 10)]
     rounds: u64,
+    /// SIGKILL of relay processes.
+    #[arg(long, default_value_t = 50)]
+    relay_kills: u64,
+    /// Connections of relays to receivers' servers that are reset.
+    #[arg(long, default_value_t = 50)]
+    relay_cuts: u64,
+    /// Connections of relays to receivers' servers that are half open.
+    #[arg(long, default_value_t = 50)]
+    relay_half_opens: u64,
+    /// SIGKILL of a Redis that keeps what it answers for.
+    #[arg(long, default_value_t = 50)]
+    redis_kills: u64,
+    /// A Redis that forgets everything, behind a route that waits for its receiver.
+    #[arg(long, default_value_t = 50)]
+    redis_losses: u64,
+    /// A Redis that has no room and drops nothing.
+    #[arg(long, default_value_t = 50)]
+    redis_fulls: u64,
+    /// SIGKILL of a RabbitMQ.
+    #[arg(long, default_value_t = 50)]
+    rabbitmq_kills: u64,
+    /// Rounds of relays, which share those.
+    #[arg(long, default_value_t = 5)]
+    relay_rounds: u64,
     /// The server of these rounds, such as pg15; one more round is played on each of the others that are installed.
     #[arg(long, default_value = "pg15")]
     server: String,
@@ -100,6 +127,7 @@ fn main() -> ExitCode {
 async fn obey(line: CommandLine) -> anyhow::Result<()> {
     match line.role {
         Some(Role::Work(options)) => work(options).await,
+        Some(Role::Relay(options)) => relay(options).await,
         None if line.run.bugs => catch(&line.run).await,
         None => torture(&line.run).await,
     }
@@ -123,7 +151,8 @@ async fn torture(options: &RunOptions) -> anyhow::Result<()> {
         let number = state.rounds.len() + 1;
         let round = state.next(&folder, &program).await?;
         eprintln!(
-            "round {number}: PostgreSQL {}, {} faults, {} jobs, {} runs, {} of them repeats, {:.0} s",
+            "round {number} of {:?}: PostgreSQL {}, {} faults, {} jobs, {} runs, {} of them repeats, {:.0} s",
+            round.cast,
             round.server,
             round.faults.values().sum::<u64>(),
             round.load.committed,
@@ -159,13 +188,26 @@ fn plan(options: &RunOptions) -> anyhow::Result<Plan> {
         (Kind::Promotion, options.promotions),
     ]
     .into();
+    let of_relays: Counts = [
+        (Kind::RelayKill, options.relay_kills),
+        (Kind::RelayCut, options.relay_cuts),
+        (Kind::RelayHalfOpen, options.relay_half_opens),
+        (Kind::RedisKill, options.redis_kills),
+        (Kind::RedisLoss, options.redis_losses),
+        (Kind::RedisFull, options.redis_fulls),
+        (Kind::RabbitMqKill, options.rabbitmq_kills),
+    ]
+    .into();
     let server = server(&options.server)?;
     let others: Vec<PgVersion> = PgVersion::PROMISED
         .into_iter()
-        .filter(|other| !options.alone && *other != server && other.bin().is_ok())
+        .filter(|other| {
+            !options.alone && options.rounds > 0 && *other != server && other.bin().is_ok()
+        })
         .collect();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..) >> 16);
-    Ok(Plan::new(seed, &counts, options.rounds, server, &others))
+    let plan = Plan::new(seed, &counts, options.rounds, server, &others);
+    Ok(plan.with_relays(&of_relays, options.relay_rounds, server))
 }
 
 fn server(name: &str) -> anyhow::Result<PgVersion> {

@@ -19,9 +19,23 @@ pub struct Plan {
     pub rounds: Vec<RoundPlan>,
 }
 
+/// Who carries the jobs of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cast {
+    /// Workers, which run them.
+    #[default]
+    Workers,
+    /// Relays, which send them to Redis and RabbitMQ.
+    Relays,
+}
+
 /// A round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundPlan {
+    /// Who carries its jobs.
+    #[serde(default)]
+    pub cast: Cast,
     /// Its server, such as `pg15`.
     pub server: String,
     /// Its share.
@@ -40,16 +54,10 @@ impl Plan {
         server: PgVersion,
         others: &[PgVersion],
     ) -> Self {
-        let share = |round: u64| -> Counts {
-            let part = |count: u64| count / rounds + u64::from(round < count % rounds);
-            counts
-                .iter()
-                .map(|(kind, count)| (*kind, part(*count)))
-                .collect()
-        };
         let of = |round: u64, server: PgVersion| RoundPlan {
+            cast: Cast::Workers,
             server: server.name().to_owned(),
-            faults: share(round),
+            faults: share(counts, round, rounds),
             jobs: 50,
         };
         let mut all: Vec<RoundPlan> = (0..rounds).map(|round| of(round, server)).collect();
@@ -57,10 +65,29 @@ impl Plan {
         Self { seed, rounds: all }
     }
 
+    /// So many rounds of relays more, which share these faults.
+    pub fn with_relays(mut self, counts: &Counts, rounds: u64, server: PgVersion) -> Self {
+        let of = |round: u64| RoundPlan {
+            cast: Cast::Relays,
+            server: server.name().to_owned(),
+            faults: share(counts, round, rounds),
+            jobs: 50,
+        };
+        self.rounds.extend((0..rounds).map(of));
+        self
+    }
+
     /// How many faults of each kind there are in all.
     pub fn counts(&self) -> Counts {
         sum(self.rounds.iter().map(|round| &round.faults))
     }
+}
+
+/// What one of so many rounds has of these faults: as many as any other, the odd ones going to the first.
+fn share(counts: &Counts, round: u64, rounds: u64) -> Counts {
+    let part = |count: u64| count / rounds + u64::from(round < count % rounds);
+    let parts = counts.iter().map(|(kind, count)| (*kind, part(*count)));
+    parts.collect()
 }
 
 impl RoundPlan {
@@ -89,7 +116,7 @@ pub(crate) fn sum<'c>(all: impl Iterator<Item = &'c Counts>) -> Counts {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, Plan};
+    use super::{Cast, Counts, Plan};
     use crate::history::Kind;
     use posthaste_testkit::PgVersion;
 
@@ -111,6 +138,14 @@ mod tests {
         assert_eq!(crashes, [3, 2, 2, 3]);
         assert_eq!(plan.counts()[&Kind::Kill], 267);
         assert_eq!(plan.rounds[3].server, "pg18");
+        let relays: Counts = [(Kind::RelayKill, 3)].into();
+        let both = plan.clone().with_relays(&relays, 2, PgVersion::V15);
+        let casts: Vec<Cast> = both.rounds.iter().map(|round| round.cast).collect();
+        assert_eq!(
+            (&casts[..4], &casts[4..]),
+            (&[Cast::Workers; 4][..], &[Cast::Relays; 2][..])
+        );
+        assert_eq!(both.rounds[4].faults[&Kind::RelayKill], 2);
         let order = plan.rounds[0].order(5);
         assert_eq!(order.len(), 70);
         assert_eq!(order, plan.rounds[0].order(5));

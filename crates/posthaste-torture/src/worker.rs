@@ -8,7 +8,10 @@ use anyhow::Context as _;
 use clap::Args;
 use deadpool_postgres::{Manager, Pool};
 use jiff::Timestamp;
-use posthaste::{Backoff, Config, Context, HandlerResult, Job, Outcome, QueueConfig, Worker};
+use posthaste::{
+    Backoff, Config, Context, HandlerResult, Job, Outcome, QueueConfig, Worker, WorkerBuilder,
+    WorkerHandle,
+};
 use serde_json::Value;
 use tokio_postgres::NoTls;
 
@@ -44,18 +47,24 @@ pub async fn work(options: WorkerOptions) -> anyhow::Result<()> {
         pool: pool.clone(),
         habit: options.habit,
     });
-    let since = tokio::time::Instant::now();
-    let worker = loop {
-        match build(&pool, &hand).start().await {
-            Ok(worker) => break worker,
-            Err(error) if since.elapsed() > REACHED => return Err(error).context("beginning"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    };
+    let worker = begin(|| build(&pool, &hand)).await?;
     worker.run_until_signal().await.context("working")
 }
 
-fn pool(url: &str) -> anyhow::Result<Pool> {
+/// Starts a worker process, also one that cannot reach its server yet.
+pub(crate) async fn begin(build: impl Fn() -> WorkerBuilder) -> anyhow::Result<WorkerHandle> {
+    let since = tokio::time::Instant::now();
+    loop {
+        match build().start().await {
+            Ok(worker) => return Ok(worker),
+            Err(error) if since.elapsed() > REACHED => return Err(error).context("beginning"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// Connections for handlers.
+pub(crate) fn pool(url: &str) -> anyhow::Result<Pool> {
     let mut config: tokio_postgres::Config = url.parse()?;
     config.connect_timeout(Duration::from_secs(5));
     Ok(Pool::builder(Manager::new(config, NoTls))
@@ -63,8 +72,9 @@ fn pool(url: &str) -> anyhow::Result<Pool> {
         .build()?)
 }
 
-fn build(pool: &Pool, hand: &Arc<Hand>) -> posthaste::WorkerBuilder {
-    let config = Config {
+/// Quick, so that much happens in a round.
+pub(crate) fn config() -> Config {
+    Config {
         poll_interval: Duration::from_millis(30),
         heartbeat_interval: Duration::from_millis(500),
         // Long beside what a busy machine may keep a heart from beating.
@@ -75,12 +85,15 @@ fn build(pool: &Pool, hand: &Arc<Hand>) -> posthaste::WorkerBuilder {
         // Generations so small that several turn in a round.
         generation_bytes: 256 << 10,
         ..Config::default()
-    };
+    }
+}
+
+fn build(pool: &Pool, hand: &Arc<Hand>) -> WorkerBuilder {
     let backoff = Backoff {
         base: Duration::from_millis(20),
         cap: Duration::from_millis(200),
     };
-    let mut builder = Worker::builder(pool.clone()).config(config);
+    let mut builder = Worker::builder(pool.clone()).config(config());
     for queue in QUEUES {
         builder = builder.queue_config(QueueConfig {
             backoff,

@@ -1,5 +1,6 @@
 //! Some of the bugs; `make torture ARGS=--bugs` plays them all.
 
+use posthaste_testkit::receivers::{Receiver, are_here};
 use posthaste_testkit::{PgVersion, ran};
 use posthaste_torture::bugs::BUGS;
 
@@ -12,17 +13,37 @@ const SOME: [&str; 3] = [
     "a producer enqueues beside its transaction",
 ];
 
+/// One that loses, and one that is out of order.
+const OF_RELAYS: [&str; 2] = [
+    "a relay answers for a message that it did not send",
+    "relays drain side by side",
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_store_a_broken_worker_and_a_broken_producer_are_noticed() {
-    let place = Place::new("noticed");
+    noticed("noticed", &SOME, 50).await;
+    ran::count("torture-bugs", SOME.len() as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_relays_are_noticed() {
+    let test = "broken_relays_are_noticed";
+    if !are_here(test, &[Receiver::Redis, Receiver::RabbitMq]) {
+        return;
+    }
+    noticed(test, &OF_RELAYS, 300).await;
+    ran::count("torture-relay-bugs", OF_RELAYS.len() as u64);
+}
+
+async fn noticed(test: &str, names: &[&str], jobs: u64) {
+    let place = Place::new(test);
     let seed = fastrand::u64(..) >> 16;
-    for name in SOME {
-        let bug = BUGS.iter().find(|bug| bug.name == name).unwrap();
+    for name in names {
+        let bug = BUGS.iter().find(|bug| bug.name == *name).unwrap();
         let ground = place.ground("bug");
-        let fate = bug.play(&ground, PgVersion::V15, seed, 50).await.unwrap();
+        let fate = bug.play(&ground, PgVersion::V15, seed, jobs).await.unwrap();
         assert!(fate.by.is_some(), "seed {seed}: {fate:?}");
     }
-    ran::count("torture-bugs", SOME.len() as u64);
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn held(job: &Job<'_>) -> Option<(Moment, Moment)> {
 
 /// Numbers come again where a promoted replica has lost the jobs that had them; delivery ids do not. A job of the last moments before a promotion may
 /// get another one.
-fn identity(book: &Book<'_>, judge: &mut Judge) {
+pub(super) fn identity(book: &Book<'_>, judge: &mut Judge) {
     let mut names: BTreeMap<&str, i64> = BTreeMap::new();
     for (key, job) in &book.jobs {
         for run in &job.runs {

@@ -1,12 +1,30 @@
 //! Ordering keys: H5.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::book::{Book, Job};
 use super::{Judge, Rule};
 use crate::history::{Deed, Run};
 
 pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
+    for jobs in lines(book).values() {
+        in_order(jobs, judge);
+        one_at_a_time(book, jobs, judge);
+    }
+}
+
+/// As far as it can be told of messages, whose arrival is a moment: of those that come to one reader.
+pub(super) fn judge_messages(book: &Book<'_>, judge: &mut Judge) {
+    for jobs in lines(book).values() {
+        let queues: BTreeSet<&str> = jobs.iter().map(|(_, job)| &*job.intent.queue).collect();
+        for queue in queues {
+            let jobs = jobs.iter().filter(|(_, job)| job.intent.queue == queue);
+            in_order(&jobs.copied().collect::<Vec<_>>(), judge);
+        }
+    }
+}
+
+fn lines<'b, 'h>(book: &'b Book<'h>) -> BTreeMap<&'h str, Vec<(i64, &'b Job<'h>)>> {
     let mut lines: BTreeMap<&str, Vec<(i64, &Job<'_>)>> = BTreeMap::new();
     for (key, job) in &book.jobs {
         if let Some(line) = &job.intent.line
@@ -15,10 +33,7 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
             lines.entry(line).or_default().push((*key, job));
         }
     }
-    for jobs in lines.values() {
-        in_order(jobs, judge);
-        one_at_a_time(book, jobs, judge);
-    }
+    lines
 }
 
 /// Whoever was committed before another one's transaction began, or stands before it in the same one, ended before the other began.

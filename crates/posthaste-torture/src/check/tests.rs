@@ -7,7 +7,7 @@ use crate::history::{Deed, End, Fate, Fault, History, How, Intent, Kind, Meant, 
 
 const SECOND: Moment = 1_000_000;
 
-fn intent(key: i64, deed: Deed) -> Intent {
+pub(super) fn intent(key: i64, deed: Deed) -> Intent {
     Intent {
         key,
         deed,
@@ -21,7 +21,7 @@ fn intent(key: i64, deed: Deed) -> Intent {
     }
 }
 
-fn run(worker: &str, key: i64, attempt: i32, began: Moment, how: Option<How>) -> Run {
+pub(super) fn run(worker: &str, key: i64, attempt: i32, began: Moment, how: Option<How>) -> Run {
     Run {
         worker: worker.into(),
         key,
@@ -35,7 +35,7 @@ fn run(worker: &str, key: i64, attempt: i32, began: Moment, how: Option<How>) ->
     }
 }
 
-fn fault(kind: Kind, at: Moment, target: Option<&str>) -> Fault {
+pub(super) fn fault(kind: Kind, at: Moment, target: Option<&str>) -> Fault {
     Fault {
         kind,
         from: at,
@@ -46,7 +46,7 @@ fn fault(kind: Kind, at: Moment, target: Option<&str>) -> Fault {
 }
 
 /// Transactions of one producer, a second apart.
-fn producer(transactions: Vec<(Fate, Vec<Intent>)>) -> Vec<Meant> {
+pub(super) fn producer(transactions: Vec<(Fate, Vec<Intent>)>) -> Vec<Meant> {
     let mut lines = Vec::new();
     for (tx, (fate, jobs)) in (0..).zip(transactions) {
         let at = Moment::try_from(tx).unwrap_or(0) * SECOND;

@@ -1,5 +1,6 @@
 //! What happened, as those who were there wrote it down: each line is on the disk before what it announces happens, or right after it did.
 
+mod arrived;
 pub mod log;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use arrived::Arrived;
 
 /// Microseconds since 1970, by the clock that server, producers and workers of a run share.
 pub type Moment = i64;
@@ -201,6 +204,20 @@ pub enum Kind {
     HalfAnswer,
     /// The server dies and a replica that lagged takes its place.
     Promotion,
+    /// SIGKILL of a relay's process.
+    RelayKill,
+    /// A relay's connections to a receiver's server are reset.
+    RelayCut,
+    /// They take bytes and deliver none.
+    RelayHalfOpen,
+    /// SIGKILL of a Redis that keeps what it answers for.
+    RedisKill,
+    /// A Redis forgets everything: FLUSHALL, or SIGKILL of one that keeps nothing.
+    RedisLoss,
+    /// A Redis has no room and drops nothing.
+    RedisFull,
+    /// SIGKILL of a RabbitMQ.
+    RabbitMqKill,
 }
 
 impl Kind {
@@ -214,6 +231,13 @@ impl Kind {
             Self::HalfOpen => "half-opens",
             Self::HalfAnswer => "half-answers",
             Self::Promotion => "promotions",
+            Self::RelayKill => "relay-kills",
+            Self::RelayCut => "relay-cuts",
+            Self::RelayHalfOpen => "relay-half-opens",
+            Self::RedisKill => "redis-kills",
+            Self::RedisLoss => "redis-losses",
+            Self::RedisFull => "redis-fulls",
+            Self::RabbitMqKill => "rabbitmq-kills",
         }
     }
 }
@@ -227,7 +251,7 @@ pub struct Fault {
     pub from: Moment,
     /// When its cause was over; its effects may last.
     pub until: Moment,
-    /// The place of the worker (`w1`) or producer (`p0`) that it struck; none when it struck all.
+    /// The place of the worker or relay (`w1`) or producer (`p0`) that it struck, or the receiver's server; none when it struck all.
     pub target: Option<String>,
     /// Of a promotion: up to where the replica had received the log.
     pub switch: Option<u64>,
@@ -242,6 +266,8 @@ pub struct End {
     pub shown: Vec<(i64, String)>,
     /// Rows that handlers wrote in the transactions in which they completed their jobs.
     pub effects: BTreeMap<i64, i64>,
+    /// By the database's number of a job: attempts that it burnt, and workers that died while they had it.
+    pub attempts: BTreeMap<i64, (i64, i64)>,
     /// What should be empty and is not: such as `3 unique keys`.
     pub litter: Vec<String>,
 }
@@ -260,7 +286,7 @@ pub struct History {
 }
 
 impl History {
-    /// Reads the logs of a round: `p*.log` of producers, `w*.log` of workers, `faults.log` and `end.json`.
+    /// Reads the logs of a round: `p*.log` of producers, `w*.log` of workers, `s*.log` of receivers, `faults.log` and `end.json`.
     pub fn read(folder: &Path) -> anyhow::Result<Self> {
         let mut history = Self {
             faults: log::read(&folder.join("faults.log"))?,
@@ -280,6 +306,10 @@ impl History {
                 }
                 Some(worker) if worker.starts_with('w') => {
                     history.runs.extend(runs(worker, log::read(&file)?));
+                }
+                Some(receiver) if receiver.starts_with('s') => {
+                    let lines: Vec<Arrived> = log::read(&file)?;
+                    history.runs.extend(lines.into_iter().map(Arrived::run));
                 }
                 _ => {}
             }

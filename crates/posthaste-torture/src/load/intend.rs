@@ -9,12 +9,36 @@ use serde_json::json;
 
 use super::{JOB, PRIORITIES, QUEUES};
 use crate::history::{Deed, Intent, now};
+use crate::plan::Cast;
+use crate::relay::DRAIN;
 
 /// Keys are never used twice in a process.
 static KEYS: AtomicI64 = AtomicI64::new(1);
 
-/// A job.
-pub(super) fn job(chance: &mut fastrand::Rng) -> Intent {
+/// A job for these.
+pub(super) fn job(cast: Cast, chance: &mut fastrand::Rng) -> Intent {
+    match cast {
+        Cast::Workers => any_job(chance),
+        Cast::Relays => message(any_job(chance), chance),
+    }
+}
+
+/// The job as one that is sent: it is sent, or costs its relay the connection each time, or has expired. What goes in order is due at once, and stands in no line but the lane.
+fn message(job: Intent, chance: &mut fastrand::Rng) -> Intent {
+    let deed = match job.deed {
+        Deed::Expire => Deed::Expire,
+        _ if chance.u32(0..100) == 0 => Deed::Exhaust,
+        _ => Deed::Finish,
+    };
+    let mut message = Intent { deed, ..job };
+    message.args["deed"] = json!(deed);
+    if message.queue == DRAIN {
+        (message.priority, message.due, message.line) = (0, 0, None);
+    }
+    message
+}
+
+fn any_job(chance: &mut fastrand::Rng) -> Intent {
     let key = KEYS.fetch_add(1, Ordering::Relaxed);
     let soon = now() + chance.i64(50_000..800_000);
     let deed = match chance.u32(0..100) {

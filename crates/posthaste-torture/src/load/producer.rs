@@ -19,6 +19,7 @@ use super::{PRODUCERS, intend};
 use crate::bugs::Habit;
 use crate::history::log::Log;
 use crate::history::{Deed, Fate, Intent, Meant, now};
+use crate::plan::Cast;
 use crate::round::progress::Progress;
 
 /// A producer that hears nothing for so long gives the connection up.
@@ -31,6 +32,8 @@ const BACKLOG: u64 = 250;
 pub(crate) struct Settings {
     pub(crate) folder: PathBuf,
     pub(crate) seed: u64,
+    /// Who carries what they enqueue.
+    pub(crate) cast: Cast,
     pub(crate) habit: Option<Habit>,
     /// Where each of them connects to at the moment.
     pub(crate) urls: watch::Receiver<Vec<String>>,
@@ -118,7 +121,9 @@ impl Producer {
             0 => self.chance.usize(20..60),
             _ => self.chance.usize(1..7),
         };
-        let mut jobs: Vec<Intent> = (0..count).map(|_| intend::job(&mut self.chance)).collect();
+        let mut jobs: Vec<Intent> = (0..count)
+            .map(|_| intend::job(self.settings.cast, &mut self.chance))
+            .collect();
         // Two transactions that take the same keys in different orders would end each other.
         jobs.sort_by(|a, b| a.unique.cmp(&b.unique));
         self.log.append(&Meant::Intent {

@@ -14,7 +14,7 @@ use crate::history::{Fault, Kind, Moment, now};
 const SILENCE: Moment = 35_000_000;
 
 /// What was done.
-struct Struck {
+pub(super) struct Struck {
     target: Option<String>,
     /// How long it lasts, beyond its end.
     beyond: Moment,
@@ -30,11 +30,16 @@ impl Struck {
         }
     }
 
-    fn one(target: String) -> Self {
+    pub(super) fn one(target: String) -> Self {
         Self {
             target: Some(target),
             ..Self::all()
         }
+    }
+
+    /// It lasts this much longer than it was done.
+    pub(super) fn beyond(self, beyond: Moment) -> Self {
+        Self { beyond, ..self }
     }
 }
 
@@ -49,13 +54,17 @@ impl Stage {
         self.heed()?;
         let from = now();
         let struck = match kind {
-            Kind::Kill => self.kill_one(chance).await,
+            Kind::Kill | Kind::RelayKill => self.kill_one(chance).await,
             Kind::Crash => self.crash(),
             Kind::Termination => self.terminate_one().await,
             Kind::Cut => self.cut_one(chance).await,
             Kind::HalfOpen => self.half_open_one(chance).await,
             Kind::HalfAnswer => self.lose_an_answer(chance).await,
             Kind::Promotion => self.promote(chance, progress).await,
+            of_relays => match &self.behind {
+                Some(behind) => behind.strike(of_relays, chance).await,
+                None => bail!("there are no relays in this round"),
+            },
         };
         let Struck {
             target,

@@ -1,5 +1,6 @@
 //! A round: a stage, a load, faults, rest, judgement.
 
+mod behind;
 mod faults;
 pub(crate) mod progress;
 mod stage;
@@ -17,7 +18,7 @@ use crate::check::{self, Finding, Load, Verdict};
 use crate::history::History;
 use crate::history::log::Log;
 use crate::load::{Producers, Settings};
-use crate::plan::{Counts, RoundPlan};
+use crate::plan::{Cast, Counts, RoundPlan};
 use progress::Progress;
 use stage::Stage;
 
@@ -26,6 +27,9 @@ use stage::Stage;
 pub struct Round {
     /// The server's version, in full.
     pub server: String,
+    /// Who carried its jobs.
+    #[serde(default)]
+    pub cast: Cast,
     /// What its chance began with.
     pub seed: u64,
     /// How long it took.
@@ -71,14 +75,15 @@ pub(crate) async fn play(
         .find(|version| version.name() == plan.server)
         .with_context(|| format!("no such server: {}", plan.server))?;
     empty(&ground.folder)?;
-    let mut stage = Stage::set(version, ground.folder.clone(), ground.program.clone(), bug).await?;
+    let progress = Arc::new(Progress::default());
+    let mut stage = Stage::set(version, plan.cast, ground, bug, &progress).await?;
     let server = "SELECT split_part(current_setting('server_version'), ' ', 1)";
     let server: String = stage.client().await?.query_one(server, &[]).await?.get(0);
-    let progress = Arc::new(Progress::default());
     let following = Arc::clone(&progress).follow(ground.folder.clone());
     let producers = Producers::start(&Settings {
         folder: ground.folder.clone(),
         seed,
+        cast: plan.cast,
         habit: bug.and_then(|bug| bug.habit),
         urls: stage.urls(),
         progress: Arc::clone(&progress),
@@ -99,9 +104,13 @@ pub(crate) async fn play(
         examined,
         findings,
         load,
-    } = check::check(&history);
+    } = match plan.cast {
+        Cast::Workers => check::check(&history),
+        Cast::Relays => check::check_relays(&history),
+    };
     Ok(Round {
         server,
+        cast: plan.cast,
         seed,
         seconds: started.elapsed().as_secs_f64(),
         faults,

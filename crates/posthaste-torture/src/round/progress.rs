@@ -37,6 +37,12 @@ impl Progress {
         self.committed.fetch_add(jobs, Ordering::Relaxed);
     }
 
+    /// This job has ended.
+    pub(super) fn ended_with(&self, key: i64) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.insert(key);
+    }
+
     /// Jobs that have ended.
     pub(super) fn ended(&self) -> u64 {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,8 +82,7 @@ impl Progress {
                 continue;
             };
             if matches!(how, How::Done | How::Confirmed | How::Discarded) {
-                let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-                ended.insert(key);
+                self.ended_with(key);
             }
         }
         Ok(last as u64 + 1)

@@ -2,15 +2,20 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_testkit::{Child, PgServer, PgVersion, Proxy, connect, eventually, is_alive};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
+use super::Ground;
+use super::behind::Behind;
+use super::progress::Progress;
 use crate::bugs::{Bug, Habit};
 use crate::history::End;
 use crate::load::PRODUCERS;
+use crate::plan::Cast;
 
 /// Worker processes.
 pub(super) const WORKERS: usize = 3;
@@ -29,6 +34,8 @@ pub(super) struct Stage {
     pub(super) server: PgServer,
     /// One for each worker, then one for each producer.
     pub(super) links: Vec<Proxy>,
+    /// Where they are relays.
+    pub(super) behind: Option<Behind>,
     workers: Vec<Place>,
     urls: watch::Sender<Vec<String>>,
     folder: PathBuf,
@@ -47,12 +54,13 @@ struct Place {
 }
 
 impl Stage {
-    /// A server with an empty store, and workers.
+    /// A server with an empty store, and workers or relays.
     pub(super) async fn set(
         version: PgVersion,
-        folder: PathBuf,
-        program: PathBuf,
+        cast: Cast,
+        ground: &Ground,
         bug: Option<&Bug>,
+        progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
         let server = tokio::task::block_in_place(|| PgServer::start(version, &SETTINGS))?;
         let admin = connect(&server.url("postgres")).await?;
@@ -67,12 +75,17 @@ impl Stage {
                 "CREATE TABLE promise (key bigint PRIMARY KEY); CREATE TABLE effect (key bigint)",
             )
             .await?;
+        let behind = match cast {
+            Cast::Workers => None,
+            Cast::Relays => Some(Behind::set(&ground.folder, progress, client).await?),
+        };
         let mut stage = Self {
+            behind,
             links: links(&server).await?,
             workers: Vec::new(),
             urls: watch::Sender::default(),
-            folder,
-            program,
+            folder: ground.folder.clone(),
+            program: ground.program.clone(),
             habit: bug.and_then(|bug| bug.habit),
             quiet: bug.map_or(QUIET, |_| QUIET_ENOUGH),
             oddities: Vec::new(),
@@ -112,11 +125,20 @@ impl Stage {
         *generation += 1;
         let name = format!("w{place}.{generation}");
         let mut command = Command::new(&self.program);
-        command
-            .args(["work", "--url", &url(&self.links[place], &name), "--sink"])
-            .arg(self.folder.join(format!("{name}.log")));
+        let url = url(&self.links[place], &name);
+        match &self.behind {
+            None => {
+                command
+                    .args(["work", "--url", &url, "--sink"])
+                    .arg(self.folder.join(format!("{name}.log")));
+            }
+            Some(behind) => {
+                command.args(["relay", "--url", &url, "--name", &name]);
+                behind.tell(place, &mut command);
+            }
+        }
         if let Some(habit) = self.habit {
-            command.args(["--habit", habit.name()]);
+            command.args(["--habit", &habit.name()]);
         }
         self.workers[place].process = Some(Child::spawn(&mut command)?);
         Ok(())
@@ -153,11 +175,14 @@ impl Stage {
         Ok(std::mem::replace(&mut self.server, server))
     }
 
-    /// Waits until nothing is left to do, and stops the workers in good order.
+    /// Waits until nothing is left to do, and stops the workers in good order; then their receivers read to the end.
     pub(super) async fn rest(&mut self) -> anyhow::Result<()> {
         for link in &self.links {
             link.restore().await?;
             link.reset();
+        }
+        if let Some(behind) = &self.behind {
+            behind.restore().await?;
         }
         let open = "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('done', 'dead', 'discarded', 'expired', 'cancelled')";
         let waited = eventually(self.quiet, "nothing is left to do", async || {
@@ -185,7 +210,10 @@ impl Stage {
                     .push(format!("the worker w{number} did not stop: {error:#}")),
             }
         }
-        Ok(())
+        match &mut self.behind {
+            Some(behind) => behind.finish().await,
+            None => Ok(()),
+        }
     }
 
     /// What the store says in the end.
@@ -197,6 +225,9 @@ impl Stage {
         let shown = client.query(shown, &[]).await?;
         let effects = "SELECT key, count(*) FROM effect GROUP BY key";
         let effects = client.query(effects, &[]).await?;
+        let attempts = "SELECT job, count(*) FILTER (WHERE outcome <> 'crashed'), count(*) FILTER (WHERE outcome = 'crashed')
+             FROM posthaste.attempt GROUP BY job";
+        let attempts = client.query(attempts, &[]).await?;
         let mut litter = Vec::new();
         for (what, sql) in [
             ("unique keys", "SELECT count(*) FROM posthaste.unique_key"),
@@ -211,6 +242,10 @@ impl Stage {
             promised: promised.iter().map(|row| row.get(0)).collect(),
             shown: shown.iter().map(|row| (row.get(0), row.get(1))).collect(),
             effects: effects.iter().map(|row| (row.get(0), row.get(1))).collect(),
+            attempts: attempts
+                .iter()
+                .map(|row| (row.get(0), (row.get(1), row.get(2))))
+                .collect(),
             litter,
         })
     }

@@ -1,0 +1,121 @@
+//! What arrived at receivers: that it was meant, came whole, in time, in order, and twice only where a fault explains it.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use super::book::{Book, Job};
+use super::{Judge, Rule};
+use crate::history::{Deed, Fault, Kind, Moment, Run};
+use crate::relay::{CONFIRMED, DRAIN};
+
+/// Clocks tell microseconds, and Postgres rounds to them.
+const ROUNDED: Moment = 1_000;
+/// How long before a message was seen the fault may lie that had it sent twice: its reader may have been cut off, and its relay may have waited for an answer.
+const SLACK: Moment = 15_000_000;
+/// What all relays together may have in hand behind one server.
+const IN_HAND: u64 = 150;
+
+pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
+    let mut repeats = 0;
+    for (key, job) in &book.jobs {
+        repeats += twice(book, *key, job, judge);
+        for run in &job.runs {
+            let is_due = run.began + ROUNDED >= job.intent.due;
+            judge.must(Rule::Due, is_due, *key, "arrived before they were due");
+            let is_same = run.args == job.intent.args;
+            judge.must(Rule::H7, is_same, *key, "arrived with other arguments");
+        }
+    }
+    judge.verdict.load.repeats = repeats;
+    let faults = book.history.faults.iter();
+    let bound = IN_HAND * faults.filter(|fault| fault.kind != Kind::RedisFull).count() as u64;
+    let what = "arrived again: more than relays can have had in hand";
+    judge.must(Rule::H4, repeats <= bound, 0, what);
+    burnt(book, judge);
+    drained(book, judge);
+}
+
+/// A server that is away burns no attempt. A relay that meets another fault while it looks for the message that costs it its connection may burn that of one that is innocent.
+fn burnt(book: &Book<'_>, judge: &mut Judge) {
+    let mut burnt = 0;
+    for job in book.jobs.values() {
+        let is_innocent = job.intent.deed == Deed::Finish && job.intent.queue != CONFIRMED;
+        if let Some(run) = job.runs.first()
+            && is_innocent
+        {
+            let attempts = book.history.end.attempts.get(&run.id);
+            burnt += attempts.map_or(0, |(burnt, _)| *burnt).unsigned_abs();
+        }
+    }
+    let is_borne = burnt <= book.history.faults.len() as u64;
+    let what = "burnt attempts: more than one for each fault";
+    judge.must(Rule::Attempts, is_borne, 0, what);
+}
+
+/// Counts the arrivals behind the first; each needs a fault between the two. A receiver that drops duplicates has none unless it has forgotten the first.
+fn twice(book: &Book<'_>, key: i64, job: &Job<'_>, judge: &mut Judge) -> u64 {
+    for pair in job.runs.windows(2) {
+        let (before, next) = (pair[0], pair[1]);
+        let mut faults = book.history.faults.iter();
+        let is_excused = faults.any(|fault| {
+            let is_near = fault.until + SLACK >= before.began && fault.from <= next.began;
+            is_near && explains(fault, job, before)
+        });
+        let what = "arrived again, and nothing had happened that explains it";
+        judge.must(Rule::H4, is_excused, key, what);
+        if job.intent.queue == CONFIRMED {
+            let what = "were taken twice by a receiver that knew them";
+            judge.must(Rule::H4, before.fence != next.fence, key, what);
+        }
+    }
+    job.runs.len().saturating_sub(1) as u64
+}
+
+/// Whether a relay that had sent this may not have heard of it, or a receiver may have forgotten it.
+fn explains(fault: &Fault, job: &Job<'_>, sent: &Run) -> bool {
+    let relay = sent.worker.split('.').next();
+    match fault.kind {
+        Kind::RelayKill | Kind::RelayCut | Kind::RelayHalfOpen => {
+            job.intent.queue != CONFIRMED && fault.target.as_deref() == relay
+        }
+        Kind::RedisLoss => job.intent.queue == CONFIRMED,
+        Kind::RabbitMqKill => job.intent.queue == DRAIN,
+        Kind::RedisKill => job.intent.queue == "a",
+        // What has no room takes nothing.
+        _ => false,
+    }
+}
+
+/// Whoever was committed before another one's transaction began, or stands before it in the same one, arrived first. What was refused for now, and what its relay died of twice,
+/// may come later.
+fn drained(book: &Book<'_>, judge: &mut Judge) {
+    let is_late = |run: &Run| {
+        let attempts = book.history.end.attempts.get(&run.id);
+        attempts.is_some_and(|(burnt, crashed)| *burnt > 0 || *crashed > 1)
+    };
+    let mut arrivals: Vec<(i64, &Job<'_>, &Run)> = Vec::new();
+    for (key, job) in &book.jobs {
+        if let Some(first) = job.runs.first()
+            && job.intent.queue == DRAIN
+            && job.is_kept()
+        {
+            arrivals.push((*key, job, first));
+        }
+    }
+    arrivals.sort_by_key(|(_, _, first)| first.began);
+    // From the last to the first: nobody who came later was committed before this one was meant, or stood before it in its transaction.
+    let mut earliest = Moment::MAX;
+    let mut places: BTreeMap<(usize, u64), usize> = BTreeMap::new();
+    for (key, job, first) in arrivals.iter().rev() {
+        let place = places.entry(job.transaction).or_insert(usize::MAX);
+        let is_in_order = earliest >= job.meant_at && *place > job.place;
+        let what = "arrived before one that stood before them in the lane";
+        judge.must(Rule::H5, is_in_order, *key, what);
+        if !is_late(first) {
+            earliest = earliest.min(job.answered_at);
+            *place = (*place).min(job.place);
+        }
+    }
+}
