@@ -6,6 +6,7 @@ mod doctor;
 mod enqueue;
 mod handlers;
 mod killed;
+mod mails;
 mod migrate;
 mod operate;
 mod pooler;

@@ -4,17 +4,23 @@
 {"data": "451 try again"}         refuses mails with this answer, after their text
 {"delay": 2.5}                    waits before it answers a mail that it has taken
 {"cut": true}                     closes the connection in the place of the answer, with the mail taken
+
+smtp_server.py PORT FOLDER [starttls|tls|open CERTIFICATE KEY USER PASSWORD]
+
+starttls demands STARTTLS, tls encrypts from the start, and open encrypts nothing although it takes a password; all three demand USER and PASSWORD. Who tries to say them is
+written into FOLDER/logins, one line each, before anything is answered.
 """
 
 import asyncio
 import json
 import os
+import ssl
 import sys
 from email import message_from_bytes, policy
 from mailbox import Maildir
 
 import effects
-from aiosmtpd.smtp import SMTP
+from aiosmtpd.smtp import SMTP, AuthResult
 
 maildir = Maildir(os.path.join(sys.argv[2], "mail"))
 
@@ -48,6 +54,8 @@ class Handler:
             headers=dict(mail.items()),
             text=mail.get_content(),
             raw=envelope.content.decode("utf-8", "replace"),
+            encrypted=session.ssl is not None or MODE == "tls",
+            user=session.auth_data,
         )
         await asyncio.sleep(now.get("delay", 0))
         if now.get("cut"):
@@ -55,9 +63,32 @@ class Handler:
         return "250 OK"
 
 
+MODE, *REST = sys.argv[3:] or [None]
+
+
+def login(server, session, envelope, mechanism, said):
+    with open(os.path.join(sys.argv[2], "logins"), "a", encoding="utf-8") as file:
+        file.write(f"{mechanism} {said.login.decode()}\n")
+    is_known = [said.login.decode(), said.password.decode()] == REST[2:]
+    return AuthResult(success=is_known, handled=False, auth_data=said.login.decode())
+
+
+def settings():
+    if MODE is None:
+        return {}, None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*REST[:2])
+    demands = {"authenticator": login, "auth_required": True, "auth_require_tls": MODE == "starttls"}
+    if MODE == "starttls":
+        demands |= {"tls_context": context, "require_starttls": True}
+    return demands, context if MODE == "tls" else None
+
+
 async def main():
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: SMTP(Handler(), hostname="localhost", enable_SMTPUTF8=True), "127.0.0.1", int(sys.argv[1]))
+    demands, context = settings()
+    smtp = lambda: SMTP(Handler(), hostname="localhost", enable_SMTPUTF8=True, **demands)
+    server = await loop.create_server(smtp, "127.0.0.1", int(sys.argv[1]), ssl=context)
     print("ready", flush=True)
     await server.serve_forever()
 

@@ -42,7 +42,7 @@ pub use rabbitmq::RabbitMq;
 pub use redis::Redis;
 pub use service::Service;
 pub use worker::{Effect, Worker};
-pub use workers::Smtp;
+pub use workers::{Encrypts, Guarded, Smtp};
 
 /// A server behind the relay or the index sync, or the worker of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! How each worker is started. Their programs lie in the folder `receivers` of this crate.
 
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -134,21 +134,78 @@ pub struct Smtp {
     worker: Worker,
 }
 
+/// A mail server that lets nobody in without a name and a password.
+#[derive(Clone, Debug)]
+pub struct Guarded {
+    /// How it encrypts.
+    pub encrypts: Encrypts,
+    /// Its certificate, in PEM.
+    pub certificate: PathBuf,
+    /// The certificate's key, in PEM.
+    pub key: PathBuf,
+    /// Who is let in.
+    pub user: &'static str,
+    /// With what.
+    pub password: &'static str,
+}
+
+/// When a mail server encrypts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encrypts {
+    /// After STARTTLS, which it demands.
+    AfterStarttls,
+    /// From the start.
+    FromTheStart,
+    /// Never, as if somebody between had taken its offer away.
+    Never,
+}
+
+impl Guarded {
+    fn arguments(&self) -> [String; 5] {
+        let mode = match self.encrypts {
+            Encrypts::AfterStarttls => "starttls",
+            Encrypts::FromTheStart => "tls",
+            Encrypts::Never => "open",
+        };
+        let path = |path: &Path| path.display().to_string();
+        let (user, password) = (self.user.into(), self.password.into());
+        let (certificate, key) = (path(&self.certificate), path(&self.key));
+        [mode.into(), certificate, key, user, password]
+    }
+}
+
 impl Smtp {
     /// Starts one; its effects are the mails that it has taken.
     pub fn start() -> anyhow::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// Starts one that lets nobody in without a password. Its mails have `encrypted` and `user` among what is written of them.
+    pub fn start_guarded(guarded: &Guarded) -> anyhow::Result<Self> {
+        Self::start_with(&guarded.arguments())
+    }
+
+    fn start_with(arguments: &[String]) -> anyhow::Result<Self> {
         super::service::on_free_ports(|| {
             let port = ports::free()?;
             let python = Receiver::Smtp.find()?;
+            let arguments = arguments.to_owned();
             let worker = Worker::start(Receiver::Smtp, "aiosmtpd", "ready", move || {
                 let mut command = python_command(&python);
                 command
                     .arg(sources("python").join("smtp_server.py"))
-                    .args([&port.to_string(), "."]);
+                    .args([&port.to_string(), "."])
+                    .args(&arguments);
                 command
             })?;
             Ok(Self { port, worker })
         })
+    }
+
+    /// Who tried to say a password, and how: `PLAIN ada`.
+    pub fn logins(&self) -> Vec<String> {
+        let said = std::fs::read_to_string(self.path().join("logins"));
+        said.unwrap_or_default().lines().map(Into::into).collect()
     }
 
     /// Its URL.

@@ -1,0 +1,176 @@
+//! Mails over TLS, with a password, to a real server: its certificate is made here, and known to the relay by SSL_CERT_FILE.
+
+use std::path::PathBuf;
+
+use posthaste_testkit::receivers::{Encrypts, Guarded, Receiver, Smtp, are_here};
+use posthaste_testkit::{Child, TestDb, eventually};
+use serde_json::Value;
+
+use crate::stage::{self, BOUND, Said, Stage, count};
+
+const USER: &str = "ada@example.com";
+const PASSWORD: &str = "p:w @geheim%";
+/// The same, as a URL has them.
+const LOGIN: &str = "ada%40example.com:p%3Aw%20%40geheim%25";
+
+struct Setup {
+    stage: Stage,
+    database: TestDb,
+    certificate: PathBuf,
+    guarded: Guarded,
+}
+
+impl Setup {
+    async fn new(test: &str, encrypts: Encrypts) -> anyhow::Result<Option<Self>> {
+        if !are_here(test, &[Receiver::Smtp]) {
+            return Ok(None);
+        }
+        let (stage, database) = (Stage::new()?, stage::database().await?);
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
+        let certificate = stage.write("certificate.pem", &made.cert.pem())?;
+        let key = stage.write("key.pem", &made.signing_key.serialize_pem())?;
+        Ok(Some(Self {
+            guarded: Guarded {
+                encrypts,
+                certificate: certificate.clone(),
+                key,
+                user: USER,
+                password: PASSWORD,
+            },
+            stage,
+            database,
+            certificate,
+        }))
+    }
+
+    /// A route to this address, and a mail on its way.
+    async fn route(&self, to: &str) -> anyhow::Result<()> {
+        let route = format!(
+            "[route.mail]\nto = \"{to}\"\nmail_from = \"us@example.com\"\nmail_to = \"them@example.com\"\n"
+        );
+        self.stage.write("posthaste.toml", &route)?;
+        let client = self.database.client().await?;
+        let enqueue = "SELECT posthaste.enqueue('welcome', queue => 'mail')";
+        Ok(client.batch_execute(enqueue).await?)
+    }
+
+    /// `relay` with these arguments, which trusts the certificate if that is asked for.
+    fn relay(&self, arguments: &[&str], trusts: bool) -> anyhow::Result<Child> {
+        let mut command = self.stage.command(&[&["relay"], arguments].concat());
+        command.env("DATABASE_URL", self.database.url());
+        if trusts {
+            command.env("SSL_CERT_FILE", &self.certificate);
+        }
+        Child::spawn(&mut command)
+    }
+
+    /// Relays until it says why nothing is sent. No attempt was burnt, and nothing that it wrote has the password.
+    async fn complaint(&self, trusts: bool) -> anyhow::Result<String> {
+        let mut relay = self.relay(&[], trusts)?;
+        let mut said = String::new();
+        eventually(BOUND, "it says what is wrong", async || {
+            let status = self.stage.run_on(&self.database, &["status", "--json"]);
+            let status: Value = serde_json::from_str(&status.await?.good()?)?;
+            let error = status["relays"][0]["last_error"].as_str();
+            said = error.unwrap_or_default().to_owned();
+            Ok(!said.is_empty())
+        })
+        .await?;
+        relay.terminate()?;
+        relay.exit(BOUND).await?;
+        for line in relay.stdout().iter().chain(&relay.stderr()).chain([&said]) {
+            assert!(!line.contains("geheim"), "{line}");
+        }
+        let client = self.database.client().await?;
+        let waiting = "SELECT count(*) FROM posthaste.job WHERE attempt = 0";
+        assert_eq!(count(&client, waiting).await?, 1);
+        Ok(said)
+    }
+}
+
+async fn arrives(test: &str, encrypts: Encrypts, scheme: &str) -> anyhow::Result<()> {
+    let Some(setup) = Setup::new(test, encrypts).await? else {
+        return Ok(());
+    };
+    let server = Smtp::start_guarded(&setup.guarded)?;
+    let port = server.port();
+    let to = format!("{scheme}://{LOGIN}@127.0.0.1:{port}");
+    setup.route(&to).await?;
+    Said::by(setup.relay(&["--once"], true)?).await?.good()?;
+    let mails = server.effects()?;
+    assert_eq!(mails.len(), 1);
+    assert_eq!(mails[0].all["encrypted"], true);
+    assert_eq!(mails[0].all["user"], USER);
+    assert_eq!(server.logins(), ["PLAIN ada@example.com"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mail_goes_with_a_password_after_starttls() -> anyhow::Result<()> {
+    let test = "a_mail_goes_with_a_password_after_starttls";
+    arrives(test, Encrypts::AfterStarttls, "smtp").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mail_goes_with_a_password_over_tls_from_the_start() -> anyhow::Result<()> {
+    let test = "a_mail_goes_with_a_password_over_tls_from_the_start";
+    arrives(test, Encrypts::FromTheStart, "smtps").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_is_not_said_where_encryption_was_taken_away() -> anyhow::Result<()> {
+    let test = "a_password_is_not_said_where_encryption_was_taken_away";
+    let Some(setup) = Setup::new(test, Encrypts::Never).await? else {
+        return Ok(());
+    };
+    let server = Smtp::start_guarded(&setup.guarded)?;
+    let port = server.port();
+    setup
+        .route(&format!("smtp://{LOGIN}@127.0.0.1:{port}"))
+        .await?;
+    let said = setup.complaint(true).await?;
+    assert!(said.contains("STARTTLS"), "{said}");
+    assert_eq!(server.logins(), Vec::<String>::new());
+    Ok(())
+}
+
+const BOTH: [(Encrypts, &str); 2] = [
+    (Encrypts::AfterStarttls, "smtp"),
+    (Encrypts::FromTheStart, "smtps"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_certificate_nobody_knows_hears_no_password() -> anyhow::Result<()> {
+    let test = "a_server_whose_certificate_nobody_knows_hears_no_password";
+    for (encrypts, scheme) in BOTH {
+        let Some(setup) = Setup::new(test, encrypts).await? else {
+            return Ok(());
+        };
+        let server = Smtp::start_guarded(&setup.guarded)?;
+        let port = server.port();
+        let to = format!("{scheme}://{LOGIN}@127.0.0.1:{port}");
+        setup.route(&to).await?;
+        let said = setup.complaint(false).await?;
+        assert!(said.contains("certificate: UnknownIssuer"), "{said}");
+        assert_eq!(server.logins(), Vec::<String>::new());
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_that_is_wrong_lets_the_mail_wait() -> anyhow::Result<()> {
+    let test = "a_password_that_is_wrong_lets_the_mail_wait";
+    for (encrypts, scheme) in BOTH {
+        let Some(setup) = Setup::new(test, encrypts).await? else {
+            return Ok(());
+        };
+        let server = Smtp::start_guarded(&setup.guarded)?;
+        let port = server.port();
+        let to = format!("{scheme}://ada%40example.com:geheim@127.0.0.1:{port}");
+        setup.route(&to).await?;
+        let said = setup.complaint(true).await?;
+        assert!(said.contains("uthentication"), "{said}");
+        assert!(server.effects()?.is_empty());
+    }
+    Ok(())
+}
