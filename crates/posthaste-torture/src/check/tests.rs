@@ -1,4 +1,4 @@
-//! One small history, and what each rule says when something in it is turned.
+//! One small history, and what each rule says when something in it is turned: in one file, because all of them turn the same one.
 
 use serde_json::json;
 

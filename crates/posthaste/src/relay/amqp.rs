@@ -1,5 +1,6 @@
 //! What destinations behind AMQP 0-9-1 share: a connection to RabbitMQ, a channel for each batch, and what confirmations, returns and closed channels say of each message.
 
+mod handshake;
 mod verdict;
 
 use std::borrow::Cow;
@@ -146,7 +147,7 @@ impl Amqp {
 
     async fn connect(&self) -> Result<Broker, String> {
         let properties = ConnectionProperties::default().with_connection_name("posthaste".into());
-        let connection = Connection::connect_uri(self.uri.clone(), properties);
+        let connection = handshake::connect(self.uri.clone(), properties);
         let connection = tokio::time::timeout(CONNECT, connection).await;
         let connection = connection
             .map_err(|_| format!("RabbitMQ: no connection within {} s", CONNECT.as_secs()))?
