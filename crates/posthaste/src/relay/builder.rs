@@ -66,7 +66,7 @@ impl RelayBuilder {
         self
     }
 
-    /// How many batches are under way at once; 4 unless said otherwise, one in [`Mode::Drain`].
+    /// How many batches are under way at once; 4 unless said otherwise, one in [`Mode::Drain`]. As many jobs again wait in the relay for their turn.
     pub fn concurrency(mut self, batches: usize) -> Self {
         self.options.concurrency = batches;
         self
