@@ -75,7 +75,8 @@ pub(super) async fn asynq(connection: &MultiplexedConnection, jobs: u64) -> Resu
         for (id, task) in batch {
             let call = commands.cmd("EVALSHA").arg(&script).arg(2);
             call.arg(format!("asynq:{{default}}:t:{id}")).arg(PENDING);
-            call.arg(task).arg(id).arg("1700000000000000000");
+            // Not scheduled.
+            call.arg(task).arg(id).arg("1700000000000000000").arg("");
         }
         ask(connection, commands).await
     };
