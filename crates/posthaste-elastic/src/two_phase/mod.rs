@@ -1,1 +1,33 @@
 //! Several documents change together or not at all, by operations on single documents only.
+//!
+//! Elasticsearch and OpenSearch change one document at a time. A [`Transaction`] is written down as a document of its own; each document that it touches then
+//! *holds* it, the transaction is *committed* once all of them do, and each document is *settled*. What fails before the commit is undone. The states have the six names of the protocol
+//! that Elastic published; the rules are others, because that one loses money where a request is late, an answer is lost or an executor falls asleep.
+//!
+//! | rule | what it is | where |
+//! |---|---|---|
+//! | R1 | evidence is an acknowledged write to the document itself: not a read, not an answer that nothing had to be done | `Evidence` in `request.rs` |
+//! | R2 | states go forward only, each by a script that compares | [`State::next`] |
+//! | R3 | a hold carries the document's mark, seen before it was last acknowledged that the transaction is pending | `Seen`, `Valid` in `request.rs` |
+//! | R4 | settle and undo always write, and leave a new mark | [`Document::settle`], [`Document::undo`] |
+//! | R5 | a hold that is there already counts once it was written again | [`Document::hold`] |
+//! | R6 | whoever finds a transaction decided has that acknowledged before acting on it | [`Step::Confirm`] |
+//! | R7 | what cannot be carried out is refused before anything is written | [`Transaction::new`] |
+//!
+//! None of them knows a clock. `tests/model` checks them exhaustively within bounds, and shows for each that without it money is lost.
+
+mod document;
+mod execution;
+mod request;
+mod state;
+mod step;
+mod transaction;
+
+pub use document::{Document, FENCES, Fence, Hold, MAX_HOLDS, Obstacle};
+pub use execution::{Execution, Progress, Reason};
+pub use request::{Answer, Request};
+pub use state::{Event, IllegalTransition, State};
+pub use step::{Road, Step};
+pub use transaction::{
+    Effect, MAX_AMOUNT, MAX_EFFECTS, MAX_SET, Refusal, Transaction, TransactionId,
+};

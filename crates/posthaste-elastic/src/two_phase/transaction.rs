@@ -1,0 +1,244 @@
+//! What is to change, and what may not be asked for.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The largest number that is the same in JSON, Java and Rust: no amount and no balance goes beyond it.
+pub const MAX_AMOUNT: i64 = 1 << 53;
+/// What one transaction may touch: each document is one more that others wait for.
+pub const MAX_EFFECTS: usize = 64;
+/// The values of one effect as JSON, in bytes: they stand in the transaction and, while it is open, in the document twice.
+pub const MAX_SET: usize = 64 * 1024;
+
+/// The name of a transaction, chosen by whoever makes it: the same name is the same transaction.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TransactionId(Arc<str>);
+
+impl TransactionId {
+    /// A name of `[A-Za-z0-9_-]{1,64}`.
+    pub fn new(id: &str) -> Result<Self, Refusal> {
+        match is_name(id) {
+            true => Ok(Self(id.into())),
+            false => Err(Refusal::TransactionId(id.to_owned())),
+        }
+    }
+
+    /// As it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for TransactionId {
+    type Error = Refusal;
+
+    fn try_from(id: String) -> Result<Self, Refusal> {
+        Self::new(&id)
+    }
+}
+
+impl From<TransactionId> for String {
+    fn from(id: TransactionId) -> Self {
+        id.0.as_ref().to_owned()
+    }
+}
+
+impl fmt::Display for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What happens to one document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Effect {
+    /// The id of the document.
+    pub document: String,
+    /// What its balance gains, or loses. What is to be lost must be there, apart from what others have reserved.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub add: i64,
+    /// Values for fields of its `data`. One open transaction at a time may hold a document for that.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub set: Map<String, Value>,
+}
+
+impl Effect {
+    /// The balance gains `amount`, or loses it.
+    pub fn add(document: &str, amount: i64) -> Self {
+        Self {
+            document: document.to_owned(),
+            add: amount,
+            set: Map::new(),
+        }
+    }
+
+    /// Fields of `data` get these values.
+    pub fn set(document: &str, values: Map<String, Value>) -> Self {
+        Self {
+            document: document.to_owned(),
+            add: 0,
+            set: values,
+        }
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        let document = || self.document.clone();
+        if !is_name(&self.document) {
+            return Err(Refusal::DocumentId(document()));
+        }
+        if self.add == 0 && self.set.is_empty() {
+            return Err(Refusal::Nothing(document()));
+        }
+        if !(-MAX_AMOUNT..=MAX_AMOUNT).contains(&self.add) {
+            return Err(Refusal::Amount(self.add));
+        }
+        let bytes = serde_json::to_string(&self.set).map_or(usize::MAX, |text| text.len());
+        if bytes > MAX_SET {
+            return Err(Refusal::TooMuchToSet(document()));
+        }
+        Ok(())
+    }
+}
+
+/// Several effects that happen together or not at all. One that was made is valid.
+///
+/// ```
+/// use posthaste_elastic::two_phase::Transaction;
+/// let rent = Transaction::transfer("rent-2026-12", "alice", "bob", 900)?;
+/// assert_eq!(rent.effects()[0].add, -900);
+/// assert!(Transaction::transfer("oops", "alice", "alice", 900).is_err());
+/// # Ok::<(), posthaste_elastic::two_phase::Refusal>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    id: TransactionId,
+    effects: Vec<Effect>,
+}
+
+impl Transaction {
+    /// Checks everything that can be told without the documents.
+    pub fn new(id: &str, effects: Vec<Effect>) -> Result<Self, Refusal> {
+        let id = TransactionId::new(id)?;
+        if effects.is_empty() || effects.len() > MAX_EFFECTS {
+            return Err(Refusal::Effects(effects.len()));
+        }
+        let mut documents = BTreeSet::new();
+        for effect in &effects {
+            effect.check()?;
+            if !documents.insert(&effect.document) {
+                return Err(Refusal::Twice(effect.document.clone()));
+            }
+        }
+        Ok(Self { id, effects })
+    }
+
+    /// `amount` units go from one account to another.
+    pub fn transfer(id: &str, from: &str, to: &str, amount: i64) -> Result<Self, Refusal> {
+        if !(1..=MAX_AMOUNT).contains(&amount) {
+            return Err(Refusal::Amount(amount));
+        }
+        Self::new(
+            id,
+            vec![Effect::add(from, -amount), Effect::add(to, amount)],
+        )
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &TransactionId {
+        &self.id
+    }
+
+    /// What it does, each on a document of its own.
+    pub fn effects(&self) -> &[Effect] {
+        &self.effects
+    }
+}
+
+/// What was asked for breaks a rule. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The transaction's name.
+    #[error("the transaction's id {0:?} is not of [A-Za-z0-9_-]{{1,64}}")]
+    TransactionId(String),
+    /// A document's name.
+    #[error("the document's id {0:?} is not of [A-Za-z0-9_-]{{1,64}}")]
+    DocumentId(String),
+    /// No effect, or too many.
+    #[error("a transaction has from 1 to {MAX_EFFECTS} effects, not {0}")]
+    Effects(usize),
+    /// An effect that would do nothing.
+    #[error("the effect on {0:?} adds zero and sets nothing: an effect does something")]
+    Nothing(String),
+    /// An amount beyond what JSON can carry, or a transfer of nothing or less.
+    #[error(
+        "the amount {0} is not allowed: a transfer moves from 1 to 2^53, an effect adds from -2^53 to 2^53"
+    )]
+    Amount(i64),
+    /// One document in two effects: its holds are found by the transaction's id, of which it has one.
+    #[error("the document {0:?} is there twice: a transaction has one effect for each document")]
+    Twice(String),
+    /// Values that would make the document heavy for everybody.
+    #[error("the values for {0:?} take more than {MAX_SET} bytes as JSON")]
+    TooMuchToSet(String),
+}
+
+fn is_name(id: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=64).contains(&id.len()) && id.bytes().all(plain)
+}
+
+fn is_zero(amount: &i64) -> bool {
+    *amount == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(effects: Vec<Effect>) -> String {
+        Transaction::new("t", effects).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_refused_with_the_rule() {
+        let of = |from: &str, to: &str, amount| {
+            let refused = Transaction::transfer("t", from, to, amount);
+            refused.unwrap_err().to_string()
+        };
+        assert!(of("a", "a", 1).contains("one effect for each document"));
+        for amount in [0, -1, i64::MIN, i64::MAX, MAX_AMOUNT + 1] {
+            assert!(of("a", "b", amount).contains("from 1 to 2^53"), "{amount}");
+        }
+        for id in ["", "a b", "ä", "a/b", "_bulk?x", &"x".repeat(65)] {
+            assert!(of(id, "b", 1).contains("[A-Za-z0-9_-]{1,64}"), "{id}");
+            let refused = Transaction::transfer(id, "a", "b", 1).unwrap_err();
+            assert_eq!(refused, Refusal::TransactionId(id.to_owned()));
+        }
+        assert!(refused(vec![]).contains("from 1 to 64 effects"));
+        let many = (0..65).map(|i| Effect::add(&format!("d{i}"), 1)).collect();
+        assert!(refused(many).contains("from 1 to 64 effects"));
+        assert!(refused(vec![Effect::add("a", 0)]).contains("does something"));
+        assert!(refused(vec![Effect::add("a", i64::MIN)]).contains("-2^53"));
+        let long = Map::from_iter([("x".to_owned(), "y".repeat(MAX_SET).into())]);
+        assert!(refused(vec![Effect::set("a", long)]).contains("65536 bytes"));
+    }
+
+    #[test]
+    fn amounts_that_are_no_whole_numbers_and_fields_that_nobody_knows_are_refused() {
+        for text in [
+            r#"{"document":"a","add":1.5}"#,
+            r#"{"document":"a","add":NaN}"#,
+            r#"{"document":"a","add":"1"}"#,
+            r#"{"document":"a","add":1e300}"#,
+            r#"{"document":"a","add":1,"amount":1}"#,
+        ] {
+            assert!(serde_json::from_str::<Effect>(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The two-phase commit, checked in every order of events within bounds: the very steps and decisions that the executor runs, over a store that does
+//! what a store over HTTP may do. Each rule has a twin without it, which must go wrong; so must the protocol as it was published.
+
+mod cell;
+mod document;
+mod machine;
+mod plan;
+mod property;
+mod scripts;
+mod seed;
+mod system;
+mod twins;
+
+use std::time::Instant;
+
+use stateright::{Checker, Model};
+
+use machine::Aim::{Create, Resume, RollBack};
+use plan::{Executors, Faults, Plan};
+use system::System;
+
+/// Every property holds in every state. There are this many of them at least, or the model has shrunk.
+fn holds(name: &str, at_least: usize, plan: Plan) {
+    let begun = Instant::now();
+    // Depth first: what is left to look at stays small.
+    let checker = System::new(plan).checker().threads(2).spawn_dfs().join();
+    let states = checker.unique_state_count();
+    println!("{name}: {states} states in {:?}", begun.elapsed());
+    checker.assert_properties();
+    assert!(states >= at_least, "{name}: {states} states are too few");
+}
+
+#[test]
+fn a_transfer_is_safe_from_stalls_late_requests_lost_answers_dirty_writes_and_stale_reads() {
+    let everybody = &[(0, Create, 2), (0, Resume, 2), (0, RollBack, 2)];
+    let transfer = Plan::transfer(everybody, Faults::all(1));
+    holds("creator, recovery and rollback", 500_000, transfer);
+    let with_roll_back = &[(0, Resume, 3), (0, RollBack, 3)];
+    let transfer = Plan::transfer(with_roll_back, Faults::all(2));
+    holds("recovery and rollback, two faults", 600_000, transfer);
+    let two = &[(0, Create, 2), (0, Resume, 2)];
+    let transfer = Plan::transfer(two, Faults::all(3));
+    holds("creator and recovery, three faults", 1_300_000, transfer);
+}
+
+#[test]
+fn a_transaction_on_three_documents_is_as_safe_as_a_transfer() {
+    let everybody = &[(0, Create, 1), (0, Resume, 1), (0, RollBack, 1)];
+    let plan = Plan::three_documents(everybody, Faults::all(1));
+    holds("three documents", 300_000, plan);
+    let two = &[(0, Resume, 2), (0, RollBack, 2)];
+    let plan = Plan::three_documents(two, Faults::all(1));
+    holds("three documents, twice", 30_000, plan);
+}
+
+const CREATORS: Executors = &[(0, Create, 2), (1, Create, 2)];
+const ALL_FOUR: Executors = &[
+    (0, Resume, 1),
+    (0, RollBack, 1),
+    (1, Resume, 1),
+    (1, RollBack, 1),
+];
+
+#[test]
+fn two_transfers_never_spend_what_is_there_once() {
+    let plan = Plan::funds_for_one(CREATORS, Faults::all(2));
+    holds("funds for one", 900_000, plan);
+    let plan = Plan::funds_for_one(ALL_FOUR, Faults::STALLS);
+    holds("funds for one, with rollbacks", 30_000, plan);
+    holds("chain", 10_000, Plan::chain(ALL_FOUR, Faults::STALLS));
+    holds(
+        "chain, a fault",
+        2_000,
+        Plan::chain(CREATORS, Faults::all(1)),
+    );
+    holds("opposite", 10_000, Plan::opposite(ALL_FOUR, Faults::STALLS));
+    holds(
+        "opposite, a fault",
+        2_000,
+        Plan::opposite(CREATORS, Faults::all(1)),
+    );
+}
+
+#[test]
+fn transactions_whose_marks_share_a_slot_are_as_safe_as_others() {
+    holds(
+        "one slot",
+        1_100_000,
+        Plan::one_slot(CREATORS, Faults::all(2)),
+    );
+    holds(
+        "one slot, with rollbacks",
+        30_000,
+        Plan::one_slot(ALL_FOUR, Faults::STALLS),
+    );
+}
+
+#[test]
+fn documents_that_two_transactions_set_are_both_set_by_the_same() {
+    holds("set", 700_000, Plan::both_set(CREATORS, Faults::all(2)));
+    holds(
+        "set, with rollbacks",
+        20_000,
+        Plan::both_set(ALL_FOUR, Faults::STALLS),
+    );
+}
+
+#[test]
+#[ignore = "takes minutes: `make two-phase` runs it"]
+fn a_transfer_is_safe_from_any_two_faults_with_everybody_at_work() {
+    let everybody = &[(0, Create, 2), (0, Resume, 2), (0, RollBack, 2)];
+    let transfer = Plan::transfer(everybody, Faults::all(2));
+    holds("everybody, two faults", 12_000_000, transfer);
+}

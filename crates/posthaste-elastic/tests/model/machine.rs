@@ -1,0 +1,67 @@
+//! An executor: the library's own, or one that goes by the published protocol.
+
+use posthaste_elastic::two_phase::{Answer, Execution, Fence, Progress, Reason, Request, Step};
+
+use super::seed::Seed;
+
+/// What an executor is after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Aim {
+    /// Make the transaction and bring it to its end.
+    Create,
+    /// Bring it to its end, as recovery does.
+    Resume,
+    /// Give it up.
+    RollBack,
+    /// Bring it to its end by the published protocol.
+    SeedResume,
+    /// Give it up by the published protocol.
+    SeedRollBack,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    Ours(Execution),
+    Seed(Seed),
+}
+
+impl Machine {
+    pub fn new(aim: Aim, documents: usize, patience: u8) -> Self {
+        match aim {
+            Aim::Create => Self::Ours(Execution::create(documents, patience)),
+            Aim::Resume => Self::Ours(Execution::resume(documents, patience)),
+            Aim::RollBack => Self::Ours(Execution::roll_back(documents, Reason::Asked)),
+            Aim::SeedResume => Self::Seed(Seed::new(documents, false)),
+            Aim::SeedRollBack => Self::Seed(Seed::new(documents, true)),
+        }
+    }
+
+    pub fn requests(&self) -> Vec<Request> {
+        match self {
+            Self::Ours(execution) => execution.requests(),
+            Self::Seed(seed) => vec![seed.request()],
+        }
+    }
+
+    pub fn answered(&mut self, answers: &[Answer]) -> Progress {
+        match self {
+            Self::Ours(execution) => execution.answered(answers),
+            Self::Seed(seed) => seed.answered(answers[0]),
+        }
+    }
+
+    pub fn marks(&self) -> &[Fence] {
+        match self {
+            Self::Ours(execution) => execution.marks(),
+            Self::Seed(_) => &[],
+        }
+    }
+
+    /// Only the order of looks does not matter to anybody.
+    pub fn is_looking(&self) -> bool {
+        matches!(self, Self::Ours(execution) if execution.step() == Step::Look)
+    }
+}
+
+/// The mark that a hold by the published protocol carries: it has none.
+pub const NO_MARK: Fence = Fence(0);

@@ -1,0 +1,155 @@
+//! What must hold in every state of the model.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use posthaste_elastic::two_phase::{Answer, Fence, Progress, Request, State};
+use stateright::Property;
+
+use super::cell::Cell;
+use super::document::{Doc, FRESH};
+use super::machine::{Aim, Machine};
+use super::scripts::{Weakness, on_document, on_transaction};
+use super::system::{System, World};
+
+pub const MONEY: &str = "a document has what was committed, once";
+pub const NOTHING: &str = "what was not committed moved nothing";
+pub const FUNDS: &str = "nothing is spent that is not there";
+pub const TOGETHER: &str = "documents that are set together agree";
+pub const TRUTH: &str = "what an executor says of an end is so";
+pub const ENDS: &str = "an undisturbed executor finishes";
+
+pub fn all(system: &System) -> Vec<Property<System>> {
+    let mut all = vec![
+        Property::always(MONEY, |system: &System, world: &World| {
+            let is_published = system.plan.weakness == Some(Weakness::Published);
+            effects(system, world).all(|(state, held, settled)| match state {
+                Some(State::Committed) if is_published => settled == 1,
+                Some(State::Committed) => held == (settled == 0) && (0..=1).contains(&settled),
+                Some(State::Finished) => !held && settled == 1,
+                _ => true,
+            })
+        }),
+        Property::always(NOTHING, |system: &System, world: &World| {
+            let is_published = system.plan.weakness == Some(Weakness::Published);
+            effects(system, world).all(|(state, held, settled)| match state {
+                None | Some(State::Created | State::RolledBack) => !held && settled == 0,
+                Some(State::Pending | State::Terminating) if is_published => {
+                    settled == i8::from(held)
+                }
+                Some(State::Pending | State::Terminating) => settled == 0,
+                _ => true,
+            })
+        }),
+        Property::always(FUNDS, |system: &System, world: &World| {
+            let is_published = system.plan.weakness == Some(Weakness::Published);
+            let documents = world.documents.iter().enumerate();
+            let mut left = documents.map(|(at, cell)| system.book.unpack(at, cell.durable));
+            left.all(|document| match is_published {
+                true => document.balance >= 0,
+                false => document.available() >= 0,
+            })
+        }),
+        Property::always(TOGETHER, |_, world: &World| {
+            let ended = |cell: &Cell<Option<State>>| cell.durable.is_some_and(State::is_final);
+            let open = !world.transactions.iter().all(ended);
+            let mut setters = world.documents.iter().map(|cell| cell.durable.set_by);
+            let first = setters.next();
+            open || setters.all(|by| Some(by) == first)
+        }),
+        Property::always(TRUTH, |_, world: &World| !world.lied),
+        Property::always(ENDS, |system, world: &World| {
+            let transactions: Vec<_> = world.transactions.iter().map(|t| t.durable).collect();
+            let documents = world.documents.iter().map(|d| d.durable).collect();
+            finishes(system, transactions, documents)
+        }),
+    ];
+    if system.plan.weakness.is_none() {
+        // Else all of the above could hold because nothing happens.
+        all.push(Property::sometimes(
+            "something can be finished",
+            |_, world: &World| {
+                let mut transactions = world.transactions.iter();
+                transactions.any(|transaction| transaction.durable == Some(State::Finished))
+            },
+        ));
+    }
+    all
+}
+
+/// For each effect: where its transaction is, whether its document holds it, and how often it happened there.
+fn effects<'a>(
+    system: &'a System,
+    world: &'a World,
+) -> impl Iterator<Item = (Option<State>, bool, i8)> + 'a {
+    let transactions = world.transactions.iter().enumerate();
+    transactions.flat_map(move |(t, cell)| {
+        let effects = 0..system.plan.transactions[t].effects().len();
+        effects.map(move |effect| {
+            let doc = world.documents[system.book.document(t, effect)].durable;
+            (cell.durable, doc.held[t], doc.settled[t])
+        })
+    })
+}
+
+type Left = (Vec<Option<State>>, Vec<Doc>);
+
+thread_local! {
+    static KNOWN: RefCell<HashMap<(usize, Left), bool>> = RefCell::default();
+}
+
+/// Whether an executor that nothing disturbs brings each transaction to its end, from what is durable.
+fn finishes(system: &System, transactions: Vec<Option<State>>, documents: Vec<Doc>) -> bool {
+    let key = (system.book.number, (transactions, documents));
+    if let Some(known) = KNOWN.with_borrow(|known| known.get(&key).copied()) {
+        return known;
+    }
+    let mut left = key.1.clone();
+    let all = (0..left.0.len()).all(|t| left.0[t].is_none() || finish(system, &mut left, t));
+    KNOWN.with_borrow_mut(|known| known.insert(key, all));
+    all
+}
+
+fn finish(system: &System, left: &mut Left, t: usize) -> bool {
+    let mut machine = system.machine(t, Aim::Resume);
+    if system.plan.weakness == Some(Weakness::Published) {
+        machine = system.machine(t, Aim::SeedResume);
+    }
+    // Each refusal costs a beginning, and there are but a few of them.
+    for _ in 0..64 {
+        let answers: Vec<Answer> = ask(system, left, t, &machine);
+        if let Progress::Ended(state) = machine.answered(&answers) {
+            return left.0[t] == Some(state);
+        }
+    }
+    false
+}
+
+fn ask(system: &System, left: &mut Left, t: usize, machine: &Machine) -> Vec<Answer> {
+    let answer = |request: Request| {
+        let effect = match request {
+            Request::Read => return Answer::State(left.0[t]),
+            Request::Create | Request::Advance(..) | Request::Touch(_) => {
+                let ran = on_transaction(left.0[t], request);
+                left.0[t] = ran.left;
+                return ran.answer;
+            }
+            Request::Look(effect)
+            | Request::Hold(effect, _)
+            | Request::Settle(effect)
+            | Request::Undo(effect) => effect,
+        };
+        let at = system.book.document(t, effect);
+        let doc = &mut left.1[at];
+        if matches!(request, Request::Look(_)) {
+            return Answer::Mark(Fence(doc.marks[t]));
+        }
+        let ran = on_document(&system.book, system.plan.weakness, at, *doc, t, request);
+        *doc = ran.left;
+        for mark in doc.marks.iter_mut().filter(|mark| **mark == FRESH) {
+            *mark = u64::MAX - 1;
+        }
+        ran.answer
+    };
+    machine.requests().into_iter().map(answer).collect()
+}

@@ -1,0 +1,136 @@
+//! The scripts on the server, and what becomes of them where a rule is left out.
+
+use posthaste_elastic::two_phase::{Answer, Fence, Request, State};
+
+use super::document::{Book, Doc, FRESH};
+
+/// A rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weakness {
+    /// R3: a hold is taken whatever its mark.
+    NoMarks,
+    /// R3: the marks are looked at after the transaction is known to be pending.
+    LateLook,
+    /// R3: whether the transaction is still pending is not asked.
+    NoBegin,
+    /// R3: it is asked by a read.
+    ReadBegin,
+    /// R3: marks are counted, not drawn.
+    CountedMarks,
+    /// R4: an undo that finds nothing writes nothing.
+    SilentUndo,
+    /// R4: a settle that finds nothing writes nothing.
+    SilentSettle,
+    /// R5: a hold that is there already counts without a write.
+    HeldCounts,
+    /// R6: a decision that was read counts.
+    NoConfirm,
+    /// Several open transactions may set one document.
+    SharedSet,
+    /// What others have reserved may be spent.
+    SpendReserved,
+    /// The scripts as they were published.
+    Published,
+}
+
+/// What a script left, what it answered, and whether it wrote: an answer that needed no write comes from a primary that is cut off, too.
+pub struct Ran<T> {
+    pub left: T,
+    pub answer: Answer,
+    pub wrote: bool,
+}
+
+impl<T> Ran<T> {
+    fn law((left, answer): (T, Answer)) -> Self {
+        Self {
+            left,
+            answer,
+            wrote: answer == Answer::Acknowledged,
+        }
+    }
+
+    fn silent(left: T, answer: Answer) -> Self {
+        Self {
+            left,
+            answer,
+            wrote: false,
+        }
+    }
+}
+
+/// A script on a transaction.
+pub fn on_transaction(state: Option<State>, request: Request) -> Ran<Option<State>> {
+    let is_there = |from: State| state == Some(from);
+    Ran::law(match request {
+        Request::Create if state.is_none() => (Some(State::Pending), Answer::Acknowledged),
+        Request::Advance(from, event) if is_there(from) => {
+            (from.next(event).ok(), Answer::Acknowledged)
+        }
+        Request::Touch(of) if is_there(of) => (state, Answer::Acknowledged),
+        _ => (state, Answer::Elsewhere),
+    })
+}
+
+/// A script of a transaction on a document.
+pub fn on_document(
+    book: &Book,
+    weakness: Option<Weakness>,
+    at: usize,
+    doc: Doc,
+    t: usize,
+    request: Request,
+) -> Ran<Doc> {
+    let lawful = |request| Ran::law(book.run(at, doc, t, request));
+    let unchecked_hold = |fits: bool, mark: Fence| {
+        let mut left = doc;
+        let takes = doc.held[t] || fits && mark.0 == doc.marks[t];
+        left.held[t] |= takes;
+        match takes {
+            true => Ran::law((left, Answer::Acknowledged)),
+            false => Ran::silent(doc, Answer::Elsewhere),
+        }
+    };
+    match (weakness, request) {
+        (Some(Weakness::Published), _) => published(doc, t, request),
+        (Some(Weakness::NoMarks), Request::Hold(effect, _)) => {
+            lawful(Request::Hold(effect, Fence(doc.marks[t])))
+        }
+        (Some(Weakness::HeldCounts), Request::Hold(..)) if doc.held[t] => {
+            Ran::silent(doc, Answer::Acknowledged)
+        }
+        (Some(Weakness::SilentUndo), Request::Undo(_)) if !doc.held[t] => {
+            Ran::silent(doc, Answer::Acknowledged)
+        }
+        (Some(Weakness::SilentSettle), Request::Settle(_)) if !doc.held[t] => {
+            Ran::silent(doc, Answer::Acknowledged)
+        }
+        (Some(Weakness::CountedMarks), Request::Settle(_) | Request::Undo(_)) => {
+            let mut ran = lawful(request);
+            for (mark, old) in ran.left.marks.iter_mut().zip(doc.marks) {
+                *mark = if *mark == FRESH { old + 1 } else { *mark };
+            }
+            ran
+        }
+        (Some(Weakness::SharedSet), Request::Hold(_, mark)) => unchecked_hold(true, mark),
+        (Some(Weakness::SpendReserved), Request::Hold(_, mark)) => {
+            let add = book.effect(t, at).map_or(0, |effect| effect.add);
+            unchecked_hold(book.unpack(at, doc).balance + add >= 0, mark)
+        }
+        _ => lawful(request),
+    }
+}
+
+/// As published: the balance changes with the hold, and what has nothing to do says "noop", which counts.
+fn published(doc: Doc, t: usize, request: Request) -> Ran<Doc> {
+    let mut left = doc;
+    match request {
+        Request::Hold(..) if !doc.held[t] => left.settled[t] += 1,
+        Request::Undo(_) if doc.held[t] => left.settled[t] -= 1,
+        _ => {}
+    }
+    left.held[t] = matches!(request, Request::Hold(..));
+    match left.held == doc.held {
+        true => Ran::silent(doc, Answer::Elsewhere),
+        false => Ran::law((left, Answer::Acknowledged)),
+    }
+}

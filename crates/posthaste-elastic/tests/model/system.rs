@@ -1,0 +1,437 @@
+//! Executors, the store, and what may go wrong between them: the states and actions that stateright goes through.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use posthaste_elastic::two_phase::{Answer, Fence, Progress, Request, State};
+use stateright::{Model, Property};
+
+use super::cell::Cell;
+use super::document::{Book, Doc, FRESH, TRANSACTIONS};
+use super::machine::{Aim, Machine};
+use super::plan::Plan;
+use super::property;
+use super::scripts::{Ran, Weakness, on_document, on_transaction};
+
+/// As often as this its documents may be held by others before an executor gives up.
+const PATIENCE: u8 = 1;
+
+/// The model.
+#[derive(Clone, Debug)]
+pub struct System {
+    pub plan: Plan,
+    pub book: Book,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Executor {
+    /// None once it has stopped for good. Others stop by never acting again.
+    machine: Option<Machine>,
+    answers: Vec<Option<Answer>>,
+    attempts: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    pub transactions: Vec<Cell<Option<State>>>,
+    pub documents: Vec<Cell<Doc>>,
+    executors: Vec<Executor>,
+    /// Writes of transactions that were given up and may yet be made.
+    late: Vec<(usize, Request)>,
+    faults: u8,
+    /// An executor said how a transaction ended, and it was not so.
+    pub lied: bool,
+}
+
+/// How a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Read, from the view with this number.
+    Read(usize),
+    /// Made and answered.
+    Made,
+    /// Made and answered; from here on some copy hears of no write any more.
+    MadeLeavingOneBehind,
+    /// Made, and the answer lost.
+    Lost,
+    /// Given up, to be made later or never.
+    Late,
+    /// Run by a primary that is cut off.
+    Isolated,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// An executor's request, by its place in the step.
+    Request(usize, usize, Request, Way),
+    /// A late write of a transaction is made.
+    Arrive(usize, Request),
+    /// The primary that was cut off from a transaction comes back, with what it has or without.
+    RejoinTransaction(usize, bool),
+    /// The same for a document.
+    RejoinDocument(usize, bool),
+}
+
+/// The document that a request is about.
+fn effect_of(request: Request) -> Option<usize> {
+    match request {
+        Request::Look(at) | Request::Hold(at, _) | Request::Settle(at) | Request::Undo(at) => {
+            Some(at)
+        }
+        _ => None,
+    }
+}
+
+impl System {
+    pub fn new(plan: Plan) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        assert!(plan.transactions.len() <= TRANSACTIONS);
+        let book = Book {
+            balances: plan.balances.clone(),
+            transactions: plan.transactions.clone(),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        };
+        Self { plan, book }
+    }
+
+    pub fn machine(&self, t: usize, aim: Aim) -> Machine {
+        let documents = self.plan.transactions[t].effects().len();
+        Machine::new(aim, documents, PATIENCE)
+    }
+
+    fn run(&self, at: usize, doc: Doc, t: usize, request: Request) -> Ran<Doc> {
+        on_document(&self.book, self.plan.weakness, at, doc, t, request)
+    }
+
+    /// Whether a request is answered by some copy; which are those that the rule asks for, without it.
+    fn is_read(&self, request: Request) -> bool {
+        let weakness = self.plan.weakness;
+        match request {
+            Request::Read | Request::Look(_) => true,
+            Request::Touch(State::Pending) => weakness == Some(Weakness::ReadBegin),
+            _ => false,
+        }
+    }
+
+    /// What is taken for granted where a rule is left out.
+    fn is_granted(&self, request: Request) -> bool {
+        match (self.plan.weakness, request) {
+            (Some(Weakness::NoBegin), Request::Touch(State::Pending)) => true,
+            (Some(Weakness::NoConfirm), Request::Touch(of)) => of != State::Pending,
+            _ => false,
+        }
+    }
+
+    /// A request as it is sent.
+    fn sent(&self, world: &World, t: usize, request: Request) -> Request {
+        match (self.plan.weakness, request) {
+            (Some(Weakness::LateLook), Request::Hold(effect, _)) => {
+                let document = &world.documents[self.book.document(t, effect)];
+                Request::Hold(effect, Fence(document.behind().marks[t]))
+            }
+            _ => request,
+        }
+    }
+
+    fn read(&self, world: &World, t: usize, request: Request, view: usize) -> Answer {
+        match (request, effect_of(request)) {
+            (_, Some(effect)) => {
+                let cell = &world.documents[self.book.document(t, effect)];
+                Answer::Mark(Fence(cell.views()[view].marks[t]))
+            }
+            (Request::Read, _) => Answer::State(*world.transactions[t].views()[view]),
+            (request, _) => on_transaction(*world.transactions[t].views()[view], request).answer,
+        }
+    }
+
+    /// Makes a write in one of the ways. None where this way makes no difference.
+    fn write(&self, world: &mut World, t: usize, request: Request, way: Way) -> Option<Answer> {
+        match effect_of(request) {
+            Some(effect) => {
+                let at = self.book.document(t, effect);
+                let cell = &mut world.documents[at];
+                write(cell, way, |doc| self.run(at, *doc, t, request))
+            }
+            None => {
+                let cell = &mut world.transactions[t];
+                write(cell, way, |state| on_transaction(*state, request))
+            }
+        }
+    }
+
+    fn ways(&self, world: &World, t: usize, request: Request) -> Vec<Way> {
+        let effect = effect_of(request).map(|effect| self.book.document(t, effect));
+        let (views, is_isolated, is_stale) = match effect {
+            Some(at) => world.documents[at].shape(),
+            None => world.transactions[t].shape(),
+        };
+        if self.is_granted(request) {
+            return vec![Way::Made];
+        }
+        if self.is_read(request) {
+            return (0..views).map(Way::Read).collect();
+        }
+        let (faults, left) = (self.plan.faults, world.faults > 0);
+        let mut ways = vec![Way::Made];
+        let mut may = |is_possible: bool, way| ways.extend(is_possible.then_some(way));
+        may(left && faults.stale && !is_stale, Way::MadeLeavingOneBehind);
+        may(left && faults.lost, Way::Lost);
+        may(left && faults.late, Way::Late);
+        may(is_isolated || left && faults.isolated, Way::Isolated);
+        ways
+    }
+
+    /// An executor's request goes this way, and the executor takes the answer.
+    fn request(
+        &self,
+        world: &mut World,
+        who: usize,
+        at: usize,
+        request: Request,
+        way: Way,
+    ) -> bool {
+        let t = self.plan.executors[who].0;
+        let effect = effect_of(request).map(|effect| self.book.document(t, effect));
+        let was_isolated = match effect {
+            Some(at) => world.documents[at].isolated.is_some(),
+            None => world.transactions[t].isolated.is_some(),
+        };
+        let answer = match way {
+            Way::Read(view) => Some(self.read(world, t, request, view)),
+            Way::Made if self.is_granted(request) => Some(Answer::Acknowledged),
+            Way::Late => {
+                world.late.push((t, request));
+                Some(Answer::Unknown)
+            }
+            way => self.write(world, t, request, way),
+        };
+        let Some(answer) = answer else { return false };
+        let is_fault = match way {
+            Way::Read(_) | Way::Made => false,
+            Way::Isolated => !was_isolated,
+            _ => true,
+        };
+        world.faults -= u8::from(is_fault);
+        self.take(world, who, at, answer);
+        true
+    }
+
+    fn take(&self, world: &mut World, who: usize, at: usize, answer: Answer) {
+        let t = self.plan.executors[who].0;
+        let executor = &mut world.executors[who];
+        executor.answers[at] = Some(answer);
+        let Some(answers) = executor.answers.iter().copied().collect::<Option<Vec<_>>>() else {
+            return;
+        };
+        let Some(machine) = &mut executor.machine else {
+            return;
+        };
+        match machine.answered(&answers) {
+            Progress::Next => {}
+            Progress::Again if executor.attempts > 1 => executor.attempts -= 1,
+            Progress::Ended(state) => {
+                world.lied |= world.transactions[t].durable != Some(state);
+                executor.machine = None;
+            }
+            _ => executor.machine = None,
+        }
+        let requests = executor
+            .machine
+            .as_ref()
+            .map_or(0, |machine| machine.requests().len());
+        executor.answers = vec![None; requests];
+        executor.attempts *= u8::from(executor.machine.is_some());
+    }
+
+    /// Names the mark that was just drawn by the smallest number that nobody has seen: only whether two are the same can ever matter.
+    /// And puts executors that are alike in order, and late writes.
+    fn tidy(&self, world: &mut World) {
+        for at in 0..world.documents.len() {
+            let unseen = (1..).find(|number| !self.is_seen(world, at, *number));
+            let document = &mut world.documents[at];
+            let behind = document
+                .isolated
+                .as_mut()
+                .map(|isolated| &mut isolated.value);
+            for doc in behind.into_iter().chain([&mut document.durable]) {
+                for mark in doc.marks.iter_mut().filter(|mark| **mark == FRESH) {
+                    *mark = unseen.unwrap_or_default();
+                }
+            }
+        }
+        world.late.sort_by_cached_key(number);
+        let mut from = 0;
+        for alike in self.plan.executors.chunk_by(|one, other| one == other) {
+            let to = from + alike.len();
+            world.executors[from..to].sort_by_cached_key(number);
+            from = to;
+        }
+    }
+
+    /// Whether anybody may still compare a document's mark with this one.
+    fn is_seen(&self, world: &World, at: usize, mark: u64) -> bool {
+        let is_here = |t: usize, effect: usize| self.book.document(t, effect) == at;
+        let document = &world.documents[at];
+        let executors = world.executors.iter().zip(&self.plan.executors);
+        let mut seen = executors.flat_map(|(executor, (t, ..))| {
+            let marks = executor.machine.iter().flat_map(|machine| machine.marks());
+            let marks = marks.enumerate().filter(|(effect, _)| is_here(*t, *effect));
+            let answers = executor.answers.iter().enumerate();
+            let answers = answers.filter_map(move |(effect, answer)| match answer {
+                Some(Answer::Mark(mark)) if is_here(*t, effect) => Some(*mark),
+                _ => None,
+            });
+            marks.map(|(_, mark)| *mark).chain(answers)
+        });
+        let views = document.views();
+        let mut late = world.late.iter();
+        views.iter().any(|doc| doc.marks.contains(&mark))
+            || seen.any(|seen| seen.0 == mark)
+            || late.any(|(t, request)| match request {
+                Request::Hold(effect, of) => is_here(*t, *effect) && of.0 == mark,
+                _ => false,
+            })
+    }
+}
+
+/// A number by which things are put in order.
+fn number<T: Hash>(thing: &T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    thing.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Model for System {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        let executors = self.plan.executors.iter();
+        let created = |t: usize| {
+            !executors
+                .clone()
+                .any(|(of, aim, _)| *of == t && *aim == Aim::Create)
+        };
+        let transactions = 0..self.plan.transactions.len();
+        vec![World {
+            transactions: transactions
+                .map(|t| Cell::new(created(t).then_some(State::Created)))
+                .collect(),
+            documents: vec![Cell::new(Doc::default()); self.plan.balances.len()],
+            executors: executors
+                .clone()
+                .map(|(t, aim, attempts)| {
+                    let machine = self.machine(*t, *aim);
+                    Executor {
+                        answers: vec![None; machine.requests().len()],
+                        machine: Some(machine),
+                        attempts: *attempts,
+                    }
+                })
+                .collect(),
+            late: Vec::new(),
+            faults: self.plan.faults.budget,
+            lied: false,
+        }]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        for (who, executor) in world.executors.iter().enumerate() {
+            let Some(machine) = &executor.machine else {
+                continue;
+            };
+            let requests = machine.requests().into_iter().enumerate();
+            let open = requests.filter(|(at, _)| executor.answers[*at].is_none());
+            // Looks change nothing, so one order of them is as good as another.
+            let open = open.take(if machine.is_looking() { 1 } else { usize::MAX });
+            let t = self.plan.executors[who].0;
+            for (at, request) in open {
+                let request = self.sent(world, t, request);
+                let ways = self.ways(world, t, request).into_iter();
+                actions.extend(ways.map(|way| Action::Request(who, at, request, way)));
+            }
+        }
+        actions.extend(
+            world
+                .late
+                .iter()
+                .map(|(t, request)| Action::Arrive(*t, *request)),
+        );
+        for (at, cell) in world.transactions.iter().enumerate() {
+            let ways = rejoins(cell).into_iter();
+            actions.extend(ways.map(|with| Action::RejoinTransaction(at, with)));
+        }
+        for (at, cell) in world.documents.iter().enumerate() {
+            let ways = rejoins(cell).into_iter();
+            actions.extend(ways.map(|with| Action::RejoinDocument(at, with)));
+        }
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut next = world.clone();
+        match action {
+            Action::Request(who, at, request, way) => {
+                if !self.request(&mut next, who, at, request, way) {
+                    return None;
+                }
+            }
+            Action::Arrive(t, request) => {
+                let at = next.late.iter().position(|late| *late == (t, request))?;
+                next.late.remove(at);
+                self.write(&mut next, t, request, Way::Made);
+            }
+            Action::RejoinTransaction(at, with) => next.transactions[at].rejoin(with),
+            Action::RejoinDocument(at, with) => next.documents[at].rejoin(with),
+        }
+        self.tidy(&mut next);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        property::all(self)
+    }
+}
+
+fn rejoins<T>(cell: &Cell<T>) -> Vec<bool> {
+    let isolated = cell.isolated.iter();
+    isolated
+        .flat_map(|isolated| {
+            [true, false]
+                .into_iter()
+                .filter(|with| !with || isolated.may_return)
+        })
+        .collect()
+}
+
+fn write<T: Clone + PartialEq>(
+    cell: &mut Cell<T>,
+    way: Way,
+    run: impl Fn(&T) -> Ran<T>,
+) -> Option<Answer> {
+    if way == Way::Isolated {
+        let ran = run(cell.behind());
+        match (ran.wrote, &cell.isolated) {
+            (true, _) => cell.write_behind(ran.left),
+            // Nothing tells that it was cut off.
+            (false, None) => return None,
+            (false, Some(_)) => return Some(ran.answer),
+        }
+        return Some(Answer::Unknown);
+    }
+    let ran = run(&cell.durable);
+    if !ran.wrote {
+        return (way == Way::Made).then_some(ran.answer);
+    }
+    if way == Way::MadeLeavingOneBehind {
+        if ran.left == cell.durable {
+            return None;
+        }
+        cell.stale = Some(cell.durable.clone());
+    }
+    cell.write(ran.left);
+    Some(match way {
+        Way::Lost => Answer::Unknown,
+        _ => ran.answer,
+    })
+}

@@ -1,0 +1,166 @@
+//! The model without one of its rules, and the published protocol: each must go wrong, or the model would notice nothing.
+
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use super::machine::Aim::{Create, Resume, RollBack, SeedResume, SeedRollBack};
+use super::plan::{Executors, Faults, Plan};
+use super::property::{FUNDS, MONEY, NOTHING, TOGETHER, TRUTH};
+use super::scripts::Weakness;
+use super::system::System;
+
+const TWO: Executors = &[(0, Resume, 2), (0, Resume, 2)];
+const WITH_ROLL_BACK: Executors = &[(0, Resume, 2), (0, RollBack, 2)];
+const ONE_EACH: Executors = &[(0, Resume, 2), (1, Resume, 2)];
+
+/// The property breaks; says how many steps the shortest way there has.
+fn breaks(name: &str, property: &'static str, plan: Plan) {
+    let begun = Instant::now();
+    let search = System::new(plan).checker();
+    let until = HasDiscoveries::AnyOf([property].into());
+    let found = search.finish_when(until).spawn_bfs().join();
+    let (states, time) = (found.unique_state_count(), begun.elapsed());
+    let Some(path) = found.discovery(property) else {
+        panic!("{name}: in {states} states nothing breaks {property:?}");
+    };
+    let steps = path.into_actions();
+    println!(
+        "{name}: {property:?} breaks in {} steps, {states} states, {time:?}",
+        steps.len()
+    );
+    for step in steps {
+        println!("    {step:?}");
+    }
+}
+
+#[test]
+fn without_marks_or_with_marks_that_are_seen_too_late_a_sleeper_moves_money_twice() {
+    for rule in [Weakness::NoMarks, Weakness::LateLook] {
+        let name = format!("{rule:?}");
+        let stalls = Faults::STALLS;
+        breaks(&name, MONEY, Plan::transfer(TWO, stalls).without(rule));
+        let with_roll_back = Plan::transfer(WITH_ROLL_BACK, stalls).without(rule);
+        breaks(&name, NOTHING, with_roll_back);
+    }
+    let alone = Plan::transfer(&[(0, Resume, 3)], Faults::late()).without(Weakness::NoMarks);
+    breaks("NoMarks, one executor, one late request", MONEY, alone);
+}
+
+#[test]
+fn without_an_acknowledgement_that_it_is_still_pending_a_transaction_happens_twice() {
+    let assumed = Plan::transfer(TWO, Faults::STALLS).without(Weakness::NoBegin);
+    breaks("NoBegin", MONEY, assumed);
+    for (fault, faults) in [
+        ("stale copy", Faults::stale()),
+        ("dirty write", Faults::isolated()),
+    ] {
+        let read = Plan::transfer(WITH_ROLL_BACK, faults).without(Weakness::ReadBegin);
+        breaks(&format!("ReadBegin, {fault}"), NOTHING, read);
+    }
+}
+
+#[test]
+fn marks_that_are_counted_let_a_late_hold_in_after_a_lost_write() {
+    let executors = &[
+        (0, Resume, 2),
+        (0, RollBack, 2),
+        (1, RollBack, 2),
+        (1, Resume, 1),
+    ];
+    let counted = Plan::one_slot(executors, Faults::isolated()).without(Weakness::CountedMarks);
+    breaks("CountedMarks", NOTHING, counted);
+}
+
+#[test]
+fn without_a_write_an_undo_keeps_no_late_hold_away_and_a_settle_proves_nothing() {
+    let undo = Plan::transfer(WITH_ROLL_BACK, Faults::STALLS).without(Weakness::SilentUndo);
+    breaks("SilentUndo", NOTHING, undo);
+    let settle = Plan::transfer(TWO, Faults::isolated()).without(Weakness::SilentSettle);
+    breaks("SilentSettle", MONEY, settle);
+}
+
+#[test]
+fn a_hold_that_was_only_seen_may_be_lost_after_the_commit() {
+    let plan = Plan::transfer(TWO, Faults::isolated()).without(Weakness::HeldCounts);
+    breaks("HeldCounts", MONEY, plan);
+}
+
+#[test]
+fn a_decision_that_was_only_read_may_be_lost_after_it_was_acted_on() {
+    for property in [NOTHING, TRUTH] {
+        let plan = Plan::transfer(TWO, Faults::isolated()).without(Weakness::NoConfirm);
+        breaks("NoConfirm", property, plan);
+    }
+}
+
+#[test]
+fn without_exclusive_holds_documents_are_set_by_different_transactions() {
+    let plan = Plan::both_set(ONE_EACH, Faults::STALLS).without(Weakness::SharedSet);
+    breaks("SharedSet", TOGETHER, plan);
+}
+
+#[test]
+fn without_reservations_two_transfers_spend_the_same_units() {
+    let plan = Plan::funds_for_one(ONE_EACH, Faults::STALLS).without(Weakness::SpendReserved);
+    breaks("SpendReserved", FUNDS, plan);
+}
+
+#[test]
+fn the_published_protocol_loses_money() {
+    let go = |name: &str, property, plan: Plan| {
+        breaks(
+            &format!("published, {name}"),
+            property,
+            plan.without(Weakness::Published),
+        );
+    };
+    let two = &[(0, SeedResume, 2), (0, SeedResume, 2)];
+    go("S1 a stall", MONEY, Plan::transfer(two, Faults::STALLS));
+    let with_roll_back = &[(0, SeedResume, 2), (0, SeedRollBack, 2)];
+    go(
+        "S2 a hold after its undo",
+        NOTHING,
+        Plan::transfer(with_roll_back, Faults::STALLS),
+    );
+    let alone = &[(0, SeedResume, 3)];
+    go(
+        "S3 a late request",
+        MONEY,
+        Plan::transfer(alone, Faults::late()),
+    );
+    go(
+        "S4 a dirty write",
+        NOTHING,
+        Plan::transfer(alone, Faults::isolated()),
+    );
+    let one_each = &[(0, SeedResume, 2), (1, SeedResume, 2)];
+    go(
+        "S6 funds for one",
+        FUNDS,
+        Plan::funds_for_one(one_each, Faults::STALLS),
+    );
+    let credit = &[(0, SeedResume, 2), (0, SeedRollBack, 2), (1, SeedResume, 2)];
+    go(
+        "S7 a credit that is undone",
+        FUNDS,
+        Plan::chain(credit, Faults::STALLS),
+    );
+}
+
+#[test]
+fn the_twins_are_the_model_and_hold_once_the_rule_is_back() {
+    for plan in [
+        Plan::transfer(TWO, Faults::STALLS),
+        Plan::transfer(WITH_ROLL_BACK, Faults::isolated()),
+        Plan::transfer(&[(0, Create, 3)], Faults::late()),
+        Plan::both_set(ONE_EACH, Faults::STALLS),
+        Plan::funds_for_one(ONE_EACH, Faults::STALLS),
+    ] {
+        System::new(plan)
+            .checker()
+            .spawn_bfs()
+            .join()
+            .assert_properties();
+    }
+}
