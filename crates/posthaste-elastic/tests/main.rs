@@ -16,4 +16,5 @@ mod conformance;
 mod faults;
 mod model;
 mod support;
+mod two_phase;
 mod unanswered;

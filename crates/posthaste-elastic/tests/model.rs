@@ -17,6 +17,7 @@ use stateright::{Checker, Model};
 
 use machine::Aim::{Create, Resume, RollBack};
 use plan::{Executors, Faults, Plan};
+pub use scripts::on_transaction;
 use system::System;
 
 /// Every property holds in every state. There are this many of them at least, or the model has shrunk.

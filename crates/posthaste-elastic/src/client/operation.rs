@@ -16,6 +16,7 @@ pub struct Operation {
     pub(super) id: String,
     condition: Condition,
     pipeline: Option<String>,
+    retries: u32,
     /// The line below the one that says what is to be done.
     body: Vec<u8>,
 }
@@ -119,7 +120,7 @@ impl Operation {
 
     /// Has a script change a document that is there; else it is [`Missing`](ErrorKind::Missing).
     ///
-    /// The server reads, runs the script and writes as one step, or it is a [`Conflict`](ErrorKind::Conflict): nothing is tried again.
+    /// The server reads, runs the script and writes as one step, or it is a [`Conflict`](ErrorKind::Conflict): nothing is tried again, unless it is to be [`retried`](Self::retried).
     ///
     /// # Errors
     /// The parameters are no JSON object.
@@ -147,6 +148,7 @@ impl Operation {
             id: id.into(),
             condition: Condition::None,
             pipeline: None,
+            retries: 0,
             body: Vec::new(),
         }
     }
@@ -176,6 +178,12 @@ impl Operation {
     pub fn through(self, pipeline: &str) -> Self {
         let pipeline = Some(pipeline.to_owned());
         Self { pipeline, ..self }
+    }
+
+    /// Has the server read, run the script and write again, so many times, where others write the document between its read and its write.
+    /// For updates without a condition.
+    pub fn retried(self, retries: u32) -> Self {
+        Self { retries, ..self }
     }
 
     /// The index it writes to, as it was given.
@@ -218,6 +226,12 @@ impl Operation {
             (Action::Create, Condition::Unchanged(_)) => {
                 "what is to be created has not been seen before"
             }
+            (action, condition)
+                if self.retries > 0
+                    && (action != Action::Update || condition != Condition::None) =>
+            {
+                "only an update without a condition is tried again"
+            }
             _ => return Ok(()),
         };
         Err(Error::invalid(BULK, reason))
@@ -229,6 +243,9 @@ impl Operation {
         what.insert("_id".into(), self.id.as_str().into());
         if let Some(pipeline) = &self.pipeline {
             what.insert("pipeline".into(), pipeline.as_str().into());
+        }
+        if self.retries > 0 {
+            what.insert("retry_on_conflict".into(), self.retries.into());
         }
         match self.condition {
             Condition::None => {}

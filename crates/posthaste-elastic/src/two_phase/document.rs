@@ -46,9 +46,8 @@ pub struct Hold {
     pub set: Map<String, Value>,
 }
 
-/// A document as it is stored.
+/// A document as it is stored. It may have more fields; nobody here looks at them, and no script drops them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Document {
     /// What is settled.
     #[serde(default)]

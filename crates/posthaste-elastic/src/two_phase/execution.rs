@@ -2,13 +2,16 @@
 //!
 //! Any number of these may be at work on one transaction at once, stop for ever anywhere, or go on after a year.
 
+use serde::{Deserialize, Serialize};
+
 use super::document::{Fence, Obstacle};
 use super::request::{Answer, Evidence, Request, Seen, Valid};
 use super::state::{Event, State};
 use super::step::{Road, Step};
 
 /// Why a transaction was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// Somebody asked for it.
     Asked,
@@ -93,6 +96,11 @@ impl Execution {
     /// The step that is next.
     pub fn step(&self) -> Step {
         self.road.steps()[self.at]
+    }
+
+    /// Whether the next step writes.
+    pub fn writes(&self) -> bool {
+        !matches!(self.step(), Step::Read | Step::Look)
     }
 
     /// Why the transaction is being given up, if it is.

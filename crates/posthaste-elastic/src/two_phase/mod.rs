@@ -16,18 +16,28 @@
 //!
 //! None of them knows a clock. `tests/model` checks them exhaustively within bounds, and shows for each that without it money is lost.
 
+mod coordinator;
 mod document;
 mod execution;
+mod failure;
+mod prepare;
+mod recover;
 mod request;
 mod state;
 mod step;
+mod store;
+mod stored;
 mod transaction;
 
+pub use coordinator::Coordinator;
 pub use document::{Document, FENCES, Fence, Hold, MAX_HOLDS, Obstacle};
 pub use execution::{Execution, Progress, Reason};
+pub use failure::Failure;
+pub use recover::{Recovered, Stuck};
 pub use request::{Answer, Request};
 pub use state::{Event, IllegalTransition, State};
 pub use step::{Road, Step};
+pub use stored::Record;
 pub use transaction::{
     Effect, MAX_AMOUNT, MAX_EFFECTS, MAX_SET, Refusal, Transaction, TransactionId,
 };

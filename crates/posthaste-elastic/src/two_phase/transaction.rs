@@ -87,7 +87,8 @@ impl Effect {
         }
     }
 
-    fn check(&self) -> Result<(), Refusal> {
+    /// Whether it can be one of a transaction's.
+    pub(super) fn check(&self) -> Result<(), Refusal> {
         let document = || self.document.clone();
         if !is_name(&self.document) {
             return Err(Refusal::DocumentId(document()));

@@ -1,0 +1,309 @@
+//! Brings transactions to their ends: makes the calls of each step, waits between attempts, and knows when to leave the rest to recovery.
+
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio::time::sleep;
+
+use super::document::Document;
+use super::execution::{Execution, Progress, Reason};
+use super::failure::{Failure, ended};
+use super::request::{Answer, Request};
+use super::state::State;
+use super::store::Store;
+use super::stored::{Record, TIMES};
+use super::transaction::{Effect, MAX_AMOUNT, Refusal, Transaction, TransactionId};
+use crate::{Client, Error, ErrorKind, Operation};
+
+/// So many attempts a call makes before it leaves a transaction to recovery: with the waits between them some seconds.
+const ATTEMPTS: u32 = 10;
+/// So often a call finds documents held by others before it gives its transaction up.
+const PATIENCE: u8 = 6;
+const FIRST_WAIT: Duration = Duration::from_millis(5);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Runs transactions on the documents of one index, with another index to write them down in.
+///
+/// Any number of coordinators, in any number of processes, may be at work on the same indexes and on the same transaction.
+///
+/// ```no_run
+/// use posthaste_elastic::Client;
+/// use posthaste_elastic::two_phase::{Coordinator, Failure, Transaction};
+///
+/// # async fn example() -> Result<(), Failure> {
+/// let client = Client::new(reqwest::Client::builder(), "http://localhost:9200").map_err(Failure::Unavailable)?;
+/// let coordinator = Coordinator::new(client, "accounts", "transactions");
+/// coordinator.prepare(1).await?;
+/// coordinator.open("alice", 1000).await?;
+/// coordinator.open("bob", 0).await?;
+/// let rent = Transaction::transfer("rent-2026-12", "alice", "bob", 900)?;
+/// match coordinator.run(&rent).await {
+///     Ok(()) => println!("paid"),
+///     Err(failure) => println!("{failure}"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Coordinator {
+    pub(super) store: Store,
+    checked: OnceCell<()>,
+}
+
+impl Coordinator {
+    /// Uses these two indexes.
+    pub fn new(client: Client, documents: &str, transactions: &str) -> Self {
+        let store = Store {
+            client,
+            documents: documents.to_owned(),
+            transactions: transactions.to_owned(),
+        };
+        Self {
+            store,
+            checked: OnceCell::new(),
+        }
+    }
+
+    /// The client that it calls with.
+    pub fn client(&self) -> &Client {
+        &self.store.client
+    }
+
+    /// Makes the indexes with so many replicas where they are not there, and stores the scripts.
+    ///
+    /// # Errors
+    /// [`Failure::Unfit`] if an index is there and is another.
+    pub async fn prepare(&self, replicas: u8) -> Result<(), Failure> {
+        self.store.prepare(replicas).await?;
+        self.check().await
+    }
+
+    /// Looks once whether the indexes are as they must be.
+    async fn check(&self) -> Result<(), Failure> {
+        let check = || self.store.check();
+        self.checked.get_or_try_init(check).await.copied()
+    }
+
+    /// Makes a document with this balance, unless it is there.
+    ///
+    /// # Errors
+    /// Also if its name or balance breaks a rule.
+    pub async fn open(&self, document: &str, balance: i64) -> Result<(), Failure> {
+        if !(0..=MAX_AMOUNT).contains(&balance) {
+            return Err(Refusal::Amount(balance).into());
+        }
+        Effect::add(document, 1).check()?;
+        self.check().await?;
+        let new = Document {
+            balance,
+            ..Document::default()
+        };
+        let create = Operation::create(&self.store.documents, document, &new);
+        self.create_once(create.map_err(Failure::Unavailable)?)
+            .await
+    }
+
+    /// Writes a transaction down without beginning it; whoever runs or recovers it does. The same one again changes nothing.
+    ///
+    /// # Errors
+    /// [`Failure::Different`] if there is one of its name that does something else.
+    pub async fn create(&self, transaction: &Transaction) -> Result<(), Failure> {
+        self.check().await?;
+        let names = transaction.effects().iter();
+        let names: Vec<&str> = names.map(|effect| effect.document.as_str()).collect();
+        let found = self
+            .store
+            .documents(&names)
+            .await
+            .map_err(Failure::Unavailable)?;
+        for (found, name) in found.into_iter().zip(names) {
+            let found = found.map_err(Failure::Unavailable)?;
+            found.ok_or_else(|| Failure::Missing(name.to_owned()))?;
+        }
+        let id = transaction.id().as_str();
+        let record = Record::new(transaction, State::Created);
+        let create = Operation::create(&self.store.transactions, id, &record);
+        let create = create.map_err(Failure::Unavailable)?.through(TIMES.0);
+        self.create_once(create).await?;
+        match self.get(id).await? {
+            Some(stored) if stored.effects != transaction.effects() => {
+                Err(Failure::Different(transaction.id().clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn create_once(&self, create: Operation) -> Result<(), Failure> {
+        match self.store.client.write(&create).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            Err(error) if error.may_have_been_done() => Err(Failure::Open(Some(error))),
+            Err(error) => Err(Failure::Unavailable(error)),
+        }
+    }
+
+    /// Makes a transaction, if it is not there, and brings it to its end.
+    ///
+    /// # Errors
+    /// It did not happen, or nobody knows yet: see [`Failure::may_have_moved`]. After [`Failure::Open`] the same call may be made again.
+    pub async fn run(&self, transaction: &Transaction) -> Result<(), Failure> {
+        self.check().await?;
+        let execution = Execution::create(transaction.effects().len(), PATIENCE);
+        let (state, reason) = self.go(transaction, execution).await?;
+        ended(state, reason)
+    }
+
+    /// Gives a transaction up, unless it is decided.
+    ///
+    /// # Errors
+    /// [`Failure::Committed`] if it was committed before: it is brought to its end then.
+    pub async fn roll_back(&self, id: &str) -> Result<(), Failure> {
+        let transaction = self.stored(id).await?;
+        let execution = Execution::roll_back(transaction.effects().len(), Reason::Asked);
+        match self.go(&transaction, execution).await?.0 {
+            State::Finished => Err(Failure::Committed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Brings a transaction that is there to its end.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn resume(&self, id: &str) -> Result<(), Failure> {
+        let transaction = self.stored(id).await?;
+        let execution = Execution::resume(transaction.effects().len(), PATIENCE);
+        let (state, reason) = self.go(&transaction, execution).await?;
+        ended(state, reason)
+    }
+
+    async fn stored(&self, id: &str) -> Result<Transaction, Failure> {
+        self.check().await?;
+        let record = self.get(id).await?;
+        let record = record.ok_or(Failure::Absent(TransactionId::new(id)?))?;
+        Ok(record.transaction(id)?)
+    }
+
+    /// Reads a transaction: where it is, or was a moment ago.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub async fn get(&self, id: &str) -> Result<Option<Record>, Failure> {
+        TransactionId::new(id)?;
+        self.store.record(id).await.map_err(Failure::Unavailable)
+    }
+
+    /// Reads a document: what it has, and what of it is [available](Document::available).
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub async fn document(&self, id: &str) -> Result<Option<Document>, Failure> {
+        let found = self
+            .store
+            .documents(&[id])
+            .await
+            .map_err(Failure::Unavailable)?;
+        match found.into_iter().next() {
+            Some(found) => found.map_err(Failure::Unavailable),
+            None => Ok(None),
+        }
+    }
+
+    /// Makes the calls of one step.
+    ///
+    /// # Errors
+    /// None: what went wrong stands beside the progress, which takes account of it.
+    pub async fn step(
+        &self,
+        transaction: &Transaction,
+        execution: &mut Execution,
+    ) -> (Progress, Option<Error>) {
+        let requests = execution.requests();
+        let reason = execution.reason();
+        let (answers, error) = self.ask(transaction, &requests, reason).await;
+        (execution.answered(&answers), error)
+    }
+
+    /// Makes the call of some requests that go together, as those of a step do.
+    pub async fn ask(
+        &self,
+        transaction: &Transaction,
+        requests: &[Request],
+        reason: Option<Reason>,
+    ) -> (Vec<Answer>, Option<Error>) {
+        self.store.ask(transaction, requests, reason).await
+    }
+
+    async fn go(
+        &self,
+        transaction: &Transaction,
+        mut execution: Execution,
+    ) -> Result<(State, Option<Reason>), Failure> {
+        let mut last = None;
+        let mut attempt = 0;
+        let mut has_written = false;
+        while attempt < ATTEMPTS {
+            has_written |= execution.writes();
+            let (progress, error) = self.step(transaction, &mut execution).await;
+            last = error.or(last);
+            match progress {
+                Progress::Next => {}
+                Progress::Again => {
+                    sleep(wait(attempt, fastrand::f64())).await;
+                    attempt += 1;
+                }
+                Progress::Ended(state) => {
+                    return Ok((state, self.reason(transaction, state, &execution).await));
+                }
+                Progress::Absent => return Err(Failure::Absent(transaction.id().clone())),
+                Progress::Different => return Err(Failure::Different(transaction.id().clone())),
+                Progress::Missing(at) => {
+                    let effect = transaction.effects().get(at);
+                    let name = effect.map_or_else(String::new, |effect| effect.document.clone());
+                    return Err(Failure::Missing(name));
+                }
+            }
+        }
+        match last {
+            Some(error) if !has_written => Err(Failure::Unavailable(error)),
+            last => Err(Failure::Open(last)),
+        }
+    }
+
+    /// Why a transaction was rolled back, as whoever gave it up wrote down.
+    async fn reason(
+        &self,
+        transaction: &Transaction,
+        state: State,
+        execution: &Execution,
+    ) -> Option<Reason> {
+        if state == State::Finished {
+            return None;
+        }
+        let record = self.store.record(transaction.id().as_str()).await;
+        let record = record.ok().flatten();
+        record
+            .and_then(|record| record.reason)
+            .or(execution.reason())
+    }
+}
+
+/// The wait before an attempt: twice as long each time, of which a random half keeps those apart who met.
+fn wait(attempt: u32, chance: f64) -> Duration {
+    let doubled = FIRST_WAIT
+        .saturating_mul(1 << attempt.min(16))
+        .min(LONGEST_WAIT);
+    doubled / 2 + doubled.mul_f64(chance / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_a_second_and_are_never_the_same_for_all() {
+        assert_eq!(wait(0, 1.0), FIRST_WAIT);
+        assert_eq!(wait(0, 0.0), FIRST_WAIT / 2);
+        assert_eq!(wait(60, 1.0), LONGEST_WAIT);
+        assert!(wait(3, 0.2) < wait(3, 0.3));
+    }
+}

@@ -1,0 +1,89 @@
+//! Why a transaction did not come to the end that was asked for, and what that means for what it would have moved.
+
+use super::execution::Reason;
+use super::state::State;
+use super::transaction::{Refusal, TransactionId};
+use crate::{Error, ErrorKind};
+
+/// Why a transaction did not come to the end that was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// It breaks a rule. Nothing was written.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The indexes are not as they must be. Nothing was written.
+    #[error("{0}")]
+    Unfit(String),
+    /// A document is not there. Nothing was written.
+    #[error(
+        "there is no document {0:?}: accounts are created before they take part, and never deleted"
+    )]
+    Missing(String),
+    /// There is a transaction of this name which does something else, and which goes its own way.
+    #[error("the transaction {0} is there and does something else")]
+    Different(TransactionId),
+    /// There is no such transaction.
+    #[error("there is no transaction {0}")]
+    Absent(TransactionId),
+    /// It was given up and moves nothing, now or later.
+    #[error("the transaction was rolled back: {}", why(*.0))]
+    RolledBack(Option<Reason>),
+    /// It happened and cannot be given up: another one may reverse it.
+    #[error("the transaction is finished, or will be: it was committed before")]
+    Committed,
+    /// It is open. Recovery brings it to its end, either way.
+    #[error("the transaction is open, and recovery will end it{}", because(.0.as_ref()))]
+    Open(Option<Error>),
+    /// Nothing could be asked or written.
+    #[error(transparent)]
+    Unavailable(Error),
+}
+
+impl Failure {
+    /// Whether the transaction may have moved something, or may yet do it.
+    pub fn may_have_moved(&self) -> bool {
+        match self {
+            Self::Open(_) | Self::Committed => true,
+            Self::Refused(_)
+            | Self::Unfit(_)
+            | Self::Missing(_)
+            | Self::Different(_)
+            | Self::Absent(_)
+            | Self::RolledBack(_)
+            | Self::Unavailable(_) => false,
+        }
+    }
+
+    /// Whether the same may succeed at another time: for a transaction that was rolled back, under another name.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Open(_) => true,
+            Self::RolledBack(reason) => *reason != Some(Reason::TooLarge),
+            Self::Unavailable(error) => error.may_pass() || error.kind() == ErrorKind::Conflict,
+            _ => false,
+        }
+    }
+}
+
+/// How a transaction ended, as the caller of `run` sees it.
+pub(super) fn ended(state: State, reason: Option<Reason>) -> Result<(), Failure> {
+    match state {
+        State::Finished => Ok(()),
+        _ => Err(Failure::RolledBack(reason)),
+    }
+}
+
+fn why(reason: Option<Reason>) -> &'static str {
+    match reason {
+        Some(Reason::Asked) => "somebody asked for it",
+        Some(Reason::Insufficient) => "a document has less available than it takes",
+        Some(Reason::TooLarge) => "a balance could have grown beyond 2^53",
+        Some(Reason::Missing) => "a document is not there",
+        Some(Reason::Busy) => "others held a document again and again",
+        None => "nobody wrote down why",
+    }
+}
+
+fn because(error: Option<&Error>) -> String {
+    error.map(|error| format!(": {error}")).unwrap_or_default()
+}

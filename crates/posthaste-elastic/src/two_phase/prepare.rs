@@ -1,0 +1,124 @@
+//! The indexes: made as they must be, and looked at before anything is written.
+
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::store::Store;
+use super::stored::{DOCUMENTS, SCRIPTS, TIMES, TRANSACTIONS};
+use crate::Error;
+
+impl Store {
+    pub(super) async fn prepare(&self, replicas: u8) -> Result<(), Failure> {
+        for (index, mapping) in self.mappings() {
+            let definition = json!({
+                "settings": {"index": {
+                    "number_of_replicas": replicas,
+                    "translog.durability": "request",
+                    "write.wait_for_active_shards": if replicas == 0 { 1 } else { 2 }.to_string(),
+                }},
+                "mappings": parsed(mapping)?,
+            });
+            let created = self.client.create_index(index, &definition).await;
+            created.map_err(Failure::Unavailable)?;
+        }
+        for (id, source) in SCRIPTS {
+            let stored = self.client.put_script(id, source).await;
+            stored.map_err(Failure::Unavailable)?;
+        }
+        let stored = self.client.put_pipeline(TIMES.0, &parsed(TIMES.1)?).await;
+        stored.map_err(Failure::Unavailable)
+    }
+
+    /// Whether acknowledged writes stay, and fields are what they are taken for.
+    pub(super) async fn check(&self) -> Result<(), Failure> {
+        for (index, mapping) in self.mappings() {
+            let described = self.client.describe_index(index).await;
+            let described = described.map_err(Failure::Unavailable)?;
+            let described = described.ok_or_else(|| unfit(index, "is not there"))?;
+            fits(&described, &parsed(mapping)?).map_err(|rule| unfit(index, rule))?;
+        }
+        Ok(())
+    }
+
+    fn mappings(&self) -> [(&str, &'static str); 2] {
+        let (documents, transactions) = (self.documents.as_str(), self.transactions.as_str());
+        [(documents, DOCUMENTS), (transactions, TRANSACTIONS)]
+    }
+}
+
+fn parsed(text: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text)
+        .map_err(|error| Failure::Unavailable(Error::invalid("prepare", error.to_string())))
+}
+
+fn unfit(index: &str, rule: &str) -> Failure {
+    Failure::Unfit(format!("the index {index} {rule}"))
+}
+
+/// The rule that an index breaks, if it breaks one. It may have more fields than we know.
+fn fits(described: &Value, mapping: &Value) -> Result<(), &'static str> {
+    let says = |path: &str| described.pointer(path).and_then(Value::as_str);
+    if says("/settings/index/translog/durability").is_some_and(|how| how != "request") {
+        return Err(
+            "acknowledges writes that are not on disk: index.translog.durability must be request",
+        );
+    }
+    let replicas = says("/settings/index/number_of_replicas").unwrap_or("1");
+    let waits_for = says("/settings/index/write/wait_for_active_shards").unwrap_or("1");
+    if replicas != "0" && matches!(waits_for, "0" | "1") {
+        return Err(
+            "has replicas and acknowledges writes that only the primary has: index.write.wait_for_active_shards must be 2 or more",
+        );
+    }
+    let dynamic = described.pointer("/mappings/dynamic");
+    if dynamic.and_then(Value::as_str) != Some("strict") {
+        return Err("takes fields that nobody knows: its mapping must be strict");
+    }
+    match includes(&described["mappings"]["properties"], &mapping["properties"]) {
+        true => Ok(()),
+        false => Err("has another mapping than the two-phase commit needs"),
+    }
+}
+
+fn includes(found: &Value, needed: &Value) -> bool {
+    match needed {
+        Value::Object(fields) => fields.iter().all(|(name, field)| {
+            let implied = name == "type" && field == "object";
+            implied || includes(&found[name], field)
+        }),
+        needed => found == needed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(settings: Value, mappings: Value) -> Value {
+        json!({"settings": {"index": settings}, "mappings": mappings})
+    }
+
+    #[test]
+    fn an_index_that_could_lose_or_misread_a_write_is_refused_with_the_rule() {
+        let mapping = parsed(DOCUMENTS).unwrap();
+        let none = json!({"number_of_replicas": "0"});
+        let judged = |settings: &Value, mappings: &Value| {
+            let index = described(settings.clone(), mappings.clone());
+            fits(&index, &mapping).err().unwrap_or("fits")
+        };
+        assert_eq!(judged(&none, &mapping), "fits");
+        let two = json!({"number_of_replicas": "1", "write": {"wait_for_active_shards": "2"}});
+        assert_eq!(judged(&two, &mapping), "fits");
+        let one = json!({"number_of_replicas": "1"});
+        assert!(judged(&one, &mapping).contains("wait_for_active_shards"));
+        let late = json!({"number_of_replicas": "0", "translog": {"durability": "async"}});
+        assert!(judged(&late, &mapping).contains("translog.durability"));
+        assert!(judged(&none, &json!({})).contains("strict"));
+        let mut other = mapping.clone();
+        other["properties"]["balance"]["type"] = "keyword".into();
+        assert!(judged(&none, &other).contains("another mapping"));
+        let mut more = mapping.clone();
+        more["properties"]["owner"] = json!({"type": "keyword"});
+        assert_eq!(judged(&none, &more), "fits");
+    }
+}

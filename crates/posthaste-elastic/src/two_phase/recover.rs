@@ -1,0 +1,151 @@
+//! Recovery: whoever finds a transaction that nobody has moved for a while brings it to its end.
+//!
+//! Which ones those are is told by clocks, and costs no more than attempts: two that set about the same transaction do no harm.
+
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::coordinator::Coordinator;
+use super::failure::Failure;
+use super::state::State;
+use super::stored::Record;
+use crate::{Hit, Page};
+
+/// So many are read at once, and brought to their ends a few at a time.
+const PAGE: usize = 100;
+const AT_ONCE: usize = 8;
+const OPEN: [State; 4] = [
+    State::Created,
+    State::Pending,
+    State::Committed,
+    State::Terminating,
+];
+
+/// What one pass over the transactions that are due came to.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// So many have happened.
+    pub finished: usize,
+    /// So many were given up.
+    pub rolled_back: usize,
+    /// These are still open, and due again later.
+    pub open: Vec<(String, Failure)>,
+}
+
+/// A transaction that somebody should look at.
+#[derive(Clone, Debug)]
+pub struct Stuck {
+    /// Its name.
+    pub id: String,
+    /// What stands of it.
+    pub record: Record,
+}
+
+impl Coordinator {
+    /// Sets about all transactions that have been due for as long as `grace`, those first that have been due for longest.
+    ///
+    /// Each attempt puts the next one off, so that one which cannot be ended keeps nobody waiting. `grace` should be longer than an undisturbed
+    /// transaction takes: a shorter one costs attempts, and nothing else.
+    ///
+    /// # Errors
+    /// Nothing could be found. What could not be ended is no error.
+    pub async fn recover(&self, grace: Duration) -> Result<Recovered, Failure> {
+        let mut recovered = Recovered::default();
+        let mut after = None;
+        loop {
+            let page = self.due(grace, after.as_ref()).await?;
+            after = page.hits.last().map(|hit| Value::Array(hit.sort.clone()));
+            let ids = page.hits.into_iter().map(|hit| hit.id);
+            let runs = ids.map(|id| async move { (self.resume(&id).await, id) });
+            let mut runs = stream::iter(runs).buffer_unordered(AT_ONCE);
+            while let Some((told, id)) = runs.next().await {
+                match told {
+                    Ok(()) => recovered.finished += 1,
+                    Err(Failure::RolledBack(_)) => recovered.rolled_back += 1,
+                    Err(failure) => recovered.open.push((id, failure)),
+                }
+            }
+            if after.is_none() {
+                return Ok(recovered);
+            }
+        }
+    }
+
+    /// Recovers again and again, with this much time between, until the future is dropped.
+    ///
+    /// What went wrong is logged, and met again by the next pass.
+    pub async fn recover_always(&self, grace: Duration, between: Duration) {
+        loop {
+            match self.recover(grace).await {
+                Ok(recovered) => {
+                    for (id, failure) in recovered.open {
+                        tracing::warn!(transaction = id, %failure, "a transaction could not be ended");
+                    }
+                }
+                Err(failure) => tracing::warn!(%failure, "recovery found nothing out"),
+            }
+            // Several processes that began together need not stay together.
+            sleep(between.mul_f64(0.5 + fastrand::f64())).await;
+        }
+    }
+
+    /// The open transactions whose state has not changed for this long, the oldest first: a person should look at them.
+    ///
+    /// # Errors
+    /// They could not be found.
+    pub async fn stuck(&self, unmoved: Duration) -> Result<Vec<Stuck>, Failure> {
+        let mut stuck = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self
+                .page("modification_time", unmoved, after.as_ref())
+                .await?;
+            after = page.hits.last().map(|hit| Value::Array(hit.sort.clone()));
+            for hit in page.hits {
+                let record = record(&hit)?;
+                stuck.push(Stuck { id: hit.id, record });
+            }
+            if after.is_none() {
+                return Ok(stuck);
+            }
+        }
+    }
+
+    async fn due(&self, grace: Duration, after: Option<&Value>) -> Result<Page, Failure> {
+        self.page("next_attempt_at", grace, after).await
+    }
+
+    /// A page of the open transactions whose time in this field is at least so old.
+    async fn page(
+        &self,
+        field: &str,
+        age: Duration,
+        after: Option<&Value>,
+    ) -> Result<Page, Failure> {
+        let before = format!("now-{}s", age.as_secs());
+        let mut query = json!({
+            "size": PAGE,
+            "query": {"bool": {"filter": [
+                {"terms": {"transaction_state": OPEN}},
+                {"range": {(field): {"lte": before}}},
+            ]}},
+            // The same time needs an order, too, or a page could lose one.
+            "sort": [{(field): "asc"}, {"creation_time": "asc"}, {"_id": "asc"}],
+        });
+        if let Some(after) = after {
+            query["search_after"] = after.clone();
+        }
+        let index = &self.store.transactions;
+        let page = self.store.client.search(index, &query).await;
+        page.map_err(Failure::Unavailable)
+    }
+}
+
+fn record(hit: &Hit) -> Result<Record, Failure> {
+    let source = hit.source.as_deref().map_or("null", |source| source.get());
+    serde_json::from_str(source)
+        .map_err(|error| Failure::Unfit(format!("the transaction {} is another: {error}", hit.id)))
+}

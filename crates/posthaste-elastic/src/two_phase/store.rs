@@ -1,0 +1,195 @@
+//! The calls behind the requests: one request of the client for each step.
+
+use serde::de::DeserializeOwned;
+
+use super::document::{Document, Fence, Obstacle};
+use super::execution::Reason;
+use super::request::{Answer, Request};
+use super::state::State;
+use super::stored::{Record, TIMES, call};
+use super::transaction::{MAX_AMOUNT, Transaction};
+use crate::{Client, Effect as Done, Error, ErrorKind, Operation, Reading, Script, Source};
+
+/// As often as this the server itself tries an update again that another write came before.
+const RETRIES: u32 = 16;
+
+/// The two indexes.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    pub(super) client: Client,
+    pub(super) documents: String,
+    pub(super) transactions: String,
+}
+
+/// The answers to a step's requests, and what went wrong, if it did.
+pub(super) type Answers = (Vec<Answer>, Option<Error>);
+
+impl Store {
+    /// Asks all requests of a step at once.
+    pub(super) async fn ask(
+        &self,
+        transaction: &Transaction,
+        requests: &[Request],
+        reason: Option<Reason>,
+    ) -> Answers {
+        let asked = match requests.first() {
+            Some(Request::Read) => self
+                .state(transaction)
+                .await
+                .map(|state| (vec![state], None)),
+            Some(Request::Look(_)) => self.look(transaction).await,
+            _ => self.write(transaction, requests, reason).await,
+        };
+        asked.unwrap_or_else(|error| (vec![Answer::Unknown; requests.len()], Some(error)))
+    }
+
+    async fn state(&self, transaction: &Transaction) -> Result<Answer, Error> {
+        let record = self.record(transaction.id().as_str()).await?;
+        Ok(match record {
+            Some(record) if record.effects != transaction.effects() => Answer::Different,
+            record => Answer::State(record.map(|record| record.transaction_state)),
+        })
+    }
+
+    /// Reads a transaction's document.
+    pub(super) async fn record(&self, id: &str) -> Result<Option<Record>, Error> {
+        let found = self.client.get(&self.transactions, id).await?;
+        found.map(|document| document.read()).transpose()
+    }
+
+    async fn look(&self, transaction: &Transaction) -> Result<Answers, Error> {
+        let ids: Vec<&str> = names(transaction).collect();
+        let mut error = None;
+        let mut answers = Vec::with_capacity(ids.len());
+        for found in self.documents(&ids).await? {
+            answers.push(match found {
+                Ok(Some(document)) => Answer::Mark(document.fence(transaction.id())),
+                Ok(None) => Answer::Missing,
+                Err(refused) => {
+                    error = Some(refused);
+                    Answer::Unknown
+                }
+            });
+        }
+        Ok((answers, error))
+    }
+
+    /// Reads these documents, each for itself.
+    pub(super) async fn documents(
+        &self,
+        ids: &[&str],
+    ) -> Result<Vec<Result<Option<Document>, Error>>, Error> {
+        let index = &self.documents;
+        let found = self
+            .client
+            .multi_get(index, ids, Reading::Latest, Source::Whole)
+            .await?;
+        Ok(found
+            .into_iter()
+            .map(|found| read(found.map_err(|refusal| refusal.reason)))
+            .collect())
+    }
+
+    async fn write(
+        &self,
+        transaction: &Transaction,
+        requests: &[Request],
+        reason: Option<Reason>,
+    ) -> Result<Answers, Error> {
+        let operations: Result<Vec<_>, Error> = requests
+            .iter()
+            .map(|request| self.operation(transaction, *request, reason))
+            .collect();
+        let mut error = None;
+        let mut answers = Vec::with_capacity(requests.len());
+        for outcome in self.client.bulk(&operations?).await? {
+            answers.push(match outcome {
+                Ok(done) if done.effect == Done::Noop => Answer::Elsewhere,
+                Ok(_) => Answer::Acknowledged,
+                Err(refusal) if refusal.kind == ErrorKind::Missing => Answer::Missing,
+                // The name is taken, or others wrote the document again and again.
+                Err(refusal) if refusal.kind == ErrorKind::Conflict => Answer::Elsewhere,
+                Err(refusal) => {
+                    error = Some(Error::new("bulk", refusal.kind, refusal.reason));
+                    Answer::Unknown
+                }
+            });
+        }
+        if requests
+            .iter()
+            .any(|request| matches!(request, Request::Hold(..)))
+        {
+            self.explain(transaction, requests, &mut answers).await;
+        }
+        Ok((answers, error))
+    }
+
+    fn operation(
+        &self,
+        transaction: &Transaction,
+        request: Request,
+        reason: Option<Reason>,
+    ) -> Result<Operation, Error> {
+        let id = transaction.id().as_str();
+        // Never zero, which stands for no mark.
+        let mark = Fence(fastrand::u64(1..MAX_AMOUNT as u64));
+        let Some(call) = call(transaction, request, reason, mark) else {
+            let record = Record::new(transaction, State::Pending);
+            let create = Operation::create(&self.transactions, id, &record)?;
+            return Ok(create.through(TIMES.0));
+        };
+        let (index, id) = match request {
+            Request::Hold(at, _) | Request::Settle(at) | Request::Undo(at) => {
+                (&self.documents, names(transaction).nth(at).unwrap_or(id))
+            }
+            _ => (&self.transactions, id),
+        };
+        let script = Script {
+            id: call.script,
+            params: call.params,
+        };
+        Ok(Operation::update(index, id, &script)?.retried(RETRIES))
+    }
+
+    /// A script that wrote nothing does not say why: the documents do, by the same law. It is a hint.
+    async fn explain(
+        &self,
+        transaction: &Transaction,
+        requests: &[Request],
+        answers: &mut [Answer],
+    ) {
+        if !answers.contains(&Answer::Elsewhere) {
+            return;
+        }
+        let ids: Vec<&str> = names(transaction).collect();
+        let found = self.documents(&ids).await.unwrap_or_default();
+        for (answer, request) in answers.iter_mut().zip(requests) {
+            let Request::Hold(at, mark) = request else {
+                continue;
+            };
+            if *answer != Answer::Elsewhere {
+                continue;
+            }
+            let effect = transaction.effects().get(*at);
+            let document = found.get(*at).and_then(|found| found.as_ref().ok());
+            if let (Some(effect), Some(Some(document))) = (effect, document) {
+                let held = document.clone().hold(transaction.id(), effect, *mark);
+                *answer = Answer::Refused(held.err().unwrap_or(Obstacle::Fenced));
+            }
+        }
+    }
+}
+
+fn names(transaction: &Transaction) -> impl Iterator<Item = &str> {
+    transaction
+        .effects()
+        .iter()
+        .map(|effect| effect.document.as_str())
+}
+
+fn read<T: DeserializeOwned>(
+    found: Result<Option<crate::Document>, String>,
+) -> Result<Option<T>, Error> {
+    let found = found.map_err(|reason| Error::new("get", ErrorKind::Unavailable, reason))?;
+    found.map(|document| document.read()).transpose()
+}

@@ -1,0 +1,48 @@
+//! The two-phase commit on a real server: its scripts do what the model's do, whoever stops anywhere leaves nothing behind, and money stays.
+
+mod agreement;
+mod crowd;
+mod recovered;
+mod refused;
+mod stopped;
+
+use std::collections::BTreeMap;
+
+use posthaste_elastic::two_phase::{Coordinator, Document, State};
+
+use crate::support;
+
+/// A coordinator with indexes of its own on the server that all tests share, unless this machine has none.
+async fn coordinator(test: &str) -> Option<Coordinator> {
+    let client = support::opensearch(test)?;
+    let (documents, transactions) = (format!("{test}-documents"), format!("{test}-transactions"));
+    let coordinator = Coordinator::new(client, &documents, &transactions);
+    coordinator.prepare(0).await.unwrap();
+    Some(coordinator)
+}
+
+async fn opened(coordinator: &Coordinator, balances: &[(&str, i64)]) {
+    for (document, balance) in balances {
+        coordinator.open(document, *balance).await.unwrap();
+    }
+}
+
+async fn document(coordinator: &Coordinator, id: &str) -> Document {
+    coordinator.document(id).await.unwrap().unwrap()
+}
+
+async fn state(coordinator: &Coordinator, id: &str) -> Option<State> {
+    let record = coordinator.get(id).await.unwrap();
+    record.map(|record| record.transaction_state)
+}
+
+/// What documents have, once nothing is held any more.
+async fn balances(coordinator: &Coordinator, ids: &[&str]) -> BTreeMap<String, i64> {
+    let mut balances = BTreeMap::new();
+    for id in ids {
+        let document = document(coordinator, id).await;
+        assert_eq!(document.holds, [], "{id} still holds something");
+        balances.insert((*id).to_owned(), document.balance);
+    }
+    balances
+}

@@ -1,0 +1,165 @@
+//! Request by request, the server's Painless and the functions that the model runs say and do the same.
+
+use std::collections::BTreeMap;
+
+use posthaste_elastic::two_phase::{
+    Answer, Coordinator, Document, Effect, Event, Fence, Request, State, Transaction,
+};
+use serde_json::{Map, json};
+
+use super::{coordinator, document, opened, state};
+use crate::model::on_transaction;
+
+/// One sequence, in which everything happens that is asked for below.
+const SEED: u64 = 10_513_045_660_946_069_588;
+
+fn transactions() -> Vec<Transaction> {
+    let owner = |name: &str| Map::from_iter([("owner".to_owned(), json!({"name": name}))]);
+    let both = Effect {
+        add: 2,
+        ..Effect::set("poor", owner("cid"))
+    };
+    let far = (1 << 53) - 1000;
+    vec![
+        Transaction::transfer("a", "poor", "rich", 3).unwrap(),
+        Transaction::transfer("b", "rich", "poor", 4).unwrap(),
+        Transaction::transfer("c", "rich", "poor", far).unwrap(),
+        Transaction::new(
+            "d",
+            vec![Effect::set("poor", owner("ann")), Effect::add("rich", -1)],
+        )
+        .unwrap(),
+        Transaction::new("e", vec![Effect::set("rich", owner("bob")), both]).unwrap(),
+    ]
+}
+
+fn some_request(random: &mut fastrand::Rng) -> Request {
+    const EVENTS: [Event; 5] = [
+        Event::Begun,
+        Event::Held,
+        Event::Settled,
+        Event::Abandoned,
+        Event::Undone,
+    ];
+    let state = State::ALL[random.usize(..State::ALL.len())];
+    let effect = random.usize(..2);
+    match random.u8(..10) {
+        0 => Request::Create,
+        1 => Request::Touch(state),
+        2 => {
+            let event = EVENTS[random.usize(..EVENTS.len())];
+            match state.next(event) {
+                Ok(_) => Request::Advance(state, event),
+                Err(_) => Request::Touch(state),
+            }
+        }
+        3..=6 => Request::Hold(effect, Fence(random.u64(..2))),
+        7 | 8 => Request::Settle(effect),
+        _ => Request::Undo(effect),
+    }
+}
+
+#[tokio::test]
+async fn the_scripts_of_the_server_do_what_the_model_does() {
+    let Some(coordinator) = coordinator("agreement").await else {
+        return;
+    };
+    opened(&coordinator, &[("poor", 5), ("rich", 1 << 52)]).await;
+    let transactions = transactions();
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut seen = BTreeMap::<String, u32>::new();
+    for _ in 0..600 {
+        let transaction = &transactions[random.usize(..transactions.len())];
+        let mut request = some_request(&mut random);
+        // Mostly with the mark that is there.
+        if let Request::Hold(effect, mark) = &mut request
+            && random.u8(..5) > 0
+        {
+            let name = &transaction.effects()[*effect].document;
+            *mark = document(&coordinator, name).await.fence(transaction.id());
+        }
+        let told = one(&coordinator, transaction, request).await;
+        *seen.entry(kind(request, told)).or_default() += 1;
+    }
+    println!("{seen:?}");
+    for kind in [
+        "Hold Acknowledged",
+        "Hold Refused(Fenced)",
+        "Hold Refused(Insufficient)",
+        "Hold Refused(TooLarge)",
+        "Hold Refused(Busy)",
+        "Settle Acknowledged",
+        "Undo Acknowledged",
+        "Create Acknowledged",
+        "Create Elsewhere",
+        "Advance Acknowledged",
+        "Advance Elsewhere",
+        "Touch Acknowledged",
+        "Touch Elsewhere",
+    ] {
+        assert!(seen.contains_key(kind), "never seen: {kind}");
+    }
+}
+
+fn kind(request: Request, answer: Answer) -> String {
+    let request = format!("{request:?}");
+    let name = request.split('(').next().unwrap();
+    format!("{name} {answer:?}")
+}
+
+/// Makes one request of the server and of the model, from the same state.
+async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Request) -> Answer {
+    let id = transaction.id();
+    let before = match request {
+        Request::Hold(at, _) | Request::Settle(at) | Request::Undo(at) => Some(at),
+        _ => None,
+    };
+    let was = state(coordinator, id.as_str()).await;
+    let name = before.map(|at| transaction.effects()[at].document.clone());
+    let had = match &name {
+        Some(name) => Some(document(coordinator, name).await),
+        None => None,
+    };
+    let (answers, error) = coordinator.ask(transaction, &[request], None).await;
+    assert!(error.is_none(), "{request:?}: {error:?}");
+    let answer = answers[0];
+    let Some(((name, had), at)) = name.zip(had).zip(before) else {
+        let ran = on_transaction(was, request);
+        // A script has nothing to look at where nothing is.
+        let expected = match (was, request) {
+            (None, Request::Advance(..) | Request::Touch(_)) => Answer::Missing,
+            _ => ran.answer,
+        };
+        assert_eq!(answer, expected, "{request:?} on {was:?}");
+        assert_eq!(
+            state(coordinator, id.as_str()).await,
+            ran.left,
+            "{request:?} on {was:?}"
+        );
+        return answer;
+    };
+    let has = document(coordinator, &name).await;
+    let effect = &transaction.effects()[at];
+    let mut expected: Document = had.clone();
+    let mark = has.fence(id);
+    let said = match request {
+        Request::Hold(_, seen) => match expected.hold(id, effect, seen) {
+            Ok(()) => Answer::Acknowledged,
+            Err(obstacle) => Answer::Refused(obstacle),
+        },
+        Request::Settle(_) => {
+            expected.settle(id, mark);
+            Answer::Acknowledged
+        }
+        _ => {
+            expected.undo(id, mark);
+            Answer::Acknowledged
+        }
+    };
+    assert_eq!(answer, said, "{request:?} of {id} on {had:?}");
+    assert_eq!(has, expected, "{request:?} of {id} on {had:?}");
+    let left_a_mark = mark != had.fence(id);
+    let should = matches!(request, Request::Settle(_) | Request::Undo(_));
+    assert_eq!(left_a_mark, should, "{request:?} of {id}");
+    answer
+}

@@ -1,0 +1,88 @@
+//! Many at once.
+
+use std::sync::Arc;
+
+use posthaste_elastic::two_phase::{Failure, Reason, State, Transaction};
+use tokio::task::JoinSet;
+
+use super::{balances, coordinator, document, opened, state};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_account_pays_everybody_and_never_more_than_it_has() {
+    let Some(coordinator) = coordinator("hot").await else {
+        return;
+    };
+    let coordinator = Arc::new(coordinator);
+    opened(&coordinator, &[("hot", 100), ("a", 0), ("b", 0), ("c", 0)]).await;
+    let mut running = JoinSet::new();
+    for at in 0..120 {
+        let coordinator = Arc::clone(&coordinator);
+        running.spawn(async move {
+            let to = ["a", "b", "c"][at % 3];
+            let transfer = Transaction::transfer(&format!("t{at}"), "hot", to, 1).unwrap();
+            match coordinator.run(&transfer).await {
+                Ok(()) => 1,
+                Err(Failure::RolledBack(Some(Reason::Insufficient))) => 0,
+                Err(other) => panic!("t{at}: {other}"),
+            }
+        });
+    }
+    let mut paid = 0;
+    while let Some(one) = running.join_next().await {
+        paid += one.unwrap();
+    }
+    let left = balances(&coordinator, &["hot", "a", "b", "c"]).await;
+    assert_eq!(left["hot"], 100 - paid);
+    assert_eq!(left.values().sum::<i64>(), 100);
+    assert_eq!(
+        paid, 100,
+        "the last one may be refused only while others held what they did not take"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_transaction_run_by_many_happens_once() {
+    let Some(coordinator) = coordinator("same").await else {
+        return;
+    };
+    let coordinator = Arc::new(coordinator);
+    opened(&coordinator, &[("a", 10), ("b", 0)]).await;
+    for round in 0..5 {
+        let mut running = JoinSet::new();
+        for who in 0..6 {
+            let coordinator = Arc::clone(&coordinator);
+            running.spawn(async move {
+                let name = format!("t{round}");
+                let transfer = Transaction::transfer(&name, "a", "b", 1).unwrap();
+                match who {
+                    5 => coordinator.roll_back(&name).await,
+                    _ => coordinator.run(&transfer).await,
+                }
+            });
+        }
+        let mut told = Vec::new();
+        while let Some(one) = running.join_next().await {
+            told.push(one.unwrap());
+        }
+        let _ = coordinator.resume(&format!("t{round}")).await;
+        let ended = state(&coordinator, &format!("t{round}")).await.unwrap();
+        assert!(ended.is_final());
+        for one in told {
+            match one {
+                // One gave it up for good, or saw that it was too late for that.
+                Ok(()) | Err(Failure::Open(_) | Failure::Absent(_)) => {}
+                Err(Failure::RolledBack(_)) => assert_eq!(ended, State::RolledBack),
+                Err(Failure::Committed) => assert_eq!(ended, State::Finished),
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    let (a, b) = (
+        document(&coordinator, "a").await,
+        document(&coordinator, "b").await,
+    );
+    assert_eq!(
+        (a.holds.len(), b.holds.len(), a.balance + b.balance),
+        (0, 0, 10)
+    );
+}

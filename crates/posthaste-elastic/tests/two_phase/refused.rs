@@ -1,0 +1,74 @@
+//! What is refused before anything is written, with the rule.
+
+use posthaste_elastic::two_phase::{Coordinator, Failure, Transaction};
+use serde_json::json;
+
+use super::{coordinator, opened, state};
+use crate::support;
+
+#[tokio::test]
+async fn what_cannot_be_carried_out_is_refused_before_anything_is_written() {
+    let Some(coordinator) = coordinator("refused").await else {
+        return;
+    };
+    opened(&coordinator, &[("a", 10), ("b", 0)]).await;
+    let nobody = Transaction::transfer("t", "a", "nobody", 1).unwrap();
+    for told in [
+        coordinator.run(&nobody).await,
+        coordinator.create(&nobody).await,
+    ] {
+        let told = told.unwrap_err();
+        assert!(!told.may_have_moved());
+        assert!(matches!(told, Failure::Missing(name) if name == "nobody"));
+    }
+    assert_eq!(state(&coordinator, "t").await, None);
+    let first = Transaction::transfer("t", "a", "b", 1).unwrap();
+    let other = Transaction::transfer("t", "a", "b", 2).unwrap();
+    coordinator.create(&first).await.unwrap();
+    coordinator.create(&first).await.unwrap();
+    for told in [
+        coordinator.create(&other).await,
+        coordinator.run(&other).await,
+    ] {
+        assert!(matches!(told, Err(Failure::Different(_))), "{told:?}");
+    }
+    coordinator.run(&first).await.unwrap();
+    coordinator.run(&first).await.unwrap();
+    let told = coordinator.roll_back("t").await;
+    assert!(matches!(told, Err(Failure::Committed)), "{told:?}");
+    let told = coordinator.resume("unknown").await;
+    assert!(matches!(told, Err(Failure::Absent(_))), "{told:?}");
+    for wrong in ["", "a b", "a/b"] {
+        let told = coordinator.open(wrong, 1).await.unwrap_err();
+        assert!(told.to_string().contains("[A-Za-z0-9_-]{1,64}"), "{told}");
+    }
+    assert!(coordinator.open("c", -1).await.is_err());
+}
+
+#[tokio::test]
+async fn an_index_without_the_mapping_or_without_an_answer_for_its_replicas_is_refused() {
+    let Some(client) = support::opensearch("unfit") else {
+        return;
+    };
+    let transfer = Transaction::transfer("t", "a", "b", 1).unwrap();
+    let refused = |name: &'static str, definition: Option<serde_json::Value>| {
+        let (client, transfer) = (client.clone(), transfer.clone());
+        async move {
+            if let Some(definition) = definition {
+                client.create_index(name, &definition).await.unwrap();
+            }
+            let transactions = format!("{name}-transactions");
+            let coordinator = Coordinator::new(client.clone(), name, &transactions);
+            let told = coordinator.run(&transfer).await.unwrap_err();
+            assert!(matches!(told, Failure::Unfit(_)), "{told:?}");
+            assert!(!client.index_exists(&transactions).await.unwrap());
+            told.to_string()
+        }
+    };
+    assert!(refused("unfit-none", None).await.contains("is not there"));
+    let loose = json!({"settings": {"number_of_replicas": 0}, "mappings": {}});
+    assert!(refused("unfit-loose", Some(loose)).await.contains("strict"));
+    let alone = json!({"settings": {"number_of_replicas": 1}});
+    let told = refused("unfit-alone", Some(alone)).await;
+    assert!(told.contains("wait_for_active_shards"), "{told}");
+}

@@ -1,0 +1,163 @@
+//! The executor ends after every step of every way, and another one goes on.
+
+use posthaste_elastic::two_phase::{
+    Execution, Failure, Progress, Reason, State, Step, Transaction,
+};
+
+use super::{Coordinator, balances, coordinator, opened, state};
+
+/// A way to set about a transaction.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// Make it and bring it to its end.
+    Create,
+    /// Bring one to its end that was written down.
+    Resume,
+    /// Give one up that was written down.
+    GiveUpCreated,
+    /// Give one up that holds its documents.
+    GiveUpHeld,
+    /// Bring one to its end that takes more than there is.
+    Insufficient,
+}
+
+const WAYS: [Way; 5] = [
+    Way::Create,
+    Way::Resume,
+    Way::GiveUpCreated,
+    Way::GiveUpHeld,
+    Way::Insufficient,
+];
+
+fn execution(way: Way) -> Execution {
+    match way {
+        Way::Create | Way::Insufficient => Execution::create(2, 1),
+        Way::Resume => Execution::resume(2, 1),
+        Way::GiveUpCreated | Way::GiveUpHeld => Execution::roll_back(2, Reason::Asked),
+    }
+}
+
+async fn steps(
+    coordinator: &Coordinator,
+    transaction: &Transaction,
+    mut execution: Execution,
+    most: usize,
+) -> (Vec<Step>, Progress) {
+    let mut made = Vec::new();
+    let mut progress = Progress::Next;
+    while made.len() < most && progress == Progress::Next {
+        made.push(execution.step());
+        progress = coordinator.step(transaction, &mut execution).await.0;
+    }
+    (made, progress)
+}
+
+/// One transaction whose executor stops after so many steps. Says which it made, and whether it was at its end.
+async fn stopped(coordinator: &Coordinator, way: Way, after: usize) -> (Vec<Step>, bool) {
+    let name = format!("{way:?}-{after}");
+    let (from, to) = (format!("from-{name}"), format!("to-{name}"));
+    opened(coordinator, &[(&from, 10), (&to, 0)]).await;
+    let amount = if matches!(way, Way::Insufficient) {
+        11
+    } else {
+        7
+    };
+    let transaction = Transaction::transfer(&name, &from, &to, amount).unwrap();
+    match way {
+        Way::Create | Way::Insufficient => {}
+        Way::Resume | Way::GiveUpCreated => coordinator.create(&transaction).await.unwrap(),
+        Way::GiveUpHeld => {
+            let (made, _) = steps(coordinator, &transaction, Execution::create(2, 1), 3).await;
+            assert_eq!(made.last(), Some(&Step::Hold));
+        }
+    }
+    let (made, progress) = steps(coordinator, &transaction, execution(way), after).await;
+    let ended = match coordinator.resume(&name).await {
+        Ok(()) => Some(State::Finished),
+        Err(Failure::RolledBack(_)) => Some(State::RolledBack),
+        Err(Failure::Absent(_)) => None,
+        Err(other) => panic!("{name}: {other}"),
+    };
+    assert_eq!(state(coordinator, &name).await, ended, "{name}");
+    if let Progress::Ended(told) = progress {
+        assert_eq!(Some(told), ended, "{name}");
+    }
+    let moved = if ended == Some(State::Finished) { 7 } else { 0 };
+    let left = balances(coordinator, &[&from, &to]).await;
+    assert_eq!(
+        (left[&from], left[&to]),
+        (10 - moved, moved),
+        "{name} after {made:?}"
+    );
+    let given_up = made.contains(&Step::Abandon) || matches!(way, Way::Insufficient);
+    assert!(ended != Some(State::Finished) || !given_up, "{name}");
+    (made, matches!(progress, Progress::Ended(_)))
+}
+
+#[tokio::test]
+async fn whoever_stops_after_any_step_leaves_nothing_that_another_cannot_end() {
+    let Some(coordinator) = coordinator("stopped").await else {
+        return;
+    };
+    let mut all = Vec::new();
+    for way in WAYS {
+        let mut after = 0;
+        loop {
+            let (made, at_its_end) = stopped(&coordinator, way, after).await;
+            all.extend(made);
+            if at_its_end {
+                break;
+            }
+            after += 1;
+        }
+        println!("{way:?}: stopped after each of {after} steps");
+    }
+    // What only whoever comes second does, is done by the one that goes on.
+    let seen = |step: &Step| all.contains(step) || *step == Step::Confirm;
+    let roads = posthaste_elastic::two_phase::Road::ALL.into_iter();
+    let missed: Vec<_> = roads
+        .flat_map(|road| road.steps())
+        .filter(|step| !seen(step))
+        .collect();
+    assert!(missed.is_empty(), "nobody stopped after {missed:?}");
+}
+
+/// Whoever goes on after the decision stops, too, after each of the steps.
+#[tokio::test]
+async fn whoever_goes_on_may_stop_as_well() {
+    let Some(coordinator) = coordinator("stopped-twice").await else {
+        return;
+    };
+    for (way, decision) in [
+        (Way::Create, Step::Commit),
+        (Way::GiveUpHeld, Step::Abandon),
+    ] {
+        for after in 1..=4 {
+            let name = format!("{way:?}-{after}");
+            let (from, to) = (format!("from-{name}"), format!("to-{name}"));
+            opened(&coordinator, &[(&from, 10), (&to, 0)]).await;
+            let transaction = Transaction::transfer(&name, &from, &to, 7).unwrap();
+            if matches!(way, Way::GiveUpHeld) {
+                steps(&coordinator, &transaction, Execution::create(2, 1), 3).await;
+            }
+            let mut first = execution(way);
+            while {
+                let step = first.step();
+                coordinator.step(&transaction, &mut first).await;
+                step != decision
+            } {}
+            let second = Execution::resume(2, 1);
+            let (made, progress) = steps(&coordinator, &transaction, second, after).await;
+            assert!(made.len() < 2 || made[1] == Step::Confirm, "{made:?}");
+            assert_eq!(
+                matches!(progress, Progress::Ended(_)),
+                after == 4,
+                "{made:?}"
+            );
+            let _ = coordinator.resume(&name).await;
+            let moved = if decision == Step::Commit { 7 } else { 0 };
+            let left = balances(&coordinator, &[&from, &to]).await;
+            assert_eq!((left[&from], left[&to]), (10 - moved, moved), "{name}");
+        }
+    }
+}
