@@ -4,10 +4,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test examples outage mutants torture bench fmt lint deny docs
+.PHONY: help up test examples outage mutants torture two-phase bench fmt lint deny docs
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 up: ## Build, start a private Postgres and do a real job; ARGS=--once ends when it is done
 	@scripts/setup.sh up
@@ -33,6 +33,10 @@ mutants: ## Show that the tests notice every broken variant of the store
 torture: ## Kill, cut, crash and promote under load for a quarter of an hour, into docs/reports; ARGS=--bugs judges the judge
 	@scripts/setup.sh torture
 	cargo run --quiet -p posthaste-torture -- $(ARGS)
+
+two-phase: ## Check the two-phase commit: the model in full, schedules and the real server; POSTHASTE_SCHEDULES=1000000 takes longer
+	@scripts/setup.sh test receivers
+	@scripts/two-phase.sh
 
 bench: ## Measure against the rivals, into docs/benchmarks; ARGS go to the bench
 	@scripts/setup.sh test

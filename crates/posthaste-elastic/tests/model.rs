@@ -1,6 +1,7 @@
 //! The two-phase commit, checked in every order of events within bounds: the very steps and decisions that the executor runs, over a store that does
 //! what a store over HTTP may do. Each rule has a twin without it, which must go wrong; so must the protocol as it was published.
 
+mod alike;
 mod cell;
 mod document;
 mod machine;
@@ -13,6 +14,7 @@ mod twins;
 
 use std::time::Instant;
 
+use posthaste_testkit::ran;
 use stateright::{Checker, Model};
 
 use machine::Aim::{Create, Resume, RollBack};
@@ -29,6 +31,7 @@ fn holds(name: &str, at_least: usize, plan: Plan) {
     println!("{name}: {states} states in {:?}", begun.elapsed());
     checker.assert_properties();
     assert!(states >= at_least, "{name}: {states} states are too few");
+    ran::note("model");
 }
 
 #[test]

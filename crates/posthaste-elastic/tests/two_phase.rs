@@ -2,13 +2,17 @@
 
 mod agreement;
 mod crowd;
+mod fake;
 mod recovered;
 mod refused;
+mod schedules;
 mod stopped;
 
 use std::collections::BTreeMap;
 
 use posthaste_elastic::two_phase::{Coordinator, Document, State};
+
+use posthaste_testkit::ran;
 
 use crate::support;
 
@@ -18,6 +22,7 @@ async fn coordinator(test: &str) -> Option<Coordinator> {
     let (documents, transactions) = (format!("{test}-documents"), format!("{test}-transactions"));
     let coordinator = Coordinator::new(client, &documents, &transactions);
     coordinator.prepare(0).await.unwrap();
+    ran::note("two-phase");
     Some(coordinator)
 }
 

@@ -48,6 +48,8 @@ pub struct Execution {
     documents: usize,
     /// Make the transaction if there is none.
     may_create: bool,
+    /// It was tried, and the answer is missing: it may be there, unseen, or come yet.
+    may_be_there: bool,
     /// Set once it is to be given up.
     reason: Option<Reason>,
     /// How often more it may find its documents held by others.
@@ -75,6 +77,7 @@ impl Execution {
         Self {
             documents,
             may_create: false,
+            may_be_there: false,
             reason: None,
             patience,
             state: None,
@@ -155,7 +158,10 @@ impl Execution {
                         self.done(step, &evidence)
                     }
                     _ if step == Step::Hold => self.not_held(answers),
-                    _ => self.again(),
+                    _ => {
+                        self.may_be_there |= self.state.is_none();
+                        self.again()
+                    }
                 }
             }
         }
@@ -181,6 +187,7 @@ impl Execution {
         for (at, answer) in answers.iter().enumerate() {
             match (answer, self.state) {
                 (Answer::Mark(mark), _) => marks.push(*mark),
+                (Answer::Missing, None) if self.may_be_there => return self.again(),
                 (Answer::Missing, None) => return Progress::Missing(at),
                 (Answer::Missing, Some(_)) => return self.abandon(Reason::Missing),
                 _ => return self.again(),
@@ -265,5 +272,113 @@ impl Execution {
             valid: Valid::default(),
             ..self
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers every request of the steps until this one as a store does that nothing is wrong with.
+    fn until(step: Step, mut execution: Execution) -> Execution {
+        while execution.step() != step {
+            let answers: Vec<_> = execution.requests().into_iter().map(well).collect();
+            assert_eq!(execution.answered(&answers), Progress::Next);
+        }
+        execution
+    }
+
+    fn well(request: Request) -> Answer {
+        match request {
+            Request::Read => Answer::State(Some(State::Created)),
+            Request::Look(_) => Answer::Mark(Fence(7)),
+            _ => Answer::Acknowledged,
+        }
+    }
+
+    #[test]
+    fn an_undisturbed_transfer_takes_six_round_trips_and_eight_requests() {
+        let mut execution = Execution::create(2, 0);
+        let mut told = Vec::new();
+        loop {
+            let requests = execution.requests();
+            told.push((execution.step(), requests.len()));
+            let answers: Vec<_> = requests.into_iter().map(well).collect();
+            match execution.answered(&answers) {
+                Progress::Next => {}
+                end => {
+                    assert_eq!(end, Progress::Ended(State::Finished));
+                    break;
+                }
+            }
+        }
+        let expected = [
+            (Step::Look, 2),
+            (Step::Begin, 1),
+            (Step::Hold, 2),
+            (Step::Commit, 1),
+            (Step::Settle, 2),
+            (Step::Finish, 1),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_step_is_done_once_every_request_of_it_was_acknowledged() {
+        for other in [
+            Answer::Elsewhere,
+            Answer::Unknown,
+            Answer::Missing,
+            Answer::Refused(Obstacle::Fenced),
+        ] {
+            for step in [Step::Begin, Step::Commit, Step::Settle, Step::Finish] {
+                let mut execution = until(step, Execution::create(2, 0));
+                let mut answers = vec![Answer::Acknowledged; execution.requests().len()];
+                answers[0] = other;
+                assert_eq!(execution.answered(&answers), Progress::Again, "{step:?}");
+                assert_eq!(execution.step(), Step::Read);
+            }
+        }
+        let mut execution = until(Step::Settle, Execution::create(2, 0));
+        assert_eq!(execution.answered(&[Answer::Acknowledged]), Progress::Again);
+    }
+
+    #[test]
+    fn what_no_document_will_take_is_given_up_and_what_it_may_take_later_is_tried_again() {
+        let refused = |patience, obstacle| {
+            let mut execution = until(Step::Hold, Execution::create(2, patience));
+            let progress = execution.answered(&[Answer::Acknowledged, Answer::Refused(obstacle)]);
+            (progress, execution.step(), execution.reason())
+        };
+        for (obstacle, reason) in [
+            (Obstacle::Insufficient, Reason::Insufficient),
+            (Obstacle::TooLarge, Reason::TooLarge),
+            (Obstacle::Busy, Reason::Busy),
+            (Obstacle::Full, Reason::Busy),
+        ] {
+            let given_up = (Progress::Next, Step::Abandon, Some(reason));
+            assert_eq!(refused(0, obstacle), given_up);
+        }
+        for (patience, obstacle) in [
+            (1, Obstacle::Busy),
+            (1, Obstacle::Full),
+            (0, Obstacle::Fenced),
+        ] {
+            let again = (Progress::Again, Step::Read, None);
+            assert_eq!(refused(patience, obstacle), again);
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_that_nothing_was_written_once_an_answer_is_missing() {
+        let missing = [Answer::Mark(Fence(0)), Answer::Missing];
+        let mut execution = Execution::create(2, 0);
+        assert_eq!(execution.answered(&missing), Progress::Missing(1));
+        let mut execution = until(Step::Begin, Execution::create(2, 0));
+        assert_eq!(execution.answered(&[Answer::Unknown]), Progress::Again);
+        let absent = [Answer::State(None)];
+        assert_eq!(execution.answered(&absent), Progress::Next);
+        assert_eq!(execution.step(), Step::Look);
+        assert_eq!(execution.answered(&missing), Progress::Again);
     }
 }

@@ -12,7 +12,7 @@ impl Store {
         for (index, mapping) in self.mappings() {
             let definition = json!({
                 "settings": {"index": {
-                    "number_of_replicas": replicas,
+                    "number_of_replicas": replicas.to_string(),
                     "translog.durability": "request",
                     "write.wait_for_active_shards": if replicas == 0 { 1 } else { 2 }.to_string(),
                 }},

@@ -1,13 +1,12 @@
 //! Executors, the store, and what may go wrong between them: the states and actions that stateright goes through.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use posthaste_elastic::two_phase::{Answer, Fence, Progress, Request, State};
 use stateright::{Model, Property};
 
 use super::cell::Cell;
-use super::document::{Book, Doc, FRESH, TRANSACTIONS};
+use super::document::{Book, Doc, TRANSACTIONS};
 use super::machine::{Aim, Machine};
 use super::plan::Plan;
 use super::property;
@@ -24,10 +23,10 @@ pub struct System {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Executor {
+pub struct Executor {
     /// None once it has stopped for good. Others stop by never acting again.
-    machine: Option<Machine>,
-    answers: Vec<Option<Answer>>,
+    pub machine: Option<Machine>,
+    pub answers: Vec<Option<Answer>>,
     attempts: u8,
 }
 
@@ -35,9 +34,9 @@ struct Executor {
 pub struct World {
     pub transactions: Vec<Cell<Option<State>>>,
     pub documents: Vec<Cell<Doc>>,
-    executors: Vec<Executor>,
+    pub executors: Vec<Executor>,
     /// Writes of transactions that were given up and may yet be made.
-    late: Vec<(usize, Request)>,
+    pub late: Vec<(usize, Request)>,
     faults: u8,
     /// An executor said how a transaction ended, and it was not so.
     pub lied: bool,
@@ -243,63 +242,6 @@ impl System {
         executor.answers = vec![None; requests];
         executor.attempts *= u8::from(executor.machine.is_some());
     }
-
-    /// Names the mark that was just drawn by the smallest number that nobody has seen: only whether two are the same can ever matter.
-    /// And puts executors that are alike in order, and late writes.
-    fn tidy(&self, world: &mut World) {
-        for at in 0..world.documents.len() {
-            let unseen = (1..).find(|number| !self.is_seen(world, at, *number));
-            let document = &mut world.documents[at];
-            let behind = document
-                .isolated
-                .as_mut()
-                .map(|isolated| &mut isolated.value);
-            for doc in behind.into_iter().chain([&mut document.durable]) {
-                for mark in doc.marks.iter_mut().filter(|mark| **mark == FRESH) {
-                    *mark = unseen.unwrap_or_default();
-                }
-            }
-        }
-        world.late.sort_by_cached_key(number);
-        let mut from = 0;
-        for alike in self.plan.executors.chunk_by(|one, other| one == other) {
-            let to = from + alike.len();
-            world.executors[from..to].sort_by_cached_key(number);
-            from = to;
-        }
-    }
-
-    /// Whether anybody may still compare a document's mark with this one.
-    fn is_seen(&self, world: &World, at: usize, mark: u64) -> bool {
-        let is_here = |t: usize, effect: usize| self.book.document(t, effect) == at;
-        let document = &world.documents[at];
-        let executors = world.executors.iter().zip(&self.plan.executors);
-        let mut seen = executors.flat_map(|(executor, (t, ..))| {
-            let marks = executor.machine.iter().flat_map(|machine| machine.marks());
-            let marks = marks.enumerate().filter(|(effect, _)| is_here(*t, *effect));
-            let answers = executor.answers.iter().enumerate();
-            let answers = answers.filter_map(move |(effect, answer)| match answer {
-                Some(Answer::Mark(mark)) if is_here(*t, effect) => Some(*mark),
-                _ => None,
-            });
-            marks.map(|(_, mark)| *mark).chain(answers)
-        });
-        let views = document.views();
-        let mut late = world.late.iter();
-        views.iter().any(|doc| doc.marks.contains(&mark))
-            || seen.any(|seen| seen.0 == mark)
-            || late.any(|(t, request)| match request {
-                Request::Hold(effect, of) => is_here(*t, *effect) && of.0 == mark,
-                _ => false,
-            })
-    }
-}
-
-/// A number by which things are put in order.
-fn number<T: Hash>(thing: &T) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    thing.hash(&mut hasher);
-    hasher.finish()
 }
 
 impl Model for System {

@@ -1,0 +1,92 @@
+//! The fake, with what the scripts do told by the functions that the model runs; request by request they are held to the server's Painless.
+
+use std::sync::Arc;
+
+use posthaste_elastic::Client;
+use posthaste_elastic::two_phase::{Coordinator, Document, Effect, Fence, TransactionId};
+use posthaste_testkit::elastic::FakeElastic;
+use serde_json::{Map, Value, json};
+
+/// A fake in which chance is drawn from this seed, with its indexes and scripts, and a coordinator whose requests need no sockets.
+pub async fn fake(seed: u64) -> (Arc<FakeElastic>, Coordinator) {
+    let fake = Arc::new(FakeElastic::new(seed));
+    let carrier = Arc::clone(&fake);
+    let client = Client::new(reqwest::Client::builder(), "http://fake").unwrap();
+    let client = client.carried_by(move |request| {
+        let fake = Arc::clone(&carrier);
+        async move {
+            fake.ask(&request.method, &request.path, &request.body)
+                .await
+        }
+    });
+    let coordinator = Coordinator::new(client, "documents", "transactions");
+    coordinator.prepare(0).await.unwrap();
+    fake.script("posthaste-two-phase-advance-1", advance);
+    fake.script("posthaste-two-phase-touch-1", touch);
+    fake.script("posthaste-two-phase-hold-1", hold);
+    fake.script("posthaste-two-phase-release-1", release);
+    (fake, coordinator)
+}
+
+fn advance(ctx: &mut Value, params: &Value) -> Result<(), String> {
+    if ctx["_source"]["transaction_state"] != params["from"] {
+        ctx["op"] = json!("none");
+        return Ok(());
+    }
+    ctx["_source"]["transaction_state"] = params["to"].clone();
+    if !params["reason"].is_null() {
+        ctx["_source"]["reason"] = params["reason"].clone();
+    }
+    Ok(())
+}
+
+fn touch(ctx: &mut Value, params: &Value) -> Result<(), String> {
+    if ctx["_source"]["transaction_state"] != params["state"] {
+        ctx["op"] = json!("none");
+        return Ok(());
+    }
+    let attempts = ctx["_source"]["attempts"].as_u64().unwrap_or(0);
+    ctx["_source"]["attempts"] = json!(attempts + 1);
+    Ok(())
+}
+
+fn id(params: &Value) -> TransactionId {
+    TransactionId::new(params["id"].as_str().unwrap()).unwrap()
+}
+
+fn mark(params: &Value) -> Fence {
+    Fence(params["mark"].as_u64().unwrap())
+}
+
+fn on_document(ctx: &mut Value, script: impl FnOnce(&mut Document) -> bool) -> Result<(), String> {
+    let source = ctx["_source"].take();
+    let mut document: Document = serde_json::from_value(source).map_err(|e| e.to_string())?;
+    if !script(&mut document) {
+        ctx["op"] = json!("none");
+    }
+    ctx["_source"] = serde_json::to_value(document).map_err(|e| e.to_string())?;
+    Ok(())
+}
+
+fn hold(ctx: &mut Value, params: &Value) -> Result<(), String> {
+    let set: Option<Map<String, Value>> = params["set"].as_object().cloned();
+    let effect = Effect {
+        document: "this".into(),
+        add: params["add"].as_i64().unwrap(),
+        set: set.unwrap_or_default(),
+    };
+    let (id, mark) = (id(params), mark(params));
+    on_document(ctx, |document| document.hold(&id, &effect, mark).is_ok())
+}
+
+fn release(ctx: &mut Value, params: &Value) -> Result<(), String> {
+    let (id, mark) = (id(params), mark(params));
+    let settles = params["settle"] == json!(true);
+    on_document(ctx, |document| {
+        match settles {
+            true => document.settle(&id, mark),
+            false => document.undo(&id, mark),
+        }
+        true
+    })
+}

@@ -1,0 +1,231 @@
+//! Random schedules of several executors on the fake, which loses, delays, repeats and forgets: whatever happened meanwhile, in the end money is where it
+//! belongs. `POSTHASTE_SEED=7` replays one, `POSTHASTE_SCHEDULES=1000000` asks for more.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use futures_util::future::join_all;
+use posthaste_elastic::two_phase::{
+    Coordinator, Document, Effect, Execution, Progress, Reason, State, Transaction,
+};
+use posthaste_testkit::elastic::{FakeElastic, Faults};
+use posthaste_testkit::ran;
+use serde_json::{Map, json};
+
+use super::fake::fake;
+
+const SCHEDULES: u64 = 10_000;
+const DOCUMENTS: [&str; 4] = ["d0", "d1", "d2", "d3"];
+const BALANCE: i64 = 5;
+
+fn asked(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().expect("a number"))
+}
+
+fn is_replay() -> bool {
+    static REPLAY: OnceLock<bool> = OnceLock::new();
+    *REPLAY.get_or_init(|| asked("POSTHASTE_SEED").is_some())
+}
+
+/// What one executor is about: which transaction, how it begins, after how many steps it stops for good.
+struct Plan {
+    transaction: usize,
+    execution: Execution,
+    steps: usize,
+}
+
+fn some_transactions(random: &mut fastrand::Rng) -> Vec<Transaction> {
+    (0..random.usize(1..=4))
+        .map(|at| {
+            let mut documents = DOCUMENTS;
+            random.shuffle(&mut documents);
+            let name = format!("t{at}");
+            match random.u8(..6) {
+                0 => {
+                    let effects = [-2, 1, 1].into_iter().zip(documents);
+                    let effects = effects.map(|(add, document)| Effect::add(document, add));
+                    Transaction::new(&name, effects.collect())
+                }
+                1 => {
+                    let by = Map::from_iter([("by".to_owned(), json!(name))]);
+                    let effects = ["d0", "d1"].map(|document| Effect::set(document, by.clone()));
+                    Transaction::new(&name, effects.to_vec())
+                }
+                _ => Transaction::transfer(&name, documents[0], documents[1], random.i64(1..=4)),
+            }
+            .unwrap()
+        })
+        .collect()
+}
+
+fn some_plans(random: &mut fastrand::Rng, transactions: &[Transaction]) -> Vec<Plan> {
+    let plan = |transaction: usize, kind: u8, steps: usize| {
+        let documents = transactions[transaction].effects().len();
+        let execution = match kind {
+            0 => Execution::create(documents, 1),
+            1..=2 => Execution::resume(documents, 1),
+            _ => Execution::roll_back(documents, Reason::Asked),
+        };
+        Plan {
+            transaction,
+            execution,
+            steps,
+        }
+    };
+    let creators = (0..transactions.len()).map(|at| plan(at, 0, random.usize(1..40)));
+    let mut plans: Vec<_> = creators.collect();
+    for _ in 0..random.usize(..5) {
+        let kind = random.u8(..4);
+        plans.push(plan(
+            random.usize(..transactions.len()),
+            kind,
+            random.usize(1..40),
+        ));
+    }
+    plans
+}
+
+/// Goes on until its steps are used up, or the end is known: which it says then.
+async fn execute(
+    coordinator: &Coordinator,
+    transaction: &Transaction,
+    mut plan: Plan,
+) -> Option<State> {
+    for _ in 0..plan.steps {
+        let step = plan.execution.step();
+        let (progress, error) = coordinator.step(transaction, &mut plan.execution).await;
+        if is_replay() {
+            println!("{} {step:?}: {progress:?} {error:?}", transaction.id());
+        }
+        match progress {
+            Progress::Next | Progress::Again | Progress::Absent => {}
+            Progress::Ended(state) => return Some(state),
+            // A copy that is behind does not know the document yet.
+            Progress::Missing(_) => return None,
+            Progress::Different => panic!("nobody does anything else"),
+        }
+        tokio::task::yield_now().await;
+    }
+    None
+}
+
+fn documents(fake: &FakeElastic) -> BTreeMap<String, Document> {
+    let held = fake.documents("documents").into_iter();
+    held.map(|(id, held)| (id, serde_json::from_value(held.source.unwrap()).unwrap()))
+        .collect()
+}
+
+/// Plays what this seed says. Returns how each transaction ended.
+async fn play(seed: u64) -> Vec<Option<State>> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (fake, coordinator) = fake(random.u64(..)).await;
+    for document in DOCUMENTS {
+        coordinator.open(document, BALANCE).await.unwrap();
+    }
+    let transactions = some_transactions(&mut random);
+    let plans = some_plans(&mut random, &transactions);
+    fake.faults(Faults::honest([0.0, 0.01, 0.05, 0.1][random.usize(..4)]));
+    let coordinator = &Arc::new(coordinator);
+    let running = plans.into_iter().map(|plan| {
+        let at = plan.transaction;
+        let transaction = &transactions[at];
+        async move { (at, execute(coordinator, transaction, plan).await) }
+    });
+    let told = join_all(running).await;
+    for document in documents(&fake).values() {
+        assert!(document.available() >= 0, "{document:?}");
+    }
+    // The faults stop, and somebody recovers what is left.
+    fake.faults(Faults::default());
+    fake.settle();
+    let mut ended = Vec::new();
+    for transaction in &transactions {
+        let documents = transaction.effects().len();
+        let resume = Plan {
+            transaction: 0,
+            execution: Execution::resume(documents, 1),
+            steps: 60,
+        };
+        let end = execute(coordinator, transaction, resume).await;
+        let record = coordinator.get(transaction.id().as_str()).await.unwrap();
+        assert_eq!(
+            end,
+            record.map(|record| record.transaction_state),
+            "{transaction:?}"
+        );
+        assert!(end.is_none_or(State::is_final), "{transaction:?}");
+        ended.push(end);
+    }
+    for (at, told) in told {
+        assert!(
+            told.is_none() || told == ended[at],
+            "t{at}: told {told:?}, is {:?}",
+            ended[at]
+        );
+    }
+    judge(&documents(&fake), &transactions, &ended);
+    ended
+}
+
+/// Each document has what finished transactions say, and nothing else.
+fn judge(
+    documents: &BTreeMap<String, Document>,
+    transactions: &[Transaction],
+    ended: &[Option<State>],
+) {
+    let happened = |at: &usize| ended[*at] == Some(State::Finished);
+    let finished: Vec<_> = (0..ended.len())
+        .filter(happened)
+        .map(|at| &transactions[at])
+        .collect();
+    for (name, document) in documents {
+        let effects = finished
+            .iter()
+            .flat_map(|transaction| transaction.effects());
+        let effects: Vec<_> = effects.filter(|effect| effect.document == *name).collect();
+        let moved: i64 = effects.iter().map(|effect| effect.add).sum();
+        assert_eq!(
+            document.balance,
+            BALANCE + moved,
+            "{name} after {finished:?}"
+        );
+        assert_eq!(document.holds, [], "{name}");
+        let set = effects.iter().any(|effect| !effect.set.is_empty());
+        assert_eq!(document.data.is_empty(), !set, "{name}");
+    }
+    assert_eq!(
+        documents["d0"].data, documents["d1"].data,
+        "they are set together"
+    );
+}
+
+#[test]
+fn whatever_goes_wrong_meanwhile_money_is_where_it_belongs_in_the_end() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    if let Some(seed) = asked("POSTHASTE_SEED") {
+        println!("{:?}", runtime.block_on(play(seed)));
+        return;
+    }
+    let schedules = asked("POSTHASTE_SCHEDULES").unwrap_or(SCHEDULES);
+    let first = fastrand::u64(..);
+    let mut ends = BTreeMap::<String, u64>::new();
+    for seed in (0..schedules).map(|at| first.wrapping_add(at)) {
+        let played = std::panic::AssertUnwindSafe(|| runtime.block_on(play(seed)));
+        let Ok(ended) = std::panic::catch_unwind(played) else {
+            panic!("POSTHASTE_SEED={seed} replays it");
+        };
+        for end in ended {
+            *ends.entry(format!("{end:?}")).or_default() += 1;
+        }
+    }
+    println!("{schedules} schedules: {ends:?}");
+    let some = schedules / 10;
+    for end in ["Some(Finished)", "Some(RolledBack)"] {
+        assert!(ends[end] > some, "{ends:?}");
+    }
+    ran::count("schedules", schedules);
+}
