@@ -36,7 +36,11 @@ BEGIN
   -- setval moves cursors, nextval draws numbers.
   FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'S' LOOP
     EXECUTE format('GRANT SELECT, %s ON SEQUENCE posthaste.%I TO posthaste_worker',
-                   CASE WHEN v_name IN ('job_id', 'worker_id', 'batch_id', 'turn') THEN 'USAGE' ELSE 'UPDATE' END, v_name);
+                   CASE WHEN v_name IN ('job_id', 'worker_id', 'batch_id', 'turn') OR v_name LIKE 'sync\_%' THEN 'USAGE' ELSE 'UPDATE' END, v_name);
+    -- Whoever changes a synced table draws its versions.
+    IF v_name LIKE 'sync\_%' THEN
+      EXECUTE format('GRANT SELECT, USAGE ON SEQUENCE posthaste.%I TO posthaste_producer', v_name);
+    END IF;
   END LOOP;
 END $do$;
 
@@ -47,7 +51,7 @@ GRANT SELECT ON ALL SEQUENCES IN SCHEMA posthaste TO posthaste_observer;
 GRANT INSERT ON posthaste.job, posthaste.staged_jobs, posthaste.outbox, posthaste.store, posthaste.attempt, posthaste.finished, posthaste.tally,
   posthaste.tallied, posthaste.relay TO posthaste_worker;
 GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane, posthaste.held, posthaste.dead, posthaste.unique_key,
-  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume, posthaste.drain, posthaste.inbox TO posthaste_worker;
+  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume, posthaste.drain, posthaste.inbox, posthaste.search TO posthaste_worker;
 GRANT EXECUTE ON FUNCTION posthaste.limit_rate(text, integer, interval, integer) TO posthaste_worker;
 -- Whoever meets a server that was promoted first says so for all.
 GRANT UPDATE ON posthaste.home TO posthaste_worker;
@@ -57,6 +61,6 @@ GRANT INSERT ON posthaste.incarnation TO posthaste_worker;
 GRANT USAGE ON SEQUENCE posthaste.job_id TO posthaste_producer;
 GRANT SELECT ON SEQUENCE posthaste.ready_current, posthaste.ready_scan, posthaste.parked_current, posthaste.parked_until, posthaste.flags, posthaste.bell_until
   TO posthaste_producer;
-GRANT SELECT ON posthaste.route TO posthaste_producer;
+GRANT SELECT ON posthaste.route, posthaste.synced TO posthaste_producer;
 GRANT INSERT, SELECT (id) ON posthaste.job, posthaste.store, posthaste.staged_jobs, posthaste.outbox TO posthaste_producer;
 GRANT INSERT, SELECT ON posthaste.unique_key TO posthaste_producer;

@@ -48,6 +48,7 @@ mod executor;
 mod http;
 pub mod relay;
 mod store;
+pub mod sync;
 mod work;
 
 mod bell;

@@ -58,6 +58,7 @@ mod settings;
 mod shutdown;
 mod stress;
 mod suspects;
+mod sync;
 mod tidy;
 mod upkeep;
 mod view;

@@ -153,6 +153,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "volume",
         "drain",
         "inbox",
+        "search",
     ]
     .contains(&object);
     let is_insertable = ["job", "staged_jobs", "outbox"].contains(&object);
@@ -177,7 +178,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         ("posthaste_worker", "UPDATE") => is_changed || object == "home",
         ("posthaste_worker", "DELETE") => is_changed,
         ("posthaste_worker", _) => is_slot,
-        (_, "SELECT") => ["route", "unique_key"].contains(&object),
+        (_, "SELECT") => ["route", "synced", "unique_key"].contains(&object),
         (_, "INSERT") => is_insertable || ["store", "unique_key"].contains(&object),
         _ => false,
     }

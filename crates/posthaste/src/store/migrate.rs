@@ -82,6 +82,7 @@ const STEPS: &[(&str, &str)] = &[
         "0021_relay",
         include_str!("../../migrations/0021_relay.sql"),
     ),
+    ("0022_sync", include_str!("../../migrations/0022_sync.sql")),
 ];
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.

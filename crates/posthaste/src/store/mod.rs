@@ -14,6 +14,7 @@ pub(crate) mod periodic;
 pub(crate) mod relay;
 pub(crate) mod restore;
 pub(crate) mod roles;
+pub(crate) mod sync;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -67,3 +67,7 @@ kinds! {
 impl Kind for JsonText<'_> {
     const KIND: Type = Type::JSONB;
 }
+
+impl Kind for Vec<Option<JsonText<'_>>> {
+    const KIND: Type = Type::JSONB_ARRAY;
+}

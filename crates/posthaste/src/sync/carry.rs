@@ -1,0 +1,154 @@
+//! Looks from time to time at the documents whose jobs are due.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::pass::{Fate, Pass, Wish};
+use super::{Shared, job};
+use crate::consumer::{Delivery, Outcome};
+use crate::work::handler::TryAgain;
+
+/// The first jobs of a batch come within this, if there are any; a worker that has found none for long looks once a second.
+const FIRST: Duration = Duration::from_millis(1500);
+/// The others come within this of the last: each claim takes one priority.
+const NEXT: Duration = Duration::from_millis(100);
+/// How often what deletions have left is forgotten.
+const FORGET: Duration = Duration::from_secs(3600);
+
+/// Syncs until the worker stops.
+pub(super) async fn run(shared: Arc<Shared>) {
+    let mut look_at = Instant::now();
+    let mut forget_at = Instant::now();
+    while !shared.stopping.is_cancelled() {
+        let is_time = tokio::select! {
+            () = tokio::time::sleep_until(look_at) => true,
+            () = shared.arrived.notified() => false,
+            () = shared.stopping.cancelled() => return,
+        };
+        if is_time {
+            look_at = Instant::now() + shared.options.period;
+            shared.look().await;
+        } else if !shared.hands().waiting.is_empty() {
+            // They were claimed a moment before the last look ended, or are those of a worker that died.
+            let batch = shared.gather().await;
+            shared.carry(batch).await;
+        }
+        if forget_at <= Instant::now() {
+            forget_at = Instant::now() + FORGET;
+            shared.forget().await;
+        }
+    }
+}
+
+impl Shared {
+    /// Batch after batch, while each is full and was tried.
+    async fn look(&self) {
+        loop {
+            self.hands().is_open = true;
+            let batch = self.gather().await;
+            self.hands().is_open = false;
+            let is_full = batch.len() >= self.options.batch;
+            if batch.is_empty() || !self.carry(batch).await || !is_full {
+                return;
+            }
+        }
+    }
+
+    /// What comes until a batch is full, or no more comes.
+    async fn gather(&self) -> Vec<Delivery> {
+        let mut wait = FIRST;
+        loop {
+            let before = self.hands().waiting.len();
+            if before >= self.options.batch {
+                break;
+            }
+            if before > 0 {
+                wait = NEXT;
+            }
+            let more = tokio::select! {
+                more = tokio::time::timeout(wait, self.arrived.notified()) => more.is_ok(),
+                () = self.stopping.cancelled() => false,
+            };
+            if !more && self.hands().waiting.len() == before {
+                break;
+            }
+        }
+        std::mem::take(&mut self.hands().waiting)
+    }
+
+    /// One pass; false when the index or Postgres could not be asked, or there is no time left.
+    async fn carry(&self, batch: Vec<Delivery>) -> bool {
+        let mut wished = Vec::with_capacity(batch.len());
+        for delivery in batch {
+            match job::wish(&delivery.job) {
+                Ok(wish) => wished.push((delivery, wish)),
+                Err(reason) => {
+                    let fate = Fate::Failed(reason.clone());
+                    self.status().count(&delivery.job.tag, &fate);
+                    delivery.ticket.finish(Outcome::Discard { reason });
+                }
+            }
+        }
+        let wishes: Vec<Wish> = wished.iter().map(|(_, wish)| wish.clone()).collect();
+        let fates = self.pass(&wishes).await;
+        let mut was_tried = false;
+        let mut put_off = None;
+        for ((delivery, _), fate) in wished.into_iter().zip(fates) {
+            self.status().count(&delivery.job.tag, &fate);
+            match &fate {
+                Fate::PutOff(reason) => put_off = Some(reason.clone()),
+                _ => was_tried = true,
+            }
+            self.settle(delivery, fate);
+        }
+        if let Some(reason) = put_off {
+            let index = self.index.label();
+            tracing::warn!(index, reason, "not synced; the jobs wait in Postgres");
+        }
+        was_tried && !self.stopping.is_cancelled()
+    }
+
+    async fn pass(&self, wishes: &[Wish]) -> Vec<Fate> {
+        let pass = Pass {
+            source: &*self.source,
+            index: &*self.index,
+            proof: self.options.proof,
+            bytes: self.options.bytes,
+        };
+        let limit = self.options.time_limit;
+        let result = tokio::select! {
+            fates = tokio::time::timeout(limit, pass.run(wishes)) => fates.ok(),
+            () = self.aborted.cancelled() => None,
+        };
+        self.status().passes += 1;
+        result.unwrap_or_else(|| {
+            let reason = format!("not seen within {} s", limit.as_secs_f32());
+            vec![Fate::PutOff(reason); wishes.len()]
+        })
+    }
+
+    fn settle(&self, delivery: Delivery, fate: Fate) {
+        let ticket = delivery.ticket;
+        // Due before the next look, so that the next look finds it.
+        let next = self.options.period / 2;
+        match fate {
+            Fate::Done(_) => ticket.finish(Outcome::Done),
+            Fate::PutOff(_) if self.aborted.is_cancelled() => ticket.give_back(),
+            Fate::Written(reason) => {
+                let reason = format!("{}: written, and to be seen", reason.name());
+                ticket.fail(TryAgain::unburnt(next, reason));
+            }
+            Fate::PutOff(reason) => ticket.fail(TryAgain::unburnt(next, reason)),
+            Fate::Failed(reason) => ticket.fail(reason),
+        }
+    }
+
+    async fn forget(&self) {
+        let forgotten = self.index.forget(self.options.keep_deletions).await;
+        if let Err(trouble) = forgotten {
+            tracing::debug!(%trouble, "old deletions are kept for longer");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What keeps the documents that are searched: one file each. What is the same for all of them is said here.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::decide::{Mark, Seen};
+
+/// One document to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// Its id.
+    pub id: String,
+    /// Taken only where the index has nothing of this id, or something with a smaller mark.
+    pub mark: Mark,
+    /// Shown again by [`Index::read`]: whoever reads it knows whose write it was.
+    pub token: i64,
+    /// A JSON object; none: the document is deleted. What a deletion leaves is its mark, so that a late write of what was deleted is refused.
+    pub document: Option<String>,
+}
+
+/// What became of one write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Written {
+    /// The index says that it has it now.
+    Taken,
+    /// It has the same mark or a larger one.
+    Older,
+    /// It does not take this document: a field does not fit its mapping, it is too large.
+    Refused {
+        /// Why; shown to people.
+        reason: String,
+    },
+    /// Not this time.
+    Later {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The index was not to be asked: down, full, read-only, late. Of a write, nobody knows what became of it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct Trouble(pub String);
+
+/// What must have happened to a document before its job is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Proof {
+    /// The index has it: it is read back by its id.
+    #[default]
+    Stored,
+    /// A search that is made now finds it.
+    Searchable,
+}
+
+/// Keeps documents and finds them. An index never replaces a document by one with a smaller mark, or the same: this is all that late, repeated and reordered writes
+/// need. It is not believed: what it says it wrote is read again before a job is done.
+///
+/// Whatever it is asked may be cancelled at any moment by dropping the future.
+pub trait Index: Send + Sync + 'static {
+    /// Its kind and place for people, without secrets.
+    fn label(&self) -> String;
+
+    /// Writes documents, each id at most once; one answer for each, in their order. One that is refused touches no other.
+    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, Trouble>>;
+
+    /// What it shows of these ids, in their order: nothing, a document, or what its deletion left.
+    fn read<'a>(
+        &'a self,
+        ids: &'a [String],
+        proof: Proof,
+    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, Trouble>>;
+
+    /// What it shows, in the order of the ids' bytes, beginning after this one; fewer than `most` means that this is the end.
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, Trouble>>;
+
+    /// Forgets deletions that are older than this, by the index's clock: how many. After that, a write that was on its way for so long would be taken.
+    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, Trouble>>;
+}

@@ -1,0 +1,62 @@
+//! Full-text search in Postgres, watched.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste::sync::{Index, Postgres, Proof, Seen, Trouble, Write, Written};
+
+/// An index that can be taken away, and remembers what was written.
+#[derive(Clone)]
+pub struct Watched {
+    pub inner: Arc<Postgres>,
+    pub is_down: Arc<AtomicBool>,
+    pub writes: Arc<Mutex<Vec<Write>>>,
+}
+
+impl Watched {
+    fn check(&self) -> Result<(), Trouble> {
+        match self.is_down.load(Ordering::SeqCst) {
+            true => Err(Trouble("as it was told".into())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Index for Watched {
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+
+    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, Trouble>> {
+        Box::pin(async move {
+            self.check()?;
+            self.writes.lock().unwrap().extend_from_slice(writes);
+            self.inner.write(writes).await
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        ids: &'a [String],
+        proof: Proof,
+    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, Trouble>> {
+        Box::pin(async move {
+            self.check()?;
+            self.inner.read(ids, proof).await
+        })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, Trouble>> {
+        self.inner.walk(after, most)
+    }
+
+    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, Trouble>> {
+        self.inner.forget(older_than)
+    }
+}

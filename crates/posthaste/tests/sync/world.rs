@@ -1,0 +1,280 @@
+//! A table, its jobs and an index in memory, in which the test decides what happens when: each request to the index or the table lies on the way until it is
+//! delivered, is answered at some later time or never, and is carried out however late.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste::sync::{
+    Body, Index, Mark, Proof, Row, RowVersion, Seen, Source, SourceError, Trouble, Wish, Write,
+    Written,
+};
+use tokio::sync::oneshot;
+
+/// What a wrong sync would rely on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Twin {
+    /// Nothing: as it is.
+    #[default]
+    None,
+    /// A document that is there counts as true, whatever its version: the article's check.
+    Presence,
+    /// The index takes whatever comes last.
+    LastWins,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    pub mark: Mark,
+    pub token: i64,
+    pub document: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub version: i64,
+    pub text: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub wish: Wish,
+    pub number: u64,
+    pub is_claimed: bool,
+}
+
+/// Something that was sent.
+pub enum Request {
+    Versions(Vec<String>, oneshot::Sender<Vec<RowVersion>>),
+    Rows(Vec<String>, oneshot::Sender<Vec<Row>>),
+    Read(
+        Vec<String>,
+        oneshot::Sender<Result<Vec<Option<Seen>>, Trouble>>,
+    ),
+    Write(
+        Vec<Write>,
+        Option<oneshot::Sender<Result<Vec<Written>, Trouble>>>,
+    ),
+}
+
+#[derive(Default)]
+pub struct Inner {
+    pub sequence: i64,
+    /// What each document is made of beside its row: the name of a user.
+    pub beside: u64,
+    pub rows: BTreeMap<String, Line>,
+    pub jobs: Vec<Job>,
+    pub jobs_ever: u64,
+    pub index: HashMap<String, Kept>,
+    /// What it once showed.
+    pub old: Vec<(String, Option<Kept>)>,
+    pub way: Vec<Request>,
+    pub twin: Twin,
+}
+
+#[derive(Clone, Default)]
+pub struct World(Arc<Mutex<Inner>>);
+
+/// Texts that the index does not take.
+pub fn is_unacceptable(text: u64) -> bool {
+    text % 11 == 10
+}
+
+impl World {
+    pub fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Inner {
+    pub fn draw(&mut self) -> i64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    pub fn enqueue(&mut self, wish: Wish) {
+        self.jobs_ever += 1;
+        self.jobs.push(Job {
+            wish,
+            number: self.jobs_ever,
+            is_claimed: false,
+        });
+    }
+
+    pub fn document(&self, row: &Line) -> String {
+        format!("{{\"text\": {}, \"beside\": {}}}", row.text, self.beside)
+    }
+
+    fn seen(&self, id: &str, kept: Option<&Kept>) -> Option<Seen> {
+        let kept = kept?;
+        let mut mark = kept.mark;
+        if self.twin == Twin::Presence
+            && let (Some(row), Some(_)) = (self.rows.get(id), &kept.document)
+        {
+            mark = Mark::of(row.version);
+        }
+        Some(Seen {
+            mark,
+            token: kept.token,
+            is_live: kept.document.is_some(),
+        })
+    }
+
+    /// What the index does with one write.
+    pub fn write(&mut self, write: &Write) -> Written {
+        let text = write.document.as_deref().and_then(text_of);
+        if text.is_some_and(is_unacceptable) {
+            let reason = "does not fit".into();
+            return Written::Refused { reason };
+        }
+        let before = self.index.get(&write.id);
+        if self.twin != Twin::LastWins && before.is_some_and(|kept| kept.mark >= write.mark) {
+            return Written::Older;
+        }
+        let kept = Kept {
+            mark: write.mark,
+            token: write.token,
+            document: write.document.clone(),
+        };
+        let before = self.index.insert(write.id.clone(), kept);
+        self.old.push((write.id.clone(), before));
+        Written::Taken
+    }
+
+    pub fn versions(&self, ids: &[String]) -> Vec<RowVersion> {
+        let rows = ids.iter().filter_map(|id| self.rows.get_key_value(id));
+        rows.map(|(id, row)| RowVersion {
+            id: id.clone(),
+            version: row.version,
+            is_live: true,
+        })
+        .collect()
+    }
+
+    pub fn made(&self, ids: &[String]) -> Vec<Row> {
+        let rows = ids.iter().filter_map(|id| self.rows.get_key_value(id));
+        rows.map(|(id, row)| Row {
+            id: id.clone(),
+            version: row.version,
+            body: Body::Document(self.document(row)),
+        })
+        .collect()
+    }
+
+    pub fn read(&self, ids: &[String]) -> Vec<Option<Seen>> {
+        let seen = |id: &String| self.seen(id, self.index.get(id));
+        ids.iter().map(seen).collect()
+    }
+
+    /// As a copy shows it that lags behind.
+    pub fn read_stale(&self, ids: &[String], back: usize) -> Vec<Option<Seen>> {
+        let since = self.old.len().saturating_sub(back);
+        let seen = |id: &String| {
+            let changed = self.old[since..].iter().find(|(changed, _)| changed == id);
+            match changed {
+                Some((_, before)) => self.seen(id, before.as_ref()),
+                None => self.seen(id, self.index.get(id)),
+            }
+        };
+        ids.iter().map(seen).collect()
+    }
+
+    /// Documents that are not what Postgres says; those that the index refuses count only when nobody looks after them any more.
+    pub fn untrue(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let looked_after = |id: &str| self.jobs.iter().any(|job| job.wish.id == id);
+        for (id, row) in &self.rows {
+            let kept = self.index.get(id);
+            let wanted = (row.version, Some(self.document(row)));
+            let is_true =
+                kept.is_some_and(|kept| (kept.mark.version, kept.document.clone()) == wanted);
+            let is_waited_for = is_unacceptable(row.text) && looked_after(id);
+            if !(is_true || is_waited_for) {
+                found.push(format!("{id}: {wanted:?}, and the index {kept:?}"));
+            }
+        }
+        for (id, kept) in &self.index {
+            if kept.document.is_some() && !self.rows.contains_key(id) {
+                found.push(format!("{id}: no row, and the index {kept:?}"));
+            }
+        }
+        found
+    }
+}
+
+fn text_of(document: &str) -> Option<u64> {
+    let document: serde_json::Value = serde_json::from_str(document).ok()?;
+    document["text"].as_u64()
+}
+
+impl Source for World {
+    fn versions<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        let (answer, answered) = oneshot::channel();
+        self.inner()
+            .way
+            .push(Request::Versions(ids.to_vec(), answer));
+        Box::pin(async { answered.await.map_err(|_| SourceError::Down("lost".into())) })
+    }
+
+    fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
+        let (answer, answered) = oneshot::channel();
+        self.inner().way.push(Request::Rows(ids.to_vec(), answer));
+        Box::pin(async { answered.await.map_err(|_| SourceError::Down("lost".into())) })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        _: Option<&'a str>,
+        _: usize,
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+impl Index for World {
+    fn label(&self) -> String {
+        "a world".into()
+    }
+
+    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, Trouble>> {
+        let (answer, answered) = oneshot::channel();
+        self.inner()
+            .way
+            .push(Request::Write(writes.to_vec(), Some(answer)));
+        Box::pin(async {
+            answered
+                .await
+                .unwrap_or_else(|_| Err(Trouble("lost".into())))
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        ids: &'a [String],
+        _: Proof,
+    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, Trouble>> {
+        let (answer, answered) = oneshot::channel();
+        self.inner().way.push(Request::Read(ids.to_vec(), answer));
+        Box::pin(async {
+            answered
+                .await
+                .unwrap_or_else(|_| Err(Trouble("lost".into())))
+        })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        _: Option<&'a str>,
+        _: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, Trouble>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn forget(&self, _: Duration) -> BoxFuture<'_, Result<u64, Trouble>> {
+        Box::pin(async { Ok(0) })
+    }
+}
