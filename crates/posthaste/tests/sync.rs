@@ -4,6 +4,8 @@ mod conformance;
 mod direct;
 mod postgres;
 mod schedules;
+#[cfg(feature = "tantivy")]
+mod tantivy;
 mod versions;
 mod watched;
 mod world;

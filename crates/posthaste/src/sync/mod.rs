@@ -26,6 +26,8 @@ mod pass;
 mod postgres;
 mod source;
 mod status;
+#[cfg(feature = "tantivy")]
+mod tantivy;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,6 +43,8 @@ pub use pass::{Fate, Pass, Wish};
 pub use postgres::{Postgres, Weight};
 pub use source::{Body, Query, Row, RowVersion, Source, SourceError, Table, rows_of};
 pub use status::{SyncCount, SyncStatus};
+#[cfg(feature = "tantivy")]
+pub use tantivy::{Tantivy, TantivyBuilder};
 
 use crate::consumer::{Consumer, Delivery};
 use crate::error::{Error, ErrorKind};
