@@ -1,5 +1,6 @@
 //! The index sync from outside: what becomes of jobs and documents, whatever rows, index and worker do.
 
+mod audit;
 mod conformance;
 mod direct;
 mod postgres;

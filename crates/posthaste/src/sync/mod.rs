@@ -17,6 +17,7 @@
 //! # Ok(()) }
 //! ```
 
+mod audit;
 mod carry;
 mod decide;
 mod direct;
@@ -35,6 +36,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+pub use audit::{Audit, Audited, Difference};
 pub use decide::{Mark, Reason, Seen};
 pub use direct::{Direct, DirectCounts};
 pub use index::{Index, Proof, Trouble, Write, Written};

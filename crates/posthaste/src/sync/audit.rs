@@ -1,0 +1,255 @@
+//! Audit: the rows and the documents are walked, each in their own order, and each page is held against the other side. What is in memory is a page.
+
+use std::time::{Duration, Instant};
+
+use super::decide::{Seen, Step, Truth, decide};
+use super::index::{Index, Proof, Trouble};
+use super::pass::{Pass, Wish};
+use super::source::{RowVersion, Source, SourceError};
+
+/// So many differences are named, beside being counted.
+const NAMED: usize = 100;
+
+/// How a document differs from its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Difference {
+    /// The index does not have it.
+    Missing,
+    /// The index has an older version.
+    Stale,
+    /// The index has it, and there is no such row, or it must not be found.
+    Orphaned,
+    /// The index has a version that Postgres does not know.
+    Ahead,
+}
+
+/// What an audit found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Audited {
+    /// Rows that may be found.
+    pub rows: u64,
+    /// Documents in the index, without what deletions left.
+    pub documents: u64,
+    /// Documents that the index lacks.
+    pub missing: u64,
+    /// Documents of an older version.
+    pub stale: u64,
+    /// Documents without a row.
+    pub orphaned: u64,
+    /// Documents of a version that Postgres does not know.
+    pub ahead: u64,
+    /// How many of all these were seen to be true after they were written or deleted.
+    pub repaired: u64,
+    /// The first hundred of them.
+    pub named: Vec<(String, Difference)>,
+}
+
+impl Audited {
+    /// Whether both sides were equal, by id and version.
+    pub fn is_equal(&self) -> bool {
+        self.missing + self.stale + self.orphaned + self.ahead == 0
+    }
+
+    fn note(&mut self, id: &str, difference: Difference) {
+        *match difference {
+            Difference::Missing => &mut self.missing,
+            Difference::Stale => &mut self.stale,
+            Difference::Orphaned => &mut self.orphaned,
+            Difference::Ahead => &mut self.ahead,
+        } += 1;
+        if self.named.len() < NAMED {
+            self.named.push((id.to_owned(), difference));
+        }
+    }
+}
+
+/// How an audit goes about it. Rows that change meanwhile may be found to differ, because their jobs are not due yet.
+///
+/// ```no_run
+/// # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
+/// use posthaste::sync::{Audit, Postgres, Table};
+///
+/// let (source, index) = (Table::new(pool.clone(), "page"), Postgres::new(pool, "page"));
+/// let found = Audit { page: 2_500, rate: Some(10_000), repair: false }.run(&source, &index).await?;
+/// assert!(found.is_equal(), "{found:?}");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Audit {
+    /// So many are asked for at once.
+    pub page: usize,
+    /// So many are looked at in a second, at most, on either side.
+    pub rate: Option<u32>,
+    /// Whether what differs is written or deleted.
+    pub repair: bool,
+}
+
+impl Default for Audit {
+    /// Pages of 2,500 as fast as it goes, and nothing is changed.
+    fn default() -> Self {
+        Self {
+            page: 2_500,
+            rate: None,
+            repair: false,
+        }
+    }
+}
+
+impl Audit {
+    /// Walks both sides.
+    pub async fn run(self, source: &dyn Source, index: &dyn Index) -> Result<Audited, Trouble> {
+        let mut walk = Walk {
+            audit: self,
+            source,
+            index,
+            found: Audited::default(),
+            started: Instant::now(),
+            looked_at: 0,
+        };
+        walk.rows().await?;
+        walk.documents().await?;
+        Ok(walk.found)
+    }
+}
+
+struct Walk<'a> {
+    audit: Audit,
+    source: &'a dyn Source,
+    index: &'a dyn Index,
+    found: Audited,
+    started: Instant,
+    looked_at: u64,
+}
+
+impl Walk<'_> {
+    /// Every row against its document.
+    async fn rows(&mut self) -> Result<(), Trouble> {
+        let mut after = None;
+        loop {
+            let page = self.source.walk(after.as_deref(), self.audit.page).await;
+            let page = page.map_err(trouble)?;
+            let Some(last) = page.last() else {
+                return Ok(());
+            };
+            let last = last.id.clone();
+            self.found.rows += page.iter().filter(|row| row.is_live).count() as u64;
+            let ids: Vec<String> = page.iter().map(|row| row.id.clone()).collect();
+            let seen = self.index.read(&ids, Proof::Stored).await?;
+            let pairs = ids.iter().zip(page.iter().map(Some).zip(seen));
+            self.judge(suspicious(pairs)).await?;
+            self.pace(page.len()).await;
+            after = Some(last);
+        }
+    }
+
+    /// Every document that has no row; the others were held against theirs.
+    async fn documents(&mut self) -> Result<(), Trouble> {
+        let mut after = None;
+        loop {
+            let page = self.index.walk(after.as_deref(), self.audit.page).await?;
+            let Some((last, _)) = page.last() else {
+                return Ok(());
+            };
+            let last = last.clone();
+            let live: Vec<String> = page
+                .iter()
+                .filter(|(_, seen)| seen.is_live)
+                .map(|(id, _)| id.clone())
+                .collect();
+            self.found.documents += live.len() as u64;
+            let rows = self.source.versions(&live).await.map_err(trouble)?;
+            let there: std::collections::HashSet<&str> = rows.iter().map(|row| &*row.id).collect();
+            let orphans = live.iter().filter(|id| !there.contains(&***id));
+            self.judge(orphans.cloned().collect()).await?;
+            self.pace(page.len()).await;
+            after = Some(last);
+        }
+    }
+
+    /// Looks at them once more, the index before Postgres, so that nothing that changed between the two looks of a page counts.
+    async fn judge(&mut self, ids: Vec<String>) -> Result<(), Trouble> {
+        let different = self.different(&ids).await?;
+        for (id, difference) in &different {
+            self.found.note(id, *difference);
+        }
+        if !self.audit.repair || different.is_empty() {
+            return Ok(());
+        }
+        let wishes: Vec<Wish> = different
+            .iter()
+            .map(|(id, _)| Wish {
+                id: id.clone(),
+                ..Wish::default()
+            })
+            .collect();
+        let pass = Pass {
+            source: self.source,
+            index: self.index,
+            proof: Proof::Stored,
+            bytes: 10 << 20,
+        };
+        pass.run(&wishes).await;
+        let ids: Vec<String> = wishes.into_iter().map(|wish| wish.id).collect();
+        let still = self.different(&ids).await?;
+        self.found.repaired += (ids.len() - still.len()) as u64;
+        Ok(())
+    }
+
+    async fn different(&self, ids: &[String]) -> Result<Vec<(String, Difference)>, Trouble> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let seen = self.index.read(ids, Proof::Stored).await?;
+        let rows = self.source.versions(ids).await.map_err(trouble)?;
+        let rows: std::collections::HashMap<&str, &RowVersion> =
+            rows.iter().map(|row| (&*row.id, row)).collect();
+        let all = ids.iter().zip(seen);
+        let different = all.filter_map(|(id, seen)| {
+            let difference = difference(rows.get(&**id).copied(), seen)?;
+            Some((id.clone(), difference))
+        });
+        Ok(different.collect())
+    }
+
+    /// Waits as long as the rate asks for.
+    async fn pace(&mut self, looked_at: usize) {
+        self.looked_at += looked_at as u64;
+        if let Some(rate) = self.audit.rate {
+            let due = Duration::from_secs_f64(self.looked_at as f64 / f64::from(rate.max(1)));
+            tokio::time::sleep(due.saturating_sub(self.started.elapsed())).await;
+        }
+    }
+}
+
+/// Those that differ at a first look.
+fn suspicious<'a>(
+    pairs: impl Iterator<Item = (&'a String, (Option<&'a RowVersion>, Option<Seen>))>,
+) -> Vec<String> {
+    let different = pairs.filter(|(_, (row, seen))| difference(*row, *seen).is_some());
+    different.map(|(id, _)| id.clone()).collect()
+}
+
+fn difference(row: Option<&RowVersion>, seen: Option<Seen>) -> Option<Difference> {
+    let truth = match row {
+        Some(row) if row.is_live => Truth::Live {
+            version: row.version,
+        },
+        // What a hidden row, or none, leaves in the index is nothing that anybody finds.
+        _ => {
+            let is_found = seen.is_some_and(|seen| seen.is_live);
+            return is_found.then_some(Difference::Orphaned);
+        }
+    };
+    match decide(truth, seen, false) {
+        Step::Done(_) => None,
+        Step::Ahead(_) => Some(Difference::Ahead),
+        _ if seen.is_some_and(|seen| seen.is_live) => Some(Difference::Stale),
+        _ => Some(Difference::Missing),
+    }
+}
+
+fn trouble(error: SourceError) -> Trouble {
+    let (SourceError::Rows(reason) | SourceError::Down(reason)) = error;
+    Trouble(reason)
+}
