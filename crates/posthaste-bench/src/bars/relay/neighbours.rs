@@ -1,7 +1,7 @@
 //! Two relays in one worker: what becomes of one when the destination of the other is dead, or slow.
 
 use std::net::{SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::posthaste_testkit::Proxy;
 use anyhow::{Context, Result, ensure};
@@ -52,11 +52,10 @@ pub(super) async fn once(bench: &Bench<'_>, name: &str, jobs: u64) -> Result<Fig
         _ => Some(format!("redis://{}/0", proxy.address())),
     };
     let watch = Watch::begin()?;
-    let begun = Instant::now();
     let neighbour = neighbour.as_deref().map(|url| (QUEUE, url));
     let carrier = Carrier::beside(&database, &mine.url()?, neighbour).await?;
     carrier.reach(jobs, LIMIT).await?;
-    let taken = begun.elapsed();
+    let taken = carrier.age();
     let processor = watch.finish()?;
     carrier.stop().await?;
     let (received, strayed) = (mine.received().await?, theirs.received().await?);

@@ -22,6 +22,7 @@ pub(crate) const REQUESTS: usize = 1_000;
 /// A worker with a relay to a receiver, or to nobody.
 pub(crate) struct Carrier {
     worker: WorkerHandle,
+    began: Instant,
     carried: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -29,9 +30,11 @@ impl Carrier {
     /// To nobody at all.
     pub(crate) async fn to_nobody(database: &Database) -> Result<Self> {
         let nobody = Arc::new(Nobody::default());
+        let began = Instant::now();
         let worker = builder(database)?.consumer(QUEUE, Arc::clone(&nobody));
         Ok(Self {
             worker: worker.start().await?,
+            began,
             carried: Box::new(move || nobody.0.load(Ordering::SeqCst)),
         })
     }
@@ -69,14 +72,21 @@ impl Carrier {
         neighbour: Option<(&str, Relay)>,
     ) -> Result<Self> {
         let relay = relay.start().await?;
+        let began = Instant::now();
         let mut worker = builder(database)?.consumer(QUEUE, relay.clone());
         if let Some((queue, relay)) = neighbour {
             worker = worker.consumer(queue, relay);
         }
         Ok(Self {
             worker: worker.start().await?,
+            began,
             carried: Box::new(move || relay.status().accepted),
         })
+    }
+
+    /// How long its worker has been at it. Its relays have asked their destinations before, which may take long.
+    pub(crate) fn age(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// Waits until `jobs` jobs are where they should be.
