@@ -10,10 +10,9 @@ use prost::Message as _;
 use redis::Pipeline;
 
 use super::destination::{Answer, Destination, Weakness};
-use super::health::LONGEST_OUTAGE;
 use super::message::Message;
 use super::redis::{Calls, Redis, Script};
-use super::window::{seconds, too_short};
+use super::window::{LONGEST_OUTAGE, seconds, too_short};
 use crate::error::Error;
 
 /// The queue where nothing is said, as asynq has it.

@@ -1,4 +1,4 @@
-//! BullMQ: jobs as its Node client adds them to Redis.
+//! BullMQ: jobs as its Node client adds them to Redis. In one file, because the bytes and those who compare them belong together.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -9,11 +9,10 @@ use jiff::Timestamp;
 use redis::Pipeline;
 
 use super::destination::{Answer, Destination, Weakness};
-use super::health::LONGEST_OUTAGE;
 use super::json::{put_payload, put_text};
 use super::message::Message;
 use super::redis::{Calls, Redis, Script};
-use super::window::{seconds, too_short};
+use super::window::{LONGEST_OUTAGE, seconds, too_short};
 use crate::error::Error;
 
 /// The most that BullMQ takes for a priority.
@@ -285,11 +284,11 @@ impl Destination for BullMq {
         Box::pin(self.redis.probe())
     }
 
-    fn weaknesses(&self, longest_outage: Duration) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
+    fn weaknesses(&self, outage: Duration) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {
         Box::pin(async move {
             let mut weaknesses = self.redis.weaknesses().await?;
-            let window = self.remove_on_complete;
-            weaknesses.extend(too_short("removeOnComplete", window, longest_outage));
+            let kept = self.remove_on_complete;
+            weaknesses.extend(too_short("removeOnComplete", kept, outage));
             Ok(weaknesses)
         })
     }

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::destination::Weakness;
+#[cfg(any(feature = "asynq", feature = "bullmq"))]
+pub(super) use super::health::LONGEST_OUTAGE;
 
 /// The weakness of a receiver that forgets sooner, by a setting of this name.
 pub(super) fn too_short(
