@@ -7,8 +7,17 @@ use posthaste_elastic::two_phase::{Coordinator, Document, Effect, Fence, Transac
 use posthaste_testkit::elastic::FakeElastic;
 use serde_json::{Map, Value, json};
 
+/// Whether a hold is refused whose mark is another.
+#[derive(Clone, Copy, Debug)]
+pub enum Marks {
+    /// By the law.
+    Compared,
+    /// A server on which schedules must go wrong.
+    Ignored,
+}
+
 /// A fake in which chance is drawn from this seed, with its indexes and scripts, and a coordinator whose requests need no sockets.
-pub async fn fake(seed: u64) -> (Arc<FakeElastic>, Coordinator) {
+pub async fn fake(seed: u64, marks: Marks) -> (Arc<FakeElastic>, Coordinator) {
     let fake = Arc::new(FakeElastic::new(seed));
     let carrier = Arc::clone(&fake);
     let client = Client::new(reqwest::Client::builder(), "http://fake").unwrap();
@@ -23,7 +32,9 @@ pub async fn fake(seed: u64) -> (Arc<FakeElastic>, Coordinator) {
     coordinator.prepare(0).await.unwrap();
     fake.script("posthaste-two-phase-advance-1", advance);
     fake.script("posthaste-two-phase-touch-1", touch);
-    fake.script("posthaste-two-phase-hold-1", hold);
+    fake.script("posthaste-two-phase-hold-1", move |ctx, params| {
+        hold(ctx, params, marks)
+    });
     fake.script("posthaste-two-phase-release-1", release);
     (fake, coordinator)
 }
@@ -68,7 +79,7 @@ fn on_document(ctx: &mut Value, script: impl FnOnce(&mut Document) -> bool) -> R
     Ok(())
 }
 
-fn hold(ctx: &mut Value, params: &Value) -> Result<(), String> {
+fn hold(ctx: &mut Value, params: &Value, marks: Marks) -> Result<(), String> {
     let set: Option<Map<String, Value>> = params["set"].as_object().cloned();
     let effect = Effect {
         document: "this".into(),
@@ -76,7 +87,13 @@ fn hold(ctx: &mut Value, params: &Value) -> Result<(), String> {
         set: set.unwrap_or_default(),
     };
     let (id, mark) = (id(params), mark(params));
-    on_document(ctx, |document| document.hold(&id, &effect, mark).is_ok())
+    on_document(ctx, |document| {
+        let mark = match marks {
+            Marks::Compared => mark,
+            Marks::Ignored => document.fence(&id),
+        };
+        document.hold(&id, &effect, mark).is_ok()
+    })
 }
 
 fn release(ctx: &mut Value, params: &Value) -> Result<(), String> {

@@ -2,6 +2,7 @@
 //! belongs. `POSTHASTE_SEED=7` replays one, `POSTHASTE_SCHEDULES=1000000` asks for more.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use futures_util::future::join_all;
@@ -11,8 +12,9 @@ use posthaste_elastic::two_phase::{
 use posthaste_testkit::elastic::{FakeElastic, Faults};
 use posthaste_testkit::ran;
 use serde_json::{Map, json};
+use tokio::runtime::{Builder, Runtime};
 
-use super::fake::fake;
+use super::fake::{Marks, fake};
 
 const SCHEDULES: u64 = 10_000;
 const DOCUMENTS: [&str; 4] = ["d0", "d1", "d2", "d3"];
@@ -118,9 +120,9 @@ fn documents(fake: &FakeElastic) -> BTreeMap<String, Document> {
 }
 
 /// Plays what this seed says. Returns how each transaction ended.
-async fn play(seed: u64) -> Vec<Option<State>> {
+async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let (fake, coordinator) = fake(random.u64(..)).await;
+    let (fake, coordinator) = fake(random.u64(..), marks).await;
     for document in DOCUMENTS {
         coordinator.open(document, BALANCE).await.unwrap();
     }
@@ -201,21 +203,28 @@ fn judge(
     );
 }
 
+/// Plays one; none if it went wrong.
+fn played(runtime: &Runtime, seed: u64, marks: Marks) -> Option<Vec<Option<State>>> {
+    let played = AssertUnwindSafe(|| runtime.block_on(play(seed, marks)));
+    catch_unwind(played).ok()
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().build().unwrap()
+}
+
 #[test]
 fn whatever_goes_wrong_meanwhile_money_is_where_it_belongs_in_the_end() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = runtime();
     if let Some(seed) = asked("POSTHASTE_SEED") {
-        println!("{:?}", runtime.block_on(play(seed)));
+        println!("{:?}", runtime.block_on(play(seed, Marks::Compared)));
         return;
     }
     let schedules = asked("POSTHASTE_SCHEDULES").unwrap_or(SCHEDULES);
     let first = fastrand::u64(..);
     let mut ends = BTreeMap::<String, u64>::new();
     for seed in (0..schedules).map(|at| first.wrapping_add(at)) {
-        let played = std::panic::AssertUnwindSafe(|| runtime.block_on(play(seed)));
-        let Ok(ended) = std::panic::catch_unwind(played) else {
+        let Some(ended) = played(&runtime, seed, Marks::Compared) else {
             panic!("POSTHASTE_SEED={seed} replays it");
         };
         for end in ended {
@@ -228,4 +237,14 @@ fn whatever_goes_wrong_meanwhile_money_is_where_it_belongs_in_the_end() {
         assert!(ends[end] > some, "{ends:?}");
     }
     ran::count("schedules", schedules);
+}
+
+/// Else the schedules above would show nothing.
+#[test]
+fn schedules_notice_a_server_that_takes_late_holds() {
+    let runtime = runtime();
+    let mut seeds = 0..SCHEDULES;
+    let wrong = seeds.find(|seed| played(&runtime, *seed, Marks::Ignored).is_none());
+    println!("noticed by schedule {wrong:?}");
+    assert!(wrong.is_some(), "no schedule went wrong");
 }
