@@ -28,5 +28,5 @@ part() {
 }
 
 part "the model" "model" model:: --include-ignored
-part "schedules" "schedules" two_phase::schedules
+part "schedules" "two-phase-schedules" two_phase::schedules
 part "the real server" "opensearch two-phase" two_phase:: --skip schedules

@@ -236,7 +236,7 @@ fn whatever_goes_wrong_meanwhile_money_is_where_it_belongs_in_the_end() {
     for end in ["Some(Finished)", "Some(RolledBack)"] {
         assert!(ends[end] > some, "{ends:?}");
     }
-    ran::count("schedules", schedules);
+    ran::count("two-phase-schedules", schedules);
 }
 
 /// Else the schedules above would show nothing.
