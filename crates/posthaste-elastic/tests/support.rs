@@ -34,6 +34,7 @@ pub(crate) async fn fake(seed: u64) -> (FakeElastic, Client) {
 }
 
 pub(crate) fn client(url: &str) -> Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     Client::new(reqwest::Client::builder().no_proxy(), url).unwrap()
 }
 

@@ -101,7 +101,8 @@ pub struct Info {
 }
 
 impl Client {
-    /// Calls this address, with a client of this kind; which TLS there is, is the kind's affair.
+    /// Calls this address, with a client of this kind; which TLS there is, is the kind's affair. Where reqwest was built to leave the provider of TLS to the
+    /// program, that is to be installed before, for `http://` too: reqwest panics without.
     ///
     /// A name and a password in the address become [`basic_auth`](Self::basic_auth).
     pub fn new(kind: ClientBuilder, url: &str) -> Result<Self, Error> {
@@ -231,6 +232,7 @@ mod tests {
     use super::*;
 
     fn client(url: &str) -> Result<Client, Error> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         Client::new(ClientBuilder::new(), url)
     }
 

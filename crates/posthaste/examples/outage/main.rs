@@ -38,6 +38,8 @@ const BESIDE: Duration = Duration::from_secs(20);
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
+    // The client of HTTP asks for one, whatever it calls.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let argument = std::env::args().nth(1);
     match argument.as_deref() {
         Some("service") => service::run().await.map(|()| ExitCode::SUCCESS),
