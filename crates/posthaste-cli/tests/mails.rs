@@ -43,6 +43,15 @@ impl Setup {
         }))
     }
 
+    /// A server that is guarded so, a route to it for this login, and a mail on its way.
+    async fn serve(&self, scheme: &str, login: &str) -> anyhow::Result<Smtp> {
+        let server = Smtp::start_guarded(&self.guarded)?;
+        let port = server.port();
+        self.route(&format!("{scheme}://{login}@127.0.0.1:{port}"))
+            .await?;
+        Ok(server)
+    }
+
     /// A route to this address, and a mail on its way.
     async fn route(&self, to: &str) -> anyhow::Result<()> {
         let route = format!(
@@ -92,10 +101,7 @@ async fn arrives(test: &str, encrypts: Encrypts, scheme: &str) -> anyhow::Result
     let Some(setup) = Setup::new(test, encrypts).await? else {
         return Ok(());
     };
-    let server = Smtp::start_guarded(&setup.guarded)?;
-    let port = server.port();
-    let to = format!("{scheme}://{LOGIN}@127.0.0.1:{port}");
-    setup.route(&to).await?;
+    let server = setup.serve(scheme, LOGIN).await?;
     Said::by(setup.relay(&["--once"], true)?).await?.good()?;
     let mails = server.effects()?;
     assert_eq!(mails.len(), 1);
@@ -123,11 +129,7 @@ async fn a_password_is_not_said_where_encryption_was_taken_away() -> anyhow::Res
     let Some(setup) = Setup::new(test, Encrypts::Never).await? else {
         return Ok(());
     };
-    let server = Smtp::start_guarded(&setup.guarded)?;
-    let port = server.port();
-    setup
-        .route(&format!("smtp://{LOGIN}@127.0.0.1:{port}"))
-        .await?;
+    let server = setup.serve("smtp", LOGIN).await?;
     let said = setup.complaint(true).await?;
     assert!(said.contains("STARTTLS"), "{said}");
     assert_eq!(server.logins(), Vec::<String>::new());
@@ -146,10 +148,7 @@ async fn a_server_whose_certificate_nobody_knows_hears_no_password() -> anyhow::
         let Some(setup) = Setup::new(test, encrypts).await? else {
             return Ok(());
         };
-        let server = Smtp::start_guarded(&setup.guarded)?;
-        let port = server.port();
-        let to = format!("{scheme}://{LOGIN}@127.0.0.1:{port}");
-        setup.route(&to).await?;
+        let server = setup.serve(scheme, LOGIN).await?;
         let said = setup.complaint(false).await?;
         assert!(said.contains("certificate: UnknownIssuer"), "{said}");
         assert_eq!(server.logins(), Vec::<String>::new());
@@ -164,10 +163,7 @@ async fn a_password_that_is_wrong_lets_the_mail_wait() -> anyhow::Result<()> {
         let Some(setup) = Setup::new(test, encrypts).await? else {
             return Ok(());
         };
-        let server = Smtp::start_guarded(&setup.guarded)?;
-        let port = server.port();
-        let to = format!("{scheme}://ada%40example.com:geheim@127.0.0.1:{port}");
-        setup.route(&to).await?;
+        let server = setup.serve(scheme, "ada%40example.com:geheim").await?;
         let said = setup.complaint(true).await?;
         assert!(said.contains("uthentication"), "{said}");
         assert!(server.effects()?.is_empty());

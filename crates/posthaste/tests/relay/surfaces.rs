@@ -1,12 +1,13 @@
 //! What programs written against the articles insert into, what receivers call, and how relays tell how they go.
 
+use posthaste::WorkerHandle;
 use posthaste::relay::{RelayState, Strength, relays};
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::setup;
 use super::told::Told;
+use super::{Setup, setup};
 use crate::support::{SOON, all_done, count, database, number, quick, unfinished, worker};
 
 const OWN: Uuid = Uuid::from_u128(0x1234_5678_0000_4000_8000_0000_0000_0001);
@@ -15,6 +16,22 @@ async fn on_each(version: PgVersion) -> (TestDb, Client) {
     let db = database(version).await;
     let client = db.client().await.unwrap();
     (db, client)
+}
+
+/// Relays the one job that there is, and sees it wait for its confirmation.
+async fn awaited(setup: &Setup) -> (Told, WorkerHandle) {
+    let told = Told::default();
+    let lease = SOON * 10;
+    let relay = told.relay().strength(Strength::Done { lease });
+    let worker = setup.relay(relay).await;
+    let awaited = async || Ok(count(&setup.client, "awaiting").await == 1);
+    eventually(SOON, "it is sent", awaited).await.unwrap();
+    (told, worker)
+}
+
+/// What a function says of a delivery.
+async fn says(client: &Client, call: &str, id: Uuid) -> bool {
+    client.query_one(call, &[&id]).await.unwrap().get(0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,27 +99,14 @@ async fn a_row_of_the_outbox_is_confirmed_by_its_own_id_and_stays_as_long_as_its
         SELECT posthaste.keep('mail', '1 hour');
         INSERT INTO posthaste.outbox (id, type, payload) VALUES ('12345678-0000-4000-8000-000000000001', 'm', '{}')";
     client.batch_execute(put).await.unwrap();
-    let told = Told::default();
-    let lease = SOON * 10;
-    let worker = setup
-        .relay(told.relay().strength(Strength::Done { lease }))
-        .await;
-    let awaited = async || Ok(count(client, "awaiting").await == 1);
-    eventually(SOON, "it is sent", awaited).await.unwrap();
+    let (told, worker) = awaited(&setup).await;
     assert_eq!(told.told(|inner| inner.ids.clone()), [OWN]);
     let done = "SELECT posthaste.done($1)";
-    assert!(
-        client
-            .query_one(done, &[&OWN])
-            .await
-            .unwrap()
-            .get::<_, bool>(0)
-    );
+    assert!(says(client, done, OWN).await);
     all_done(client).await;
     let stays = "SELECT count(*) FROM posthaste.outbox WHERE id = '12345678-0000-4000-8000-000000000001' AND completed_at > created_at";
     assert_eq!(number(client, stays).await, 1);
-    let again = client.query_one(done, &[&OWN]).await.unwrap();
-    assert!(!again.get::<_, bool>(0), "its job is forgotten");
+    assert!(!says(client, done, OWN).await, "its job is forgotten");
     worker.stop().await.unwrap();
 }
 
@@ -111,10 +115,7 @@ async fn receive_is_true_once_and_only_if_its_transaction_commits() {
     for version in PgVersion::ALL {
         let (_db, client) = on_each(version).await;
         let receive = "SELECT posthaste.receive($1)";
-        let receives = async || {
-            let row = client.query_one(receive, &[&OWN]).await.unwrap();
-            row.get::<_, bool>(0)
-        };
+        let receives = async || says(&client, receive, OWN).await;
         client.batch_execute("BEGIN").await.unwrap();
         assert!(receives().await);
         client.batch_execute("ROLLBACK").await.unwrap();
@@ -151,22 +152,10 @@ async fn a_receiver_in_another_language_confirms_with_its_effect() {
     let setup = setup().await;
     let client = &setup.client;
     super::enqueue(client, &["m"]).await;
-    let told = Told::default();
-    let lease = SOON * 10;
-    let worker = setup
-        .relay(told.relay().strength(Strength::Done { lease }))
-        .await;
-    let awaited = async || Ok(count(client, "awaiting").await == 1);
-    eventually(SOON, "it is sent", awaited).await.unwrap();
+    let (told, worker) = awaited(&setup).await;
     let id = told.told(|inner| inner.ids[0]);
     let receive = "SELECT posthaste.receive($1)";
-    assert!(
-        client
-            .query_one(receive, &[&id])
-            .await
-            .unwrap()
-            .get::<_, bool>(0)
-    );
+    assert!(says(client, receive, id).await);
     all_done(client).await;
     worker.stop().await.unwrap();
 }

@@ -158,6 +158,11 @@ impl Schedule {
         if jobs.is_empty() {
             return;
         }
+        self.run(worker, wishes, jobs);
+    }
+
+    /// A worker begins a pass over these jobs.
+    fn run(&mut self, worker: usize, wishes: Vec<Wish>, jobs: Vec<u64>) {
         let world = self.world.clone();
         let pass = Box::pin(async move {
             let pass = Pass {
@@ -317,17 +322,7 @@ impl Schedule {
             .iter()
             .map(|job| job.number)
             .collect();
-        let world = self.world.clone();
-        let pass = Box::pin(async move {
-            let pass = Pass {
-                source: &world,
-                index: &world,
-                proof: Proof::Stored,
-                bytes: 60,
-            };
-            pass.run(&all).await
-        });
-        self.workers[0] = Some(Running { pass, jobs });
+        self.run(0, all, jobs);
         for _ in 0..10_000 {
             self.poll();
             if self.workers[0].is_none() {
