@@ -155,10 +155,10 @@ impl Schedule {
             wishes.push(job.wish.clone());
             jobs.push(job.number);
         }
-        if jobs.is_empty() {
-            return;
+        drop(inner);
+        if !jobs.is_empty() {
+            self.run(worker, wishes, jobs);
         }
-        self.run(worker, wishes, jobs);
     }
 
     /// A worker begins a pass over these jobs.
