@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test examples outage mutants torture two-phase bench fmt lint deny docs
+.PHONY: help up test examples outage mutants torture two-phase bench fmt lint features deny docs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -48,6 +48,9 @@ fmt: ## Format
 lint: ## Check the formatting and the lints
 	cargo fmt --check
 	cargo clippy --workspace --all-features --all-targets -- -D warnings
+
+features: ## Compile the library with each of its features alone
+	@scripts/features.sh
 
 # The advisories are left out: their database is fetched over a network that the build machine lacks.
 deny: ## Check dependencies: bans, licences, sources

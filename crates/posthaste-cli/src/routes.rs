@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use deadpool_postgres::Pool;
+use futures_util::future::try_join_all;
 use posthaste::relay::{Relay, Route};
 use serde_json::Value;
 use tokio_postgres::types::Type;
@@ -55,27 +56,28 @@ pub(crate) fn of_this_folder() -> anyhow::Result<Vec<Route>> {
     text.map_or_else(|| Ok(Vec::new()), |text| parse(&text).context(FILE))
 }
 
-/// Begins to take jobs for each of them. Rows that jobs refer to are read in the same database.
+/// Begins to take jobs for each of them, all at once: a destination that is silent delays its own route only. Rows that jobs refer to are read in the
+/// same database.
 pub(crate) async fn start(routes: Vec<Route>, address: &Address) -> anyhow::Result<Vec<Started>> {
-    let mut started = Vec::with_capacity(routes.len());
     let pool = address.pool(CONNECTIONS)?;
-    for route in routes {
-        let (name, queue) = (route.name().to_owned(), route.queue().to_owned());
-        let label = route.label();
-        if let Some(how_long) = route.keep() {
-            let kept = keep(&pool, &queue, how_long).await;
-            kept.with_context(|| format!("route {name}: keep"))?;
-        }
-        let relay = route.relay().database(pool.clone()).start().await;
-        let relay = relay.with_context(|| format!("route {name} did not start"))?;
-        started.push(Started {
-            name,
-            queue,
-            label,
-            relay,
-        });
+    try_join_all(routes.into_iter().map(|route| start_one(route, &pool))).await
+}
+
+async fn start_one(route: Route, pool: &Pool) -> anyhow::Result<Started> {
+    let (name, queue) = (route.name().to_owned(), route.queue().to_owned());
+    let label = route.label();
+    if let Some(how_long) = route.keep() {
+        let kept = keep(pool, &queue, how_long).await;
+        kept.with_context(|| format!("route {name}: keep"))?;
     }
-    Ok(started)
+    let relay = route.relay().database(pool.clone()).start().await;
+    let relay = relay.with_context(|| format!("route {name} did not start"))?;
+    Ok(Started {
+        name,
+        queue,
+        label,
+        relay,
+    })
 }
 
 /// Has the queue keep its done jobs for so long.

@@ -15,6 +15,11 @@ CREATE FUNCTION posthaste.lane_key(queue text, priority integer) RETURNS integer
   SELECT hashtext(queue || ' ' || priority)
 $f$;
 
+-- Waits for the lane and keeps it. What is read afterwards is read in a statement of its own: the cursor may have moved meanwhile.
+CREATE FUNCTION posthaste.hold_lane(queue text, priority integer) RETURNS void LANGUAGE sql AS $f$
+  SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key(queue, priority))
+$f$;
+
 -- The snapshot that a cursor keeps: the current one, in which our own transaction counts as running. Postgres leaves the own xid out of a
 -- snapshot's list, so that rows which this transaction writes later would seem to lie before the window that comes next.
 CREATE FUNCTION posthaste.cursor_snapshot() RETURNS pg_snapshot LANGUAGE plpgsql AS $f$
@@ -39,7 +44,7 @@ CREATE TYPE posthaste.lane_window AS (
   from_xid xid8,         -- lower bound of the range part; one only: with two, btree starts at the lower one and walks all spent rows
   from_id  bigint,
   late     xid8[],       -- transactions that ran when lo was taken and have ended since: looked up one by one
-  is_fresh boolean       -- nothing of it was claimed: hi is now
+  is_fresh boolean       -- nothing of it was claimed: it reaches up to now
 );
 
 -- A window with its bounds.
@@ -60,16 +65,16 @@ BEGIN
 END $f$;
 
 -- The window behind this one, up to now.
-CREATE FUNCTION posthaste.next_window(w posthaste.lane_window) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
+CREATE FUNCTION posthaste.next_window(w posthaste.lane_window, p_now pg_snapshot) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 BEGIN
-  w.lo := w.hi; w.hi := posthaste.cursor_snapshot(); w.at_xid := '0'; w.at_id := 0; w.is_fresh := true;
+  w.lo := w.hi; w.hi := p_now; w.at_xid := '0'; w.at_id := 0; w.is_fresh := true;
   RETURN posthaste.bounded(w);
 END $f$;
 
 CALL posthaste.each_slot(0, 5, $sql$
 
 -- The window that the lane's cursor stands in, or the next one when that is exhausted.
-CREATE FUNCTION posthaste.window_@k@(p_queue text, p_priority integer) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
+CREATE FUNCTION posthaste.window_@k@(p_queue text, p_priority integer, p_now pg_snapshot) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
 DECLARE
   w posthaste.lane_window;
@@ -81,13 +86,13 @@ BEGIN
     w.batch := 0; w.hi := '1:1:'; v_exhausted := true;
   END IF;
   IF v_exhausted THEN
-    RETURN posthaste.next_window(w);
+    RETURN posthaste.next_window(w, p_now);
   END IF;
   w.is_fresh := false;
   RETURN posthaste.bounded(w);
 END $f$;
 
--- A look without a lock: is anything in this window?
+-- Is anything in this window?
 CREATE FUNCTION posthaste.look_@k@(p_queue text, p_priority integer, w posthaste.lane_window) RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
   IF EXISTS (SELECT FROM posthaste.ready_@k@ r
@@ -139,21 +144,12 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Claims up to p_limit jobs and p_bytes of arguments (but at least one job) of one lane of this slot and returns the batch; NULL when there
--- is none. A job that has expired is closed here and kept as expired; with p_expired only such jobs are taken, up to the first that has
--- not. o_mixed tells that some of the batch are closed already: those are not to be handed out, and there may be nothing else in it.
--- o_last tells that nothing is left of the lane here. It is not so where the batch ended before it, or was in the window of an earlier claim:
--- what came since lies in the next one, and comes before what any newer slot has.
-CREATE FUNCTION posthaste.claim_@k@(p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
-                                    p_expired boolean, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint, OUT o_mixed boolean,
-                                    OUT o_last boolean)
-LANGUAGE plpgsql AS $f$
+-- A look without a lock: has the lane anything here that was not claimed?
+CREATE FUNCTION posthaste.sees_@k@(p_queue text, p_priority integer, p_worker bigint) RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
-  w posthaste.lane_window;
   v_started timestamptz := clock_timestamp();
-  v_reach record;
+  w posthaste.lane_window := posthaste.window_@k@(p_queue, p_priority, posthaste.cursor_snapshot());
 BEGIN
-  w := posthaste.window_@k@(p_queue, p_priority);
   WHILE NOT posthaste.look_@k@(p_queue, p_priority, w) LOOP
     IF w.is_fresh THEN
       -- If finding out that nothing is there was slow (rows of an open or rolled-back bulk insert lie there), the lane's cursor is moved
@@ -161,20 +157,33 @@ BEGIN
       IF clock_timestamp() - v_started > interval '2 ms' THEN
         PERFORM posthaste.skip_@k@(p_queue, p_priority, p_worker, w);
       END IF;
-      RETURN;
+      RETURN false;
     END IF;
-    w := posthaste.next_window(w);
+    w := posthaste.next_window(w, posthaste.cursor_snapshot());
   END LOOP;
-  -- Serialise the lane's claimers, then read the cursor again: it may have moved while we waited.
-  PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority));
-  w := posthaste.window_@k@(p_queue, p_priority);
+  RETURN true;
+END $f$;
+
+-- Claims up to p_limit jobs and p_bytes of arguments (but at least one job) of one lane of this slot, of what was there at p_now, and returns the
+-- batch; NULL when there is none. The caller holds the lane, since before p_now. A job that has expired is closed here and kept as expired; with
+-- p_expired only such jobs are taken, up to the first that has not. o_mixed tells that some of the batch are closed already: those are not to be
+-- handed out, and there may be nothing else in it. o_last tells that nothing is left of the lane here. It is not so where the batch ended before it,
+-- or was in the window of an earlier claim: what came since lies in the next one, and comes before what any newer slot has.
+CREATE FUNCTION posthaste.claim_@k@(p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
+                                    p_expired boolean, p_now pg_snapshot, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint,
+                                    OUT o_mixed boolean, OUT o_last boolean)
+LANGUAGE plpgsql AS $f$
+DECLARE
+  w posthaste.lane_window := posthaste.window_@k@(p_queue, p_priority, p_now);
+  v_reach record;
+BEGIN
   LOOP
     v_reach := posthaste.reach_@k@(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
     EXIT WHEN v_reach.o_n > 0;
     IF w.is_fresh OR v_reach.o_xid IS NOT NULL THEN  -- nothing is left, or what is left has not expired
       RETURN;
     END IF;
-    w := posthaste.next_window(w);
+    w := posthaste.next_window(w, p_now);
   END LOOP;
   o_n := v_reach.o_n; o_bytes := v_reach.o_bytes; o_mixed := v_reach.o_mixed;
   INSERT INTO posthaste.claim_@k@ (batch, worker, queue, priority, token, lo, hi, from_xid, from_id, to_xid, to_id, n, exhausted)
@@ -208,7 +217,7 @@ BEGIN
   IF NOT pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority)) THEN
     RETURN;
   END IF;
-  IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority) n) THEN
+  IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority, w.hi) n) THEN
     INSERT INTO posthaste.claim_@k@ (batch, worker, queue, priority, token, lo, hi, from_xid, from_id, to_xid, to_id, n, exhausted)
     VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, gen_random_uuid(), w.lo, w.hi, '0', 0, '0', 0, 0, true);
   END IF;
@@ -241,32 +250,22 @@ CREATE FUNCTION posthaste.scan_slots() RETURNS integer[] LANGUAGE sql STABLE AS 
                                       pg_sequence_last_value('posthaste.ready_current'::regclass)) g ORDER BY g)
 $f$;
 
--- A rate: a bucket of q.burst jobs that is filled by one every q.per / q.rate. Its cell holds, in microseconds since 1970, when it will be full
--- again. A sequence, so that nothing is updated and a pinned horizon does not matter; what is used up is so although the claim is rolled back. A
--- clock that steps back costs one bucket's time.
-CREATE FUNCTION posthaste.full_at(q posthaste.queue, OUT o_full numeric, OUT o_now numeric, OUT o_step numeric) LANGUAGE plpgsql AS $f$
+-- A look without a lock: has the lane anything that was not claimed?
+CALL posthaste.by_slot(0, 5, $sql$
+CREATE FUNCTION posthaste.sees(p_queue text, p_priority integer, p_worker bigint) RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $f$
+DECLARE
+  v_slot integer;
 BEGIN
-  o_now := floor(extract(epoch FROM clock_timestamp()) * 1000000);
-  o_step := extract(epoch FROM q.per) * 1000000 / q.rate;
-  o_full := least(greatest(pg_sequence_last_value(q.pace), o_now), o_now + o_step * q.burst);
-END $f$;
-
--- How many jobs of the queue may be claimed now. Its claimers go one by one from here on.
-CREATE FUNCTION posthaste.allowance(q posthaste.queue) RETURNS integer LANGUAGE plpgsql AS $f$
-BEGIN
-  PERFORM pg_advisory_xact_lock(1885893479, q.pace::oid::integer);
-  RETURN (SELECT floor((f.o_now - f.o_full) / f.o_step + q.burst) FROM posthaste.full_at(q) f);
-END $f$;
-
--- After how many milliseconds the next one may be.
-CREATE FUNCTION posthaste.until_next(q posthaste.queue) RETURNS bigint LANGUAGE sql AS $f$
-  SELECT greatest(1, ceil((f.o_full - f.o_now - f.o_step * (q.burst - 1)) / 1000))::bigint FROM posthaste.full_at(q) f
-$f$;
-
--- Takes jobs out of the bucket.
-CREATE FUNCTION posthaste.use_up(q posthaste.queue, p_jobs bigint) RETURNS void LANGUAGE sql AS $f$
-  SELECT setval(q.pace, ceil(f.o_full + f.o_step * p_jobs)::bigint) FROM posthaste.full_at(q) f
-$f$;
+  FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
+    CASE v_slot
+      WHEN @k@ THEN IF posthaste.sees_@k@(p_queue, p_priority, p_worker) THEN RETURN true; END IF;
+    END CASE;
+  END LOOP;
+  RETURN false;
+END $f$
+$sql$);
 
 -- Claims up to p_limit jobs and about p_bytes of arguments of a queue, lanes in the order of p_priorities (strict priority: lower first).
 -- The jobs belong to p_worker under the fence (slot, batch, p_token) until they are acknowledged or the worker is found dead. Must run READ
@@ -284,9 +283,9 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan AS $f$
 DECLARE
   v_started timestamptz;
-  v_slots integer[];
   v_priority integer;
   v_slot integer;
+  v_now pg_snapshot;
   b record;           -- the batch
   v_rows bigint;
   v_expired boolean;  -- the lane goes on behind a batch that had expired
@@ -318,13 +317,17 @@ BEGIN
       RETURN;
     END IF;
   END IF;
-  v_slots := posthaste.scan_slots();
   FOREACH v_priority IN ARRAY p_priorities LOOP
-    FOREACH v_slot IN ARRAY v_slots LOOP
+    CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);
+    -- From here on nobody moves a job of the lane, and all slots are read as of one moment: what is committed into two generations between two looks
+    -- would be found in the newer one first.
+    PERFORM posthaste.hold_lane(p_queue, v_priority);
+    v_now := posthaste.cursor_snapshot();
+    FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
       v_expired := false; v_most := v_left; v_size := v_bytes;
       LOOP
         CASE v_slot
-          WHEN @k@ THEN b := posthaste.claim_@k@(p_queue, v_priority, p_worker, p_token, v_most, v_size, v_expired);
+          WHEN @k@ THEN b := posthaste.claim_@k@(p_queue, v_priority, p_worker, p_token, v_most, v_size, v_expired, v_now);
         END CASE;
         IF b.o_batch IS NULL THEN
           EXIT WHEN NOT v_expired;

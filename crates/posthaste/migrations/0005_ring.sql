@@ -59,8 +59,13 @@ END $f$;
 CREATE FUNCTION posthaste.take_@k@(p_queue text, p_priority integer, p_limit integer) RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 DECLARE
   v_token uuid := gen_random_uuid();
-  v_batch bigint := (SELECT o_batch FROM posthaste.claim_@k@(p_queue, p_priority, 0, v_token, p_limit, 67108864, false));
+  v_batch bigint;
 BEGIN
+  IF NOT posthaste.sees_@k@(p_queue, p_priority, 0) THEN
+    RETURN;
+  END IF;
+  PERFORM posthaste.hold_lane(p_queue, p_priority);
+  v_batch := (SELECT o_batch FROM posthaste.claim_@k@(p_queue, p_priority, 0, v_token, p_limit, 67108864, false, posthaste.cursor_snapshot()));
   IF v_batch IS NOT NULL THEN
     RETURN QUERY SELECT r.* FROM posthaste.batch_rows_@k@(v_batch, v_token) r
                   WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ k WHERE k.xid = r.xid AND k.id = r.id);

@@ -19,6 +19,33 @@ BEGIN
   RETURN true;
 END $f$;
 
+-- A rate: a bucket of q.burst jobs that is filled by one every q.per / q.rate. Its cell holds, in microseconds since 1970, when it will be full
+-- again. A sequence, so that nothing is updated and a pinned horizon does not matter; what is used up is so although the claim is rolled back. A
+-- clock that steps back costs one bucket's time.
+CREATE FUNCTION posthaste.full_at(q posthaste.queue, OUT o_full numeric, OUT o_now numeric, OUT o_step numeric) LANGUAGE plpgsql AS $f$
+BEGIN
+  o_now := floor(extract(epoch FROM clock_timestamp()) * 1000000);
+  o_step := extract(epoch FROM q.per) * 1000000 / q.rate;
+  o_full := least(greatest(pg_sequence_last_value(q.pace), o_now), o_now + o_step * q.burst);
+END $f$;
+
+-- How many jobs of the queue may be claimed now. Its claimers go one by one from here on.
+CREATE FUNCTION posthaste.allowance(q posthaste.queue) RETURNS integer LANGUAGE plpgsql AS $f$
+BEGIN
+  PERFORM pg_advisory_xact_lock(1885893479, q.pace::oid::integer);
+  RETURN (SELECT floor((f.o_now - f.o_full) / f.o_step + q.burst) FROM posthaste.full_at(q) f);
+END $f$;
+
+-- After how many milliseconds the next one may be.
+CREATE FUNCTION posthaste.until_next(q posthaste.queue) RETURNS bigint LANGUAGE sql AS $f$
+  SELECT greatest(1, ceil((f.o_full - f.o_now - f.o_step * (q.burst - 1)) / 1000))::bigint FROM posthaste.full_at(q) f
+$f$;
+
+-- Takes jobs out of the bucket.
+CREATE FUNCTION posthaste.use_up(q posthaste.queue, p_jobs bigint) RETURNS void LANGUAGE sql AS $f$
+  SELECT setval(q.pace, ceil(f.o_full + f.o_step * p_jobs)::bigint) FROM posthaste.full_at(q) f
+$f$;
+
 -- From the commit of this on, workers claim at most so many jobs of the queue in such a time, all workers together; after a lull up to burst at
 -- once (as many as rate, unless said), and so from now on. NULL takes the limit away. It runs with its owner's rights, because each such queue has a cell of its own.
 CREATE FUNCTION posthaste.limit_rate(queue text, rate integer, per interval DEFAULT '1 second', burst integer DEFAULT NULL)
@@ -129,7 +156,7 @@ BEGIN
         SELECT 0, 0, '', 0 WHERE false) a) w;
     IF v_try = 1 THEN
       FOR v_lane IN SELECT DISTINCT o.queue COLLATE "C", o.priority FROM unnest(v_queues, v_priorities) o(queue, priority) ORDER BY 1, 2 LOOP
-        PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(v_lane.queue, v_lane.priority));
+        PERFORM posthaste.hold_lane(v_lane.queue, v_lane.priority);
       END LOOP;
     END IF;
     PERFORM posthaste.close_early_@k@(o.queue, o.priority, NULL, v_left) FROM (SELECT DISTINCT u.queue, u.priority FROM unnest(v_slots, v_queues, v_priorities) u(slot, queue, priority) WHERE u.slot = @k@) o;

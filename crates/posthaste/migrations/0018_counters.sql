@@ -231,7 +231,7 @@ $sql$);
 -- else up to now.
 CREATE FUNCTION posthaste.next_count(w posthaste.lane_window, c_hi pg_snapshot) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 BEGIN
-  w := posthaste.next_window(w);
+  w := posthaste.next_window(w, posthaste.cursor_snapshot());
   IF posthaste.is_within(w.lo, c_hi) AND NOT posthaste.is_within(c_hi, w.lo) THEN
     w.hi := c_hi; w.is_fresh := false;
     w := posthaste.bounded(w);

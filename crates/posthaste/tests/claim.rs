@@ -70,6 +70,69 @@ async fn the_room_that_expired_jobs_leave_goes_to_their_own_generation_first() {
     assert_eq!(claim(&client, worker, 3).await, [5, 7, 8]);
 }
 
+/// What a claim hands out that waits for its lane behind `holder`, which ends its transaction and lets go as soon as it does.
+async fn claim_behind(holder: &Client, client: Client, worker: i64) -> Vec<i64> {
+    let waiting = tokio::spawn(async move { claim(&client, worker, 10).await });
+    eventually(SOON, "the claim waits", async || {
+        let waits =
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = 1885893475
+                               AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
+        Ok(holder.query_one(waits, &[]).await?.get(0))
+    })
+    .await
+    .unwrap();
+    holder
+        .batch_execute("COMMIT; SELECT pg_advisory_unlock_all()")
+        .await
+        .unwrap();
+    waiting.await.unwrap()
+}
+
+#[tokio::test]
+async fn a_transaction_over_two_generations_that_commits_during_a_claim_is_handed_out_in_its_order()
+{
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let other = db.client().await.unwrap();
+    let worker = hand(&client).await;
+    other
+        .batch_execute("BEGIN; SELECT posthaste.enqueue('a')")
+        .await
+        .unwrap();
+    for step in [
+        "SELECT posthaste.rotate(0)",
+        "SELECT posthaste.enqueue('seen')",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    other
+        .batch_execute("SELECT posthaste.enqueue('b'); SELECT pg_advisory_lock(1885893475, posthaste.lane_key('default', 0))")
+        .await
+        .unwrap();
+    // The claim has looked at the first generation, in which nothing was to be seen, and found something in the second.
+    assert_eq!(claim_behind(&other, client, worker).await, [1, 3, 2]);
+}
+
+#[tokio::test]
+async fn what_is_moved_aside_during_a_claim_still_comes_before_a_newer_generation() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let other = db.client().await.unwrap();
+    let worker = hand(&client).await;
+    for step in [
+        "SELECT posthaste.enqueue('n') FROM generate_series(1, 3)",
+        "SELECT posthaste.rotate(0)",
+        "SELECT posthaste.enqueue('n') FROM generate_series(4, 5)",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    other
+        .batch_execute("BEGIN; SELECT posthaste.move_aside(0, 1000)")
+        .await
+        .unwrap();
+    assert_eq!(claim_behind(&other, client, worker).await, [1, 2, 3, 4, 5]);
+}
+
 /// A claim waits for its lane; meanwhile the job expires.
 #[tokio::test]
 async fn a_job_that_expires_while_its_claim_waits_is_not_handed_out() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use posthaste::{NewJob, Outcome, enqueue};
 use posthaste_testkit::{PgVersion, eventually};
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::support::{SOON, all_done, completed_when, count, database, unfinished, worker};
 
@@ -123,20 +123,24 @@ async fn a_handler_is_told_that_the_worker_stops() {
     enqueue(&client, &NewJob::new("polite", &json!({})).unwrap())
         .await
         .unwrap();
+    let begun = Arc::new(Notify::new());
     let worker = worker(&db.pool(4).unwrap())
         .queue("default", 1)
-        .handler("polite", |context, _| async move {
-            context.stopping().await;
-            Ok(Outcome::Done)
+        .handler("polite", {
+            let begun = begun.clone();
+            move |context, _| {
+                let begun = begun.clone();
+                async move {
+                    begun.notify_one();
+                    context.stopping().await;
+                    Ok(Outcome::Done)
+                }
+            }
         })
         .start()
         .await
         .unwrap();
-    eventually(SOON, "it runs", async || {
-        Ok(count(&client, "running").await == 1)
-    })
-    .await
-    .unwrap();
+    begun.notified().await;
     worker.stop().await.unwrap();
     assert_eq!(unfinished(&client).await, 0);
 }

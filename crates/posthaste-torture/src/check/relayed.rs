@@ -14,8 +14,6 @@ use crate::relay::{CONFIRMED, DRAIN};
 const ROUNDED: Moment = 1_000;
 /// How long before a message was seen the fault may lie that had it sent twice: its reader may have been cut off, and its relay may have waited for an answer.
 const SLACK: Moment = 15_000_000;
-/// A claim looks at one generation after the other. What is committed in between, by a transaction that wrote into both, is found in the newer one first.
-const BETWEEN_LOOKS: Moment = 50_000;
 /// What all relays together may have in hand behind one server.
 const IN_HAND: u64 = 150;
 
@@ -91,7 +89,7 @@ fn explains(fault: &Fault, job: &Job<'_>, sent: &Run) -> bool {
 }
 
 /// Whoever was committed before another one's transaction began, or stands before it in the same one, arrived first. What was refused for now, and what its relay died of twice,
-/// may come later; who was committed in the moment in which the other one was claimed, cannot be told from it.
+/// may come later.
 fn drained(book: &Book<'_>, judge: &mut Judge) {
     let is_late = |run: &Run| {
         let attempts = book.history.end.attempts.get(&run.id);
@@ -112,9 +110,7 @@ fn drained(book: &Book<'_>, judge: &mut Judge) {
     let mut places: BTreeMap<(usize, u64), usize> = BTreeMap::new();
     for (key, job, first) in arrivals.iter().rev() {
         let place = places.entry(job.transaction).or_insert(usize::MAX);
-        let claimed = first.began - BETWEEN_LOOKS;
-        let is_told = job.answered_at < claimed;
-        let is_in_order = earliest >= job.meant_at.min(claimed) && (!is_told || *place > job.place);
+        let is_in_order = earliest >= job.meant_at && *place > job.place;
         let what = "arrived before one that stood before them in the lane";
         judge.must(Rule::H5, is_in_order, *key, what);
         if !is_late(first) {

@@ -33,8 +33,8 @@ pub const MUTANTS: &[Mutant] = mutants! {
     "no tail beyond xmax" by STRESS:
         "w.is_fresh := false;\n  RETURN posthaste.bounded(w);" =>
         "w.is_fresh := false;\n  RETURN posthaste.blind_@k@(posthaste.bounded(w));",
-        "IF v_exhausted THEN\n    RETURN posthaste.next_window(w);" => "IF v_exhausted THEN\n    RETURN posthaste.blind_@k@(posthaste.next_window(w));",
-        "-- A look without a lock: is anything in this window?" =>
+        "IF v_exhausted THEN\n    RETURN posthaste.next_window(w, p_now);" => "IF v_exhausted THEN\n    RETURN posthaste.blind_@k@(posthaste.next_window(w, p_now));",
+        "-- Is anything in this window?" =>
         "CREATE FUNCTION posthaste.blind_@k@(w posthaste.lane_window) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 BEGIN
   IF w.from_id = -1 THEN
@@ -42,18 +42,20 @@ BEGIN
   END IF;
   RETURN w;
 END $f$;
--- A look without a lock: is anything in this window?";
+-- Is anything in this window?";
 
     "a window that ends at xmin" by STRESS:
         "v_end xid8 := pg_snapshot_xmax(w.hi);" => "v_end xid8 := pg_snapshot_xmin(w.hi);",
         "r.xid < pg_snapshot_xmax(w.hi)\n" => "r.xid < pg_snapshot_xmin(w.hi)\n";
 
     "no lane lock" by STRESS:
-        "PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority));" => "PERFORM 1;";
+        "PERFORM posthaste.hold_lane(p_queue, v_priority);" => "PERFORM 1;";
 
     "batch number drawn outside the lock" by LATE_TO_THE_LOCK:
-        "v_started timestamptz := clock_timestamp();\n  v_reach record;\n" => "v_started timestamptz := clock_timestamp();\n  v_batch bigint := nextval('posthaste.batch_id');\n  v_reach record;\n",
-        "VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token" => "VALUES (v_batch, p_worker, p_queue, p_priority, p_token";
+        "PERFORM posthaste.hold_lane(p_queue, v_priority);" =>
+        "PERFORM set_config('test.drawn', nextval('posthaste.batch_id')::text, true), posthaste.hold_lane(p_queue, v_priority);",
+        "VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token" =>
+        "VALUES (coalesce(nullif(current_setting('test.drawn', true), '')::bigint, nextval('posthaste.batch_id')), p_worker, p_queue, p_priority, p_token";
 
     "cached sequence" by STRESS:
         "CREATE SEQUENCE posthaste.batch_id;" => "CREATE SEQUENCE posthaste.batch_id CACHE 50;";
@@ -76,7 +78,7 @@ END $f$;
         "WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)" => "";
 
     "a slow look moves the cursor without a second look" by SLOW_LOOK:
-        "IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority) n) THEN" =>
+        "IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority, w.hi) n) THEN" =>
         "IF true THEN";
 
     "a cursor that takes its own transaction for finished" by CLAIM_AND_SETTLE_AT_ONCE:
