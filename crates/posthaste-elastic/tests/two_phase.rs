@@ -6,6 +6,7 @@ mod fake;
 mod recovered;
 mod refused;
 mod schedules;
+mod standing;
 mod stopped;
 
 use std::collections::BTreeMap;

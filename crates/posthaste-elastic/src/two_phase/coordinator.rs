@@ -95,6 +95,7 @@ impl Coordinator {
         self.check().await?;
         let new = Document {
             balance,
+            opened: Some(balance),
             ..Document::default()
         };
         let create = Operation::create(&self.store.documents, document, &new);

@@ -52,6 +52,9 @@ pub struct Document {
     /// What is settled.
     #[serde(default)]
     pub balance: i64,
+    /// The balance that it was opened with, by which an audit knows what it must have. No script touches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened: Option<i64>,
     /// What is open.
     #[serde(default)]
     pub holds: Vec<Hold>,

@@ -34,6 +34,9 @@ pub enum Failure {
     /// It is open. Recovery brings it to its end, either way.
     #[error("the transaction is open, and recovery will end it{}", because(.0.as_ref()))]
     Open(Option<Error>),
+    /// The documents were written so often that nothing could be said of them together.
+    #[error("the documents were written at each look: read fewer of them together, or again")]
+    Moving,
     /// Nothing could be asked or written.
     #[error(transparent)]
     Unavailable(Error),
@@ -50,6 +53,7 @@ impl Failure {
             | Self::Different(_)
             | Self::Absent(_)
             | Self::RolledBack(_)
+            | Self::Moving
             | Self::Unavailable(_) => false,
         }
     }
@@ -57,7 +61,7 @@ impl Failure {
     /// Whether the same may succeed at another time: for a transaction that was rolled back, under another name.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Open(_) => true,
+            Self::Open(_) | Self::Moving => true,
             Self::RolledBack(reason) => *reason != Some(Reason::TooLarge),
             Self::Unavailable(error) => error.may_pass() || error.kind() == ErrorKind::Conflict,
             _ => false,

@@ -13,6 +13,9 @@ use crate::{Client, Effect as Done, Error, ErrorKind, Operation, Reading, Script
 /// As often as this the server itself tries an update again that another write came before.
 const RETRIES: u32 = 16;
 
+/// So many transactions are read in one request: each may carry some ten thousand bytes to set.
+const AT_ONCE: usize = 500;
+
 /// The two indexes.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
@@ -49,6 +52,20 @@ impl Store {
             Some(record) if record.effects != transaction.effects() => Answer::Different,
             record => Answer::State(record.map(|record| record.transaction_state)),
         })
+    }
+
+    /// Reads these transactions, in their order.
+    pub(super) async fn records(&self, ids: &[&str]) -> Result<Vec<Option<Record>>, Error> {
+        let mut records = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(AT_ONCE) {
+            let (index, whole) = (&self.transactions, Source::Whole);
+            let client = &self.client;
+            let found = client.multi_get(index, ids, Reading::Latest, whole).await?;
+            for found in found {
+                records.push(read(found.map_err(|refusal| refusal.reason))?);
+            }
+        }
+        Ok(records)
     }
 
     /// Reads a transaction's document.

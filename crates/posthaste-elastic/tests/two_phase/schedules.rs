@@ -17,10 +17,10 @@ use tokio::runtime::{Builder, Runtime};
 use super::fake::{Marks, fake};
 
 const SCHEDULES: u64 = 10_000;
-const DOCUMENTS: [&str; 4] = ["d0", "d1", "d2", "d3"];
-const BALANCE: i64 = 5;
+pub(super) const DOCUMENTS: [&str; 4] = ["d0", "d1", "d2", "d3"];
+pub(super) const BALANCE: i64 = 5;
 
-fn asked(name: &str) -> Option<u64> {
+pub(super) fn asked(name: &str) -> Option<u64> {
     std::env::var(name)
         .ok()
         .map(|text| text.parse().expect("a number"))
@@ -32,13 +32,13 @@ fn is_replay() -> bool {
 }
 
 /// What one executor is about: which transaction, how it begins, after how many steps it stops for good.
-struct Plan {
-    transaction: usize,
-    execution: Execution,
-    steps: usize,
+pub(super) struct Plan {
+    pub(super) transaction: usize,
+    pub(super) execution: Execution,
+    pub(super) steps: usize,
 }
 
-fn some_transactions(random: &mut fastrand::Rng) -> Vec<Transaction> {
+pub(super) fn some_transactions(random: &mut fastrand::Rng) -> Vec<Transaction> {
     (0..random.usize(1..=4))
         .map(|at| {
             let mut documents = DOCUMENTS;
@@ -62,7 +62,7 @@ fn some_transactions(random: &mut fastrand::Rng) -> Vec<Transaction> {
         .collect()
 }
 
-fn some_plans(random: &mut fastrand::Rng, transactions: &[Transaction]) -> Vec<Plan> {
+pub(super) fn some_plans(random: &mut fastrand::Rng, transactions: &[Transaction]) -> Vec<Plan> {
     let plan = |transaction: usize, kind: u8, steps: usize| {
         let documents = transactions[transaction].effects().len();
         let execution = match kind {
@@ -90,7 +90,7 @@ fn some_plans(random: &mut fastrand::Rng, transactions: &[Transaction]) -> Vec<P
 }
 
 /// Goes on until its steps are used up, or the end is known: which it says then.
-async fn execute(
+pub(super) async fn execute(
     coordinator: &Coordinator,
     transaction: &Transaction,
     mut plan: Plan,
@@ -209,7 +209,7 @@ fn played(runtime: &Runtime, seed: u64, marks: Marks) -> Option<Vec<Option<State
     catch_unwind(played).ok()
 }
 
-fn runtime() -> Runtime {
+pub(super) fn runtime() -> Runtime {
     Builder::new_current_thread().build().unwrap()
 }
 
