@@ -44,6 +44,7 @@ hold! {
     an_alias_stands_for_one_index_and_then_for_another,
     a_pipeline_writes_the_time_of_the_server,
     an_index_that_the_disk_watch_has_closed_says_so_of_each_write,
+    a_mapping_grows_and_what_is_mapped_stays_so,
 }
 
 fn kinds(outcomes: Vec<Result<Written, Refusal>>) -> Vec<Result<Effect, ErrorKind>> {
@@ -321,4 +322,24 @@ async fn an_index_that_the_disk_watch_has_closed_says_so_of_each_write(client: C
         .await
         .unwrap();
     client.write(&put("closed", "a", 1)).await.unwrap();
+}
+
+async fn a_mapping_grows_and_what_is_mapped_stays_so(client: Client) {
+    created(&client, "grown").await;
+    let several = json!({"several": [{"name": "x"}, {"name": "y"}]});
+    let several = Operation::index("grown", "a", &several).unwrap();
+    assert_eq!(kind(client.write(&several).await), ErrorKind::Refused);
+    let field = json!({"properties": {"name": {"type": "keyword"}}});
+    let more = json!({"properties": {"several": field}});
+    client.put_mapping("grown", &more).await.unwrap();
+    client.write(&several).await.unwrap();
+    client.refresh("grown").await.unwrap();
+    for (name, count) in [("x", 1), ("y", 1), ("z", 0)] {
+        let query = json!({"terms": {"several.name": [name]}});
+        let found = client.count("grown", Some(&query)).await.unwrap();
+        assert_eq!(found, count, "{name}");
+    }
+    let other = json!({"properties": {"n": {"type": "keyword"}}});
+    let refused = client.put_mapping("grown", &other).await;
+    assert_eq!(kind(refused), ErrorKind::Refused);
 }

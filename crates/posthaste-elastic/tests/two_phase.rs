@@ -1,6 +1,8 @@
 //! The two-phase commit on a real server: its scripts do what the model's do, whoever stops anywhere leaves nothing behind, and money stays.
 
+mod adopted;
 mod agreement;
+mod audited;
 mod crowd;
 mod fake;
 mod recovered;

@@ -74,6 +74,13 @@ impl Client {
         self.put(SETTINGS, &path, settings).await
     }
 
+    /// Gives an index further fields, or says what becomes of fields that it does not know (`dynamic`). What is mapped stays so.
+    pub async fn put_mapping(&self, index: &str, mapping: &Value) -> Result<(), Error> {
+        const MAPPING: &str = "put mapping";
+        let path = [name::index(MAPPING, index)?, "_mapping"];
+        self.put(MAPPING, &path, mapping).await
+    }
+
     /// Has an alias stand for this index and for no other from one moment to the next, whatever it stood for before.
     ///
     /// # Errors

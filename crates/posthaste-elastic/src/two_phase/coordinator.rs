@@ -78,7 +78,7 @@ impl Coordinator {
     }
 
     /// Looks once whether the indexes are as they must be.
-    async fn check(&self) -> Result<(), Failure> {
+    pub(super) async fn check(&self) -> Result<(), Failure> {
         let check = || self.store.check();
         self.checked.get_or_try_init(check).await.copied()
     }

@@ -67,17 +67,23 @@ pub struct Document {
 }
 
 /// Why a document does not take a hold. Nothing was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
 pub enum Obstacle {
     /// Its slot has another mark than was seen: this hold may be late, or somebody of the same slot was faster.
+    #[error("has another mark than was seen")]
     Fenced,
     /// Less is available than it would take.
+    #[error("has less available than it would lose")]
     Insufficient,
     /// The balance could grow beyond 2^53.
+    #[error("could grow beyond 2^53")]
     TooLarge,
     /// Another open transaction sets this document.
+    #[error("is being set by another open transaction")]
     Busy,
     /// It holds as many open transactions as it may.
+    #[error("holds as many open transactions as it may")]
     Full,
 }
 

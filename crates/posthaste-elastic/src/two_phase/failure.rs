@@ -1,5 +1,7 @@
 //! Why a transaction did not come to the end that was asked for, and what that means for what it would have moved.
 
+use std::fmt;
+
 use super::execution::Reason;
 use super::state::State;
 use super::transaction::{Refusal, TransactionId};
@@ -77,15 +79,21 @@ pub(super) fn ended(state: State, reason: Option<Reason>) -> Result<(), Failure>
     }
 }
 
-fn why(reason: Option<Reason>) -> &'static str {
-    match reason {
-        Some(Reason::Asked) => "somebody asked for it",
-        Some(Reason::Insufficient) => "a document has less available than it takes",
-        Some(Reason::TooLarge) => "a balance could have grown beyond 2^53",
-        Some(Reason::Missing) => "a document is not there",
-        Some(Reason::Busy) => "others held a document again and again",
-        None => "nobody wrote down why",
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Asked => "somebody asked for it",
+            Self::Insufficient => "a document has less available than it takes",
+            Self::TooLarge => "a balance could have grown beyond 2^53",
+            Self::Missing => "a document is not there",
+            Self::Busy => "others held a document again and again",
+        })
     }
+}
+
+fn why(reason: Option<Reason>) -> String {
+    let nobody = || "nobody wrote down why".to_owned();
+    reason.map_or_else(nobody, |reason| reason.to_string())
 }
 
 fn because(error: Option<&Error>) -> String {

@@ -16,11 +16,16 @@
 //!
 //! None of them knows a clock. `tests/model` checks them exhaustively within bounds, and shows for each that without it money is lost.
 
+mod adopt;
+mod audit;
 mod coordinator;
+mod disagreement;
 mod document;
 mod execution;
 mod failure;
+mod list;
 mod prepare;
+mod published;
 mod recover;
 mod request;
 mod standing;
@@ -28,18 +33,24 @@ mod state;
 mod step;
 mod store;
 mod stored;
+mod stuck;
 mod transaction;
 
+pub use adopt::Adopted;
+pub use audit::Audit;
 pub use coordinator::Coordinator;
+pub use disagreement::{Disagreement, Fault};
 pub use document::{Document, FENCES, Fence, Hold, MAX_HOLDS, Obstacle};
 pub use execution::{Execution, Progress, Reason};
 pub use failure::Failure;
-pub use recover::{Recovered, Stuck};
+pub use list::Listed;
+pub use recover::Recovered;
 pub use request::{Answer, Request};
 pub use standing::Standing;
 pub use state::{Event, IllegalTransition, State};
 pub use step::{Road, Step};
 pub use stored::Record;
+pub use stuck::{Hindrance, Stuck};
 pub use transaction::{
     Effect, MAX_AMOUNT, MAX_EFFECTS, MAX_SET, Refusal, Transaction, TransactionId,
 };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::store::Store;
 use super::stored::{DOCUMENTS, SCRIPTS, TIMES, TRANSACTIONS};
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 impl Store {
     pub(super) async fn prepare(&self, replicas: u8) -> Result<(), Failure> {
@@ -21,6 +21,11 @@ impl Store {
             let created = self.client.create_index(index, &definition).await;
             created.map_err(Failure::Unavailable)?;
         }
+        self.programs().await
+    }
+
+    /// Stores the scripts and the pipeline.
+    pub(super) async fn programs(&self) -> Result<(), Failure> {
         for (id, source) in SCRIPTS {
             let stored = self.client.put_script(id, source).await;
             stored.map_err(Failure::Unavailable)?;
@@ -40,6 +45,44 @@ impl Store {
         Ok(())
     }
 
+    /// Whether acknowledged writes stay, whatever the fields are.
+    pub(super) async fn lasting(&self) -> Result<(), Failure> {
+        for (index, _) in self.mappings() {
+            let described = self.client.describe_index(index).await;
+            let described = described.map_err(Failure::Unavailable)?;
+            let described = described.ok_or_else(|| unfit(index, "is not there"))?;
+            lasts(&described).map_err(|rule| unfit(index, rule))?;
+        }
+        Ok(())
+    }
+
+    /// Gives indexes that are there the fields that they lack.
+    pub(super) async fn fields(&self) -> Result<(), Failure> {
+        for (index, mapping) in self.mappings() {
+            let mapping = parsed(mapping)?;
+            let fields = json!({"properties": mapping["properties"]});
+            self.mapped(index, &fields).await?;
+        }
+        Ok(())
+    }
+
+    /// From now on no field comes in that nobody knows.
+    pub(super) async fn strict(&self) -> Result<(), Failure> {
+        for (index, _) in self.mappings() {
+            self.mapped(index, &json!({"dynamic": "strict"})).await?;
+        }
+        Ok(())
+    }
+
+    async fn mapped(&self, index: &str, mapping: &Value) -> Result<(), Failure> {
+        match self.client.put_mapping(index, mapping).await {
+            Err(error) if error.kind() == ErrorKind::Refused => {
+                Err(Failure::Unfit(format!("the index {index}: {error}")))
+            }
+            done => done.map_err(Failure::Unavailable),
+        }
+    }
+
     fn mappings(&self) -> [(&str, &'static str); 2] {
         let (documents, transactions) = (self.documents.as_str(), self.transactions.as_str());
         [(documents, DOCUMENTS), (transactions, TRANSACTIONS)]
@@ -55,8 +98,8 @@ fn unfit(index: &str, rule: &str) -> Failure {
     Failure::Unfit(format!("the index {index} {rule}"))
 }
 
-/// The rule that an index breaks, if it breaks one. It may have more fields than we know.
-fn fits(described: &Value, mapping: &Value) -> Result<(), &'static str> {
+/// The rule by which an index would not keep what it acknowledges, if it breaks one.
+fn lasts(described: &Value) -> Result<(), &'static str> {
     let says = |path: &str| described.pointer(path).and_then(Value::as_str);
     if says("/settings/index/translog/durability").is_some_and(|how| how != "request") {
         return Err(
@@ -70,6 +113,12 @@ fn fits(described: &Value, mapping: &Value) -> Result<(), &'static str> {
             "has replicas and acknowledges writes that only the primary has: index.write.wait_for_active_shards must be 2 or more",
         );
     }
+    Ok(())
+}
+
+/// The rule that an index breaks, if it breaks one. It may have more fields than we know.
+fn fits(described: &Value, mapping: &Value) -> Result<(), &'static str> {
+    lasts(described)?;
     let dynamic = described.pointer("/mappings/dynamic");
     if dynamic.and_then(Value::as_str) != Some("strict") {
         return Err("takes fields that nobody knows: its mapping must be strict");

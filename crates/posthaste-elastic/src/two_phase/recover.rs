@@ -11,13 +11,13 @@ use tokio::time::sleep;
 use super::coordinator::Coordinator;
 use super::failure::Failure;
 use super::state::State;
-use super::stored::Record;
-use crate::{Hit, Page};
+use crate::Page;
 
 /// So many are read at once, and brought to their ends a few at a time.
 const PAGE: usize = 100;
 const AT_ONCE: usize = 8;
-const OPEN: [State; 4] = [
+/// In which a transaction is open.
+pub(super) const OPEN: [State; 4] = [
     State::Created,
     State::Pending,
     State::Committed,
@@ -35,15 +35,6 @@ pub struct Recovered {
     pub open: Vec<(String, Failure)>,
 }
 
-/// A transaction that somebody should look at.
-#[derive(Clone, Debug)]
-pub struct Stuck {
-    /// Its name.
-    pub id: String,
-    /// What stands of it.
-    pub record: Record,
-}
-
 impl Coordinator {
     /// Sets about all transactions that have been due for as long as `grace`, those first that have been due for longest.
     ///
@@ -53,12 +44,27 @@ impl Coordinator {
     /// # Errors
     /// Nothing could be found. What could not be ended is no error.
     pub async fn recover(&self, grace: Duration) -> Result<Recovered, Failure> {
+        self.recover_while(grace, || true).await
+    }
+
+    /// As [`recover`](Self::recover), but begins with no further transaction once `goes_on` says no: those under way are brought to their ends.
+    ///
+    /// # Errors
+    /// As [`recover`](Self::recover).
+    pub async fn recover_while(
+        &self,
+        grace: Duration,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Recovered, Failure> {
+        self.check().await?;
         let mut recovered = Recovered::default();
         let mut after = None;
         loop {
             let page = self.due(grace, after.as_ref()).await?;
             after = page.hits.last().map(|hit| Value::Array(hit.sort.clone()));
             let ids = page.hits.into_iter().map(|hit| hit.id);
+            // Asked when a transaction's turn comes, not when the page is read.
+            let ids = ids.take_while(|_| goes_on());
             let runs = ids.map(|id| async move { (self.resume(&id).await, id) });
             let mut runs = stream::iter(runs).buffer_unordered(AT_ONCE);
             while let Some((told, id)) = runs.next().await {
@@ -68,7 +74,7 @@ impl Coordinator {
                     Err(failure) => recovered.open.push((id, failure)),
                 }
             }
-            if after.is_none() {
+            if after.is_none() || !goes_on() {
                 return Ok(recovered);
             }
         }
@@ -92,34 +98,12 @@ impl Coordinator {
         }
     }
 
-    /// The open transactions whose state has not changed for this long, the oldest first: a person should look at them.
-    ///
-    /// # Errors
-    /// They could not be found.
-    pub async fn stuck(&self, unmoved: Duration) -> Result<Vec<Stuck>, Failure> {
-        let mut stuck = Vec::new();
-        let mut after = None;
-        loop {
-            let page = self
-                .page("modification_time", unmoved, after.as_ref())
-                .await?;
-            after = page.hits.last().map(|hit| Value::Array(hit.sort.clone()));
-            for hit in page.hits {
-                let record = record(&hit)?;
-                stuck.push(Stuck { id: hit.id, record });
-            }
-            if after.is_none() {
-                return Ok(stuck);
-            }
-        }
-    }
-
     async fn due(&self, grace: Duration, after: Option<&Value>) -> Result<Page, Failure> {
         self.page("next_attempt_at", grace, after).await
     }
 
     /// A page of the open transactions whose time in this field is at least so old.
-    async fn page(
+    pub(super) async fn page(
         &self,
         field: &str,
         age: Duration,
@@ -142,10 +126,4 @@ impl Coordinator {
         let page = self.store.client.search(index, &query).await;
         page.map_err(Failure::Unavailable)
     }
-}
-
-fn record(hit: &Hit) -> Result<Record, Failure> {
-    let source = hit.source.as_deref().map_or("null", |source| source.get());
-    serde_json::from_str(source)
-        .map_err(|error| Failure::Unfit(format!("the transaction {} is another: {error}", hit.id)))
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use posthaste_elastic::two_phase::{Coordinator, Execution, Failure, State, Step, Transaction};
+use posthaste_elastic::two_phase::{
+    Coordinator, Execution, Failure, Hindrance, State, Step, Transaction,
+};
 
 use super::{balances, coordinator, opened, state};
 
@@ -65,7 +67,9 @@ async fn several_recover_what_others_left_behind_and_none_hides_another() {
     let stuck = coordinator.stuck(Duration::ZERO).await.unwrap();
     let names: Vec<_> = stuck.iter().map(|stuck| stuck.id.as_str()).collect();
     assert_eq!(names, ["lost"]);
-    assert!(stuck[0].record.attempts >= Some(1), "{:?}", stuck[0].record);
+    let record = stuck[0].record.as_ref().unwrap();
+    assert!(record.attempts >= Some(1), "{record:?}");
+    assert_eq!(stuck[0].hindrances, [Hindrance::Missing("gone".into())]);
     let soon = coordinator.recover(AT_ONCE).await.unwrap();
     assert_eq!((soon.finished, soon.open.len()), (0, 0), "it was put off");
 

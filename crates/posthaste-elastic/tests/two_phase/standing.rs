@@ -17,7 +17,7 @@ use super::fake::{Marks, fake};
 use super::schedules::{self, BALANCE, DOCUMENTS};
 use super::{coordinator, opened};
 
-const SCHEDULES: u64 = 1_000;
+const SCHEDULES: u64 = 300;
 
 /// Reads all documents together again and again while others change them. Returns how often it was told something, and how often in vain.
 async fn play(seed: u64) -> (u64, u64) {
@@ -54,6 +54,12 @@ async fn play(seed: u64) -> (u64, u64) {
                 }
                 Err(Failure::Unavailable(_) | Failure::Moving) => told.1 += 1,
                 Err(other) => panic!("{other}"),
+            }
+            // Nor does an audit disagree with what is merely under way.
+            if random.u8(..16) == 0
+                && let Ok(audit) = coordinator.audit().await
+            {
+                assert!(audit.agrees(), "{audit:?}");
             }
             tokio::task::yield_now().await;
         }

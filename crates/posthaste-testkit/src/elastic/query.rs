@@ -129,9 +129,15 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     several.iter()
 }
 
-/// The values of a field, of a path, or of its raw words.
+/// The values of a field, of a path, or of its raw words. A path goes through each of several objects.
 fn held<'a>(source: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
-    list(field(source, name.strip_suffix(".keyword").unwrap_or(name)))
+    let path = name.strip_suffix(".keyword").unwrap_or(name).split('.');
+    path.fold(vec![source], |values, part| {
+        let objects = values.into_iter().flat_map(list);
+        objects.map(|value| &value[part]).collect()
+    })
+    .into_iter()
+    .flat_map(list)
 }
 
 fn field<'a>(source: &'a Value, name: &str) -> &'a Value {

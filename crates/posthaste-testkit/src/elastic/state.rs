@@ -120,6 +120,23 @@ impl State {
                 }
                 Ok(Reply::acknowledged())
             }
+            ("PUT", [index, "_mapping"]) => {
+                let known = &self.index(index)?.definition["mappings"]["properties"];
+                for (field, wanted) in body["properties"].as_object().into_iter().flatten() {
+                    let (has, wanted) = (&known[field]["type"], &wanted["type"]);
+                    if !has.is_null() && has != wanted {
+                        let reason = format!(
+                            "mapper [{field}] cannot be changed from type [{has}] to [{wanted}]"
+                        );
+                        return Err(Reply::error(400, "illegal_argument_exception", &reason));
+                    }
+                }
+                let name = self.name(index).to_owned();
+                if let Some(index) = self.indexes.get_mut(&name) {
+                    merge(&mut index.definition["mappings"], body);
+                }
+                Ok(Reply::acknowledged())
+            }
             ("PUT", [index]) => self.create(index, body),
             ("DELETE", [index]) => self.delete(index),
             ("GET", [index]) => {

@@ -1,0 +1,276 @@
+//! Adoption: indexes that the published protocol has written become ours, in their place, whatever its transactions were in the middle of.
+//!
+//! Its writers must have stopped, and their requests must have ended: one of theirs that comes late changes a balance or a state without any of our rules.
+//! No coordinator works on the indexes before all is done, because their mapping is not strict until then; who dies on the way begins anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::coordinator::Coordinator;
+use super::document::Document;
+use super::failure::Failure;
+use super::published::{self, Known};
+use super::transaction::Effect;
+use crate::{Condition, Document as Found, ErrorKind, Operation, Reading, Source};
+
+/// So much of what is wrong is named at once.
+const NAMED: usize = 20;
+
+/// What was adopted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Adopted {
+    /// So many documents were written anew.
+    pub documents: u64,
+    /// So many transactions were written anew.
+    pub transactions: u64,
+    /// What a person should look at: what the published protocol had left in these transactions says two things at once.
+    pub doubts: Vec<String>,
+}
+
+impl Coordinator {
+    /// Takes over what the published protocol has written into these two indexes: accounts with `balance` and `pending_transactions`, transactions with `src_acct`, `dest_acct`,
+    /// `amount` and `transaction_state`. What was open is open afterwards, and [recovery](Self::recover) ends it.
+    ///
+    /// Call it when the writers of that protocol have stopped, for longer than their requests may take. It may be called again, and goes on where it ended.
+    ///
+    /// # Errors
+    /// [`Failure::Unfit`] if something there cannot be adopted: all of it is named, and no document was written. Also if a document was written meanwhile: somebody has not stopped.
+    pub async fn adopt(&self) -> Result<Adopted, Failure> {
+        self.store.lasting().await?;
+        let mut adopted = Adopted::default();
+        self.refuse_what_cannot_be_adopted().await?;
+        self.store.fields().await?;
+        self.adopt_transactions(&mut adopted).await?;
+        self.adopt_documents(&mut adopted).await?;
+        self.store.programs().await?;
+        self.store.strict().await?;
+        self.check().await?;
+        Ok(adopted)
+    }
+
+    async fn refuse_what_cannot_be_adopted(&self) -> Result<(), Failure> {
+        let mut wrong = Vec::new();
+        let (documents, transactions) = (&self.store.documents, &self.store.transactions);
+        for index in [documents, transactions] {
+            let refreshed = self.store.client.refresh(index).await;
+            refreshed.map_err(Failure::Unavailable)?;
+        }
+        let everything = json!({"match_all": {}});
+        let mut after = None;
+        while let Some(page) = self.walk(transactions, &everything, &mut after).await? {
+            for hit in page.hits {
+                let source = hit.source.as_deref().map_or("null", |source| source.get());
+                if let Err(why) = published::transaction(&hit.id, source) {
+                    wrong.push(format!("transaction {}: {why}", hit.id));
+                }
+            }
+        }
+        after = None;
+        while let Some(page) = self.walk(documents, &everything, &mut after).await? {
+            let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
+            let accounts = self.raw(documents, &ids).await?;
+            let known = self.listed(&accounts).await?;
+            for found in &accounts {
+                if let Err(why) = adopted_account(found, &known) {
+                    wrong.push(format!("document {}: {why}", found.id));
+                }
+            }
+        }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let more = wrong.len().saturating_sub(NAMED);
+        wrong.truncate(NAMED);
+        if more > 0 {
+            wrong.push(format!("and {more} more"));
+        }
+        let text = format!("this cannot be adopted: {}", wrong.join("; "));
+        Err(Failure::Unfit(text))
+    }
+
+    async fn adopt_transactions(&self, adopted: &mut Adopted) -> Result<(), Failure> {
+        let index = &self.store.transactions;
+        let mut after = None;
+        let everything = json!({"match_all": {}});
+        while let Some(page) = self.walk(index, &everything, &mut after).await? {
+            let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
+            let mut published = Vec::new();
+            for found in self.raw(index, &ids).await? {
+                let known = published::transaction(&found.id, text(&found));
+                let known = known.map_err(|why| unfit(&found.id, &why))?;
+                if known.is_published {
+                    published.push((found, known));
+                }
+            }
+            let effects = published
+                .iter()
+                .flat_map(|(_, one)| one.transaction.effects());
+            let listing = self.listing(effects).await?;
+            let mut operations = Vec::new();
+            for (found, known) in &published {
+                let is_listed = listing.contains(&found.id);
+                let (record, doubt) = published::adopted(&found.id, known, is_listed);
+                adopted.doubts.extend(doubt);
+                operations.push(anew(index, found, &record)?);
+            }
+            adopted.transactions += self.write_all(&operations).await?;
+        }
+        Ok(())
+    }
+
+    /// The transactions that the accounts of these effects still list.
+    async fn listing<'a>(
+        &self,
+        effects: impl Iterator<Item = &'a Effect>,
+    ) -> Result<BTreeSet<String>, Failure> {
+        let names: BTreeSet<String> = effects.map(|effect| effect.document.clone()).collect();
+        let names: Vec<String> = names.into_iter().collect();
+        let mut listing = BTreeSet::new();
+        for found in self.raw(&self.store.documents, &names).await? {
+            let listed = fields(&found).and_then(|account| published::listed(&account));
+            listing.extend(listed.map_err(|why| unfit(&found.id, &why))?);
+        }
+        Ok(listing)
+    }
+
+    async fn adopt_documents(&self, adopted: &mut Adopted) -> Result<(), Failure> {
+        let index = &self.store.documents;
+        let mut after = None;
+        let everything = json!({"match_all": {}});
+        while let Some(page) = self.walk(index, &everything, &mut after).await? {
+            let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
+            let accounts = self.raw(index, &ids).await?;
+            let known = self.listed(&accounts).await?;
+            let mut changed = Vec::new();
+            for found in &accounts {
+                let account =
+                    adopted_account(found, &known).map_err(|why| unfit(&found.id, &why))?;
+                // One of ours was opened with its balance; the others are, as it were, opened now.
+                if let Some(account) = account {
+                    changed.push((found, account));
+                }
+            }
+            let documents: BTreeMap<&str, Result<Document, String>> = changed
+                .iter()
+                .map(|(found, account)| {
+                    let document = serde_json::from_value(Value::Object(account.clone()));
+                    (
+                        found.id.as_str(),
+                        document.map_err(|error| error.to_string()),
+                    )
+                })
+                .collect();
+            let settled = self.settled(&documents).await?;
+            let mut operations = Vec::new();
+            for (found, mut account) in changed {
+                let balance = account.get("balance").and_then(Value::as_i64);
+                let settled = settled.get(&found.id).copied().unwrap_or_default();
+                let opened = i128::from(balance.unwrap_or_default()) - settled;
+                if let Ok(opened) = i64::try_from(opened) {
+                    account.insert("opened".to_owned(), opened.into());
+                }
+                operations.push(anew(index, found, &account)?);
+            }
+            adopted.documents += self.write_all(&operations).await?;
+        }
+        Ok(())
+    }
+
+    /// The transactions that these accounts list.
+    async fn listed(&self, accounts: &[Found]) -> Result<BTreeMap<String, Known>, Failure> {
+        let mut ids = BTreeSet::new();
+        for found in accounts {
+            // What is wrong with it is said where it is judged.
+            ids.extend(
+                fields(found)
+                    .and_then(|account| published::listed(&account))
+                    .unwrap_or_default(),
+            );
+        }
+        let ids: Vec<String> = ids.into_iter().filter(|id| !id.is_empty()).collect();
+        let mut known = BTreeMap::new();
+        for found in self.raw(&self.store.transactions, &ids).await? {
+            if let Ok(one) = published::transaction(&found.id, text(&found)) {
+                known.insert(found.id, one);
+            }
+        }
+        Ok(known)
+    }
+
+    /// Reads those of these documents that are there.
+    pub(super) async fn raw(&self, index: &str, ids: &[String]) -> Result<Vec<Found>, Failure> {
+        let client = &self.store.client;
+        let found = client
+            .multi_get(index, ids, Reading::Latest, Source::Whole)
+            .await
+            .map_err(Failure::Unavailable)?;
+        let found = found.into_iter().filter_map(|found| match found {
+            Ok(found) => found.map(Ok),
+            Err(refusal) => Some(Err(Failure::Unavailable(crate::Error::new(
+                "get",
+                refusal.kind,
+                refusal.reason,
+            )))),
+        });
+        found.collect()
+    }
+
+    async fn write_all(&self, operations: &[Operation]) -> Result<u64, Failure> {
+        let outcomes = self.store.client.bulk(operations).await;
+        for (outcome, operation) in outcomes
+            .map_err(Failure::Unavailable)?
+            .iter()
+            .zip(operations)
+        {
+            let Err(refusal) = outcome else { continue };
+            return Err(match refusal.kind {
+                ErrorKind::Conflict => unfit(
+                    operation.id(),
+                    "it was written meanwhile: a writer of the other protocol, or another adoption, has not stopped",
+                ),
+                kind => Failure::Unavailable(crate::Error::new("bulk", kind, &refusal.reason)),
+            });
+        }
+        Ok(operations.len() as u64)
+    }
+}
+
+fn adopted_account(
+    found: &Found,
+    known: &BTreeMap<String, Known>,
+) -> Result<Option<Map<String, Value>>, String> {
+    Effect::add(&found.id, 1)
+        .check()
+        .map_err(|rule| rule.to_string())?;
+    let account = published::account(&found.id, fields(found)?, |id| known.get(id))?;
+    let source = match &account {
+        Some(account) => Value::Object(account.clone()),
+        None => serde_json::from_str(text(found)).map_err(|error| error.to_string())?,
+    };
+    let document = serde_json::from_value::<Document>(source);
+    document.map(|_| account).map_err(|error| error.to_string())
+}
+
+/// Written in the place of what was read, and of nothing else.
+fn anew(index: &str, found: &Found, document: &impl Serialize) -> Result<Operation, Failure> {
+    let operation = Operation::index(index, &found.id, document);
+    let operation = operation.map_err(Failure::Unavailable)?;
+    Ok(operation.when(Condition::Unchanged(found.seen)))
+}
+
+fn text(found: &Found) -> &str {
+    found
+        .source
+        .as_deref()
+        .map_or("null", |source| source.get())
+}
+
+fn fields(found: &Found) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text(found)).map_err(|error| error.to_string())
+}
+
+fn unfit(id: &str, why: &str) -> Failure {
+    Failure::Unfit(format!("{id}: {why}"))
+}

@@ -1,0 +1,283 @@
+//! The audit: all documents against all transactions, while both change, in pages.
+//!
+//! A document is judged by transactions that were read while nobody wrote it: it is read before and after, and looked at again if it was written in between.
+//! What was settled on it before the first read was committed before that, so a search after it finds it; what it holds is not settled.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::coordinator::Coordinator;
+use super::disagreement::{self, Disagreement, Fault, Holders};
+use super::document::Document;
+use super::failure::Failure;
+use super::state::State;
+use super::stored::Record;
+use super::transaction::TransactionId;
+use crate::{Document as Found, Page, Reading, Source};
+
+/// So many documents are judged together, and so many transactions read at once.
+const PAGE: usize = 100;
+/// So often a document is looked at that others write meanwhile.
+const LOOKS: usize = 8;
+/// So many findings are named; the others are counted.
+const NAMED: usize = 1_000;
+
+/// What an audit came to.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Audit {
+    /// So many documents were judged.
+    pub documents: u64,
+    /// What these have: equal to `opened` and `settled` together, unless one of them disagrees.
+    pub balances: i128,
+    /// What they were opened with.
+    pub opened: i128,
+    /// What settled transactions have given them, and taken.
+    pub settled: i128,
+    /// What open transactions reserve of them.
+    pub reserved: i128,
+    /// So many of them do not say what they were opened with: nothing tells what their balance should be.
+    pub unopened: u64,
+    /// So many were not judged: others wrote them at each look.
+    pub moving: u64,
+    /// So many transactions are in each state.
+    pub transactions: BTreeMap<String, u64>,
+    /// What is wrong, up to a thousand.
+    pub disagreements: Vec<Disagreement>,
+    /// So many more disagreements there are.
+    pub more: u64,
+}
+
+impl Audit {
+    /// Nothing is wrong with what was judged.
+    pub fn agrees(&self) -> bool {
+        self.disagreements.is_empty()
+    }
+
+    fn add(&mut self, found: Vec<Disagreement>) {
+        for one in found {
+            match self.disagreements.len() < NAMED {
+                true => self.disagreements.push(one),
+                false => self.more += 1,
+            }
+        }
+    }
+
+    fn count(&mut self, document: &Document, settled: i128) {
+        self.documents += 1;
+        let takes = document
+            .holds
+            .iter()
+            .map(|hold| i128::from(hold.add.min(0)));
+        self.reserved -= takes.sum::<i128>();
+        match document.opened {
+            Some(opened) => {
+                self.balances += i128::from(document.balance);
+                self.opened += i128::from(opened);
+                self.settled += settled;
+            }
+            None => self.unopened += 1,
+        }
+    }
+}
+
+/// A document, or why it is none.
+type Readable = Result<Document, String>;
+
+impl Coordinator {
+    /// Holds every document against every transaction and says which of them disagree, while others go on.
+    ///
+    /// It writes nothing, and takes memory for a page at a time. A document's balance can be judged only if it was [opened](Self::open) or adopted, and as long as its finished
+    /// transactions are kept.
+    ///
+    /// # Errors
+    /// Something could not be read.
+    pub async fn audit(&self) -> Result<Audit, Failure> {
+        self.check().await?;
+        let mut audit = Audit::default();
+        let everything = json!({"match_all": {}});
+        let indexes = [&self.store.documents, &self.store.transactions];
+        for index in indexes {
+            let refreshed = self.store.client.refresh(index).await;
+            refreshed.map_err(Failure::Unavailable)?;
+        }
+        let mut after = None;
+        while let Some(page) = self.walk(indexes[0], &everything, &mut after).await? {
+            let ids = page.hits.into_iter().map(|hit| hit.id).collect();
+            self.judge(ids, &mut audit).await?;
+        }
+        after = None;
+        while let Some(page) = self.walk(indexes[1], &everything, &mut after).await? {
+            self.judge_transactions(page, &mut audit).await?;
+        }
+        Ok(audit)
+    }
+
+    /// The next page of what a query finds, by ids. None is deleted, so that none is missed.
+    pub(super) async fn walk(
+        &self,
+        index: &str,
+        query: &Value,
+        after: &mut Option<Value>,
+    ) -> Result<Option<Page>, Failure> {
+        let mut query = json!({"size": PAGE, "query": query, "sort": [{"_id": "asc"}]});
+        if let Some(after) = after {
+            query["search_after"] = after.clone();
+        }
+        let page = self.store.client.search(index, &query).await;
+        let page = page.map_err(Failure::Unavailable)?;
+        let Some(last) = page.hits.last() else {
+            return Ok(None);
+        };
+        *after = Some(Value::Array(last.sort.clone()));
+        Ok(Some(page))
+    }
+
+    async fn judge(&self, mut ids: Vec<String>, audit: &mut Audit) -> Result<(), Failure> {
+        for _ in 0..LOOKS {
+            let before = self.raw(&self.store.documents, &ids).await?;
+            let documents: BTreeMap<&str, Readable> = before
+                .iter()
+                .map(|found| (found.id.as_str(), readable(found)))
+                .collect();
+            let holders = self.holders(&documents).await?;
+            let settled = self.settled(&documents).await?;
+            let after = self.raw(&self.store.documents, &ids).await?;
+            let after: BTreeMap<_, _> = after.iter().map(|now| (&now.id, now.seen)).collect();
+            let mut written = Vec::new();
+            for found in &before {
+                if after.get(&found.id) != Some(&found.seen) {
+                    written.push(found.id.clone());
+                    continue;
+                }
+                match &documents[found.id.as_str()] {
+                    Ok(document) => {
+                        let settled = settled.get(&found.id).copied().unwrap_or_default();
+                        audit.count(document, settled);
+                        let wrong =
+                            disagreement::of_document(&found.id, document, &holders, settled);
+                        audit.add(wrong);
+                    }
+                    Err(why) => {
+                        let fault = Fault::Unreadable(why.clone());
+                        audit.add(vec![Disagreement::of_document(&found.id, None, fault)]);
+                    }
+                }
+            }
+            if written.is_empty() {
+                return Ok(());
+            }
+            ids = written;
+        }
+        audit.moving += ids.len() as u64;
+        Ok(())
+    }
+
+    /// The transactions that these documents hold.
+    async fn holders(&self, documents: &BTreeMap<&str, Readable>) -> Result<Holders, Failure> {
+        let readable = documents.values().flatten();
+        let ids: BTreeSet<&TransactionId> = readable
+            .flat_map(|document| document.holds.iter().map(|hold| &hold.id))
+            .collect();
+        let ids: Vec<&TransactionId> = ids.into_iter().collect();
+        let mut holders = Holders::new();
+        for ids in ids.chunks(PAGE) {
+            let names: Vec<&str> = ids.iter().map(|id| id.as_str()).collect();
+            let (client, index) = (&self.store.client, &self.store.transactions);
+            let found = client
+                .multi_get(index, &names, Reading::Latest, Source::Whole)
+                .await
+                .map_err(Failure::Unavailable)?;
+            for (id, found) in ids.iter().zip(found) {
+                match found.map(|found| found.map(|found| found.read::<Record>())) {
+                    Ok(Some(Ok(record))) => holders.insert((*id).clone(), Some(record)),
+                    Ok(None) => holders.insert((*id).clone(), None),
+                    Ok(Some(Err(_))) | Err(_) => None,
+                };
+            }
+        }
+        Ok(holders)
+    }
+
+    /// What transactions have given these documents that they do not hold any more.
+    pub(super) async fn settled(
+        &self,
+        documents: &BTreeMap<&str, Readable>,
+    ) -> Result<BTreeMap<String, i128>, Failure> {
+        let names: Vec<&str> = documents.keys().copied().collect();
+        let index = &self.store.transactions;
+        let refreshed = self.store.client.refresh(index).await;
+        refreshed.map_err(Failure::Unavailable)?;
+        let query = json!({"bool": {"filter": [
+            {"terms": {"effects.document": names}},
+            {"terms": {"transaction_state": [State::Committed, State::Finished]}},
+        ]}});
+        let mut settled = BTreeMap::<String, i128>::new();
+        let mut after = None;
+        while let Some(page) = self.walk(index, &query, &mut after).await? {
+            for hit in page.hits {
+                let source = hit.source.as_deref().map_or("null", |source| source.get());
+                let Ok(record) = serde_json::from_str::<Record>(source) else {
+                    continue;
+                };
+                for effect in record.effects {
+                    let Some(Ok(document)) = documents.get(effect.document.as_str()) else {
+                        continue;
+                    };
+                    let mut holds = document.holds.iter();
+                    if !holds.any(|hold| hold.id.as_str() == hit.id) {
+                        *settled.entry(effect.document).or_default() += i128::from(effect.add);
+                    }
+                }
+            }
+        }
+        Ok(settled)
+    }
+
+    async fn judge_transactions(&self, page: Page, audit: &mut Audit) -> Result<(), Failure> {
+        let mut decided = BTreeMap::<String, Vec<String>>::new();
+        for hit in page.hits {
+            let source = hit.source.as_deref().map_or("null", |source| source.get());
+            let record = match serde_json::from_str::<Record>(source) {
+                Ok(record) => record,
+                Err(error) => {
+                    let fault = Fault::Unreadable(error.to_string());
+                    audit.add(vec![Disagreement::of_transaction(&hit.id, fault)]);
+                    continue;
+                }
+            };
+            let state = record.transaction_state;
+            *audit.transactions.entry(state.to_string()).or_default() += 1;
+            audit.add(disagreement::of_transaction(&hit.id, &record));
+            // One that was given up may have been given up for that.
+            if matches!(state, State::Committed | State::Finished) {
+                for effect in record.effects {
+                    let touched = decided.entry(effect.document).or_default();
+                    touched.push(hit.id.clone());
+                }
+            }
+        }
+        let names: Vec<&String> = decided.keys().collect();
+        for names in names.chunks(PAGE * 10) {
+            let (client, index) = (&self.store.client, &self.store.documents);
+            let found = client
+                .multi_get(index, names, Reading::Latest, Source::None)
+                .await
+                .map_err(Failure::Unavailable)?;
+            for (name, found) in names.iter().zip(found) {
+                if matches!(found, Ok(None)) {
+                    let missing = decided[*name].iter().map(|transaction| {
+                        Disagreement::of_document(name, Some(transaction), Fault::Missing)
+                    });
+                    audit.add(missing.collect());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn readable(found: &Found) -> Readable {
+    found.read::<Document>().map_err(|error| error.to_string())
+}

@@ -1,0 +1,45 @@
+//! Which transactions there are, for people.
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::coordinator::Coordinator;
+use super::failure::Failure;
+use super::recover::OPEN;
+use super::state::State;
+use super::stored::Record;
+
+/// A transaction in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listed {
+    /// Its name.
+    pub id: String,
+    /// What stands of it, or why that cannot be read.
+    pub record: Result<Record, String>,
+}
+
+impl Coordinator {
+    /// Transactions in these states, those that changed last first; without any state, those that are open.
+    ///
+    /// As searches see them: what was written in the last second may not be there.
+    ///
+    /// # Errors
+    /// They could not be found.
+    pub async fn list(&self, states: &[State], limit: usize) -> Result<Vec<Listed>, Failure> {
+        let states = if states.is_empty() { &OPEN } else { states };
+        let query = json!({
+            "size": limit,
+            "query": {"bool": {"filter": [{"terms": {"transaction_state": states}}]}},
+            "sort": [{"modification_time": "desc"}, {"_id": "asc"}],
+        });
+        let index = &self.store.transactions;
+        let page = self.store.client.search(index, &query).await;
+        let hits = page.map_err(Failure::Unavailable)?.hits.into_iter();
+        let listed = hits.map(|hit| {
+            let source = hit.source.as_deref().map_or("null", |source| source.get());
+            let record = serde_json::from_str(source).map_err(|error| error.to_string());
+            Listed { id: hit.id, record }
+        });
+        Ok(listed.collect())
+    }
+}

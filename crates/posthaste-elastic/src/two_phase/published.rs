@@ -1,0 +1,242 @@
+//! Documents of the published protocol, told in ours. No IO, no clock.
+//!
+//! There an account has its new balance as soon as a transaction is applied to it, and the transaction's id in a list; here it holds what is to come, and its balance changes
+//! when it is settled. So an account that lists a transaction gets its balance of before, and a hold: settled, it has again what it has now; undone, what it had.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::document::Hold;
+use super::state::State;
+use super::stored::Record;
+use super::transaction::{Transaction, TransactionId};
+
+/// Which field of an account shows that it has not been adopted yet.
+const LISTED: &str = "pending_transactions";
+/// For an open transaction that says no time: recovery finds it first.
+const LONG_AGO: &str = "1970-01-01T00:00:00Z";
+
+/// A transaction as the published protocol writes it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Published {
+    src_acct: String,
+    dest_acct: String,
+    amount: i64,
+    transaction_state: State,
+    #[serde(default)]
+    creation_time: Option<String>,
+    #[serde(default)]
+    modification_time: Option<String>,
+}
+
+/// A transaction, whichever way it is written.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) transaction: Transaction,
+    pub(super) record: Record,
+    /// It is still to be written anew.
+    pub(super) is_published: bool,
+}
+
+/// Reads a transaction that either protocol wrote.
+pub(super) fn transaction(id: &str, source: &str) -> Result<Known, String> {
+    let told = serde_json::from_str::<Record>(source);
+    let (record, is_published) = match told {
+        Ok(record) => (record, false),
+        Err(ours) => (
+            record_of(id, source).map_err(|theirs| match theirs {
+                // Which of the two it was meant to be, its fields say.
+                theirs if source.contains("src_acct") => theirs,
+                _ => ours.to_string(),
+            })?,
+            true,
+        ),
+    };
+    let transaction = record.transaction(id).map_err(|rule| rule.to_string())?;
+    Ok(Known {
+        transaction,
+        record,
+        is_published,
+    })
+}
+
+fn record_of(id: &str, source: &str) -> Result<Record, String> {
+    let published: Published = serde_json::from_str(source).map_err(|error| error.to_string())?;
+    let (from, to) = (&published.src_acct, &published.dest_acct);
+    let transfer = Transaction::transfer(id, from, to, published.amount);
+    let transfer = transfer.map_err(|rule| rule.to_string())?;
+    let mut record = Record::new(&transfer, published.transaction_state);
+    record.creation_time = published.creation_time;
+    record.modification_time = published.modification_time;
+    Ok(record)
+}
+
+/// What a transaction becomes, and what a person should know of it. `is_listed`: some account still lists or holds it.
+pub(super) fn adopted(id: &str, known: &Known, is_listed: bool) -> (Record, Option<String>) {
+    let mut record = known.record.clone();
+    let was = record.transaction_state;
+    let mut doubt = None;
+    match was {
+        // Undone everywhere, and then applied again by a request that came late: it is undone once more.
+        State::RolledBack if is_listed => {
+            record.transaction_state = State::Terminating;
+            doubt = Some(format!(
+                "{id} was rolled back and is still on an account: what it changed there is undone"
+            ));
+        }
+        // Either its last step was lost, or it was applied twice: the documents do not tell.
+        State::Finished if is_listed => {
+            record.transaction_state = State::Committed;
+            doubt = Some(format!(
+                "{id} was finished and is still on an account: the balance stays as it is, and may have been changed twice"
+            ));
+        }
+        _ => {}
+    }
+    if !record.transaction_state.is_final() {
+        let time = record.modification_time.clone();
+        let time = time.unwrap_or_else(|| LONG_AGO.to_owned());
+        record.modification_time = Some(time.clone());
+        record.next_attempt_at = Some(time);
+    }
+    (record, doubt)
+}
+
+/// The transactions that an account lists, or holds.
+pub(super) fn listed(account: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let mut ids = Vec::new();
+    for (field, inner) in [(LISTED, None), ("holds", Some("id"))] {
+        let several = match account.get(field) {
+            None | Some(Value::Null) => continue,
+            Some(Value::Array(several)) => several.as_slice(),
+            Some(one) => std::slice::from_ref(one),
+        };
+        for one in several {
+            let id = inner.map_or(Some(one), |inner| one.get(inner));
+            let id = id.and_then(Value::as_str);
+            let id = id.ok_or_else(|| format!("{field} has something that is no id"))?;
+            if ids.iter().any(|known| known == id) {
+                return Err(format!("it has {id} twice"));
+            }
+            ids.push(id.to_owned());
+        }
+    }
+    Ok(ids)
+}
+
+/// What an account becomes; none if it is as it must be. `find` knows the transactions that it lists.
+pub(super) fn account<'a>(
+    name: &str,
+    mut account: Map<String, Value>,
+    find: impl Fn(&str) -> Option<&'a Known>,
+) -> Result<Option<Map<String, Value>>, String> {
+    let ids = listed(&account)?;
+    let Some(list) = account.remove(LISTED) else {
+        return Ok(None);
+    };
+    let balance = account.get("balance").and_then(Value::as_i64);
+    let mut balance = balance.ok_or("its balance is no whole number")?;
+    let mut holds: Vec<Value> = match account.remove("holds") {
+        Some(Value::Array(holds)) => holds,
+        _ => Vec::new(),
+    };
+    let is_in_list = |id: &&String| match &list {
+        Value::Array(list) => list.iter().any(|one| one == id.as_str()),
+        one => one == id.as_str(),
+    };
+    for id in ids.iter().filter(is_in_list) {
+        let known = find(id).ok_or_else(|| format!("it lists {id}, which is not there"))?;
+        let mut effects = known.transaction.effects().iter();
+        let effect = effects.find(|effect| effect.document == name);
+        let effect = effect.ok_or_else(|| format!("it lists {id}, which does not touch it"))?;
+        balance = balance
+            .checked_sub(effect.add)
+            .ok_or("its balance is too large")?;
+        let hold = Hold {
+            id: TransactionId::new(id).map_err(|rule| rule.to_string())?,
+            add: effect.add,
+            set: effect.set.clone(),
+        };
+        holds.push(json!(hold));
+    }
+    account.insert("balance".to_owned(), balance.into());
+    account.insert("holds".to_owned(), holds.into());
+    Ok(Some(account))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn published(state: &str) -> Known {
+        let source = json!({"src_acct": "A", "dest_acct": "B", "amount": 100, "transaction_state": state,
+            "creation_time": "2026-11-01T00:00:00Z", "modification_time": "2026-11-01T00:00:01.000987Z"});
+        transaction("txn1", &source.to_string()).unwrap()
+    }
+
+    fn object(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    #[test]
+    fn an_account_gets_its_balance_of_before_and_holds_what_is_to_come() {
+        let known = published("pending");
+        let of = |name: &str, balance: i64| {
+            let before = object(
+                json!({"balance": balance, "pending_transactions": ["txn1"], "owner": "ann"}),
+            );
+            let after = account(name, before, |id| (id == "txn1").then_some(&known));
+            Value::Object(after.unwrap().unwrap())
+        };
+        let held = |add: i64| json!({"balance": 500, "holds": [{"id": "txn1", "add": add}], "owner": "ann"});
+        assert_eq!(of("A", 400), held(-100));
+        assert_eq!(of("B", 600), held(100));
+        let adopted = object(held(-100));
+        assert_eq!(account("A", adopted, |_| None), Ok(None));
+    }
+
+    #[test]
+    fn a_transaction_keeps_its_state_unless_an_account_says_otherwise() {
+        for state in State::ALL {
+            let known = published(&state.to_string());
+            assert!(known.is_published);
+            let (record, doubt) = adopted("txn1", &known, false);
+            assert_eq!((record.transaction_state, doubt), (state, None));
+            assert_eq!(record.next_attempt_at.is_some(), !state.is_final());
+            let (record, doubt) = adopted("txn1", &known, true);
+            let expected = match state {
+                State::RolledBack => State::Terminating,
+                State::Finished => State::Committed,
+                other => other,
+            };
+            assert_eq!(record.transaction_state, expected);
+            assert_eq!(doubt.is_some(), state.is_final());
+            // Once written it is one of ours.
+            let source = serde_json::to_string(&record).unwrap();
+            assert!(!transaction("txn1", &source).unwrap().is_published);
+        }
+    }
+
+    #[test]
+    fn what_no_rule_allows_is_named() {
+        let of = |source: Value| transaction("t", &source.to_string()).unwrap_err();
+        let with = |more: Value| {
+            let mut source = json!({"src_acct": "A", "dest_acct": "B", "amount": 1, "transaction_state": "created"});
+            source.as_object_mut().unwrap().extend(object(more));
+            source
+        };
+        assert!(of(with(json!({"amount": 0}))).contains("from 1 to 2^53"));
+        assert!(of(with(json!({"dest_acct": "A"}))).contains("one effect for each document"));
+        assert!(of(with(json!({"memo": "x"}))).contains("memo"));
+        assert!(of(with(json!({"transaction_state": "lost"}))).contains("lost"));
+        let known = published("pending");
+        let listing = |ids: Value| object(json!({"balance": 1, "pending_transactions": ids}));
+        let find = |id: &str| (id == "txn1").then_some(&known);
+        let wrong = |name: &str, ids: Value| account(name, listing(ids), find).unwrap_err();
+        assert!(wrong("A", json!(["other"])).contains("not there"));
+        assert!(wrong("C", json!(["txn1"])).contains("does not touch"));
+        assert!(wrong("A", json!(["txn1", "txn1"])).contains("twice"));
+        assert!(wrong("A", json!([7])).contains("no id"));
+    }
+}

@@ -1,0 +1,137 @@
+//! What a person should look at: transactions that nobody has moved for long, and what stands in their way.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::coordinator::Coordinator;
+use super::document::{Document, Obstacle};
+use super::failure::Failure;
+use super::state::State;
+use super::stored::Record;
+use super::transaction::{Refusal, Transaction};
+use crate::Hit;
+
+const AT_ONCE: usize = 8;
+
+/// A transaction that somebody should look at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stuck {
+    /// Its name.
+    pub id: String,
+    /// What stands of it, or why that cannot be read.
+    pub record: Result<Record, String>,
+    /// What stands in its way now. Nothing: then it waits for recovery, or for its next attempt.
+    pub hindrances: Vec<Hindrance>,
+}
+
+/// What stands in the way of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hindrance {
+    /// It breaks a rule, so that nobody sets about it.
+    Rule(String),
+    /// This document is not there.
+    Missing(String),
+    /// This document would not take its hold.
+    Refused(String, Obstacle),
+    /// This document cannot be read.
+    Unreadable(String),
+}
+
+impl fmt::Display for Hindrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule(rule) => write!(f, "{rule}"),
+            Self::Missing(document) => write!(f, "the document {document} is not there"),
+            Self::Refused(document, obstacle) => write!(f, "the document {document} {obstacle}"),
+            Self::Unreadable(document) => write!(f, "the document {document} cannot be read"),
+        }
+    }
+}
+
+impl Stuck {
+    fn of(hit: Hit) -> (Self, Option<Transaction>) {
+        let source = hit.source.as_deref().map_or("null", |source| source.get());
+        let record = serde_json::from_str::<Record>(source).map_err(|error| error.to_string());
+        let transaction = match &record {
+            Ok(record) => record.transaction(&hit.id).map_err(Some),
+            Err(_) => Err(None),
+        };
+        let rule = |refusal: &Refusal| Hindrance::Rule(refusal.to_string());
+        let hindrances = match &transaction {
+            Err(refusal) => refusal.iter().map(rule).collect(),
+            Ok(_) => Vec::new(),
+        };
+        let stuck = Self {
+            id: hit.id,
+            record,
+            hindrances,
+        };
+        (stuck, transaction.ok())
+    }
+}
+
+/// What stands in the way of a transaction on this document, if anything does.
+fn hindrance(
+    transaction: &Transaction,
+    state: State,
+    at: usize,
+    document: Result<Option<Document>, crate::Error>,
+) -> Option<Hindrance> {
+    let effect = transaction.effects().get(at)?;
+    let name = effect.document.clone();
+    match document {
+        Err(_) => Some(Hindrance::Unreadable(name)),
+        Ok(None) => Some(Hindrance::Missing(name)),
+        Ok(Some(mut document)) if matches!(state, State::Created | State::Pending) => {
+            let mark = document.fence(transaction.id());
+            let held = document.hold(transaction.id(), effect, mark);
+            held.err()
+                .map(|obstacle| Hindrance::Refused(name, obstacle))
+        }
+        Ok(Some(_)) => None,
+    }
+}
+
+impl Coordinator {
+    /// The open transactions whose state has not changed for this long, the oldest first, each with what stands in its way: a person should look at them.
+    ///
+    /// # Errors
+    /// They could not be found.
+    pub async fn stuck(&self, unmoved: Duration) -> Result<Vec<Stuck>, Failure> {
+        let mut stuck = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self
+                .page("modification_time", unmoved, after.as_ref())
+                .await?;
+            after = page.hits.last().map(|hit| Value::Array(hit.sort.clone()));
+            let looks = page.hits.into_iter().map(|hit| self.hindered(hit));
+            let looked: Vec<Stuck> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
+            stuck.extend(looked);
+            if after.is_none() {
+                return Ok(stuck);
+            }
+        }
+    }
+
+    async fn hindered(&self, hit: Hit) -> Result<Stuck, Failure> {
+        let (mut stuck, transaction) = Stuck::of(hit);
+        if let (Some(transaction), Ok(record)) = (transaction, &stuck.record) {
+            let effects = transaction.effects().iter();
+            let names: Vec<&str> = effects.map(|effect| effect.document.as_str()).collect();
+            let found = self.store.documents(&names).await;
+            let found = found.map_err(Failure::Unavailable)?;
+            let state = record.transaction_state;
+            let found = found.into_iter().enumerate();
+            stuck.hindrances = found
+                .filter_map(|(at, document)| hindrance(&transaction, state, at, document))
+                .collect();
+        }
+        Ok(stuck)
+    }
+}

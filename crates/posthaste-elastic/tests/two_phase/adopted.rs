@@ -1,0 +1,259 @@
+//! What the published protocol has written, in each of its states and between them, is taken over and brought to its end.
+
+use std::time::Duration;
+
+use posthaste_elastic::two_phase::{Coordinator, Failure, State, Transaction};
+use posthaste_elastic::{Client, ErrorKind, Operation, Script};
+use posthaste_testkit::ran;
+use serde_json::{Value, json};
+
+use super::{document, state};
+use crate::support;
+
+/// Where a transfer of 100 of the published protocol is between two accounts of 500, and what it must come to.
+struct Case {
+    name: &'static str,
+    state: &'static str,
+    /// Source and destination: is it applied, is it in the list.
+    applied: [bool; 2],
+    listed: [bool; 2],
+    end: State,
+    left: [i64; 2],
+    is_doubtful: bool,
+}
+
+const fn case(
+    name: &'static str,
+    state: &'static str,
+    applied: [bool; 2],
+    listed: [bool; 2],
+    happens: bool,
+) -> Case {
+    Case {
+        name,
+        state,
+        applied,
+        listed,
+        end: if happens {
+            State::Finished
+        } else {
+            State::RolledBack
+        },
+        left: if happens { [400, 600] } else { [500, 500] },
+        is_doubtful: false,
+    }
+}
+
+const fn doubtful(case: Case) -> Case {
+    Case {
+        is_doubtful: true,
+        ..case
+    }
+}
+
+const NO: [bool; 2] = [false; 2];
+const BOTH: [bool; 2] = [true; 2];
+const FIRST: [bool; 2] = [true, false];
+const SECOND: [bool; 2] = [false, true];
+
+const CASES: [Case; 14] = [
+    case("created", "created", NO, NO, true),
+    case("pending-0", "pending", NO, NO, true),
+    case("pending-1", "pending", FIRST, FIRST, true),
+    case("pending-2", "pending", BOTH, BOTH, true),
+    case("committed-0", "committed", BOTH, BOTH, true),
+    case("committed-1", "committed", BOTH, SECOND, true),
+    case("committed-2", "committed", BOTH, NO, true),
+    case("finished", "finished", BOTH, NO, true),
+    case("terminating-0", "terminating", BOTH, BOTH, false),
+    case("terminating-1", "terminating", SECOND, SECOND, false),
+    case("terminating-2", "terminating", NO, NO, false),
+    case("rolled-back", "rolled-back", NO, NO, false),
+    // Applied again by a request that came late, and the removal of an id that was lost.
+    doubtful(case("rolled-back-late", "rolled-back", FIRST, FIRST, false)),
+    doubtful(case("finished-late", "finished", BOTH, FIRST, true)),
+];
+
+/// Indexes with the published mappings, their names of fields as they are.
+async fn published(client: &Client, name: &str) {
+    let settings = json!({"number_of_replicas": 0});
+    let accounts = json!({"settings": settings, "mappings": {"properties": {
+        "balance": {"type": "long"}, "pending_transactions": {"type": "keyword"}}}});
+    let transactions = json!({"settings": settings, "mappings": {"properties": {
+        "amount": {"type": "long"}, "creation_time": {"type": "date"}, "modification_time": {"type": "date"},
+        "dest_account": {"type": "keyword"}, "src_account": {"type": "keyword"}, "transaction_state": {"type": "keyword"}}}});
+    for (index, definition) in [("documents", accounts), ("transactions", transactions)] {
+        let index = format!("{name}-{index}");
+        assert!(client.create_index(&index, &definition).await.unwrap());
+    }
+}
+
+async fn put(client: &Client, index: &str, id: &str, document: Value) {
+    let put = Operation::index(index, id, &document).unwrap();
+    client.write(&put).await.unwrap();
+}
+
+async fn populate(client: &Client, name: &str) {
+    for case in &CASES {
+        let accounts = [format!("{}-src", case.name), format!("{}-dest", case.name)];
+        for (at, account) in accounts.iter().enumerate() {
+            let moved = if at == 0 { -100 } else { 100 };
+            let balance = 500 + if case.applied[at] { moved } else { 0 };
+            let list = if case.listed[at] {
+                vec![case.name]
+            } else {
+                vec![]
+            };
+            let account = account.as_str();
+            let source = json!({"balance": balance, "pending_transactions": list, "owner": "ann"});
+            put(client, &format!("{name}-documents"), account, source).await;
+        }
+        let source = json!({"src_acct": accounts[0], "dest_acct": accounts[1], "amount": 100,
+            "transaction_state": case.state, "creation_time": "2026-11-01T00:00:00.123Z",
+            "modification_time": "2026-11-01T00:00:01.000987Z"});
+        put(client, &format!("{name}-transactions"), case.name, source).await;
+    }
+}
+
+/// All transactions are brought to their ends, and nothing disagrees.
+async fn is_as_it_must_be(coordinator: &Coordinator, client: &Client, name: &str) {
+    let transactions = format!("{name}-transactions");
+    client.refresh(&transactions).await.unwrap();
+    let recovered = coordinator.recover(Duration::ZERO).await.unwrap();
+    assert!(recovered.open.is_empty(), "{recovered:?}");
+    for case in &CASES {
+        assert_eq!(
+            state(coordinator, case.name).await,
+            Some(case.end),
+            "{}",
+            case.name
+        );
+        for (at, account) in ["src", "dest"].into_iter().enumerate() {
+            let account = format!("{}-{account}", case.name);
+            let found = document(coordinator, &account).await;
+            assert_eq!(
+                (found.balance, found.holds.len()),
+                (case.left[at], 0),
+                "{account}"
+            );
+            let raw = client.get(&format!("{name}-documents"), &account).await;
+            let raw: Value = raw.unwrap().unwrap().read().unwrap();
+            assert_eq!(raw["owner"], "ann", "what is not ours stays");
+            assert!(raw.get("pending_transactions").is_none());
+        }
+    }
+    let audit = coordinator.audit().await.unwrap();
+    assert!(audit.agrees(), "{audit:?}");
+    assert_eq!((audit.unopened, audit.moving), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_published_protocol_left_in_each_state_is_adopted_and_ended() {
+    let Some(client) = support::opensearch("adopted") else {
+        return;
+    };
+    published(&client, "adopted").await;
+    populate(&client, "adopted").await;
+    let coordinator = Coordinator::new(client.clone(), "adopted-documents", "adopted-transactions");
+    let refused = coordinator.recover(Duration::ZERO).await;
+    assert!(matches!(refused, Err(Failure::Unfit(_))), "{refused:?}");
+    let adopted = coordinator.adopt().await.unwrap();
+    assert_eq!((adopted.documents, adopted.transactions), (28, 14));
+    let doubtful = CASES.iter().filter(|case| case.is_doubtful);
+    assert_eq!(adopted.doubts.len(), doubtful.count(), "{adopted:?}");
+    // An account's scripts of the other protocol find no list any more.
+    let late = "adopted-late";
+    let source = "ctx._source.pending_transactions.add(params.id); ctx._source.balance += 100;";
+    client.put_script(late, source).await.unwrap();
+    let params = json!({"id": "created"});
+    let script = Script { id: late, params };
+    let update = Operation::update("adopted-documents", "created-src", &script).unwrap();
+    let refused = client.write(&update).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Refused, "{refused}");
+    is_as_it_must_be(&coordinator, &client, "adopted").await;
+    let again = coordinator.adopt().await.unwrap();
+    assert_eq!((again.documents, again.transactions), (0, 0));
+    let new = Transaction::transfer("new", "created-src", "finished-dest", 400).unwrap();
+    coordinator.run(&new).await.unwrap();
+    ran::note("two-phase-adopted");
+}
+
+/// Some of them are ours already, and the adoption dies again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adoption_that_dies_goes_on_among_documents_of_both_kinds() {
+    let name = "half-adopted";
+    let Some(client) = support::opensearch(name) else {
+        return;
+    };
+    published(&client, name).await;
+    populate(&client, name).await;
+    let (documents, transactions) = (format!("{name}-documents"), format!("{name}-transactions"));
+    for (index, mapping) in [
+        (&documents, include_str!("../../mappings/documents.json")),
+        (
+            &transactions,
+            include_str!("../../mappings/transactions.json"),
+        ),
+    ] {
+        let mapping: Value = serde_json::from_str(mapping).unwrap();
+        let fields = json!({"properties": mapping["properties"]});
+        client.put_mapping(index, &fields).await.unwrap();
+    }
+    let of_ours = json!({"transaction_state": "committed", "effects": [{"document": "ours", "add": 7}],
+        "modification_time": "2026-11-01T00:00:00Z", "next_attempt_at": "2026-11-01T00:00:00Z"});
+    put(&client, &transactions, "of-ours", of_ours).await;
+    let ours = json!({"balance": 5, "opened": 5, "holds": [{"id": "of-ours", "add": 7}]});
+    put(&client, &documents, "ours", ours).await;
+    let coordinator = Coordinator::new(client.clone(), &documents, &transactions);
+    let mut died = 0;
+    let mut patience = Duration::from_millis(20);
+    loop {
+        match tokio::time::timeout(patience, coordinator.adopt()).await {
+            Ok(Ok(_)) => break,
+            Err(_) => died += 1,
+            // What the one before had under way was done after all.
+            Ok(Err(Failure::Unfit(why))) if why.contains("meanwhile") => {}
+            Ok(Err(other)) => panic!("{other}"),
+        }
+        patience = patience.mul_f64(1.3);
+    }
+    println!("died {died} times");
+    assert!(died > 0);
+    is_as_it_must_be(&coordinator, &client, name).await;
+    assert_eq!(document(&coordinator, "ours").await.balance, 12);
+}
+
+#[tokio::test]
+async fn what_cannot_be_adopted_is_named_and_nothing_is_written() {
+    let Some(client) = support::opensearch("unadoptable") else {
+        return;
+    };
+    published(&client, "unadoptable").await;
+    let (documents, transactions) = ("unadoptable-documents", "unadoptable-transactions");
+    let account = json!({"balance": 1, "pending_transactions": ["nobody"]});
+    put(&client, documents, "lists", account.clone()).await;
+    let itself = json!({"src_acct": "lists", "dest_acct": "lists", "amount": 1, "transaction_state": "pending"});
+    put(&client, transactions, "itself", itself).await;
+    let coordinator = Coordinator::new(client.clone(), documents, transactions);
+    let refused = coordinator.adopt().await.unwrap_err();
+    assert!(!refused.may_have_moved());
+    let said = refused.to_string();
+    for part in [
+        "document lists",
+        "nobody",
+        "transaction itself",
+        "one effect for each document",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    let found: Value = client
+        .get(documents, "lists")
+        .await
+        .unwrap()
+        .unwrap()
+        .read()
+        .unwrap();
+    assert_eq!(found, account);
+    let described = client.describe_index(documents).await.unwrap().unwrap();
+    assert!(described["mappings"]["properties"].get("holds").is_none());
+}

@@ -1,0 +1,338 @@
+//! The audit: it finds each corruption, names what disagrees, and finds nothing where transfers merely run.
+
+use std::sync::Arc;
+
+use posthaste_elastic::Operation;
+use posthaste_elastic::two_phase::{
+    Audit, Coordinator, Execution, Fault, State, Step, Transaction,
+};
+use posthaste_testkit::ran;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::fake::{Marks, fake};
+use super::{coordinator, opened};
+
+/// Runs a transfer until this step is made, and leaves it there.
+async fn left_behind(coordinator: &Coordinator, name: &str, from: &str, to: &str, last: Step) {
+    let transfer = Transaction::transfer(name, from, to, 10).unwrap();
+    let mut execution = Execution::create(2, 1);
+    while {
+        let step = execution.step();
+        coordinator.step(&transfer, &mut execution).await;
+        step != last
+    } {}
+}
+
+/// Something wrong in one document of one of the two indexes.
+struct Corruption {
+    index: &'static str,
+    id: &'static str,
+    /// None: the document is deleted.
+    change: Option<fn(&mut Value)>,
+    /// What must be found, by the names of document and transaction.
+    found: &'static [(
+        Option<&'static str>,
+        Option<&'static str>,
+        fn(&Fault) -> bool,
+    )],
+}
+
+const fn of_document(
+    id: &'static str,
+    change: fn(&mut Value),
+    found: &'static [(
+        Option<&'static str>,
+        Option<&'static str>,
+        fn(&Fault) -> bool,
+    )],
+) -> Corruption {
+    Corruption {
+        index: "documents",
+        id,
+        change: Some(change),
+        found,
+    }
+}
+
+const fn of_transaction(
+    id: &'static str,
+    change: fn(&mut Value),
+    found: &'static [(
+        Option<&'static str>,
+        Option<&'static str>,
+        fn(&Fault) -> bool,
+    )],
+) -> Corruption {
+    Corruption {
+        index: "transactions",
+        id,
+        change: Some(change),
+        found,
+    }
+}
+
+fn push(list: &mut Value, one: Value) {
+    list.as_array_mut().unwrap().push(one);
+}
+
+const CORRUPTIONS: &[Corruption] = &[
+    // A balance that somebody changed.
+    of_document(
+        "a",
+        |doc| doc["balance"] = json!(doc["balance"].as_i64().unwrap() + 1),
+        &[(Some("a"), None, |fault| {
+            matches!(fault, Fault::Balance { .. })
+        })],
+    ),
+    // An effect without its transaction.
+    Corruption {
+        index: "transactions",
+        id: "done",
+        change: None,
+        found: &[
+            (Some("a"), None, |fault| {
+                matches!(
+                    fault,
+                    Fault::Balance {
+                        has: 90,
+                        should_have: 100
+                    }
+                )
+            }),
+            (Some("b"), None, |fault| {
+                matches!(
+                    fault,
+                    Fault::Balance {
+                        has: 110,
+                        should_have: 100
+                    }
+                )
+            }),
+        ],
+    },
+    // A hold without its transaction.
+    of_document(
+        "a",
+        |doc| push(&mut doc["holds"], json!({"id": "ghost", "add": -1})),
+        &[(Some("a"), Some("ghost"), |fault| *fault == Fault::Unknown)],
+    ),
+    // A hold of a finished transaction.
+    of_document(
+        "a",
+        |doc| push(&mut doc["holds"], json!({"id": "done", "add": -10})),
+        &[
+            (Some("a"), None, |fault| {
+                matches!(fault, Fault::Balance { .. })
+            }),
+            (Some("a"), Some("done"), |fault| {
+                *fault == Fault::Ended(State::Finished)
+            }),
+        ],
+    ),
+    of_document(
+        "a",
+        |doc| doc["holds"][0]["add"] = json!(-11),
+        &[(Some("a"), Some("open"), |fault| *fault == Fault::Other)],
+    ),
+    of_document(
+        "a",
+        |doc| {
+            let hold = doc["holds"][0].clone();
+            push(&mut doc["holds"], hold);
+        },
+        &[(Some("a"), Some("open"), |fault| *fault == Fault::Twice)],
+    ),
+    of_document(
+        "c",
+        |doc| {
+            for hold in doc["holds"].as_array_mut().unwrap() {
+                hold["set"] = json!({"owner": "ann"});
+            }
+        },
+        &[
+            (Some("c"), None, |fault| *fault == Fault::BothSet),
+            (Some("c"), Some("open"), |fault| *fault == Fault::Other),
+            (Some("c"), Some("decided"), |fault| *fault == Fault::Other),
+        ],
+    ),
+    // A decided transaction whose hold was dropped and not settled.
+    of_document(
+        "b",
+        |doc| doc["holds"] = json!([]),
+        &[(Some("b"), None, |fault| {
+            matches!(fault, Fault::Balance { .. })
+        })],
+    ),
+    of_document(
+        "a",
+        |doc| doc["fences"]["64"] = json!(7),
+        &[(Some("a"), None, |fault| *fault == Fault::Mark(64))],
+    ),
+    of_document(
+        "a",
+        |doc| doc["fences"]["3"] = json!(0),
+        &[(Some("a"), None, |fault| *fault == Fault::Mark(3))],
+    ),
+    of_document(
+        "a",
+        |doc| {
+            doc["opened"] = json!(15);
+            doc["balance"] = json!(5);
+        },
+        &[(Some("a"), None, |fault| *fault == Fault::Overdrawn(-5))],
+    ),
+    of_document(
+        "a",
+        |doc| push(&mut doc["holds"], json!({"id": "no name", "add": 1})),
+        &[(Some("a"), None, |fault| {
+            matches!(fault, Fault::Unreadable(_))
+        })],
+    ),
+    of_transaction(
+        "given-up",
+        |record| record["transaction_state"] = json!("lost"),
+        &[(None, Some("given-up"), |fault| {
+            matches!(fault, Fault::Unreadable(_))
+        })],
+    ),
+    of_transaction(
+        "open",
+        |record| {
+            record.as_object_mut().unwrap().remove("next_attempt_at");
+        },
+        &[(None, Some("open"), |fault| *fault == Fault::Unfindable)],
+    ),
+    of_transaction(
+        "given-up",
+        |record| {
+            let effect = record["effects"][0].clone();
+            push(&mut record["effects"], effect);
+        },
+        &[(None, Some("given-up"), |fault| {
+            matches!(fault, Fault::Rule(_))
+        })],
+    ),
+    Corruption {
+        index: "documents",
+        id: "b",
+        change: None,
+        found: &[
+            (Some("b"), Some("done"), |fault| *fault == Fault::Missing),
+            (Some("b"), Some("decided"), |fault| *fault == Fault::Missing),
+        ],
+    },
+];
+
+/// A few documents with transactions in every state, and then one thing wrong at a time.
+async fn each_is_caught(coordinator: &Coordinator, prefix: &str) {
+    let accounts = ["a", "b", "c"];
+    opened(coordinator, &accounts.map(|account| (account, 100))).await;
+    left_behind(coordinator, "done", "a", "b", Step::Finish).await;
+    left_behind(coordinator, "open", "a", "c", Step::Hold).await;
+    left_behind(coordinator, "decided", "c", "b", Step::Commit).await;
+    let given_up = Transaction::transfer("given-up", "b", "a", 1).unwrap();
+    coordinator.create(&given_up).await.unwrap();
+    coordinator.roll_back("given-up").await.unwrap();
+    let audit = coordinator.audit().await.unwrap();
+    assert!(audit.agrees(), "{audit:?}");
+    assert_eq!((audit.documents, audit.unopened, audit.moving), (3, 0, 0));
+    assert_eq!((audit.opened, audit.balances, audit.settled), (300, 300, 0));
+    assert_eq!(audit.reserved, 20);
+    assert_eq!(audit.transactions.values().sum::<u64>(), 4, "{audit:?}");
+
+    let client = coordinator.client();
+    for (at, corruption) in CORRUPTIONS.iter().enumerate() {
+        let index = format!("{prefix}{}", corruption.index);
+        let was = client.get(&index, corruption.id).await.unwrap().unwrap();
+        let was: Value = was.read().unwrap();
+        let wrong = match corruption.change {
+            Some(change) => {
+                let mut wrong = was.clone();
+                change(&mut wrong);
+                Operation::index(&index, corruption.id, &wrong).unwrap()
+            }
+            None => Operation::delete(&index, corruption.id),
+        };
+        client.write(&wrong).await.unwrap();
+        let audit = coordinator.audit().await.unwrap();
+        judge(at, corruption, &audit);
+        let back = Operation::index(&index, corruption.id, &was).unwrap();
+        client.write(&back).await.unwrap();
+    }
+    let audit = coordinator.audit().await.unwrap();
+    assert!(audit.agrees(), "{audit:?}");
+}
+
+fn judge(at: usize, corruption: &Corruption, audit: &Audit) {
+    let wrong = &audit.disagreements;
+    assert_eq!(
+        wrong.len(),
+        corruption.found.len(),
+        "{at}, in {}: {wrong:?}",
+        corruption.id
+    );
+    for (document, transaction, is_it) in corruption.found {
+        let found = wrong.iter().any(|one| {
+            one.document.as_deref() == *document
+                && one.transaction.as_deref() == *transaction
+                && is_it(&one.fault)
+        });
+        assert!(found, "{at}, in {}: {wrong:?}", corruption.id);
+    }
+}
+
+#[tokio::test]
+async fn each_corruption_is_caught_and_named() {
+    let (_fake, coordinator) = fake(1, Marks::Compared).await;
+    each_is_caught(&coordinator, "").await;
+}
+
+#[tokio::test]
+async fn each_corruption_is_caught_and_named_on_a_real_server() {
+    let Some(coordinator) = coordinator("audited").await else {
+        return;
+    };
+    each_is_caught(&coordinator, "audited-").await;
+    ran::note("two-phase-audit");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_audit_disagrees_with_nothing_while_transfers_run() {
+    let Some(coordinator) = coordinator("audited-running").await else {
+        return;
+    };
+    let coordinator = Arc::new(coordinator);
+    let accounts: Vec<String> = (0..130).map(|at| format!("a{at:03}")).collect();
+    for account in &accounts {
+        coordinator.open(account, 100).await.unwrap();
+    }
+    let mut running = JoinSet::new();
+    for who in 0..8 {
+        let (coordinator, accounts) = (Arc::clone(&coordinator), accounts.clone());
+        running.spawn(async move {
+            for at in 0..15 {
+                let from = &accounts[(who * 7 + at) % accounts.len()];
+                let to = &accounts[(who * 11 + at * 3 + 1) % accounts.len()];
+                if let Ok(transfer) = Transaction::transfer(&format!("t{who}-{at}"), from, to, 3) {
+                    coordinator.run(&transfer).await.unwrap();
+                }
+            }
+        });
+    }
+    let mut audits = 0;
+    while !running.is_empty() {
+        let audit = coordinator.audit().await.unwrap();
+        assert!(audit.agrees(), "{audit:?}");
+        assert_eq!(audit.documents + audit.moving, 130);
+        assert_eq!(audit.balances, audit.opened + audit.settled);
+        audits += 1;
+        while let Some(ended) = running.try_join_next() {
+            ended.unwrap();
+        }
+    }
+    let audit = coordinator.audit().await.unwrap();
+    assert!(audit.agrees(), "{audit:?}");
+    assert_eq!((audit.documents, audit.balances), (130, 13_000));
+    println!("{audits} audits meanwhile");
+}
