@@ -9,5 +9,6 @@ pub(crate) mod queues;
 pub(crate) mod rebase;
 pub(crate) mod relay;
 pub(crate) mod status;
+pub(crate) mod transactions;
 pub(crate) mod up;
 pub(crate) mod work;

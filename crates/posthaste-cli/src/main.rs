@@ -3,6 +3,7 @@
 mod commands;
 mod connect;
 mod database;
+mod elastic;
 mod failure;
 mod local_postgres;
 mod routes;
@@ -18,7 +19,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use commands::{
-    completions, doctor, enqueue, jobs, migrate, queues, rebase, relay, status, up, work,
+    completions, doctor, enqueue, jobs, migrate, queues, rebase, relay, status, transactions, up,
+    work,
 };
 use database::{Choice, Database};
 use local_postgres::Absent;
@@ -26,7 +28,7 @@ use signals::Signals;
 use terminal::Terminal;
 
 /// As docs/operations.md lists them.
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor found something wrong.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor or an audit found something wrong.";
 
 /// The transactional gate between Postgres and everything behind it.
 #[derive(Parser)]
@@ -50,6 +52,7 @@ enum Command {
     Enqueue(enqueue::Arguments),
     Work(work::Arguments),
     Relay(relay::Arguments),
+    Transactions(transactions::Arguments),
     Status(status::Arguments),
     Jobs(jobs::Arguments),
     Queues(queues::Arguments),
@@ -100,6 +103,9 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
         return completions::print(completions, Arguments::command(), terminal);
     }
     let signals = Signals::listen(terminal.clone())?;
+    if let Command::Transactions(transactions) = &arguments.command {
+        return transactions::run(transactions, terminal, &signals).await;
+    }
     let absent = match &arguments.command {
         Command::Up(_) | Command::Migrate(_) => Absent::Make,
         _ => Absent::Refuse,
@@ -131,8 +137,8 @@ async fn command(
             Command::Queues(arguments) => queues::run(arguments, database, terminal).await,
             Command::Doctor(arguments) => doctor::run(arguments, database, terminal).await,
             Command::Rebase(arguments) => rebase::run(arguments, database, terminal).await,
-            // It needed no database.
-            Command::Completions(_) => Ok(()),
+            // They needed no database.
+            Command::Completions(_) | Command::Transactions(_) => Ok(()),
         }
     };
     match command {
@@ -145,6 +151,7 @@ async fn command(
         | Command::Queues(_)
         | Command::Doctor(_)
         | Command::Rebase(_)
+        | Command::Transactions(_)
         | Command::Completions(_) => {
             tokio::select! {
                 outcome = short => outcome,

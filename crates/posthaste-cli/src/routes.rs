@@ -19,6 +19,9 @@ use crate::failure;
 /// Where routes are looked for.
 pub(crate) const FILE: &str = "posthaste.toml";
 
+/// The table of transactions over documents.
+pub(crate) const TRANSACTIONS: &str = "transactions";
+
 /// For rows that jobs refer to, of all routes together.
 const CONNECTIONS: usize = 4;
 
@@ -99,7 +102,26 @@ fn text_of(file: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-fn parse(text: &str) -> anyhow::Result<Vec<Route>> {
+/// One table of the file, with variables of the environment in the place of `${NAME}`; what is secret in it is printed nowhere.
+pub(crate) fn table(file: &Path, name: &str) -> anyhow::Result<Option<BTreeMap<String, Value>>> {
+    let Some(text) = text_of(file)? else {
+        return Ok(None);
+    };
+    let read = || match parsed(&text)?.remove(name) {
+        None => Ok(None),
+        Some(Value::Object(settings)) => {
+            let mut settings: BTreeMap<String, Value> = settings.into_iter().collect();
+            for (setting, value) in &mut settings {
+                fill(value).with_context(|| format!("{name}: {setting}"))?;
+            }
+            Ok(Some(settings))
+        }
+        Some(_) => bail!("{name}: must be a table"),
+    };
+    read().with_context(|| file.display().to_string())
+}
+
+fn parsed(text: &str) -> anyhow::Result<serde_json::Map<String, Value>> {
     // What the parser prints quotes the line, which may hold a secret.
     let file: toml::Table = toml::from_str(text).map_err(|error| {
         let line = error
@@ -107,12 +129,19 @@ fn parse(text: &str) -> anyhow::Result<Vec<Route>> {
             .map_or(0, |span| text[..span.start].lines().count().max(1));
         anyhow!("line {line}: {}", error.message())
     })?;
-    let Value::Object(mut file) = serde_json::to_value(file)? else {
-        bail!("is no table");
-    };
+    match serde_json::to_value(file)? {
+        Value::Object(file) => Ok(file),
+        _ => bail!("is no table"),
+    }
+}
+
+fn parse(text: &str) -> anyhow::Result<Vec<Route>> {
+    let mut file = parsed(text)?;
+    // Read by the command that it is for.
+    file.remove(TRANSACTIONS);
     let routes = file.remove("route");
     if let Some(unknown) = file.keys().next() {
-        bail!("{unknown}: is not known here; there is [route.<name>]");
+        bail!("{unknown}: is not known here; there are [route.<name>] and [{TRANSACTIONS}]");
     }
     let Some(Value::Object(routes)) = routes else {
         bail!("has no route. Write [route.<name>], queue = and to =.");
@@ -185,7 +214,7 @@ fn hide(setting: &str, value: &Value) {
     }
 }
 
-fn password_of(url: &str) -> Option<&str> {
+pub(crate) fn password_of(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     let (user, _) = authority.rsplit_once('@')?;

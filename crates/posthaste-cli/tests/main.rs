@@ -16,5 +16,6 @@ mod stage;
 mod status;
 mod stopping;
 mod tls;
+mod transactions;
 mod tree;
 mod up;

@@ -112,8 +112,10 @@ fn deciding_modules_know_no_io_and_no_clock() {
     );
     deciding.extend(
         [
+            "disagreement.rs",
             "document.rs",
             "execution.rs",
+            "published.rs",
             "request.rs",
             "state.rs",
             "step.rs",

@@ -24,28 +24,26 @@ async fn left_behind(coordinator: &Coordinator, name: &str, from: &str, to: &str
     } {}
 }
 
+/// What must be found: the document, the transaction, the fault.
+type Expected = (
+    Option<&'static str>,
+    Option<&'static str>,
+    fn(&Fault) -> bool,
+);
+
 /// Something wrong in one document of one of the two indexes.
 struct Corruption {
     index: &'static str,
     id: &'static str,
     /// None: the document is deleted.
     change: Option<fn(&mut Value)>,
-    /// What must be found, by the names of document and transaction.
-    found: &'static [(
-        Option<&'static str>,
-        Option<&'static str>,
-        fn(&Fault) -> bool,
-    )],
+    found: &'static [Expected],
 }
 
 const fn of_document(
     id: &'static str,
     change: fn(&mut Value),
-    found: &'static [(
-        Option<&'static str>,
-        Option<&'static str>,
-        fn(&Fault) -> bool,
-    )],
+    found: &'static [Expected],
 ) -> Corruption {
     Corruption {
         index: "documents",
@@ -58,11 +56,7 @@ const fn of_document(
 const fn of_transaction(
     id: &'static str,
     change: fn(&mut Value),
-    found: &'static [(
-        Option<&'static str>,
-        Option<&'static str>,
-        fn(&Fault) -> bool,
-    )],
+    found: &'static [Expected],
 ) -> Corruption {
     Corruption {
         index: "transactions",

@@ -262,7 +262,7 @@ fn is_file_name(name: &str) -> bool {
                 .any(|end| name.ends_with(end) && name != *end))
 }
 
-/// `crash::a_test` is of this crate's tests, `crash::undone::a_test` of a file below; `cli::`, `testkit::` and `torture::` in front name the other crates.
+/// `crash::a_test` is of this crate's tests, `crash::undone::a_test` of a file below; `cli::`, `elastic::`, `testkit::` and `torture::` in front name the other crates.
 fn cited_test(name: &str) -> Option<(PathBuf, &str)> {
     let mut parts: Vec<&str> = name.split("::").collect();
     let plain = |part: &&str| {
@@ -274,6 +274,7 @@ fn cited_test(name: &str) -> Option<(PathBuf, &str)> {
     }
     let package = match parts[0] {
         "cli" => "crates/posthaste-cli",
+        "elastic" => "crates/posthaste-elastic",
         "testkit" => "crates/posthaste-testkit",
         "torture" => "crates/posthaste-torture",
         _ => "crates/posthaste",

@@ -1,0 +1,219 @@
+//! `posthaste transactions`: several documents of Elasticsearch or OpenSearch that change together or not at all.
+
+mod audit;
+mod create;
+mod list;
+mod recover;
+
+use std::fmt;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use posthaste_elastic::two_phase::{Adopted, Coordinator, Failure, Standing, State};
+use serde::Serialize;
+
+use crate::elastic::Place;
+use crate::failure;
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+
+/// Change several documents of Elasticsearch or OpenSearch together or not at all
+///
+/// Needs no Postgres. Every number in a document's `balance` and every field of its `data` can be part of a transaction.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    place: Place,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make the two indexes, if they are not there, and store the scripts
+    Prepare {
+        /// So many replicas; with any, a write is acknowledged when two copies have it
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        replicas: u8,
+    },
+    /// Make documents with these balances, unless they are there
+    Open {
+        /// Such as alice=1000
+        #[arg(required = true, value_name = "DOCUMENT=BALANCE", value_parser = create::amount)]
+        documents: Vec<(String, i64)>,
+    },
+    Create(create::Arguments),
+    /// Show open transactions, the newest first
+    List(list::Arguments),
+    /// Show one transaction
+    Show {
+        /// Its name
+        id: String,
+    },
+    /// Give a transaction up, unless it is decided
+    RollBack {
+        /// Its name
+        id: String,
+    },
+    Recover(recover::Arguments),
+    /// Show what documents have, each transaction wholly or not at all
+    Balance {
+        /// Their names
+        #[arg(required = true, value_name = "DOCUMENT")]
+        documents: Vec<String>,
+    },
+    /// Hold all documents against all transactions, and say which disagree; ends with 3 if any do
+    Audit,
+    /// Take over indexes of the published protocol, whose writers have stopped
+    Adopt,
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let coordinator = arguments.place.coordinator()?;
+    if let Command::Recover(arguments) = &arguments.command {
+        return recover::run(arguments, &coordinator, terminal, signals).await;
+    }
+    tokio::select! {
+        outcome = short(&arguments.command, &coordinator, terminal) => outcome,
+        // Whatever was begun is open, and recovery ends it.
+        () = signals.stop().cancelled() => anyhow::bail!("stopped."),
+    }
+}
+
+async fn short(
+    command: &Command,
+    coordinator: &Coordinator,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    match command {
+        Command::Prepare { replicas } => {
+            coordinator.prepare(*replicas).await?;
+            done(terminal, "the indexes are ready")
+        }
+        Command::Open { documents } => {
+            for (document, balance) in documents {
+                let opened = coordinator.open(document, *balance).await;
+                opened.with_context(|| format!("document {document}"))?;
+            }
+            done(terminal, "the documents are there")
+        }
+        Command::Create(arguments) => create::run(arguments, coordinator, terminal).await,
+        Command::List(arguments) => list::run(arguments, coordinator, terminal).await,
+        Command::Show { id } => list::show(id, coordinator, terminal).await,
+        Command::RollBack { id } => {
+            coordinator.roll_back(id).await?;
+            ended(terminal, id, State::RolledBack)
+        }
+        Command::Balance { documents } => balance(documents, coordinator, terminal).await,
+        Command::Audit => audit::run(coordinator, terminal).await,
+        Command::Adopt => {
+            let adopted = Taken(coordinator.adopt().await?);
+            terminal.result(&adopted, &adopted)
+        }
+        // It was run before.
+        Command::Recover(_) => Ok(()),
+    }
+}
+
+fn done(terminal: &Terminal, what: &str) -> anyhow::Result<()> {
+    terminal.result(what, &serde_json::json!({"done": true}))
+}
+
+/// Where a transaction is since the command.
+#[derive(Serialize)]
+struct Ended<'a> {
+    id: &'a str,
+    state: State,
+}
+
+fn ended(terminal: &Terminal, id: &str, state: State) -> anyhow::Result<()> {
+    terminal.result(format_args!("{id} is {state}"), &Ended { id, state })
+}
+
+/// What went wrong, and for a program whether anything may have moved.
+fn told(failure: Failure, id: &str) -> anyhow::Error {
+    let line = format!("{id}: {}", failure::redact(&failure.to_string()));
+    let more = match failure.may_have_moved() {
+        true => "",
+        false => " Nothing was moved.",
+    };
+    anyhow::anyhow!("{line}.{more}")
+}
+
+#[derive(Serialize)]
+struct Balance<'a> {
+    document: &'a str,
+    #[serde(flatten)]
+    standing: Option<Standing>,
+}
+
+async fn balance(
+    documents: &[String],
+    coordinator: &Coordinator,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let names: Vec<&str> = documents.iter().map(String::as_str).collect();
+    let standings = coordinator.standings(&names).await?;
+    let balances = Balances(
+        names
+            .into_iter()
+            .zip(standings)
+            .map(|(document, standing)| Balance { document, standing })
+            .collect(),
+    );
+    terminal.result(&balances, &balances)
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Balances<'a>(Vec<Balance<'a>>);
+
+impl fmt::Display for Balances<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wide = self.0.iter().map(|one| one.document.len());
+        let wide = wide.max().unwrap_or(0).max("document".len());
+        write!(
+            f,
+            "{:wide$}  {:>16}  {:>16}",
+            "document", "total", "available"
+        )?;
+        for one in &self.0 {
+            match &one.standing {
+                Some(Standing {
+                    total, available, ..
+                }) => {
+                    write!(f, "\n{:wide$}  {total:>16}  {available:>16}", one.document)?;
+                }
+                None => write!(f, "\n{:wide$}  is not there", one.document)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Taken(Adopted);
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Adopted {
+            documents,
+            transactions,
+            doubts,
+        } = &self.0;
+        write!(
+            f,
+            "adopted: {documents} documents, {transactions} transactions"
+        )?;
+        for doubt in doubts {
+            write!(f, "\nin doubt: {doubt}")?;
+        }
+        Ok(())
+    }
+}

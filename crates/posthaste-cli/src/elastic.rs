@@ -1,0 +1,134 @@
+//! The Elasticsearch or OpenSearch whose documents change together: `--elastic`, or a table of posthaste.toml.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use posthaste_elastic::Client;
+use posthaste_elastic::two_phase::Coordinator;
+use serde_json::Value;
+
+use crate::failure;
+use crate::routes::{self, FILE, TRANSACTIONS};
+
+/// Where documents and transactions are, as typed.
+#[derive(clap::Args)]
+pub(crate) struct Place {
+    /// Elasticsearch or OpenSearch, such as https://user:password@host:9200; else [transactions] of posthaste.toml says it
+    #[arg(
+        long,
+        global = true,
+        env = "POSTHASTE_ELASTIC",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    elastic: Option<String>,
+
+    /// The index of the documents; 'documents' unless the file says otherwise
+    // Commands have documents of their own: an argument's name is its field's.
+    #[arg(long = "documents", global = true, value_name = "INDEX")]
+    documents_index: Option<String>,
+
+    /// The index of the transactions; 'transactions' unless the file says otherwise
+    #[arg(long = "transactions", global = true, value_name = "INDEX")]
+    transactions_index: Option<String>,
+
+    /// The file with [transactions]: elastic, api_key, documents, transactions
+    #[arg(long, global = true, value_name = "FILE", default_value = FILE)]
+    config: PathBuf,
+}
+
+/// What the file says.
+#[derive(Debug, Default)]
+struct Said {
+    elastic: Option<String>,
+    api_key: Option<String>,
+    documents: Option<String>,
+    transactions: Option<String>,
+}
+
+impl Said {
+    fn of(table: impl IntoIterator<Item = (String, Value)>) -> anyhow::Result<Self> {
+        let mut said = Self::default();
+        for (setting, value) in table {
+            let place = match setting.as_str() {
+                "elastic" => &mut said.elastic,
+                "api_key" => &mut said.api_key,
+                "documents" => &mut said.documents,
+                "transactions" => &mut said.transactions,
+                _ => bail!(
+                    "{TRANSACTIONS}: {setting}: is no setting; there are elastic, api_key, documents, transactions"
+                ),
+            };
+            let Value::String(value) = value else {
+                bail!("{TRANSACTIONS}: {setting}: must be a text");
+            };
+            if setting == "api_key" {
+                failure::conceal(&value);
+            }
+            *place = Some(value);
+        }
+        Ok(said)
+    }
+}
+
+impl Place {
+    /// A coordinator for it; nothing is asked yet.
+    pub(crate) fn coordinator(&self) -> anyhow::Result<Coordinator> {
+        let table = routes::table(&self.config, TRANSACTIONS)?;
+        let said = Said::of(table.unwrap_or_default())
+            .with_context(|| self.config.display().to_string())?;
+        // An empty variable is how a shell unsets one for a single command.
+        let given = self.elastic.as_ref().filter(|url| !url.is_empty());
+        let Some(url) = given.or(said.elastic.as_ref()) else {
+            bail!(
+                "no Elasticsearch or OpenSearch: give --elastic URL, set POSTHASTE_ELASTIC, or write [transactions] with elastic = into {}.",
+                self.config.display()
+            );
+        };
+        if let Some(password) = routes::password_of(url) {
+            failure::conceal(password);
+        }
+        let kind =
+            reqwest::Client::builder().user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")));
+        let mut client = Client::new(kind, url)?;
+        // The key is for the server of the file: another one is not to see it.
+        if let (None, Some(key)) = (given, &said.api_key) {
+            client = client.api_key(key)?;
+        }
+        let name = |typed: &Option<String>, said: Option<String>, usual: &str| {
+            typed.clone().or(said).unwrap_or_else(|| usual.to_owned())
+        };
+        let documents = name(&self.documents_index, said.documents, "documents");
+        let transactions = name(&self.transactions_index, said.transactions, "transactions");
+        Ok(Coordinator::new(client, &documents, &transactions))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(table: Value) -> anyhow::Result<Said> {
+        Said::of(table.as_object().cloned().unwrap_or_default())
+    }
+
+    #[test]
+    fn a_table_says_where_and_what_is_wrong_is_named_and_never_quoted() {
+        let all = json!({"elastic": "http://h:9200", "api_key": "geheim", "documents": "accounts"});
+        let all = said(all).unwrap();
+        assert_eq!(all.elastic.as_deref(), Some("http://h:9200"));
+        assert_eq!(
+            (all.documents.as_deref(), all.transactions),
+            (Some("accounts"), None)
+        );
+        for (wrong, part) in [
+            (json!({"url": "geheim"}), "transactions: url: is no setting"),
+            (json!({"elastic": ["geheim"]}), "elastic: must be a text"),
+        ] {
+            let error = format!("{:#}", said(wrong).unwrap_err());
+            assert!(error.contains(part) && !error.contains("geheim"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! `posthaste transactions`: documents of a real OpenSearch, without a database.
+
+use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
+use posthaste_testkit::{eventually, ran};
+use serde_json::Value;
+
+use crate::stage::{BOUND, Said, Stage};
+
+/// Commands on indexes of their own, unless this machine has no OpenSearch.
+struct Place {
+    stage: Stage,
+    server: &'static OpenSearch,
+}
+
+fn place(test: &str) -> anyhow::Result<Option<Place>> {
+    if !receivers::are_here(test, &[Receiver::OpenSearch]) {
+        return Ok(None);
+    }
+    let (stage, server) = (Stage::new()?, OpenSearch::shared()?);
+    let url = server.url();
+    let file = format!(
+        "[transactions]\nelastic = '{url}'\ndocuments = '{test}-documents'\ntransactions = '{test}-transactions'\n"
+    );
+    stage.write("posthaste.toml", &file)?;
+    Ok(Some(Place { stage, server }))
+}
+
+impl Place {
+    async fn run(&self, arguments: &[&str]) -> anyhow::Result<Said> {
+        let mut all = vec!["transactions"];
+        all.extend(arguments);
+        self.stage.run(&all).await
+    }
+
+    async fn json(&self, arguments: &[&str]) -> anyhow::Result<Value> {
+        let mut all = vec!["--json", "transactions"];
+        all.extend(arguments);
+        let out = self.stage.run(&all).await?.good()?;
+        Ok(serde_json::from_str(&out)?)
+    }
+
+    async fn opened(&self) -> anyhow::Result<()> {
+        self.run(&["prepare", "--replicas", "0"]).await?.good()?;
+        self.run(&["open", "alice=1000", "bob=0"]).await?.good()?;
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_is_made_listed_recovered_and_audited_without_a_database()
+-> anyhow::Result<()> {
+    let Some(place) = place("cli")? else {
+        return Ok(());
+    };
+    let unfit = place.run(&["recover", "--once"]).await?.failure()?;
+    assert!(unfit.contains("cli-documents is not there"), "{unfit}");
+    place.opened().await?;
+    let rent = ["create", "rent", "--transfer", "alice", "bob", "900"];
+    assert_eq!(place.run(&rent).await?.good()?, "rent is created");
+    assert_eq!(place.run(&rent).await?.good()?, "rent is created", "once");
+    let other = ["create", "rent", "--transfer", "alice", "bob", "901"];
+    let other = place.run(&other).await?.failure()?;
+    assert!(other.contains("does something else"), "{other}");
+    let list = async || place.run(&["list"]).await?.good();
+    eventually(BOUND, "the list shows it", async || {
+        Ok(list().await?.contains("alice -900, bob +900"))
+    })
+    .await?;
+    let recovered = place.json(&["recover", "--once", "--grace", "0"]).await?;
+    // Without grace a pass may meet what it has just ended once more, as searches still show it.
+    assert!(recovered["finished"].as_u64() >= Some(1), "{recovered}");
+    assert!(recovered["open"].as_array().is_some_and(Vec::is_empty));
+    let shown = place.json(&["show", "rent"]).await?;
+    assert_eq!(shown["transaction_state"], "finished");
+    assert_eq!(shown["effects"][0]["add"], -900);
+    let balances = place.json(&["balance", "alice", "bob", "nobody"]).await?;
+    assert_eq!(
+        (&balances[0]["total"], &balances[1]["available"]),
+        (&100.into(), &900.into())
+    );
+    assert!(balances[2].get("total").is_none());
+    let poor = [
+        "create",
+        "more",
+        "--transfer",
+        "alice",
+        "bob",
+        "101",
+        "--run",
+    ];
+    let poor = place.run(&poor).await?.failure()?;
+    assert!(
+        poor.contains("less available") && poor.contains("Nothing was moved"),
+        "{poor}"
+    );
+    let both = [
+        "create",
+        "both",
+        "--add",
+        "alice=-1",
+        "--add",
+        "bob=1",
+        "--set",
+        r#"bob={"owner":"ann"}"#,
+        "--run",
+    ];
+    assert_eq!(place.run(&both).await?.good()?, "both is finished");
+    let late = place.run(&["roll-back", "both"]).await?.failure()?;
+    assert!(late.contains("committed before"), "{late}");
+    place
+        .run(&["create", "never", "--add", "alice=-1"])
+        .await?
+        .good()?;
+    let never = place.run(&["roll-back", "never"]).await?.good()?;
+    assert_eq!(never, "never is rolled-back");
+    let shown = place.run(&["show", "never"]).await?.good()?;
+    assert!(shown.contains("somebody asked for it"), "{shown}");
+    let audit = place.run(&["audit"]).await?.good()?;
+    assert!(
+        audit.contains("opened with 1000, settled +0, balances 1000"),
+        "{audit}"
+    );
+    ran::note("two-phase-cli");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_that_finds_something_ends_with_3_and_names_it() -> anyhow::Result<()> {
+    let Some(place) = place("cli-audit")? else {
+        return Ok(());
+    };
+    place.opened().await?;
+    // Somebody changes a balance by hand.
+    let url = format!(
+        "{}/cli-audit-documents/_doc/bob?refresh=true",
+        place.server.url()
+    );
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let wrong = reqwest::Client::builder().no_proxy().build()?.put(url);
+    let wrong = wrong.header("content-type", "application/json");
+    let wrong = wrong.body(r#"{"balance":7,"opened":0}"#).send().await?;
+    assert!(wrong.status().is_success());
+    let said = place.run(&["audit"]).await?;
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.out.contains("document bob: it has 7;"), "{said:?}");
+    assert_eq!(said.err, "error: 1 disagreements were found.");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recovery_goes_on_until_it_is_told_to_stop() -> anyhow::Result<()> {
+    let Some(place) = place("cli-loop")? else {
+        return Ok(());
+    };
+    let arguments = ["transactions", "recover", "--grace", "0", "--every", "1"];
+    let mut recovery = place.stage.spawn(&arguments)?;
+    // Nothing is there yet: it says so, and goes on.
+    recovery
+        .error_line("nothing was recovered: ", BOUND)
+        .await?;
+    place.opened().await?;
+    place
+        .run(&["create", "rent", "--transfer", "alice", "bob", "9"])
+        .await?
+        .good()?;
+    recovery.line("1 finished", BOUND).await?;
+    recovery.terminate()?;
+    assert!(recovery.exit(BOUND).await?.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_told_in_one_line_without_a_secret() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let nowhere = stage.run(&["transactions", "list"]).await?.failure()?;
+    assert!(nowhere.contains("give --elastic URL"), "{nowhere}");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    drop(listener);
+    let url = format!("http://elastic:geheim+4711@127.0.0.1:{port}");
+    for arguments in [
+        &["transactions", "audit", "--elastic", &url][..],
+        &[
+            "transactions",
+            "create",
+            "t",
+            "--transfer",
+            "a",
+            "b",
+            "1",
+            "--elastic",
+            &url,
+        ],
+        &["transactions", "audit", "--elastic", "ftp://geheim+4711"],
+    ] {
+        let said = stage.run(arguments).await?.failure()?;
+        assert!(
+            said.lines().count() == 1 && !said.contains("geheim"),
+            "{said}"
+        );
+    }
+    stage.write(
+        "posthaste.toml",
+        "[transactions]\nelastic = 'http://h'\nkey = 'geheim'\n",
+    )?;
+    let said = stage.run(&["transactions", "audit"]).await?.failure()?;
+    assert!(
+        said.contains("key: is no setting") && !said.contains("geheim"),
+        "{said}"
+    );
+    for wrong in [
+        &["transactions", "create", "t"][..],
+        &["transactions", "create", "t", "--add", "a=1.5"],
+        &["transactions", "list", "--state", "lost"],
+    ] {
+        assert_eq!(stage.run(wrong).await?.code, Some(2), "{wrong:?}");
+    }
+    // Refused before anything is asked of anybody.
+    for (wrong, rule) in [
+        (["a", "a", "1"], "one effect for each document"),
+        (["a", "b", "0"], "from 1 to 2^53"),
+        (["a b", "b", "1"], "[A-Za-z0-9_-]"),
+    ] {
+        let mut arguments = vec![
+            "transactions",
+            "create",
+            "t",
+            "--elastic",
+            &url,
+            "--config",
+            "none",
+            "--transfer",
+        ];
+        arguments.extend(wrong);
+        let said = stage.run(&arguments).await?.failure()?;
+        assert!(said.contains(rule), "{said}");
+    }
+    Ok(())
+}
