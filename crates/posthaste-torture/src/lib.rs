@@ -3,6 +3,8 @@
 //! A run is made of rounds. Each has a server, a database and worker processes of its own, a load, a share of the faults, and a judgement: what the
 //! producers meant ([`history`]), what the handlers did and what the store says in the end are compared by one pure function ([`check()`]). That the
 //! judgement would notice is shown by [`bugs`], which plays rounds against a store, a worker or a producer that is broken on purpose.
+//!
+//! Beside it, [`transfers`] does the same to executors of the two-phase commit, which needs no Postgres.
 
 pub mod bugs;
 mod check;
@@ -13,6 +15,7 @@ mod relay;
 mod report;
 mod round;
 pub mod run;
+pub mod transfers;
 mod worker;
 
 pub use check::{Finding, Rule, Verdict, check, check_relays};

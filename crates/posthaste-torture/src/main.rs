@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, bail};
-use clap::{Args, Parser, Subcommand};
-use posthaste_testkit::PgVersion;
+use anyhow::{Context, bail, ensure};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use posthaste_testkit::receivers::OpenSearch;
+use posthaste_testkit::{PgVersion, ran};
 use posthaste_torture::bugs::BUGS;
 use posthaste_torture::history::Kind;
 use posthaste_torture::run::State;
+use posthaste_torture::transfers::{self, ExecutorOptions, Fault, Outcome, execute};
 use posthaste_torture::{Counts, Ground, Plan, RelayOptions, Report, WorkerOptions, relay, work};
 
 /// Kills, cuts, crashes and promotes everything around posthaste while it works, and checks the history of it.
@@ -29,6 +31,33 @@ enum Role {
     /// A relay process of a run.
     #[command(hide = true)]
     Relay(RelayOptions),
+    /// An executor process of transfers.
+    #[command(hide = true)]
+    Execute(ExecutorOptions),
+    /// Make transfers over accounts in OpenSearch, while their executors are killed, held still and cut off.
+    Transfers(TransferOptions),
+}
+
+#[derive(Debug, Args)]
+struct TransferOptions {
+    /// How many.
+    #[arg(long, default_value_t = 10_000)]
+    transfers: usize,
+    /// Over how many accounts.
+    #[arg(long, default_value_t = 100)]
+    accounts: usize,
+    /// Processes at once.
+    #[arg(long, default_value_t = 4)]
+    executors: usize,
+    /// What each of them has under way.
+    #[arg(long, default_value_t = 64)]
+    at_once: usize,
+    /// How often each fault strikes.
+    #[arg(long, default_value_t = 12)]
+    faults: usize,
+    /// What chance begins with.
+    #[arg(long)]
+    seed: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -128,6 +157,8 @@ async fn obey(line: CommandLine) -> anyhow::Result<()> {
     match line.role {
         Some(Role::Work(options)) => work(options).await,
         Some(Role::Relay(options)) => relay(options).await,
+        Some(Role::Execute(options)) => execute(options).await,
+        Some(Role::Transfers(options)) => transfer(&options).await,
         None if line.run.bugs => catch(&line.run).await,
         None => torture(&line.run).await,
     }
@@ -214,6 +245,41 @@ fn server(name: &str) -> anyhow::Result<PgVersion> {
     let mut all = PgVersion::PROMISED.into_iter();
     all.find(|version| version.name() == name)
         .with_context(|| format!("no such server: {name}"))
+}
+
+async fn transfer(options: &TransferOptions) -> anyhow::Result<()> {
+    let server = tokio::task::block_in_place(|| OpenSearch::start_optimised(&[]))?;
+    let plan = transfers::Plan {
+        seed: options.seed.unwrap_or_else(|| fastrand::u64(..) >> 16),
+        transfers: options.transfers,
+        accounts: options.accounts,
+        executors: options.executors,
+        at_once: options.at_once,
+        faults: Fault::value_variants()
+            .iter()
+            .map(|fault| (*fault, options.faults))
+            .collect(),
+    };
+    let seed = plan.seed;
+    let program = std::env::current_exe()?;
+    let outcome = transfers::play(&plan, server.port(), &program, None).await;
+    let outcome = outcome.with_context(|| format!("seed {seed}"))?;
+    let Outcome {
+        load,
+        faults,
+        findings,
+        seconds,
+    } = outcome;
+    eprintln!(
+        "transfers: seed {seed}, {} over {} accounts in {seconds:.0} s: {load:?}; {faults:?}",
+        plan.transfers, plan.accounts
+    );
+    for finding in &findings {
+        eprintln!("  {finding}");
+    }
+    ran::count("two-phase-transfers", plan.transfers as u64);
+    ensure!(findings.is_empty(), "{} rules were broken", findings.len());
+    Ok(())
 }
 
 /// Enough for every bug to be met.

@@ -2,12 +2,14 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test that cannot go on fails"
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails, and says what it saw"
 )]
 
 mod noticed;
 mod resumed;
 mod survived;
+mod transfers;
 
 use std::path::{Path, PathBuf};
 
