@@ -41,17 +41,14 @@ pub(super) struct Known {
 
 /// Reads a transaction that either protocol wrote.
 pub(super) fn transaction(id: &str, source: &str) -> Result<Known, String> {
-    let told = serde_json::from_str::<Record>(source);
-    let (record, is_published) = match told {
+    let (record, is_published) = match serde_json::from_str::<Record>(source) {
         Ok(record) => (record, false),
-        Err(ours) => (
-            record_of(id, source).map_err(|theirs| match theirs {
-                // Which of the two it was meant to be, its fields say.
-                theirs if source.contains("src_acct") => theirs,
-                _ => ours.to_string(),
-            })?,
-            true,
-        ),
+        Err(ours) => {
+            // Which of the two it was meant to be, its fields say.
+            let is_theirs = source.contains("src_acct");
+            let why = |theirs| if is_theirs { theirs } else { ours.to_string() };
+            (record_of(id, source).map_err(why)?, true)
+        }
     };
     let transaction = record.transaction(id).map_err(|rule| rule.to_string())?;
     Ok(Known {
