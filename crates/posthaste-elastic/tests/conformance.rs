@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use posthaste_elastic::{
     Client, Condition, Effect, ErrorKind, Flavour, Operation, Reading, Refusal, Script, Source,
     Written,
@@ -43,6 +44,7 @@ hold! {
     searches_find_what_was_refreshed,
     an_alias_stands_for_one_index_and_then_for_another,
     a_pipeline_writes_the_time_of_the_server,
+    searches_compare_times_with_the_clock_of_the_server,
     an_index_that_the_disk_watch_has_closed_says_so_of_each_write,
     a_mapping_grows_and_what_is_mapped_stays_so,
 }
@@ -305,6 +307,58 @@ async fn a_pipeline_writes_the_time_of_the_server(client: Client) {
     assert!(document.read::<Value>().unwrap()["at"].is_string());
     let nowhere = put("stamped", "b", 1).through("nobody");
     assert_eq!(kind(client.write(&nowhere).await), ErrorKind::Refused);
+}
+
+async fn searches_compare_times_with_the_clock_of_the_server(client: Client) {
+    created(&client, "timed").await;
+    let set = json!({"set": {"field": "at", "value": "{{_ingest.timestamp}}"}});
+    let pipeline = json!({"processors": [set]});
+    client.put_pipeline("timed", &pipeline).await.unwrap();
+    let create = Operation::create("timed", "now", &json!({"n": 1})).unwrap();
+    client.write(&create.through("timed")).await.unwrap();
+    let stamped = client.get("timed", "now").await.unwrap().unwrap();
+    let stamped = stamped.read::<Value>().unwrap()["at"].clone();
+    let now: Timestamp = stamped.as_str().unwrap().parse().unwrap();
+    for (id, hours) in [
+        ("before", -2),
+        ("long-before", -4),
+        ("whole", -3),
+        ("after", 4),
+    ] {
+        let mut at = now + SignedDuration::from_hours(hours);
+        // Without a fraction it is another text, and sorts elsewhere as such.
+        if id == "whole" {
+            at = Timestamp::from_second(at.as_second()).unwrap();
+        }
+        let timed = json!({"at": at.to_string()});
+        let timed = Operation::index("timed", id, &timed).unwrap();
+        client.write(&timed).await.unwrap();
+    }
+    client.write(&put("timed", "never", 2)).await.unwrap();
+    client.refresh("timed").await.unwrap();
+    let found = async |bounds: Value, after: Option<Vec<Value>>| {
+        let mut query = json!({"size": 3, "query": {"range": {"at": bounds}},
+            "sort": [{"at": "asc"}, {"_id": "asc"}]});
+        if let Some(after) = after {
+            query["search_after"] = after.into();
+        }
+        let page = client.search("timed", &query).await.unwrap();
+        let ids: Vec<String> = page.hits.iter().map(|hit| hit.id.clone()).collect();
+        (ids, page.hits.last().map(|hit| hit.sort.clone()))
+    };
+    let (ids, last) = found(json!({"lte": "now-3600s"}), None).await;
+    assert_eq!(ids, ["long-before", "whole", "before"]);
+    let before = now - SignedDuration::from_hours(2);
+    assert_eq!(
+        last.unwrap(),
+        [json!(before.as_millisecond()), json!("before")]
+    );
+    assert_eq!(found(json!({"lte": "now-5h"}), None).await.0.len(), 0);
+    let (_, last) = found(json!({"lte": "now+5h"}), None).await;
+    let (ids, _) = found(json!({"lte": "now+5h"}), last).await;
+    assert_eq!(ids, ["now", "after"]);
+    let between = json!({"gt": "now-150m", "lt": now.to_string()});
+    assert_eq!(found(between, None).await.0, ["before"]);
 }
 
 async fn an_index_that_the_disk_watch_has_closed_says_so_of_each_write(client: Client) {

@@ -8,8 +8,10 @@ mod fake;
 mod recovered;
 mod refused;
 mod schedules;
+mod settled;
 mod standing;
 mod stopped;
+mod times;
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use posthaste_elastic::Client;
 use posthaste_elastic::two_phase::{Coordinator, Document, Effect, Fence, TransactionId};
 use posthaste_testkit::elastic::FakeElastic;
@@ -44,11 +45,28 @@ fn advance(ctx: &mut Value, params: &Value) -> Result<(), String> {
         ctx["op"] = json!("none");
         return Ok(());
     }
+    let now = after(ctx, 0);
     ctx["_source"]["transaction_state"] = params["to"].clone();
+    ctx["_source"]["modification_time"] = now.clone();
     if !params["reason"].is_null() {
         ctx["_source"]["reason"] = params["reason"].clone();
     }
+    next_attempt(ctx, params, now);
     Ok(())
+}
+
+/// So many seconds from now.
+fn after(ctx: &Value, seconds: i64) -> Value {
+    let at = ctx["_now"].as_i64().unwrap() + seconds * 1_000;
+    json!(Timestamp::from_millisecond(at).unwrap().to_string())
+}
+
+fn next_attempt(ctx: &mut Value, params: &Value, at: Value) {
+    let source = ctx["_source"].as_object_mut().unwrap();
+    match params["ended"] == json!(true) {
+        true => source.remove("next_attempt_at"),
+        false => source.insert("next_attempt_at".into(), at),
+    };
 }
 
 fn touch(ctx: &mut Value, params: &Value) -> Result<(), String> {
@@ -56,8 +74,10 @@ fn touch(ctx: &mut Value, params: &Value) -> Result<(), String> {
         ctx["op"] = json!("none");
         return Ok(());
     }
-    let attempts = ctx["_source"]["attempts"].as_u64().unwrap_or(0);
-    ctx["_source"]["attempts"] = json!(attempts + 1);
+    let attempts = ctx["_source"]["attempts"].as_u64().unwrap_or(0) + 1;
+    ctx["_source"]["attempts"] = json!(attempts);
+    let put_off = after(ctx, (1 << attempts.min(12)).min(3_600));
+    next_attempt(ctx, params, put_off);
     Ok(())
 }
 

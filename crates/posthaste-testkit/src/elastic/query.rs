@@ -2,13 +2,20 @@
 
 use std::cmp::Ordering;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::index::Doc;
 use super::reply::Reply;
 
 /// Whether a document is found.
-pub(super) fn finds(query: &Value, id: &str, doc: &Doc, now: i64) -> Result<bool, Reply> {
+pub(super) fn finds(
+    query: &Value,
+    id: &str,
+    doc: &Doc,
+    mappings: &Value,
+    now: i64,
+) -> Result<bool, Reply> {
     let Some((kind, body)) = query.as_object().and_then(|query| query.iter().next()) else {
         return Ok(query.is_null());
     };
@@ -24,12 +31,19 @@ pub(super) fn finds(query: &Value, id: &str, doc: &Doc, now: i64) -> Result<bool
         "terms" => one(body).is_some_and(|(name, wanted)| {
             list(wanted).any(|value| held(source, name).any(|held| held == value))
         }),
-        "range" => one(body)
-            .is_some_and(|(name, bounds)| held(source, name).any(|held| within(held, bounds, now))),
+        "range" => one(body).is_some_and(|(name, bounds)| {
+            let is_time = type_of(mappings, name) == Some("date");
+            let mut held = held(source, name);
+            match is_time {
+                true => held
+                    .any(|held| millis(held, now).is_some_and(|at| within(&at, bounds, Some(now)))),
+                false => held.any(|held| within(held, bounds, None)),
+            }
+        }),
         "bool" => {
             let all = |part: &str, wanted: bool| -> Result<bool, Reply> {
                 for query in list(&body[part]) {
-                    if finds(query, id, doc, now)? != wanted {
+                    if finds(query, id, doc, mappings, now)? != wanted {
                         return Ok(false);
                     }
                 }
@@ -37,7 +51,7 @@ pub(super) fn finds(query: &Value, id: &str, doc: &Doc, now: i64) -> Result<bool
             };
             let mut any = body["should"].is_null();
             for query in list(&body["should"]) {
-                any |= finds(query, id, doc, now)?;
+                any |= finds(query, id, doc, mappings, now)?;
             }
             // Beside what must hold, what should hold only raises the score.
             any |= !body["must"].is_null() || !body["filter"].is_null();
@@ -59,15 +73,18 @@ pub(super) fn keys(sort: &Value, id: &str, doc: &Doc, mappings: &Value) -> Vec<V
             "_doc" | "_seq_no" => json!(doc.seq_no),
             "_version" => json!(doc.version),
             name => {
-                let kind = mappings["properties"][name]["type"].as_str();
-                let kind = kind.or(by[name]["unmapped_type"].as_str());
+                let kind = type_of(mappings, name).or(by[name]["unmapped_type"].as_str());
                 // Of several values the one that comes first, whichever way.
                 let values = held(source, name).filter(|value| !value.is_null());
                 let value = match falls(by) {
                     true => values.max_by(|one, other| compare(one, other)),
                     false => values.min_by(|one, other| compare(one, other)),
                 };
-                value.cloned().unwrap_or_else(|| last(kind, falls(by)))
+                match (value, kind) {
+                    (Some(value), Some("date")) => millis(value, 0).unwrap_or_default(),
+                    (Some(value), _) => value.clone(),
+                    (None, kind) => last(kind, falls(by)),
+                }
             }
         })
         .collect()
@@ -144,16 +161,44 @@ fn field<'a>(source: &'a Value, name: &str) -> &'a Value {
     name.split('.').fold(source, |value, part| &value[part])
 }
 
-fn within(held: &Value, bounds: &Value, now: i64) -> bool {
-    let bound = |name: &str| match &bounds[name] {
-        Value::Null => None,
-        Value::String(text) if text == "now" => Some(json!(now)),
-        value => Some(value.clone()),
+fn type_of<'a>(mappings: &'a Value, name: &str) -> Option<&'a str> {
+    mappings["properties"][name]["type"].as_str()
+}
+
+/// Whether it lies between these bounds, which are moments where it is told what time it is.
+fn within(held: &Value, bounds: &Value, now: Option<i64>) -> bool {
+    let holds = |name: &str, fits: fn(Ordering) -> bool| match (&bounds[name], now) {
+        (Value::Null, _) => true,
+        (bound, Some(now)) => millis(bound, now).is_some_and(|bound| fits(compare(held, &bound))),
+        (bound, None) => fits(compare(held, bound)),
     };
-    bound("gt").is_none_or(|bound| compare(held, &bound) == Ordering::Greater)
-        && bound("gte").is_none_or(|bound| compare(held, &bound) != Ordering::Less)
-        && bound("lt").is_none_or(|bound| compare(held, &bound) == Ordering::Less)
-        && bound("lte").is_none_or(|bound| compare(held, &bound) != Ordering::Greater)
+    holds("gt", Ordering::is_gt)
+        && holds("gte", Ordering::is_ge)
+        && holds("lt", Ordering::is_lt)
+        && holds("lte", Ordering::is_le)
+}
+
+/// A moment in milliseconds: such a number, a date and time, or so long before or after now.
+fn millis(value: &Value, now: i64) -> Option<Value> {
+    let Value::String(text) = value else {
+        return value.is_i64().then(|| value.clone());
+    };
+    let Some(shift) = text.strip_prefix("now") else {
+        let at: Timestamp = text.parse().ok()?;
+        return Some(json!(at.as_millisecond()));
+    };
+    if shift.is_empty() {
+        return Some(json!(now));
+    }
+    let (count, unit) = shift.split_at_checked(shift.len() - 1)?;
+    let unit = match unit {
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    let count: i64 = count.parse().ok()?;
+    Some(json!(now + count * unit))
 }
 
 fn compare(one: &Value, other: &Value) -> Ordering {

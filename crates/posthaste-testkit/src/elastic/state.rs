@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::index::{Index, Searchable};
@@ -308,7 +309,7 @@ impl State {
         let mappings = mappings.map_or(&Value::Null, |index| &index.definition["mappings"]);
         let mut found = Vec::new();
         for (id, doc) in searchable.iter() {
-            if query::finds(&body["query"], id, doc, self.now)? {
+            if query::finds(&body["query"], id, doc, mappings, self.now)? {
                 found.push((query::keys(&body["sort"], id, doc, mappings), id, doc));
             }
         }
@@ -362,14 +363,7 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// A moment of the fake's, which began with a year and is never tested for as long as a day.
+/// A moment, as the server writes it.
 fn time(now: i64) -> String {
-    let ms = (now - BEGIN).rem_euclid(86_400_000);
-    let (s, ms) = (ms / 1_000, ms % 1_000);
-    format!(
-        "2026-01-01T{:02}:{:02}:{:02}.{ms:03}Z",
-        s / 3_600,
-        s / 60 % 60,
-        s % 60
-    )
+    Timestamp::from_millisecond(now).map_or_else(|_| String::new(), |now| now.to_string())
 }
