@@ -232,14 +232,22 @@ mod tests {
 
     #[test]
     fn amounts_that_are_no_whole_numbers_and_fields_that_nobody_knows_are_refused() {
-        for text in [
-            r#"{"document":"a","add":1.5}"#,
-            r#"{"document":"a","add":NaN}"#,
-            r#"{"document":"a","add":"1"}"#,
-            r#"{"document":"a","add":1e300}"#,
-            r#"{"document":"a","add":1,"amount":1}"#,
+        for (text, rule) in [
+            (r#"{"document":"a","add":1.5}"#, "expected i64"),
+            (r#"{"document":"a","add":NaN}"#, "expected value"),
+            (r#"{"document":"a","add":"1"}"#, "expected i64"),
+            (r#"{"document":"a","add":1e300}"#, "expected i64"),
+            (
+                r#"{"document":"a","add":9223372036854775808}"#,
+                "expected i64",
+            ),
+            (
+                r#"{"document":"a","add":1,"amount":1}"#,
+                "unknown field `amount`, expected one of `document`, `add`, `set`",
+            ),
         ] {
-            assert!(serde_json::from_str::<Effect>(text).is_err(), "{text}");
+            let told = serde_json::from_str::<Effect>(text).unwrap_err();
+            assert!(told.to_string().contains(rule), "{text}: {told}");
         }
     }
 }

@@ -42,7 +42,11 @@ async fn what_cannot_be_carried_out_is_refused_before_anything_is_written() {
         let told = coordinator.open(wrong, 1).await.unwrap_err();
         assert!(told.to_string().contains("[A-Za-z0-9_-]{1,64}"), "{told}");
     }
-    assert!(coordinator.open("c", -1).await.is_err());
+    for wrong in [-1, (1 << 53) + 1] {
+        let told = coordinator.open("c", wrong).await.unwrap_err();
+        assert!(told.to_string().contains("2^53"), "{told}");
+    }
+    assert_eq!(coordinator.document("c").await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -71,4 +75,27 @@ async fn an_index_without_the_mapping_or_without_an_answer_for_its_replicas_is_r
     let alone = json!({"settings": {"number_of_replicas": 1}});
     let told = refused("unfit-alone", Some(alone)).await;
     assert!(told.contains("wait_for_active_shards"), "{told}");
+    let late = json!({"settings": {"number_of_replicas": 0, "translog": {"durability": "async"}}});
+    let told = refused("unfit-late", Some(late)).await;
+    assert!(told.contains("translog.durability"), "{told}");
+    let words = json!({"settings": {"number_of_replicas": 0},
+        "mappings": {"dynamic": "strict", "properties": {"balance": {"type": "keyword"}}}});
+    let told = refused("unfit-words", Some(words)).await;
+    assert!(told.contains("another mapping"), "{told}");
+    // Who makes indexes leaves the one that is there as it is, and refuses it.
+    let other = Coordinator::new(client.clone(), "unfit-words", "unfit-other-transactions");
+    let told = other.prepare(0).await.unwrap_err().to_string();
+    assert!(told.contains("another mapping"), "{told}");
+    // One of the two is not enough.
+    let whole = Coordinator::new(client.clone(), "unfit-whole", "unfit-whole-transactions");
+    whole.prepare(0).await.unwrap();
+    let half = Coordinator::new(client.clone(), "unfit-whole", "unfit-half-transactions");
+    let told = half.run(&transfer).await.unwrap_err().to_string();
+    assert!(
+        told.contains("unfit-half-transactions is not there"),
+        "{told}"
+    );
+    let swapped = Coordinator::new(client, "unfit-whole-transactions", "unfit-whole");
+    let told = swapped.run(&transfer).await.unwrap_err().to_string();
+    assert!(told.contains("another mapping"), "{told}");
 }
