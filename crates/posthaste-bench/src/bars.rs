@@ -12,6 +12,7 @@ pub(crate) mod memory;
 pub(crate) mod paused;
 pub(crate) mod pinned;
 pub(crate) mod relay;
+pub(crate) mod two_phase;
 pub(crate) mod wal;
 
 use anyhow::{Result, bail};
@@ -20,9 +21,21 @@ use crate::bench::Bench;
 use crate::report::Bar;
 
 /// All bars in the order in which they are measured and shown.
-pub(crate) const ORDER: [&str; 13] = [
-    "drain", "pinned", "churn", "paused", "crowd", "enqueue", "bulk", "latency", "idle", "wal",
-    "memory", "counters", "relay",
+pub(crate) const ORDER: [&str; 14] = [
+    "drain",
+    "pinned",
+    "churn",
+    "paused",
+    "crowd",
+    "enqueue",
+    "bulk",
+    "latency",
+    "idle",
+    "wal",
+    "memory",
+    "counters",
+    "relay",
+    "two-phase",
 ];
 
 /// Measures one bar; what went wrong becomes part of it.
@@ -55,6 +68,7 @@ fn title(name: &str) -> &'static str {
         "wal" => "WAL of claim and acknowledgement at batches of 100",
         "memory" => "the worker's memory over a long backlog",
         "relay" => "a backlog sent to the workers that people run",
+        "two-phase" => "transfers between two documents of OpenSearch",
         "counters" => "all counters while very many jobs wait",
         _ => "",
     }
@@ -74,6 +88,7 @@ async fn attempt(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         "wal" => wal::measure(bench, bar).await,
         "memory" => memory::measure(bench, bar).await,
         "relay" => relay::measure(bench, bar).await,
+        "two-phase" => two_phase::measure(bench, bar).await,
         "counters" => counters::measure(bench, bar).await,
         unknown => bail!("there is no bar named {unknown}"),
     }

@@ -108,6 +108,7 @@ pub(crate) struct Plan {
     pub(crate) counters_jobs: u64,
     pub(crate) relay_jobs: u64,
     pub(crate) hook_jobs: u64,
+    pub(crate) transfers: usize,
 }
 
 impl Plan {
@@ -147,6 +148,7 @@ impl Plan {
             counters_jobs: 10_000_000,
             relay_jobs: 200_000,
             hook_jobs: 100_000,
+            transfers: 4_000,
         }
     }
 
@@ -170,6 +172,7 @@ impl Plan {
             counters_jobs: 50_000,
             relay_jobs: 10_000,
             hook_jobs: 5_000,
+            transfers: 300,
         }
     }
 }
