@@ -30,13 +30,15 @@ mutants: ## Show that the tests notice every broken variant of the store
 	@scripts/setup.sh test
 	@scripts/mutants.sh $(ARGS)
 
-torture: ## Kill, cut, crash and promote under load for a quarter of an hour, into docs/reports; ARGS=--bugs judges the judge
+torture: ## Kill, cut, crash and promote under load for half an hour, into docs/reports; ARGS=--bugs judges the judge. Without ARGS, a million schedules of the two-phase commit and its transfers before
 	@scripts/setup.sh torture
+	@[ -n "$(ARGS)" ] || scripts/setup.sh test receivers
+	@[ -n "$(ARGS)" ] || POSTHASTE_SCHEDULES=1000000 scripts/two-phase.sh schedules transfers
 	cargo run --quiet -p posthaste-torture -- $(ARGS)
 
-two-phase: ## Check the two-phase commit: the model in full, schedules and the real server; POSTHASTE_SCHEDULES=1000000 takes longer
+two-phase: ## Check the two-phase commit: the model in full, schedules, the real server, ten thousand transfers under fire; ARGS name parts
 	@scripts/setup.sh test receivers
-	@scripts/two-phase.sh
+	@scripts/two-phase.sh $(ARGS)
 
 bench: ## Measure against the rivals, into docs/benchmarks; ARGS go to the bench
 	@scripts/setup.sh test

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs what the two-phase commit is believed for, and prints one line for each part: the model, the schedules, the real server.
-# POSTHASTE_SCHEDULES says how many schedules. Fails unless all of them ran and hold.
+# Runs what the two-phase commit is believed for, and prints one line for each part: the model, the schedules, the real server, transfers under fire.
+# Arguments name parts (model schedules server transfers). POSTHASTE_SCHEDULES says how many schedules. Fails unless all of them ran and hold.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
@@ -10,16 +10,32 @@ POSTHASTE_RAN=$(mktemp)
 export POSTHASTE_RAN
 trap 'rm -f "$log" "$POSTHASTE_RAN"' EXIT
 
+# The model may have 4 GiB; compilers need no bound.
+kibibytes=$((4 << 20))
+# Many schedules are worth the optimising compiler.
+profile=()
+[ "${POSTHASTE_SCHEDULES:-0}" -le 100000 ] || profile=(--release)
+
 tests() {
-    cargo test --quiet -p posthaste-elastic --all-features --test main -- --nocapture "$@"
+    cargo test --quiet -p posthaste-elastic --all-features "${profile[@]}" --test main -- --nocapture "$@"
 }
+bounded_tests() {
+    cargo test --quiet -p posthaste-elastic --all-features --test main --no-run
+    (ulimit -v "$kibibytes" && tests "$@")
+}
+transfers() {
+    cargo run --quiet -p posthaste-torture -- transfers
+}
+
+# part NAME DEMAND COMMAND…
 part() {
-    local name=$1 demand=$2
+    local name=$1 demand=$2 begun=$SECONDS
     shift 2
     : >"$POSTHASTE_RAN"
     # shellcheck disable=SC2086 # The demand is a list of words.
-    if tests "$@" >"$log" 2>&1 && scripts/ran.sh "$POSTHASTE_RAN" $demand >>"$log"; then
-        echo "two-phase: $name holds: $(grep -E '^test result' "$log" | sed 's/^test result: ok. \([0-9]* passed\).*; finished in \(.*\)/\1 in \2/')"
+    if "$@" >"$log" 2>&1 && scripts/ran.sh "$POSTHASTE_RAN" $demand >>"$log"; then
+        echo "two-phase: $name holds: $(grep -E '^(test result|transfers):' "$log" | tail -1 |
+            sed 's/^test result: ok. \([0-9]* passed\).*; finished in \(.*\)/\1 in \2/'); $((SECONDS - begun)) s in all"
     else
         cat "$log"
         echo "two-phase: $name does NOT hold"
@@ -27,6 +43,13 @@ part() {
     fi
 }
 
-part "the model" "model" model:: --include-ignored
-part "schedules" "two-phase-schedules" two_phase::schedules
-part "the real server" "opensearch two-phase" two_phase:: --skip schedules
+[ $# -gt 0 ] || set -- model schedules server transfers
+for one in "$@"; do
+    case $one in
+    model) part "the model" model bounded_tests model:: --include-ignored ;;
+    schedules) part schedules "two-phase-schedules=${POSTHASTE_SCHEDULES:-10000}" tests two_phase::schedules ;;
+    server) part "the real server" "opensearch two-phase" tests two_phase:: --skip schedules ;;
+    transfers) part "transfers under fire" "opensearch two-phase-transfers=10000" transfers ;;
+    *) echo "two-phase: there is no part $one" >&2 && exit 2 ;;
+    esac
+done
