@@ -9,7 +9,7 @@ mod error;
 pub mod two_phase;
 
 pub use client::{
-    Client, Condition, Document, Effect, Flavour, Hit, Info, Operation, Page, PointInTime, Reading,
-    Refusal, Request, Script, Seen, Source, Written,
+    AliasChange, Client, Condition, Document, Effect, Flavour, Hit, Info, Operation, Page,
+    PointInTime, Reading, Refusal, Request, Script, Seen, Source, Written,
 };
 pub use error::{Error, ErrorKind};

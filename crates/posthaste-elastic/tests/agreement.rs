@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use posthaste_elastic::{
-    Client, Condition, Document, Error, Operation, Reading, Refusal, Script, Seen, Source, Written,
+    AliasChange, Client, Condition, Document, Error, Operation, Reading, Refusal, Script, Seen,
+    Source, Written,
 };
 use serde_json::{Value, json};
 
@@ -18,12 +19,13 @@ const INDEXES: [&str; 3] = ["agreed", "agreed-open", "agreed-alias"];
 #[derive(Debug)]
 enum Call {
     Bulk(Vec<Operation>),
-    Get(&'static str, Reading),
+    Get(&'static str, Reading, Source),
     Refresh(&'static str),
     Search(&'static str, Value),
     Count(&'static str, Value),
     Block(&'static str, bool),
     Alias(&'static str),
+    Move(&'static str, &'static str),
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,7 +53,7 @@ async fn the_fake_answers_random_calls_as_the_real_server_does() {
     // What was never met was not compared.
     for outcome in [
         "Created", "Updated", "Deleted", "NotFound", "Noop", "Conflict", "Missing", "Refused",
-        "Blocked", "there", "absent", "hits", "count", "done",
+        "Blocked", "NoIndex", "there", "absent", "hits", "count", "done",
     ] {
         let times = outcomes.get(outcome).copied().unwrap_or_default();
         assert!(times >= 10, "{outcome} was met {times} times: {outcomes:?}");
@@ -73,21 +75,34 @@ async fn prepared(client: &Client) {
 
 fn drawn(rng: &mut fastrand::Rng, seen: &[Seen]) -> Call {
     let index = INDEXES[rng.usize(..INDEXES.len())];
-    match rng.u32(..24) {
+    match rng.u32(..25) {
         0..14 => {
             let many = [1, 1, 1, 2, 5][rng.usize(..5)];
             Call::Bulk((0..many).map(|_| operation(rng, seen)).collect())
         }
-        14..17 => Call::Get(index, Reading::Latest),
-        17 => Call::Get(index, Reading::Searchable),
+        14..17 => Call::Get(index, Reading::Latest, source(rng)),
+        17 => Call::Get(index, Reading::Searchable, source(rng)),
         18 => Call::Refresh(index),
         19 => Call::Search(index, query(rng)),
         20 => Call::Count(index, query(rng)),
         21 => Call::Block(index, rng.bool()),
         // Blocks are lifted more often than they are laid.
         22 => Call::Block(index, false),
-        _ => Call::Alias(INDEXES[rng.usize(..2)]),
+        23 => Call::Alias(INDEXES[rng.usize(..2)]),
+        _ => match rng.bool() {
+            true => Call::Move(INDEXES[0], INDEXES[1]),
+            false => Call::Move(INDEXES[1], INDEXES[0]),
+        },
     }
+}
+
+fn source(rng: &mut fastrand::Rng) -> Source {
+    [
+        Source::Whole,
+        Source::Whole,
+        Source::Field("n"),
+        Source::None,
+    ][rng.usize(..4)]
 }
 
 fn operation(rng: &mut fastrand::Rng, seen: &[Seen]) -> Operation {
@@ -123,7 +138,11 @@ fn operation(rng: &mut fastrand::Rng, seen: &[Seen]) -> Operation {
         },
         _ => Condition::None,
     };
-    operation.unwrap().when(condition)
+    let operation = operation.unwrap().when(condition);
+    match rng.u32(..6) {
+        0 => operation.by_alias(),
+        _ => operation,
+    }
 }
 
 fn query(rng: &mut fastrand::Rng) -> Value {
@@ -150,15 +169,15 @@ async fn made(client: &Client, call: &Call) -> (Vec<String>, Vec<Seen>) {
                 .collect(),
             Err(error) => vec![failed(&error)],
         },
-        Call::Get(index, reading) => {
-            let read = client.multi_get(index, &IDS, *reading, Source::Whole);
+        Call::Get(index, reading, source) => {
+            let read = client.multi_get(index, &IDS, *reading, *source);
             match read.await {
                 Ok(read) => read.iter().map(|one| got(one, &mut seen)).collect(),
                 Err(error) => vec![failed(&error)],
             }
         }
         Call::Search(index, query) => {
-            let query = json!({"query": query, "version": true, "seq_no_primary_term": true,
+            let query = json!({"query": query, "_source": "n", "version": true, "seq_no_primary_term": true,
                 "track_total_hits": true, "sort": [{"n": {"order": "asc", "unmapped_type": "long"}}, {"_id": "desc"}]});
             vec![match client.search(index, &query).await {
                 Ok(page) => format!("hits {page:?}"),
@@ -176,6 +195,14 @@ async fn made(client: &Client, call: &Call) -> (Vec<String>, Vec<Seen>) {
             client.switch_alias("agreed-alias", index).await,
             "done",
         )],
+        Call::Move(from, to) => {
+            let alias = "agreed-alias";
+            let changes = [
+                AliasChange::Remove { alias, index: from },
+                AliasChange::Add { alias, index: to },
+            ];
+            vec![told(client.change_aliases(&changes).await, "done")]
+        }
     };
     (said, seen)
 }
@@ -194,8 +221,8 @@ fn got(read: &Result<Option<Document>, Refusal>, seen: &mut Vec<Seen>) -> String
     match read {
         Ok(Some(document)) => {
             seen.push(document.seen);
-            let holds: Value = document.read().unwrap();
-            format!("there {} {:?} {holds}", document.version, document.seen)
+            let holds: Option<Value> = document.source.as_ref().map(|_| document.read().unwrap());
+            format!("there {} {:?} {holds:?}", document.version, document.seen)
         }
         Ok(None) => "absent".to_owned(),
         Err(refusal) => format!("{:?} {}", refusal.kind, refusal.status),

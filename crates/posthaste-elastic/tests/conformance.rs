@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use posthaste_elastic::{
-    Client, Condition, Effect, ErrorKind, Flavour, Operation, Reading, Refusal, Script, Source,
-    Written,
+    AliasChange, Client, Condition, Effect, ErrorKind, Flavour, Operation, Reading, Refusal,
+    Script, Source, Written,
 };
 use serde_json::{Value, json};
 
@@ -43,6 +43,9 @@ hold! {
     a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwhile,
     searches_find_what_was_refreshed,
     an_alias_stands_for_one_index_and_then_for_another,
+    aliases_change_from_what_they_were_or_not_at_all,
+    a_write_by_alias_makes_no_index,
+    one_field_of_a_document_is_read_or_found,
     a_pipeline_writes_the_time_of_the_server,
     searches_compare_times_with_the_clock_of_the_server,
     an_index_that_the_disk_watch_has_closed_says_so_of_each_write,
@@ -294,6 +297,63 @@ async fn an_alias_stands_for_one_index_and_then_for_another(client: Client) {
         ErrorKind::NoIndex
     );
     assert_eq!(client.alias("aliased").await.unwrap(), ["aliased-2"]);
+}
+
+async fn aliases_change_from_what_they_were_or_not_at_all(client: Client) {
+    for index in ["moved-1", "moved-2", "moved-3"] {
+        created(&client, index).await;
+    }
+    client.switch_alias("moved", "moved-1").await.unwrap();
+    client.switch_alias("moved-next", "moved-2").await.unwrap();
+    let (alias, next) = ("moved", "moved-next");
+    let changes = |from| {
+        let index = "moved-2";
+        [
+            AliasChange::Remove { alias, index: from },
+            AliasChange::Add { alias, index },
+            AliasChange::Remove { alias: next, index },
+        ]
+    };
+    let outcome = client.change_aliases(&changes("moved-3")).await;
+    assert_eq!(kind(outcome), ErrorKind::Missing);
+    assert_eq!(client.alias(alias).await.unwrap(), ["moved-1"]);
+    assert_eq!(client.alias(next).await.unwrap(), ["moved-2"]);
+    client.change_aliases(&changes("moved-1")).await.unwrap();
+    assert_eq!(client.alias(alias).await.unwrap(), ["moved-2"]);
+    assert!(client.alias(next).await.unwrap().is_empty());
+    let outcome = client.change_aliases(&changes("moved-1")).await;
+    assert_eq!(kind(outcome), ErrorKind::Missing);
+}
+
+async fn a_write_by_alias_makes_no_index(client: Client) {
+    let write = || put("by-alias", "a", 1).by_alias();
+    let outcome = client.write(&write()).await;
+    assert_eq!(kind(outcome), ErrorKind::NoIndex);
+    assert!(!client.index_exists("by-alias").await.unwrap());
+    created(&client, "by-alias-1").await;
+    client.switch_alias("by-alias", "by-alias-1").await.unwrap();
+    client.write(&write()).await.unwrap();
+    let outcome = client.write(&put("by-alias-1", "a", 2).by_alias()).await;
+    assert_eq!(kind(outcome), ErrorKind::NoIndex);
+}
+
+async fn one_field_of_a_document_is_read_or_found(client: Client) {
+    let open = json!({"settings": {"number_of_replicas": 0}});
+    client.create_index("parts", &open).await.unwrap();
+    let document = json!({"n": {"deep": [1]}, "m": 2});
+    let index = Operation::index("parts", "a", &document).unwrap();
+    client.write(&index).await.unwrap();
+    let read = client
+        .multi_get("parts", &["a", "c"], Reading::Latest, Source::Field("n"))
+        .await
+        .unwrap();
+    let shown = read[0].as_ref().unwrap().as_ref().unwrap();
+    assert_eq!(shown.read::<Value>().unwrap(), json!({"n": {"deep": [1]}}));
+    assert!(read[1].as_ref().unwrap().is_none());
+    client.refresh("parts").await.unwrap();
+    let query = json!({"query": {"ids": {"values": ["a"]}}, "_source": "m"});
+    let page = client.search("parts", &query).await.unwrap();
+    assert_eq!(page.hits[0].source.as_ref().unwrap().get(), r#"{"m":2}"#);
 }
 
 async fn a_pipeline_writes_the_time_of_the_server(client: Client) {

@@ -12,6 +12,25 @@ use super::send::Call;
 use super::{Client, name};
 use crate::{Error, ErrorKind};
 
+/// What is to become of an alias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AliasChange<'a> {
+    /// It stands for this index, which is written to by its name.
+    Add {
+        /// Its name.
+        alias: &'a str,
+        /// What it stands for.
+        index: &'a str,
+    },
+    /// It stands for this index no more.
+    Remove {
+        /// Its name.
+        alias: &'a str,
+        /// What it stood for.
+        index: &'a str,
+    },
+}
+
 /// The server's word that all of its nodes which count know it.
 #[derive(Deserialize)]
 struct Acknowledged {
@@ -101,6 +120,34 @@ impl Client {
             .with("timeout", self.patience())
             .json(&json!({"actions": actions}))?;
         acknowledged(SWITCH, &self.ask(call).await?)
+    }
+
+    /// Changes what aliases stand for, all of it from one moment to the next, or nothing.
+    ///
+    /// # Errors
+    /// Also when one that is to be taken away is not there ([`Missing`](ErrorKind::Missing)): somebody else was here before.
+    pub async fn change_aliases(&self, changes: &[AliasChange<'_>]) -> Result<(), Error> {
+        const CHANGE: &str = "change aliases";
+        let actions: Result<Vec<Value>, Error> = changes
+            .iter()
+            .map(|change| {
+                let (AliasChange::Add { alias, index } | AliasChange::Remove { alias, index }) =
+                    *change;
+                let (alias, index) = (name::index(CHANGE, alias)?, name::index(CHANGE, index)?);
+                Ok(match change {
+                    AliasChange::Add { .. } => {
+                        json!({"add": {"index": index, "alias": alias, "is_write_index": true}})
+                    }
+                    AliasChange::Remove { .. } => {
+                        json!({"remove": {"index": index, "alias": alias, "must_exist": true}})
+                    }
+                })
+            })
+            .collect();
+        let call = Call::new(CHANGE, Method::POST, &["_aliases"])
+            .with("timeout", self.patience())
+            .json(&json!({"actions": actions?}))?;
+        acknowledged(CHANGE, &self.ask(call).await?)
     }
 
     /// The indexes that an alias stands for.

@@ -41,6 +41,8 @@ pub enum Reading {
 pub enum Source {
     /// Everything.
     Whole,
+    /// One of its fields, with what is below it.
+    Field(&'static str),
     /// Nothing.
     None,
 }
@@ -103,9 +105,11 @@ impl Client {
         if reading == Reading::Searchable {
             call = call.with("realtime", "false");
         }
-        if source == Source::None {
-            call = call.with("_source", "false");
-        }
+        call = match source {
+            Source::Whole => call,
+            Source::Field(field) => call.with("_source_includes", field),
+            Source::None => call.with("_source", "false"),
+        };
         let got: MultiGot = self.ask(call).await?;
         if got.docs.len() != ids.len() {
             return Err(unlike());

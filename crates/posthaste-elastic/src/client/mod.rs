@@ -23,6 +23,7 @@ use reqwest::{ClientBuilder, Method, Url};
 use serde::Deserialize;
 
 use crate::Error;
+pub use admin::AliasChange;
 pub use document::{Document, Reading, Source};
 pub use operation::{Condition, Effect, Operation, Refusal, Script, Seen, Written};
 pub use search::{Hit, Page, PointInTime};

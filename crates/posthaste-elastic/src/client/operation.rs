@@ -17,6 +17,7 @@ pub struct Operation {
     condition: Condition,
     pipeline: Option<String>,
     retries: u32,
+    by_alias: bool,
     /// The line below the one that says what is to be done.
     body: Vec<u8>,
 }
@@ -149,6 +150,7 @@ impl Operation {
             condition: Condition::None,
             pipeline: None,
             retries: 0,
+            by_alias: false,
             body: Vec::new(),
         }
     }
@@ -184,6 +186,12 @@ impl Operation {
     /// For updates without a condition.
     pub fn retried(self, retries: u32) -> Self {
         Self { retries, ..self }
+    }
+
+    /// Only where the name that was given is an alias: else it is [`NoIndex`](ErrorKind::NoIndex), and no index of this name begins to be.
+    pub fn by_alias(self) -> Self {
+        let by_alias = true;
+        Self { by_alias, ..self }
     }
 
     /// The index it writes to, as it was given.
@@ -243,6 +251,9 @@ impl Operation {
         what.insert("_id".into(), self.id.as_str().into());
         if let Some(pipeline) = &self.pipeline {
             what.insert("pipeline".into(), pipeline.as_str().into());
+        }
+        if self.by_alias {
+            what.insert("require_alias".into(), true.into());
         }
         if self.retries > 0 {
             what.insert("retry_on_conflict".into(), self.retries.into());

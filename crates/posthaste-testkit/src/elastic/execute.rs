@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::faults::{Fault, Faults};
 use super::index::{Doc, Index};
 use super::reply::Reply;
-use super::state::State;
+use super::state::{State, only};
 use super::write::Write;
 
 /// How long what was drawn to last may last, in requests.
@@ -54,6 +54,12 @@ impl Request {
 
     fn asks(&self, parameter: &str) -> bool {
         self.query.split('&').any(|one| one == parameter)
+    }
+
+    fn value(&self, parameter: &str) -> Option<&str> {
+        let mut all = self.query.split('&').filter_map(|one| one.split_once('='));
+        all.find(|(name, _)| *name == parameter)
+            .map(|(_, value)| value)
     }
 
     fn is_bulk(&self) -> bool {
@@ -294,6 +300,9 @@ impl Inner {
                 (false, false) => index.live(id),
             };
             show(&mut got, doc, !request.asks("_source=false"));
+            if let Some(field) = request.value("_source_includes") {
+                got["_source"] = only(got["_source"].take(), Some(field));
+            }
             got
         });
         let docs: Vec<Value> = docs.collect();

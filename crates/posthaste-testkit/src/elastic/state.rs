@@ -182,24 +182,28 @@ impl State {
     }
 
     fn alias(&mut self, body: &Value) -> Result<Reply, Reply> {
+        let actions = body["actions"].as_array().into_iter().flatten();
+        let actions = actions.filter_map(Value::as_object).flatten();
+        let text = |what: &Value, name: &str| what[name].as_str().unwrap_or_default().to_owned();
+        // Whether each index may be changed is asked before anything is.
+        for (_, what) in actions.clone() {
+            let index = text(what, "index");
+            let at = self.indexes.get(&index);
+            at.ok_or_else(|| Reply::no_index(&index))?
+                .open_to_change()?;
+        }
         let mut aliases = self.aliases.clone();
-        for action in body["actions"].as_array().into_iter().flatten() {
-            for (action, what) in action.as_object().into_iter().flatten() {
-                let text = |name: &str| what[name].as_str().unwrap_or_default().to_owned();
-                let (alias, index) = (text("alias"), text("index"));
-                let at = self.indexes.get(&index);
-                at.ok_or_else(|| Reply::no_index(&index))?
-                    .open_to_change()?;
-                let held = aliases.entry(alias).or_default();
-                let was_held = held.remove(&index);
-                match action.as_str() {
-                    "remove" if was_held => {}
-                    "remove" => {
-                        let named = "aliases_not_found_exception";
-                        return Err(Reply::error(404, named, "required alias does not exist"));
-                    }
-                    _ => drop(held.insert(index)),
+        for (action, what) in actions {
+            let (alias, index) = (text(what, "alias"), text(what, "index"));
+            let held = aliases.entry(alias).or_default();
+            let was_held = held.remove(&index);
+            match action.as_str() {
+                "remove" if was_held => {}
+                "remove" => {
+                    let named = "aliases_not_found_exception";
+                    return Err(Reply::error(404, named, "required alias does not exist"));
                 }
+                _ => drop(held.insert(index)),
             }
         }
         // Each alias has one index that is written to.
@@ -227,6 +231,9 @@ impl State {
         let Write {
             id, demand, body, ..
         } = write;
+        if write.by_alias && name == write.index {
+            return Err(Reply::no_index(name));
+        }
         let source = self.through(write.pipeline.as_deref(), body)?;
         let run = self.script(body);
         if !self.indexes.contains_key(name) {
@@ -330,7 +337,8 @@ impl State {
                 hit["_primary_term"] = json!(doc.term);
             }
             if body["_source"] != json!(false) {
-                hit["_source"] = doc.source.as_deref().cloned().unwrap_or_default();
+                let source = doc.source.as_deref().cloned().unwrap_or_default();
+                hit["_source"] = only(source, body["_source"].as_str());
             }
             if !keys.is_empty() {
                 hit["sort"] = json!(keys);
@@ -348,6 +356,17 @@ impl State {
     /// What is held at no other moment than now is gone.
     pub(super) fn forget_moments(&mut self) {
         self.moments.clear();
+    }
+}
+
+/// A document, or one of its fields.
+pub(super) fn only(source: Value, field: Option<&str>) -> Value {
+    match (field, source) {
+        (Some(field), Value::Object(mut fields)) => {
+            fields.retain(|name, _| name == field);
+            Value::Object(fields)
+        }
+        (_, source) => source,
     }
 }
 

@@ -13,6 +13,7 @@ pub(super) struct Write {
     pub(super) id: String,
     pub(super) demand: Demand,
     pub(super) pipeline: Option<String>,
+    pub(super) by_alias: bool,
     pub(super) body: Value,
 }
 
@@ -52,6 +53,7 @@ impl Write {
             writes.push(Self {
                 index: text("_index"),
                 id: text("_id"),
+                by_alias: head["require_alias"] == Value::Bool(true),
                 pipeline: head["pipeline"].as_str().map(str::to_owned),
                 action,
                 demand,
