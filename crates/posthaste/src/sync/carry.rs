@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::pass::{Fate, Pass, Wish};
@@ -43,15 +44,35 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Batch after batch, while each is full and was tried.
+    /// Batch after batch, while each is full and was tried. Two are under way: while the index takes the one, Postgres is asked for the other, and
+    /// the next one is claimed.
     async fn look(&self) {
+        let is_over = Mutex::new(false);
+        self.hands().is_open = true;
+        tokio::join!(self.batches(&is_over), self.batches(&is_over));
+        self.hands().is_open = false;
+    }
+
+    async fn batches(&self, is_over: &Mutex<bool>) {
         loop {
-            self.hands().is_open = true;
-            let batch = self.gather().await;
-            self.hands().is_open = false;
-            let is_full = batch.len() >= self.options.batch;
-            if batch.is_empty() || !self.carry(batch).await || !is_full {
+            let batch = {
+                let mut is_over = is_over.lock().await;
+                if *is_over {
+                    return;
+                }
+                let batch = self.gather().await;
+                *is_over = batch.len() < self.options.batch;
+                if *is_over {
+                    self.hands().is_open = false;
+                }
+                batch
+            };
+            if batch.is_empty() {
                 return;
+            }
+            if !self.carry(batch).await {
+                *is_over.lock().await = true;
+                self.hands().is_open = false;
             }
         }
     }
