@@ -1,10 +1,16 @@
 //! The index sync from outside: what becomes of jobs and documents, whatever rows, index and worker do.
 
 mod audit;
+mod believing;
 mod conformance;
 mod direct;
+#[cfg(feature = "elastic")]
+mod elastic;
 mod postgres;
 mod schedules;
+mod seeds;
+#[cfg(feature = "elastic")]
+mod served;
 #[cfg(feature = "tantivy")]
 mod tantivy;
 mod versions;

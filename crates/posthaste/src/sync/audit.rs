@@ -41,6 +41,8 @@ pub struct Audited {
     pub ahead: u64,
     /// How many of all these were seen to be true after they were written or deleted.
     pub repaired: u64,
+    /// How many differed again after that, because their rows had changed meanwhile: they have jobs of their own.
+    pub changed: u64,
     /// The first hundred of them.
     pub named: Vec<(String, Difference)>,
 }
@@ -48,7 +50,17 @@ pub struct Audited {
 impl Audited {
     /// Whether both sides were equal, by id and version.
     pub fn is_equal(&self) -> bool {
-        self.missing + self.stale + self.orphaned + self.ahead == 0
+        self.differences() == 0
+    }
+
+    /// How many documents differed.
+    pub fn differences(&self) -> u64 {
+        self.missing + self.stale + self.orphaned + self.ahead
+    }
+
+    /// How many of them could not be repaired.
+    pub fn unrepaired(&self) -> u64 {
+        self.differences() - self.repaired - self.changed
     }
 
     fn note(&mut self, id: &str, difference: Difference) {
@@ -113,6 +125,14 @@ impl Audit {
     }
 }
 
+/// A document that differs from its row.
+struct Different {
+    id: String,
+    /// That of the row, if there is one.
+    version: Option<i64>,
+    difference: Difference,
+}
+
 struct Walk<'a> {
     audit: Audit,
     source: &'a dyn Source,
@@ -170,16 +190,16 @@ impl Walk<'_> {
     /// Looks at them once more, the index before Postgres, so that nothing that changed between the two looks of a page counts.
     async fn judge(&mut self, ids: Vec<String>) -> Result<(), Trouble> {
         let different = self.different(&ids).await?;
-        for (id, difference) in &different {
-            self.found.note(id, *difference);
+        for one in &different {
+            self.found.note(&one.id, one.difference);
         }
         if !self.audit.repair || different.is_empty() {
             return Ok(());
         }
         let wishes: Vec<Wish> = different
             .iter()
-            .map(|(id, _)| Wish {
-                id: id.clone(),
+            .map(|one| Wish {
+                id: one.id.clone(),
                 ..Wish::default()
             })
             .collect();
@@ -192,11 +212,17 @@ impl Walk<'_> {
         pass.run(&wishes).await;
         let ids: Vec<String> = wishes.into_iter().map(|wish| wish.id).collect();
         let still = self.different(&ids).await?;
+        let before: std::collections::HashMap<&str, Option<i64>> = different
+            .iter()
+            .map(|one| (&*one.id, one.version))
+            .collect();
+        let is_other = |one: &&Different| before.get(&*one.id) != Some(&one.version);
+        self.found.changed += still.iter().filter(is_other).count() as u64;
         self.found.repaired += (ids.len() - still.len()) as u64;
         Ok(())
     }
 
-    async fn different(&self, ids: &[String]) -> Result<Vec<(String, Difference)>, Trouble> {
+    async fn different(&self, ids: &[String]) -> Result<Vec<Different>, Trouble> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -206,8 +232,12 @@ impl Walk<'_> {
             rows.iter().map(|row| (&*row.id, row)).collect();
         let all = ids.iter().zip(seen);
         let different = all.filter_map(|(id, seen)| {
-            let difference = difference(rows.get(&**id).copied(), seen)?;
-            Some((id.clone(), difference))
+            let row = rows.get(&**id).copied();
+            Some(Different {
+                id: id.clone(),
+                version: row.map(|row| row.version),
+                difference: difference(row, seen)?,
+            })
         });
         Ok(different.collect())
     }

@@ -1,5 +1,6 @@
 //! What keeps the documents that are searched: one file each. What is the same for all of them is said here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -80,4 +81,10 @@ pub trait Index: Send + Sync + 'static {
 
     /// Forgets deletions that are older than this, by the index's clock: how many. After that, a write that was on its way for so long would be taken.
     fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, Trouble>>;
+
+    /// The indexes that must all be true before a job is done, where these are others than this one by itself: what it stands for, and what is being made beside it.
+    /// They are told apart by their labels.
+    fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, Trouble>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 }

@@ -21,6 +21,8 @@ mod audit;
 mod carry;
 mod decide;
 mod direct;
+#[cfg(feature = "elastic")]
+mod elastic;
 mod index;
 mod job;
 mod pass;
@@ -39,10 +41,14 @@ use tokio_util::sync::CancellationToken;
 pub use audit::{Audit, Audited, Difference};
 pub use decide::{Mark, Reason, Seen};
 pub use direct::{Direct, DirectCounts};
+#[cfg(feature = "elastic")]
+pub use elastic::{Elastic, Rebuilt};
 pub use index::{Index, Proof, Trouble, Write, Written};
 pub use job::{index_job, queue};
 pub use pass::{Fate, Pass, Wish};
 pub use postgres::{Postgres, Weight};
+#[cfg(feature = "elastic")]
+pub use posthaste_elastic::Client as ElasticClient;
 pub use source::{Body, Query, Row, RowVersion, Source, SourceError, Table, rows_of};
 pub use status::{SyncCount, SyncStatus};
 #[cfg(feature = "tantivy")]

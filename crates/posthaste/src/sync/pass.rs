@@ -1,6 +1,7 @@
 //! One pass over some documents: what the index shows is compared with Postgres, and what differs is written.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::decide::{Reason, Seen, Step, Truth, decide};
 use super::index::{Index, Proof, Trouble, Write, Written};
@@ -28,6 +29,23 @@ pub enum Fate {
     Failed(String),
     /// It could not be tried.
     PutOff(String),
+}
+
+impl Fate {
+    /// What became of a wish of which this became in one index and that in another: the worse of both.
+    fn and(self, other: Self) -> Self {
+        let badness = |fate: &Self| match fate {
+            Self::Done(_) => 0,
+            Self::Written(_) => 1,
+            Self::PutOff(_) => 2,
+            Self::Failed(_) => 3,
+        };
+        if badness(&other) > badness(&self) {
+            other
+        } else {
+            self
+        }
+    }
 }
 
 /// How a pass goes about it.
@@ -60,7 +78,40 @@ impl std::fmt::Debug for dyn Index {
 
 impl Pass<'_> {
     /// Goes over these; one fate for each, in their order. Wishes for the same document share one.
+    ///
+    /// Where the index stands for [others](Index::targets), each of them must be seen to be true.
     pub async fn run(&self, wishes: &[Wish]) -> Vec<Fate> {
+        let run = self.run_each(wishes).await;
+        run.unwrap_or_else(|Trouble(reason)| vec![Fate::PutOff(reason); wishes.len()])
+    }
+
+    async fn run_each(&self, wishes: &[Wish]) -> Result<Vec<Fate>, Trouble> {
+        let targets = self.index.targets().await?;
+        let Some((first, others)) = targets.split_first() else {
+            return Ok(self.run_one(wishes).await);
+        };
+        let over = |index| Pass { index, ..*self };
+        let mut fates = over(&**first).run_one(wishes).await;
+        for other in others {
+            let beside = over(&**other).run_one(wishes).await;
+            let both = fates.into_iter().zip(beside);
+            fates = both.map(|(one, other)| one.and(other)).collect();
+        }
+        // What was begun meanwhile lacks what was seen in the others alone.
+        let after = self.index.targets().await?;
+        let labels = |all: &[Arc<dyn Index>]| -> Vec<String> {
+            all.iter().map(|index| index.label()).collect()
+        };
+        if labels(&after) != labels(&targets) {
+            let done = fates
+                .iter_mut()
+                .filter(|fate| matches!(fate, Fate::Done(_)));
+            done.for_each(|fate| *fate = Fate::PutOff("another index was begun meanwhile".into()));
+        }
+        Ok(fates)
+    }
+
+    async fn run_one(&self, wishes: &[Wish]) -> Vec<Fate> {
         let mut run = Run::new(*self, wishes);
         if let Err(Trouble(reason)) = run.go().await {
             let untried = run.documents.iter_mut().filter(|one| one.fate.is_none());

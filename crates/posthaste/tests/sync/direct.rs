@@ -101,7 +101,7 @@ async fn what_becomes_of_a_direct_write_is_counted_and_never_raised() {
     };
     put(5, "{}").await;
     put(4, "{}").await;
-    put(6, "{\"text\": 10}").await;
+    put(6, "{\"text\": {\"unfit\": 10}}").await;
     tokio::join!(direct.delete("1", 7), async {
         arrived(&world, 1).await;
         deliver(&world);

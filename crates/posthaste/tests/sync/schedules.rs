@@ -2,30 +2,22 @@
 //! repeated, carried out in part, and answered with lies. Each schedule is told by its seed. In the end the index must be what Postgres says, at the
 //! latest two looks after the faults stopped, and also after every write that was still on its way has come.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
 use futures_util::future::BoxFuture;
-use posthaste::sync::{Fate, Mark, Pass, Proof, Trouble, Wish, Write, Written};
+use posthaste::sync::{Fate, Index, Mark, Pass, Proof, Trouble, Wish, Write, Written};
 
+use super::believing::Believing;
+use super::seeds::all;
 use super::world::{Inner, Line, Request, Twin, World};
 
-/// So many in each run of the tests; POSTHASTE_SCHEDULES asks for more, POSTHASTE_SEED for one.
-const SCHEDULES: u64 = 1_000;
 const IDS: u32 = 6;
 
 #[test]
 fn whatever_happens_the_index_is_true_two_looks_after_the_faults() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    if let Some(seed) = number("POSTHASTE_SEED") {
-        return run(seed, Twin::None).unwrap();
-    }
-    let schedules = number("POSTHASTE_SCHEDULES").unwrap_or(SCHEDULES);
-    for seed in 0..schedules {
-        if let Err(problem) = run(seed, Twin::None) {
-            panic!("POSTHASTE_SEED={seed}: {problem}");
-        }
-    }
+    let schedules = all("memory", |seed| run(seed, Twin::None, in_memory));
     posthaste_testkit::ran::count("schedules", schedules);
 }
 
@@ -41,7 +33,12 @@ fn the_schedules_notice_an_index_that_keeps_what_comes_last() {
 
 /// How many of some schedules end untrue.
 fn failing(twin: Twin) -> usize {
-    (0..200).filter(|seed| run(*seed, twin).is_err()).count()
+    let fails = |seed: &u64| run(*seed, twin, in_memory).is_err();
+    (0..200).filter(fails).count()
+}
+
+fn in_memory(world: &World, _: u64) -> Arc<dyn Index> {
+    Arc::new(world.clone())
 }
 
 /// A worker's pass, while it runs.
@@ -50,20 +47,34 @@ struct Running {
     jobs: Vec<u64>,
 }
 
-struct Schedule {
-    world: World,
-    rng: Rng,
+pub struct Schedule {
+    pub world: World,
+    pub rng: Rng,
     workers: Vec<Option<Running>>,
+    index: Arc<dyn Index>,
+    /// Programs' direct writes, which are a request each.
+    directs: Vec<BoxFuture<'static, ()>>,
 }
 
-fn run(seed: u64, twin: Twin) -> Result<(), String> {
+/// Plays a schedule with an index that lies in this world, or is asked through it.
+pub fn run(
+    seed: u64,
+    twin: Twin,
+    index: impl FnOnce(&World, u64) -> Arc<dyn Index>,
+) -> Result<(), String> {
     fastrand::seed(seed);
     let world = World::default();
     world.inner().twin = twin;
+    let mut index = index(&world, seed);
+    if twin == Twin::Presence {
+        index = Arc::new(Believing::of(index, world.clone()));
+    }
     let mut schedule = Schedule {
         world,
         rng: Rng::with_seed(seed),
         workers: vec![None, None, None],
+        index,
+        directs: Vec::new(),
     };
     for _ in 0..schedule.rng.u32(40..240) {
         schedule.step(true);
@@ -127,7 +138,10 @@ impl Schedule {
                 token: 0,
                 document,
             };
-            inner.way.push(Request::Write(vec![write], None));
+            let index = Arc::clone(&self.index);
+            let writes = [write];
+            self.directs
+                .push(Box::pin(async move { drop(index.write(&writes).await) }));
         }
     }
 
@@ -163,11 +177,11 @@ impl Schedule {
 
     /// A worker begins a pass over these jobs.
     fn run(&mut self, worker: usize, wishes: Vec<Wish>, jobs: Vec<u64>) {
-        let world = self.world.clone();
+        let (world, index) = (self.world.clone(), Arc::clone(&self.index));
         let pass = Box::pin(async move {
             let pass = Pass {
                 source: &world,
-                index: &world,
+                index: &*index,
                 proof: Proof::Stored,
                 bytes: 60,
             };
@@ -199,6 +213,10 @@ impl Schedule {
                 let _ = answer.send(Ok(seen));
             }
             Request::Write(writes, answer) => self.carry_out(&mut inner, writes, answer, fault),
+            #[cfg(feature = "elastic")]
+            Request::Asked(asked) if with_faults => asked.meet(&mut inner, &mut self.rng),
+            #[cfg(feature = "elastic")]
+            Request::Asked(asked) => asked.answer(&inner),
         }
     }
 
@@ -257,6 +275,8 @@ impl Schedule {
     /// Passes go on as far as they can.
     fn poll(&mut self) {
         let mut context = Context::from_waker(Waker::noop());
+        self.directs
+            .retain_mut(|direct| direct.as_mut().poll(&mut context).is_pending());
         for worker in &mut self.workers {
             let Some(running) = worker else { continue };
             let Poll::Ready(fates) = running.pass.as_mut().poll(&mut context) else {
@@ -276,6 +296,11 @@ impl Schedule {
 
     /// The faults are over: everybody lives, and what is sent is carried out and answered.
     fn settle(mut self) -> Result<(), String> {
+        self.directs.clear();
+        #[cfg(feature = "elastic")]
+        if let Some(served) = &self.world.inner().served {
+            served.settle();
+        }
         for look in 1..=4 {
             self.look()?;
             let untrue = self.world.inner().untrue();
@@ -286,10 +311,14 @@ impl Schedule {
         // Whatever was still on its way comes at last.
         let late = std::mem::take(&mut self.world.inner().way);
         for request in late {
-            if let Request::Write(writes, _) = request {
-                writes
-                    .iter()
-                    .for_each(|write| drop(self.world.inner().write(write)));
+            let mut inner = self.world.inner();
+            match request {
+                Request::Write(writes, _) => {
+                    writes.iter().for_each(|write| drop(inner.write(write)));
+                }
+                #[cfg(feature = "elastic")]
+                Request::Asked(asked) => asked.answer(&inner),
+                _ => {}
             }
         }
         let inner = self.world.inner();
@@ -336,8 +365,7 @@ impl Schedule {
     fn answer_newest(&mut self) {
         let newest = {
             let mut inner = self.world.inner();
-            let is_asked = |one: &Request| !matches!(one, Request::Write(_, None));
-            let at = inner.way.iter().rposition(is_asked);
+            let at = inner.way.iter().rposition(Request::is_waited_for);
             at.map(|at| inner.way.swap_remove(at))
         };
         let Some(request) = newest else { return };
@@ -347,6 +375,8 @@ impl Schedule {
             Request::Rows(ids, answer) => drop(answer.send(inner.made(&ids))),
             Request::Read(ids, answer) => drop(answer.send(Ok(inner.read(&ids)))),
             Request::Write(writes, answer) => self.carry_out(&mut inner, writes, answer, 99),
+            #[cfg(feature = "elastic")]
+            Request::Asked(asked) => asked.answer(&inner),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! A table, its jobs and an index in memory, in which the test decides what happens when: each request to the index or the table lies on the way until it is
 //! delivered, is answered at some later time or never, and is carried out however late.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+#[cfg(feature = "elastic")]
+use super::served::{Asked, Served};
 use futures_util::future::BoxFuture;
 use posthaste::sync::{
     Body, Index, Mark, Proof, Row, RowVersion, Seen, Source, SourceError, Trouble, Wish, Write,
@@ -56,6 +58,20 @@ pub enum Request {
         Vec<Write>,
         Option<oneshot::Sender<Result<Vec<Written>, Trouble>>>,
     ),
+    #[cfg(feature = "elastic")]
+    Asked(Asked),
+}
+
+impl Request {
+    /// Whether somebody still waits for its answer.
+    pub fn is_waited_for(&self) -> bool {
+        match self {
+            Self::Write(_, answer) => answer.as_ref().is_some_and(|one| !one.is_closed()),
+            #[cfg(feature = "elastic")]
+            Self::Asked(asked) => asked.is_waited_for(),
+            _ => true,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -66,19 +82,30 @@ pub struct Inner {
     pub rows: BTreeMap<String, Line>,
     pub jobs: Vec<Job>,
     pub jobs_ever: u64,
-    pub index: HashMap<String, Kept>,
+    pub index: BTreeMap<String, Kept>,
     /// What it once showed.
     pub old: Vec<(String, Option<Kept>)>,
     pub way: Vec<Request>,
     pub twin: Twin,
+    /// The index, where it is not the one in memory.
+    #[cfg(feature = "elastic")]
+    pub served: Option<Served>,
 }
 
 #[derive(Clone, Default)]
 pub struct World(Arc<Mutex<Inner>>);
 
-/// Texts that the index does not take.
+/// Texts of which no document is made that the index takes.
 pub fn is_unacceptable(text: u64) -> bool {
     text % 11 == 10
+}
+
+/// What a row's document holds.
+pub fn document(text: u64, beside: u64) -> String {
+    match is_unacceptable(text) {
+        true => format!("{{\"text\": {{\"unfit\": {text}}}, \"beside\": {beside}}}"),
+        false => format!("{{\"text\": {text}, \"beside\": {beside}}}"),
+    }
 }
 
 impl World {
@@ -103,28 +130,31 @@ impl Inner {
     }
 
     pub fn document(&self, row: &Line) -> String {
-        format!("{{\"text\": {}, \"beside\": {}}}", row.text, self.beside)
+        document(row.text, self.beside)
     }
 
-    fn seen(&self, id: &str, kept: Option<&Kept>) -> Option<Seen> {
-        let kept = kept?;
-        let mut mark = kept.mark;
-        if self.twin == Twin::Presence
-            && let (Some(row), Some(_)) = (self.rows.get(id), &kept.document)
-        {
-            mark = Mark::of(row.version);
-        }
-        Some(Seen {
-            mark,
+    fn seen(&self, kept: Option<&Kept>) -> Option<Seen> {
+        kept.map(|kept| Seen {
+            mark: kept.mark,
             token: kept.token,
             is_live: kept.document.is_some(),
         })
     }
 
+    /// What a check of mere presence takes it for.
+    pub fn believed(&self, id: &str, seen: Option<Seen>) -> Option<Seen> {
+        let mut seen = seen?;
+        if let Some(row) = self.rows.get(id)
+            && seen.is_live
+        {
+            seen.mark = Mark::of(row.version);
+        }
+        Some(seen)
+    }
+
     /// What the index does with one write.
     pub fn write(&mut self, write: &Write) -> Written {
-        let text = write.document.as_deref().and_then(text_of);
-        if text.is_some_and(is_unacceptable) {
+        if write.document.as_deref().is_some_and(is_unfit) {
             let reason = "does not fit".into();
             return Written::Refused { reason };
         }
@@ -163,7 +193,7 @@ impl Inner {
     }
 
     pub fn read(&self, ids: &[String]) -> Vec<Option<Seen>> {
-        let seen = |id: &String| self.seen(id, self.index.get(id));
+        let seen = |id: &String| self.seen(self.index.get(id));
         ids.iter().map(seen).collect()
     }
 
@@ -173,8 +203,8 @@ impl Inner {
         let seen = |id: &String| {
             let changed = self.old[since..].iter().find(|(changed, _)| changed == id);
             match changed {
-                Some((_, before)) => self.seen(id, before.as_ref()),
-                None => self.seen(id, self.index.get(id)),
+                Some((_, before)) => self.seen(before.as_ref()),
+                None => self.seen(self.index.get(id)),
             }
         };
         ids.iter().map(seen).collect()
@@ -183,9 +213,10 @@ impl Inner {
     /// Documents that are not what Postgres says; those that the index refuses count only when nobody looks after them any more.
     pub fn untrue(&self) -> Vec<String> {
         let mut found = Vec::new();
+        let index = self.kept();
         let looked_after = |id: &str| self.jobs.iter().any(|job| job.wish.id == id);
         for (id, row) in &self.rows {
-            let kept = self.index.get(id);
+            let kept = index.get(id);
             let wanted = (row.version, Some(self.document(row)));
             let is_true =
                 kept.is_some_and(|kept| (kept.mark.version, kept.document.clone()) == wanted);
@@ -194,18 +225,27 @@ impl Inner {
                 found.push(format!("{id}: {wanted:?}, and the index {kept:?}"));
             }
         }
-        for (id, kept) in &self.index {
+        for (id, kept) in &index {
             if kept.document.is_some() && !self.rows.contains_key(id) {
                 found.push(format!("{id}: no row, and the index {kept:?}"));
             }
         }
         found
     }
+
+    /// What the index holds.
+    fn kept(&self) -> BTreeMap<String, Kept> {
+        #[cfg(feature = "elastic")]
+        if let Some(served) = &self.served {
+            return served.kept();
+        }
+        self.index.clone()
+    }
 }
 
-fn text_of(document: &str) -> Option<u64> {
-    let document: serde_json::Value = serde_json::from_str(document).ok()?;
-    document["text"].as_u64()
+fn is_unfit(document: &str) -> bool {
+    let document: serde_json::Value = serde_json::from_str(document).unwrap();
+    document["text"].is_object()
 }
 
 impl Source for World {
@@ -228,10 +268,14 @@ impl Source for World {
 
     fn walk<'a>(
         &'a self,
-        _: Option<&'a str>,
-        _: usize,
+        after: Option<&'a str>,
+        most: usize,
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
-        Box::pin(async { Ok(Vec::new()) })
+        let inner = self.inner();
+        let next = inner.rows.keys().filter(|id| Some(&***id) > after);
+        let ids: Vec<String> = next.take(most).cloned().collect();
+        let page = inner.versions(&ids);
+        Box::pin(async { Ok(page) })
     }
 }
 

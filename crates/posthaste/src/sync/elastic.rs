@@ -1,0 +1,322 @@
+//! Elasticsearch or OpenSearch as the index: an alias, and the index that it stands for.
+//!
+//! The server's own version of a document is its mark as one number, so that it refuses late writes by itself. It forgets within a minute what it deleted;
+//! so a deletion is written as a document without the row's fields.
+
+mod document;
+mod rebuild;
+mod write;
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste_elastic::{Client, Condition, Effect, Error, Operation, Reading, Source};
+use serde_json::{Value, json};
+
+use super::decide::Seen;
+use super::index::{Index, Proof, Trouble, Write, Written};
+use document::{ID, OURS};
+pub use rebuild::Rebuilt;
+
+/// So many documents are read, or forgotten, at once.
+const PAGE: usize = 2_500;
+
+/// Documents in Elasticsearch or OpenSearch, behind an alias.
+///
+/// ```no_run
+/// # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
+/// use posthaste::sync::{Elastic, ElasticClient, IndexSync, Table};
+/// use serde_json::json;
+///
+/// let client = ElasticClient::new(reqwest::Client::builder(), "https://search.example")?.api_key("a2V5")?;
+/// let index = Elastic::new(client, "pages").definition(json!({
+///     "mappings": {"properties": {"title": {"type": "text"}, "body": {"type": "text"}}},
+/// }));
+/// let sync = IndexSync::of(Table::new(pool, "page"), index.clone()).start()?;
+/// let ids = index.search("post haste", 10).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Elastic {
+    shared: Arc<Shared>,
+    /// What is read and written here: the alias, or one index.
+    target: Arc<str>,
+}
+
+struct Shared {
+    client: Client,
+    alias: String,
+    definition: Value,
+    pause: Duration,
+    /// Requests with more bytes are cut: the server has refused such.
+    largest: AtomicUsize,
+    /// Indexes that were seen to have what we need.
+    known: Mutex<HashSet<String>>,
+}
+
+impl Elastic {
+    /// The index behind this alias, which is made with the first look of a sync if there is none.
+    pub fn new(client: Client, alias: impl Into<String>) -> Self {
+        let alias = alias.into();
+        Self {
+            target: alias.as_str().into(),
+            shared: Arc::new(Shared {
+                client,
+                alias,
+                definition: json!({}),
+                pause: Duration::from_millis(200),
+                largest: AtomicUsize::new(usize::MAX),
+                known: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The `settings` and `mappings` that an index is made with. One that is there keeps its own: see [`rebuild`](Self::rebuild).
+    pub fn definition(self, definition: Value) -> Self {
+        self.with(|shared| shared.definition = definition)
+    }
+
+    /// For how long a server that has too much to do is left alone at first, where it does not say; then twice as long. 200 ms unless said otherwise.
+    pub fn pause(self, pause: Duration) -> Self {
+        self.with(|shared| shared.pause = pause)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Shared)) -> Self {
+        let Shared {
+            client,
+            alias,
+            definition,
+            pause,
+            ..
+        } = &*self.shared;
+        let mut shared = Shared {
+            client: client.clone(),
+            alias: alias.clone(),
+            definition: definition.clone(),
+            pause: *pause,
+            largest: AtomicUsize::new(usize::MAX),
+            known: Mutex::default(),
+        };
+        change(&mut shared);
+        self.shared = Arc::new(shared);
+        self
+    }
+
+    /// Makes the index if there is none, and looks whether the one that is there can be kept true.
+    pub async fn open(&self) -> Result<(), Trouble> {
+        self.current().await.map(drop)
+    }
+
+    /// The ids of at most so many documents that match, the best first: all words, `"phrases"`, `|` for or, `-without`, in all fields.
+    pub async fn search(&self, query: &str, most: usize) -> Result<Vec<String>, Trouble> {
+        let words = json!({"query": query, "default_operator": "and", "lenient": true});
+        self.search_by(&json!({"simple_query_string": words}), most)
+            .await
+    }
+
+    /// As [`search`](Self::search), by a query of the server's own language.
+    pub async fn search_by(&self, query: &Value, most: usize) -> Result<Vec<String>, Trouble> {
+        let query = json!({"bool": {"must": [query], "must_not": [document::is_deletion()]}});
+        let query = json!({"query": query, "size": most, "_source": false});
+        let page = self.client().search(&self.target, &query).await?;
+        Ok(page.hits.into_iter().map(|hit| hit.id).collect())
+    }
+
+    fn client(&self) -> &Client {
+        &self.shared.client
+    }
+
+    /// The one index of this name.
+    fn at(&self, index: &str) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            target: index.into(),
+        }
+    }
+
+    fn is_alias(&self) -> bool {
+        *self.target == self.shared.alias
+    }
+
+    /// The alias of an index that is being made beside the other.
+    fn next_alias(&self) -> String {
+        format!("{}-next", self.shared.alias)
+    }
+
+    /// The index that the alias stands for, made if there is none.
+    async fn current(&self) -> Result<String, Trouble> {
+        let alias = &*self.shared.alias;
+        if let Some(index) = self.behind(alias).await? {
+            return Ok(index);
+        }
+        let first = document::numbered(alias, 1);
+        let definition = document::definition(&self.shared.definition, alias);
+        self.client().create_index(&first, &definition).await?;
+        let missing = || {
+            Trouble(format!(
+                "{first} is there, and {alias} does not stand for it"
+            ))
+        };
+        self.behind(alias).await?.ok_or_else(missing)
+    }
+
+    /// The index that this alias stands for, if it can be kept true.
+    async fn behind(&self, alias: &str) -> Result<Option<String>, Trouble> {
+        let mut indexes = self.client().alias(alias).await?;
+        let Some(index) = indexes.pop() else {
+            return Ok(None);
+        };
+        if !indexes.is_empty() {
+            return Err(Trouble(format!("{alias} stands for several indexes")));
+        }
+        let known = || {
+            let known = self.shared.known.lock();
+            known.unwrap_or_else(PoisonError::into_inner)
+        };
+        if !known().contains(&index) {
+            let described = self.client().describe_index(&index).await?;
+            if !described.is_some_and(|described| document::is_ours(&described)) {
+                let lacks = format!("{index} lacks the field {OURS}: it was not made by a sync");
+                return Err(Trouble(lacks));
+            }
+            known().insert(index.clone());
+        }
+        Ok(Some(index))
+    }
+
+    async fn look(&self, ids: &[String], reading: Reading) -> Result<Vec<Option<Seen>>, Trouble> {
+        let mut seen = vec![None; ids.len()];
+        // No document has any other id.
+        let may_be = |(_, id): &(usize, &String)| document::is_id(id);
+        let asked: Vec<(usize, &String)> = ids.iter().enumerate().filter(may_be).collect();
+        for part in asked.chunks(PAGE) {
+            let ids: Vec<&String> = part.iter().map(|(_, id)| *id).collect();
+            let source = Source::Field(OURS);
+            let shown = self
+                .client()
+                .multi_get(&self.target, &ids, reading, source)
+                .await?;
+            for ((at, _), shown) in part.iter().zip(shown) {
+                let shown = shown.map_err(|refusal| Trouble(refusal.reason))?;
+                let shown = shown.map(|one| document::seen(one.version, one.source.as_deref()));
+                seen[*at] = shown.transpose()?;
+            }
+        }
+        Ok(seen)
+    }
+
+    async fn page(&self, after: Option<&str>, most: usize) -> Result<Vec<(String, Seen)>, Trouble> {
+        if after.is_none() {
+            self.client().refresh(&self.target).await?;
+        }
+        let all = json!({"exists": {"field": ID}});
+        self.hits(all, after, most).await
+    }
+
+    /// Documents that a query finds, with their marks, in the order of their ids.
+    async fn hits(
+        &self,
+        query: Value,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, Seen)>, Trouble> {
+        let mut query = json!({"query": {"bool": {"filter": [query]}}, "size": most, "version": true,
+            "_source": OURS, "sort": [{ID: "asc"}], "track_total_hits": false});
+        if let Some(after) = after {
+            query["search_after"] = json!([after]);
+        }
+        let found = self.client().search(&self.target, &query).await?;
+        let seen = found.hits.into_iter().map(|hit| {
+            let version = hit.version.unwrap_or_default();
+            Ok((hit.id, document::seen(version, hit.source.as_deref())?))
+        });
+        seen.collect()
+    }
+
+    /// Takes old deletions away, unless something newer stands in their place by now.
+    async fn forget_older(&self, older_than: Duration) -> Result<u64, Trouble> {
+        self.client().refresh(&self.target).await?;
+        let before = document::now().saturating_sub(document::milliseconds(older_than));
+        let mut forgotten = 0;
+        loop {
+            let old = document::deleted_before(before);
+            let page = self.hits(old, None, PAGE).await?;
+            let deletions = page.iter().filter_map(|(id, seen)| {
+                let version = Condition::NotOlder(seen.mark.as_number()?);
+                Some(Operation::delete(&self.target, id).when(version))
+            });
+            let deletions: Vec<Operation> = deletions.collect();
+            let outcomes = self.client().bulk(&deletions).await?;
+            let gone = outcomes.iter().flatten();
+            forgotten += gone
+                .filter(|written| written.effect == Effect::Deleted)
+                .count() as u64;
+            // What a search finds that is gone comes again until the next refresh; so does what could not be taken away.
+            if page.len() < PAGE || outcomes.iter().any(Result::is_err) {
+                return Ok(forgotten);
+            }
+            self.client().refresh(&self.target).await?;
+        }
+    }
+}
+
+impl Index for Elastic {
+    fn label(&self) -> String {
+        format!("elastic: {}", self.target)
+    }
+
+    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, Trouble>> {
+        Box::pin(self.write_parts(writes))
+    }
+
+    fn read<'a>(
+        &'a self,
+        ids: &'a [String],
+        proof: Proof,
+    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, Trouble>> {
+        Box::pin(async move {
+            if proof == Proof::Stored {
+                return self.look(ids, Reading::Latest).await;
+            }
+            // What was stored before this is found after it.
+            self.client().refresh(&self.target).await?;
+            self.look(ids, Reading::Searchable).await
+        })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, Trouble>> {
+        Box::pin(self.page(after, most))
+    }
+
+    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, Trouble>> {
+        Box::pin(self.forget_older(older_than))
+    }
+
+    fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, Trouble>> {
+        Box::pin(async move {
+            if !self.is_alias() {
+                return Ok(Vec::new());
+            }
+            let current = self.current().await?;
+            let next = self.behind(&self.next_alias()).await?;
+            let next = next.filter(|next| *next != current);
+            let all = std::iter::once(current).chain(next);
+            Ok(all
+                .map(|index| Arc::new(self.at(&index)) as Arc<dyn Index>)
+                .collect())
+        })
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self(error.to_string())
+    }
+}

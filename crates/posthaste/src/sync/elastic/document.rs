@@ -1,0 +1,180 @@
+//! What a document is made of on such a server: the row's fields, and beside them one of ours. No IO.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::sync::{Mark, Seen, Trouble, Write};
+
+/// The field that is ours.
+pub(super) const OURS: &str = "posthaste";
+/// The document's id once more: servers sort by their own only where they are told that it may cost memory.
+pub(super) const ID: &str = "posthaste.id";
+const DELETED_AT: &str = "posthaste.deleted_at";
+
+/// Ids that servers take.
+const LONGEST_ID: usize = 512;
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+struct Ours {
+    id: String,
+    token: i64,
+    /// There in what a deletion leaves, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted_at: Option<i64>,
+}
+
+pub(super) fn is_id(id: &str) -> bool {
+    (1..=LONGEST_ID).contains(&id.len())
+}
+
+/// What is stored of a write; the error says why it is refused.
+pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
+    let ours = Ours {
+        id: write.id.clone(),
+        token: write.token,
+        deleted_at: write.document.is_none().then_some(now),
+    };
+    let ours = serde_json::to_string(&ours).map_err(|error| error.to_string())?;
+    let fields = match &write.document {
+        None => "}",
+        Some(document) => document
+            .trim_start()
+            .strip_prefix('{')
+            .ok_or("a document is a JSON object")?
+            .trim_start(),
+    };
+    let comma = if fields.starts_with('}') { "" } else { "," };
+    let text = format!("{{\"{OURS}\":{ours}{comma}{fields}");
+    RawValue::from_string(text).map_err(|error| {
+        // Its words may quote the document, and its place is not that in the document.
+        format!("the document is no JSON ({:?})", error.classify())
+    })
+}
+
+/// What is shown of what is stored.
+pub(super) fn seen(version: i64, source: Option<&RawValue>) -> Result<Seen, Trouble> {
+    #[derive(Deserialize)]
+    struct Stored {
+        #[serde(default)]
+        posthaste: Ours,
+    }
+    let unlike = |_| Trouble("a document is not as a sync writes it".into());
+    let source = source.map_or("{}", RawValue::get);
+    let Stored { posthaste: ours } = serde_json::from_str(source).map_err(unlike)?;
+    Ok(Seen {
+        mark: Mark::from_number(version),
+        token: ours.token,
+        is_live: ours.deleted_at.is_none(),
+    })
+}
+
+/// What an index is made with.
+pub(super) fn definition(users: &Value, alias: &str) -> Value {
+    let mut definition = users.clone();
+    if !definition.is_object() {
+        definition = json!({});
+    }
+    // What is never asked for costs no more than its place in the source.
+    let stored = json!({"type": "long", "index": false, "doc_values": false});
+    definition["mappings"]["properties"][OURS] = json!({"dynamic": false, "properties": {
+        "id": {"type": "keyword"}, "token": stored, "deleted_at": {"type": "long"},
+    }});
+    definition["aliases"][alias] = json!({"is_write_index": true});
+    definition
+}
+
+/// Whether an index was made so.
+pub(super) fn is_ours(described: &Value) -> bool {
+    let ours = &described["mappings"]["properties"][OURS]["properties"];
+    ours["id"]["type"] == "keyword" && ours["deleted_at"]["type"] == "long"
+}
+
+/// The indexes of an alias, by their numbers.
+pub(super) fn numbered(alias: &str, number: u64) -> String {
+    format!("{alias}-{number}")
+}
+
+/// The number of an index of this alias.
+pub(super) fn number(alias: &str, index: &str) -> Option<u64> {
+    let number = index.strip_prefix(alias)?.strip_prefix('-')?;
+    number.parse().ok()
+}
+
+pub(super) fn is_deletion() -> Value {
+    json!({"exists": {"field": DELETED_AT}})
+}
+
+pub(super) fn deleted_before(ms: i64) -> Value {
+    json!({"range": {DELETED_AT: {"lt": ms}}})
+}
+
+pub(super) fn now() -> i64 {
+    Timestamp::now().as_millisecond()
+}
+
+pub(super) fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(document: Option<&str>) -> Write {
+        Write {
+            id: "ä\"1".into(),
+            mark: Mark {
+                version: 7,
+                pass: 2,
+            },
+            token: 5,
+            document: document.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_the_document_and_our_field() {
+        for (document, stored) in [
+            (Some("{}"), json!({})),
+            (Some(" {\n} "), json!({})),
+            (Some("{\"a\": [1, {}]}"), json!({"a": [1, {}]})),
+        ] {
+            let mut stored = stored;
+            stored[OURS] = json!({"id": "ä\"1", "token": 5});
+            let text = text(&write(document), 9).unwrap();
+            assert_eq!(serde_json::from_str::<Value>(text.get()).unwrap(), stored);
+            let shown = seen(7 << 12 | 2, Some(&text)).unwrap();
+            assert_eq!((shown.mark, shown.token), (write(None).mark, 5));
+            assert!(shown.is_live);
+        }
+        let gone = text(&write(None), 9).unwrap();
+        assert_eq!(
+            gone.get(),
+            r#"{"posthaste":{"id":"ä\"1","token":5,"deleted_at":9}}"#
+        );
+        assert!(!seen(0, Some(&gone)).unwrap().is_live);
+        // Somebody else's document is older than anything of ours.
+        assert_eq!(seen(1, None).unwrap().mark.version, 0);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused_and_not_quoted() {
+        for wrong in ["", "[1]", "{", "{\"geheim\"", "{} {}", "{\"geheim\": }"] {
+            let reason = text(&write(Some(wrong)), 9).unwrap_err();
+            assert!(!reason.contains("geheim"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn indexes_are_numbered_behind_their_alias() {
+        assert_eq!(number("notes", &numbered("notes", 12)), Some(12));
+        for other in ["notes", "notes-", "notes-next", "other-1", "notes-a-1"] {
+            assert_eq!(number("notes", other), None);
+        }
+    }
+}
