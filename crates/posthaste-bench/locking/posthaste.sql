@@ -30,6 +30,22 @@ INSERT INTO posthaste.route (pattern, queue) VALUES ('mail.*', 'mail');
 -- name: remaining
 SELECT count(*) FROM posthaste.job;
 
+-- name: synced_table
+CREATE TABLE page (id bigint PRIMARY KEY, title text, body text);
+
+-- name: sync_table
+SELECT posthaste.sync_table('page', delay => '0');
+
+-- A title, and some hundred letters of words; each row with its job by the triggers.
+-- name: sync_fill
+INSERT INTO page (id, title, body)
+SELECT n, 'page ' || n, (SELECT string_agg('word' || (n * 7919 * w) % 20011, ' ') FROM generate_series(1, 40) AS w)
+FROM generate_series(1, $1::bigint) AS n;
+
+-- name: sync_again
+INSERT INTO posthaste.job (name, queue, tag, max_attempts, kwargs)
+SELECT 'sync.page', 'sync.page', 'again', NULL, jsonb_build_object('id', id::text) FROM page;
+
 -- Statistics of a busy session arrive late; the sum only grows, so a stable zero is a zero.
 -- name: hot_tuples
 SELECT coalesce(sum(n_dead_tup), 0)::bigint AS dead, coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint AS changed,

@@ -12,6 +12,7 @@ pub(crate) mod memory;
 pub(crate) mod paused;
 pub(crate) mod pinned;
 pub(crate) mod relay;
+pub(crate) mod sync;
 pub(crate) mod two_phase;
 pub(crate) mod wal;
 
@@ -21,7 +22,7 @@ use crate::bench::Bench;
 use crate::report::Bar;
 
 /// All bars in the order in which they are measured and shown.
-pub(crate) const ORDER: [&str; 14] = [
+pub(crate) const ORDER: [&str; 15] = [
     "drain",
     "pinned",
     "churn",
@@ -36,6 +37,7 @@ pub(crate) const ORDER: [&str; 14] = [
     "counters",
     "relay",
     "two-phase",
+    "sync",
 ];
 
 /// Measures one bar; what went wrong becomes part of it.
@@ -69,6 +71,7 @@ fn title(name: &str) -> &'static str {
         "memory" => "the worker's memory over a long backlog",
         "relay" => "a backlog sent to the workers that people run",
         "two-phase" => "transfers between two documents of OpenSearch",
+        "sync" => "an index made true to its table, and seen to be",
         "counters" => "all counters while very many jobs wait",
         _ => "",
     }
@@ -90,6 +93,7 @@ async fn attempt(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         "relay" => relay::measure(bench, bar).await,
         "two-phase" => two_phase::measure(bench, bar).await,
         "counters" => counters::measure(bench, bar).await,
+        "sync" => sync::measure(bench, bar).await,
         unknown => bail!("there is no bar named {unknown}"),
     }
 }

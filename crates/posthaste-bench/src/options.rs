@@ -51,6 +51,9 @@ pub(crate) struct RunOptions {
     /// Jobs of the bar `relay`.
     #[arg(long)]
     pub(crate) relay_jobs: Option<u64>,
+    /// Rows of the bar `sync`.
+    #[arg(long)]
+    pub(crate) sync_rows: Option<u64>,
     /// The folder that holds initdb, postgres and pg_dump.
     #[arg(long)]
     pub(crate) pg_bin: Option<PathBuf>,
@@ -109,6 +112,7 @@ pub(crate) struct Plan {
     pub(crate) relay_jobs: u64,
     pub(crate) hook_jobs: u64,
     pub(crate) transfers: usize,
+    pub(crate) sync_rows: u64,
 }
 
 impl Plan {
@@ -123,6 +127,7 @@ impl Plan {
         plan.churn_seconds = options.churn_seconds.unwrap_or(plan.churn_seconds);
         plan.bulk_rows = options.bulk_rows.unwrap_or(plan.bulk_rows);
         plan.relay_jobs = options.relay_jobs.unwrap_or(plan.relay_jobs);
+        plan.sync_rows = options.sync_rows.unwrap_or(plan.sync_rows);
         plan.crowd_jobs = options.crowd_jobs.unwrap_or(plan.crowd_jobs);
         plan
     }
@@ -149,6 +154,7 @@ impl Plan {
             relay_jobs: 200_000,
             hook_jobs: 100_000,
             transfers: 4_000,
+            sync_rows: 200_000,
         }
     }
 
@@ -173,6 +179,7 @@ impl Plan {
             relay_jobs: 10_000,
             hook_jobs: 5_000,
             transfers: 300,
+            sync_rows: 10_000,
         }
     }
 }

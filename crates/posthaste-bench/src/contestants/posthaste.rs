@@ -3,6 +3,7 @@
 mod carrier;
 mod crew;
 mod producer;
+mod synced;
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use tokio_postgres::Client;
 pub(crate) use self::carrier::{Carrier, REQUESTS};
 pub(crate) use self::crew::{Crew, Manner};
 pub(crate) use self::producer::{Extra, Producer};
+pub(crate) use self::synced::{Indexed, Place};
 use crate::database::Database;
 use crate::statements::Statements;
 
