@@ -9,11 +9,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-up: ## Build, start a private Postgres and do a real job; ARGS=--once ends when it is done
+up: ## Build, start a private Postgres, do a real job and keep an index true; ARGS=--once ends when it is done
 	@scripts/setup.sh up
 	cargo build --release -p posthaste-cli
 	@bin=$$(scripts/setup.sh pg-bin); [ -z "$$bin" ] || export POSTHASTE_PG_BIN="$$bin"; \
-		exec "$(TARGET)/release/posthaste" up $(ARGS)
+		exec "$(TARGET)/release/posthaste" up --packages $(ARGS)
 
 test: ## Run all tests on PostgreSQL 15 and 18; ARGS go to cargo test
 	@scripts/setup.sh test receivers

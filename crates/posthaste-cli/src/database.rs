@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::connect::Address;
-use crate::local_postgres::{Absent, LastWord, LocalPostgres};
+use crate::local_postgres::{Absent, FOLDER, LastWord, LocalPostgres};
 
 /// Where a command's database comes from, as typed.
 #[derive(clap::Args)]
@@ -33,6 +33,7 @@ pub(crate) struct Choice {
 /// An address that answers, and the server behind it where that is ours.
 pub(crate) struct Database {
     address: Address,
+    url: String,
     private: Option<LocalPostgres>,
 }
 
@@ -43,12 +44,14 @@ impl Database {
             let address = Address::parse(url)?;
             return Ok(Self {
                 address,
+                url: url.to_owned(),
                 private: None,
             });
         }
         let private = LocalPostgres::open(choice.pg_bin.as_deref(), absent).await?;
         Ok(Self {
             address: private.address().clone(),
+            url: private.url().to_owned(),
             private: Some(private),
         })
     }
@@ -64,6 +67,16 @@ impl Database {
     /// The folder of our own server, which is nobody's data.
     pub(crate) fn private_folder(&self) -> Option<&Path> {
         self.private.as_ref().map(LocalPostgres::folder)
+    }
+
+    /// Where files belong that are kept beside this database.
+    pub(crate) fn folder(&self) -> &Path {
+        self.private_folder().unwrap_or(Path::new(FOLDER))
+    }
+
+    /// The address as others are told it: a secret.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// Resolves when a server of our own is gone, into what to say then; anybody else's server comes

@@ -8,7 +8,7 @@ use posthaste_elastic::two_phase::Coordinator;
 use serde_json::Value;
 
 use crate::failure;
-use crate::routes::{self, FILE, TRANSACTIONS};
+use crate::file::{self, FILE, TRANSACTIONS};
 
 /// Where documents and transactions are, as typed.
 #[derive(clap::Args)]
@@ -74,7 +74,7 @@ impl Said {
 impl Place {
     /// A coordinator for it; nothing is asked yet.
     pub(crate) fn coordinator(&self) -> anyhow::Result<Coordinator> {
-        let table = routes::table(&self.config, TRANSACTIONS)?;
+        let table = file::table(&self.config, TRANSACTIONS)?;
         let said = Said::of(table.unwrap_or_default())
             .with_context(|| self.config.display().to_string())?;
         // An empty variable is how a shell unsets one for a single command.
@@ -85,7 +85,7 @@ impl Place {
                 self.config.display()
             );
         };
-        if let Some(password) = routes::password_of(url) {
+        if let Some(password) = file::password_of(url) {
             failure::conceal(password);
         }
         let kind =

@@ -22,6 +22,7 @@ use tokio::process::Child;
 
 use crate::connect::Address;
 use binaries::Binaries;
+pub(crate) use home::FOLDER;
 use home::Home;
 use postmaster::{Postmaster, Sighting};
 
@@ -46,6 +47,7 @@ pub(crate) struct LocalPostgres {
     child: Option<Child>,
     users: File,
     address: Address,
+    url: String,
     adopted: bool,
 }
 
@@ -93,10 +95,10 @@ impl LocalPostgres {
         cluster::make_database(server.port, &password).await?;
         let address = Address::private(server.port, USER, &password)?;
         let url = format!(
-            "postgres://{USER}:{password}@127.0.0.1:{}/{USER}\n",
+            "postgres://{USER}:{password}@127.0.0.1:{}/{USER}",
             server.port
         );
-        home.write("url", url.as_bytes())?;
+        home.write("url", format!("{url}\n").as_bytes())?;
         home.write("port", format!("{}\n", server.port).as_bytes())?;
         Ok(Self {
             home,
@@ -104,12 +106,18 @@ impl LocalPostgres {
             child,
             users,
             address,
+            url,
             adopted,
         })
     }
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// The address as others are told it: a secret.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// The folder that holds everything: not to be read as somebody's data.

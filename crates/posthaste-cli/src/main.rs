@@ -5,9 +5,11 @@ mod connect;
 mod database;
 mod elastic;
 mod failure;
+mod file;
 mod local_postgres;
 mod routes;
 mod signals;
+mod syncs;
 mod terminal;
 mod worker;
 
@@ -19,8 +21,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use commands::{
-    completions, doctor, enqueue, jobs, migrate, queues, rebase, relay, status, transactions, up,
-    work,
+    completions, doctor, enqueue, jobs, migrate, queues, rebase, reindex, relay, search, status,
+    sync, transactions, up, work,
 };
 use database::{Choice, Database};
 use local_postgres::Absent;
@@ -52,6 +54,9 @@ enum Command {
     Enqueue(enqueue::Arguments),
     Work(work::Arguments),
     Relay(relay::Arguments),
+    Sync(sync::Arguments),
+    Reindex(reindex::Arguments),
+    Search(search::Arguments),
     Transactions(transactions::Arguments),
     Status(status::Arguments),
     Jobs(jobs::Arguments),
@@ -59,6 +64,8 @@ enum Command {
     Doctor(doctor::Arguments),
     Rebase(rebase::Arguments),
     Completions(completions::Arguments),
+    #[command(hide = true)]
+    Load(up::packages::load::Arguments),
 }
 
 /// The pool reports each connection that a server closes, also where that was asked for.
@@ -128,6 +135,12 @@ async fn command(
             Command::Up(arguments) => up::run(arguments, database, terminal, signals).await,
             Command::Work(arguments) => work::run(arguments, database, terminal, signals).await,
             Command::Relay(arguments) => relay::run(arguments, database, terminal, signals).await,
+            Command::Sync(arguments) => sync::run(arguments, database, terminal, signals).await,
+            Command::Reindex(arguments) => reindex::run(arguments, database, terminal).await,
+            Command::Search(arguments) => search::run(arguments, database, terminal).await,
+            Command::Load(arguments) => {
+                up::packages::load::run(arguments, database, terminal, signals).await
+            }
             Command::Migrate(arguments) => migrate::run(arguments, database, terminal).await,
             Command::Enqueue(arguments) => {
                 enqueue::run(arguments, database, terminal, signals).await
@@ -143,9 +156,17 @@ async fn command(
     };
     match command {
         // These have something to bring to an end.
-        Command::Up(_) | Command::Work(_) | Command::Relay(_) | Command::Enqueue(_) => short.await,
+        Command::Up(_)
+        | Command::Work(_)
+        | Command::Relay(_)
+        | Command::Load(_)
+        | Command::Enqueue(_) => short.await,
         Command::Status(arguments) if arguments.watches() => short.await,
-        Command::Migrate(_)
+        Command::Sync(arguments) if arguments.works() => short.await,
+        Command::Sync(_)
+        | Command::Reindex(_)
+        | Command::Search(_)
+        | Command::Migrate(_)
         | Command::Status(_)
         | Command::Jobs(_)
         | Command::Queues(_)

@@ -113,6 +113,7 @@ impl Terminal {
 pub(crate) enum Unit {
     Files,
     Jobs,
+    Rows,
     Bytes,
 }
 
@@ -120,7 +121,7 @@ impl Unit {
     fn bar(self) -> ProgressStyle {
         let counts = match self {
             Self::Bytes => "{bytes}/{total_bytes} ({bytes_per_sec}, {eta} left)",
-            Self::Files | Self::Jobs => "{human_pos}/{human_len} ({rate}, {eta} left)",
+            Self::Files | Self::Jobs | Self::Rows => "{human_pos}/{human_len} ({rate}, {eta} left)",
         };
         style(&format!("{{prefix:>10}} {{wide_bar}} {counts} {{msg}}"))
     }
@@ -133,6 +134,7 @@ impl Unit {
         match self {
             Self::Files => "files",
             Self::Jobs => "jobs",
+            Self::Rows => "rows",
             Self::Bytes => "bytes",
         }
     }

@@ -1,10 +1,11 @@
-//! The worker of `up`, `work` and `relay`, with the handlers that this program ships.
+//! The worker of `up`, `work`, `relay` and `sync`, with the handlers that this program ships.
 
 use std::time::Duration;
 
 use anyhow::anyhow;
 use deadpool_postgres::Pool;
 use posthaste::relay::Relay;
+use posthaste::sync::IndexSync;
 use posthaste::{Config, Outcome, QueueConfig, Worker, WorkerHandle};
 
 use crate::commands::up;
@@ -23,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) outside: Outside,
     /// Relays, with the queues that they send.
     pub(crate) relays: Vec<(String, Relay)>,
+    /// Syncs, with the queues of their tables.
+    pub(crate) syncs: Vec<(String, IndexSync)>,
 }
 
 impl Settings {
@@ -33,6 +36,7 @@ impl Settings {
             queues: Vec::new(),
             outside: Outside::default(),
             relays: Vec::new(),
+            syncs: Vec::new(),
         }
     }
 }
@@ -109,6 +113,9 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
     for (queue, relay) in settings.relays {
         builder = builder.consumer(queue, relay);
     }
+    for (queue, sync) in settings.syncs {
+        builder = builder.consumer(queue, sync);
+    }
     let names: Vec<&str> = settings
         .queues
         .iter()
@@ -128,6 +135,16 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
 }
 
 impl Patience {
+    /// The same for another program: all workers of a database are to be alike.
+    pub(crate) fn as_typed(self) -> Vec<String> {
+        let mut typed = vec![
+            format!("--grace={}", self.grace),
+            format!("--rescue-after={}", self.rescue_after),
+        ];
+        typed.extend(self.no_bell.then(|| "--no-bell".to_owned()));
+        typed
+    }
+
     fn config(self) -> Config {
         let rescue_after = Duration::from_secs(self.rescue_after);
         let usual = Config::default();

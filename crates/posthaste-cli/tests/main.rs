@@ -15,6 +15,7 @@ mod relay;
 mod stage;
 mod status;
 mod stopping;
+mod sync;
 mod tls;
 mod transactions;
 mod tree;

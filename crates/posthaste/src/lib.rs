@@ -60,6 +60,7 @@ mod history;
 mod maintenance;
 mod periodic;
 mod retry;
+mod settings;
 mod shutdown;
 mod tally;
 

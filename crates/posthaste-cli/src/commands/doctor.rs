@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Row, SimpleQueryMessage};
 use crate::database::Database;
 use crate::failure::Ended;
 use crate::terminal::Terminal;
-use findings::{Facts, Finding, Holder, Level, Rights, Server, Store, findings};
+use findings::{Facts, Finding, Holder, Level, Rights, Server, Store, Unsynced, findings};
 
 /// Look for what is wrong with the database, the queue and what surrounds them
 ///
@@ -86,6 +86,18 @@ async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Fact
         may_work: rights.try_get("may_work")?,
         roles_lacking: rights.try_get("roles_lacking")?,
     });
+    if facts.rights.as_ref().is_some_and(|rights| rights.may_look) {
+        let synced = client
+            .query_typed(include_str!("doctor/synced.sql"), &[])
+            .await?;
+        let unsynced = synced.iter().map(|row| {
+            Ok(Unsynced {
+                name: row.try_get(0)?,
+                is_gone: row.try_get(1)?,
+            })
+        });
+        facts.unsynced = unsynced.collect::<Result<_, tokio_postgres::Error>>()?;
+    }
     if !facts.server.is_replica {
         facts.store = store(&client).await?;
     }

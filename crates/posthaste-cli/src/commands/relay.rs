@@ -10,7 +10,8 @@ use serde::Serialize;
 use tokio_postgres::Client;
 
 use crate::database::Database;
-use crate::routes::{self, FILE, Started};
+use crate::file::FILE;
+use crate::routes::{self, Started};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};

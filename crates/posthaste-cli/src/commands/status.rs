@@ -1,6 +1,7 @@
-//! `posthaste status`: every queue with its jobs by state, and every relay; once or again and again.
+//! `posthaste status`: every queue with its jobs by state, every relay and every synced table; once or again and again.
 
 mod routes;
+mod tables;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +17,7 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use routes::Line;
 
-/// Show every queue with its jobs by state, and how relays go
+/// Show every queue with its jobs by state, and how relays and synced tables go
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// One line for each of these, instead of for each queue
@@ -132,7 +133,11 @@ pub(crate) async fn run(
         if !relays.is_empty() {
             text = format!("{text}\n\n{}", routes::Table(&relays));
         }
-        let report = Report::new(&counters, relays);
+        let synced = tables::lines(&client, &counters).await?;
+        if !synced.is_empty() {
+            text = format!("{text}\n\n{}", tables::Table(&synced));
+        }
+        let report = Report::new(&counters, relays, synced);
         let Some(seconds) = arguments.watch else {
             return terminal.result(&text, &report);
         };
@@ -153,6 +158,7 @@ struct Report<'a> {
     queues: BTreeMap<&'a str, Queue>,
     jobs: Vec<Kind<'a>>,
     relays: Vec<Line>,
+    syncs: Vec<tables::Line>,
 }
 
 #[derive(Serialize)]
@@ -174,7 +180,7 @@ struct Kind<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn new(counters: &'a Counters, relays: Vec<Line>) -> Self {
+    fn new(counters: &'a Counters, relays: Vec<Line>, syncs: Vec<tables::Line>) -> Self {
         let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();
         for counter in &counters.jobs {
             let queue = queues.entry(&counter.queue).or_insert_with(|| Queue {
@@ -194,6 +200,7 @@ impl<'a> Report<'a> {
             jobs: jobs.collect(),
             queues,
             relays,
+            syncs,
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A database, its schema, a list of real files; a row and a job for each file in the same
 //! transaction; a worker that writes size and SHA-256 in the transaction that completes the job;
-//! and at the end the table against `sha256sum`.
+//! and at the end the table against `sha256sum`. If asked, a second run: a search index that is kept true
+//! to a table of packages.
 
 mod digest;
 mod run;
@@ -10,9 +11,10 @@ mod snapshot;
 mod verify;
 
 pub(crate) mod handler;
+pub(crate) mod packages;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,10 +24,12 @@ use serde::Serialize;
 use tokio_postgres::Client;
 
 use crate::database::Database;
-use crate::routes;
+use crate::file::{self, FILE};
 use crate::signals::Signals;
 use crate::terminal::{Terminal, Unit};
 use crate::worker::{self, Patience, Running, Settings};
+use crate::{routes, syncs};
+use packages::Packages;
 use run::{Figures, Run};
 use verify::Proof;
 
@@ -33,8 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// After this long without progress we ask whether any job is left at all.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Run everything: a private Postgres if none is given, the schema, a worker, the relays of a
-/// posthaste.toml if there is one, and a real job
+/// Run everything: a private Postgres if none is given, the schema, a worker, the relays and syncs
+/// of a posthaste.toml if there is one, and a real job
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The folder whose files are digested
@@ -48,6 +52,9 @@ pub(crate) struct Arguments {
     /// Files worked on at the same time
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     concurrency: u16,
+
+    #[command(flatten)]
+    packages: Packages,
 
     #[command(flatten)]
     patience: Patience,
@@ -70,18 +77,23 @@ pub(crate) async fn run(
             "private Postgres {verb}: {place}, data in {folder}"
         ));
     }
-    let relays = routes::of_this_folder()?;
+    let file = file::read(Path::new(FILE))?.unwrap_or_default();
     let mut client = database.address().connect().await?;
     posthaste::migrate(&mut client).await?;
     let queues = [run::QUEUE, "default"].map(|queue| (queue.to_owned(), arguments.concurrency));
-    let relays = routes::start(relays, database.address()).await?;
+    let relays = routes::start(file.routes, database.address()).await?;
     for one in &relays {
+        terminal.note(&one.to_string());
+    }
+    let syncs = syncs::start(file.tables, database.address(), None).await?;
+    for one in &syncs {
         terminal.note(&one.to_string());
     }
     let relays = relays.into_iter().map(|one| (one.queue, one.relay));
     let settings = Settings {
         queues: queues.into(),
         relays: relays.collect(),
+        syncs: syncs.into_iter().flat_map(|one| one.syncs).collect(),
         ..Settings::new(arguments.patience)
     };
     let mut worker = worker::start(database.address(), settings).await?;
@@ -155,7 +167,11 @@ async fn story(
         verify::verify(&watching, run.id, &progress).await?
     };
     run.finish(&watching, proof.differing).await?;
-    let report = Report::new(&run, figures, proof, seconds);
+    let mut report = Report::new(&run, figures, proof, seconds);
+    let packages = &arguments.packages;
+    report.packages = packages
+        .run(database, &arguments.patience, terminal)
+        .await?;
     terminal.result(&report, &report)?;
     Ok(report)
 }
@@ -244,6 +260,8 @@ struct Report {
     same: u64,
     differing: u64,
     examples: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packages: Option<packages::Report>,
 }
 
 impl Report {
@@ -262,6 +280,7 @@ impl Report {
             same: proof.same,
             differing: proof.differing,
             examples: proof.examples,
+            packages: None,
         }
     }
 
@@ -280,7 +299,9 @@ impl Report {
                 self.dead
             );
         }
-        Ok(())
+        self.packages
+            .as_ref()
+            .map_or(Ok(()), packages::Report::verdict)
     }
 }
 
@@ -323,6 +344,9 @@ impl fmt::Display for Report {
         for example in &self.examples {
             write!(f, "\n           {example}")?;
         }
-        Ok(())
+        match &self.packages {
+            Some(packages) => write!(f, "\n{packages}"),
+            None => Ok(()),
+        }
     }
 }

@@ -17,7 +17,8 @@ use sha2::{Digest as _, Sha256};
 use super::binaries::Binaries;
 use crate::failure;
 
-const FOLDER: &str = ".posthaste";
+/// Beside what it belongs to.
+pub(crate) const FOLDER: &str = ".posthaste";
 
 /// Where state goes when the current directory is hidden from the unprivileged user.
 const STATE_FOLDER: &str = "/var/lib/posthaste";

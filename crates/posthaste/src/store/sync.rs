@@ -9,8 +9,8 @@ use tokio_postgres::{Client, Row};
 use super::json_text::JsonText;
 use super::milliseconds;
 use super::parameter::{Parameter, typed};
-use crate::error::{describe, is_connection};
-use crate::sync::{Body, Mark, RowVersion, Seen, SourceError, Trouble, Write};
+use crate::error::{Error, describe, is_connection};
+use crate::sync::{Body, Installed, Mark, RowVersion, Seen, SourceError, Trouble, Write};
 
 /// A connection on which nothing is under way when it goes back to its pool: one whose answer nobody waits for any more is closed.
 struct Lent(Option<Object>);
@@ -174,6 +174,31 @@ fn row(row: &Row) -> Result<crate::sync::Row, tokio_postgres::Error> {
         version: row.try_get(1)?,
         body: document.map_or(Body::Hidden, |text| Body::Document(text.0.to_owned())),
     })
+}
+
+pub(crate) async fn install_statement(
+    client: &Client,
+    name: &str,
+    told: &Installed,
+) -> Result<String, Error> {
+    let delay = milliseconds(told.delay);
+    let (table, id, version) = (&*told.table, &*told.id, &*told.version);
+    let deleted = told.deleted.as_deref();
+    let parameters: [&dyn Parameter; 8] = [
+        &table,
+        &id,
+        &version,
+        &name,
+        &deleted,
+        &delay,
+        &told.draw,
+        &told.enqueue,
+    ];
+    let asked = client
+        .query_typed_one(include_str!("sync_install.sql"), &typed(&parameters))
+        .await;
+    let statement = asked.and_then(|row| row.try_get(0));
+    statement.map_err(Error::postgres("synced table"))
 }
 
 /// A part of `posthaste.search`, and how it makes words of documents.

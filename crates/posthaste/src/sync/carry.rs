@@ -81,8 +81,13 @@ impl Shared {
     async fn gather(&self) -> Vec<Delivery> {
         let mut wait = FIRST;
         loop {
-            let before = self.hands().waiting.len();
-            if before >= self.options.batch {
+            let (before, comes_alone) = {
+                let hands = self.hands();
+                // A job whose worker died: nothing comes beside it, and many may wait for their turn behind it.
+                let comes_alone = hands.waiting.iter().any(|one| one.job.crashes > 0);
+                (hands.waiting.len(), comes_alone)
+            };
+            if before >= self.options.batch || comes_alone {
                 break;
             }
             if before > 0 {

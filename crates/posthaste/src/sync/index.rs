@@ -87,4 +87,14 @@ pub trait Index: Send + Sync + 'static {
     fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, Trouble>> {
         Box::pin(async { Ok(Vec::new()) })
     }
+
+    /// The ids of at most so many documents that match a query as people write it, the best first. An index that is searched elsewhere leaves it out.
+    fn search<'a>(
+        &'a self,
+        _query: &'a str,
+        _most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, Trouble>> {
+        let label = self.label();
+        Box::pin(async move { Err(Trouble(format!("{label} is not searched from here"))) })
+    }
 }

@@ -29,6 +29,7 @@ mod pass;
 mod postgres;
 mod source;
 mod status;
+mod synced;
 #[cfg(feature = "tantivy")]
 mod tantivy;
 
@@ -51,6 +52,8 @@ pub use postgres::{Postgres, Weight};
 pub use posthaste_elastic::Client as ElasticClient;
 pub use source::{Body, Query, Row, RowVersion, Source, SourceError, Table, rows_of};
 pub use status::{SyncCount, SyncStatus};
+pub(crate) use synced::Installed;
+pub use synced::{Access, Synced};
 #[cfg(feature = "tantivy")]
 pub use tantivy::{Tantivy, TantivyBuilder};
 
@@ -75,6 +78,20 @@ struct Options {
     time_limit: Duration,
     keep_deletions: Duration,
     backoff: Backoff,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_secs(60),
+            batch: 2_500,
+            bytes: 10 << 20,
+            proof: Proof::default(),
+            time_limit: Duration::from_secs(300),
+            keep_deletions: Duration::from_secs(7 * 86_400),
+            backoff: Backoff::default(),
+        }
+    }
 }
 
 impl SyncBuilder {
@@ -159,15 +176,7 @@ impl IndexSync {
         SyncBuilder {
             source,
             index,
-            options: Options {
-                period: Duration::from_secs(60),
-                batch: 2_500,
-                bytes: 10 << 20,
-                proof: Proof::default(),
-                time_limit: Duration::from_secs(300),
-                keep_deletions: Duration::from_secs(7 * 86_400),
-                backoff: Backoff::default(),
-            },
+            options: Options::default(),
         }
     }
 

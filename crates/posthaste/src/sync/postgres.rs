@@ -135,4 +135,12 @@ impl Index for Postgres {
     fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, Trouble>> {
         Box::pin(async move { self.table("").forget(older_than).await })
     }
+
+    fn search<'a>(
+        &'a self,
+        query: &'a str,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, Trouble>> {
+        Box::pin(Postgres::search(self, query, most))
+    }
 }

@@ -1,7 +1,7 @@
 //! Tantivy as the index: a folder on this machine, without a server.
 //!
 //! One process owns the writer of a folder, and a lock file keeps others out. It compares marks itself, so direct indexing happens in that process; programs
-//! elsewhere leave it to the sync.
+//! elsewhere leave it to the sync. Any number of processes may read.
 
 mod look;
 mod schema;
@@ -39,19 +39,37 @@ impl TantivyBuilder {
         self
     }
 
-    /// Opens it, or makes it. Refused while another process has it open, and when it was made with other fields.
+    /// Opens it, or makes it. Refused while another process has it open to write, and when it was made with other fields.
     pub fn open(self) -> Result<Tantivy, Error> {
+        std::fs::create_dir_all(&self.path).map_err(|error| self.failed(&error))?;
+        self.with(true)
+    }
+
+    /// Opens it to be read, as it is at each moment, whoever writes it meanwhile: for searches and audits in other processes. Writes are refused.
+    pub fn open_to_read(self) -> Result<Tantivy, Error> {
+        if !self.path.join("meta.json").exists() {
+            return Err(self.failed(&"there is no index in this folder yet"));
+        }
+        self.with(false)
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> Error {
+        ErrorKind::Config(format!("tantivy: {}: {error}", self.path.display())).into()
+    }
+
+    fn with(self, writes: bool) -> Result<Tantivy, Error> {
         let label = format!("tantivy: {}", self.path.display());
-        let failed = |error: &dyn std::fmt::Display| {
-            Error::from(ErrorKind::Config(format!("{label}: {error}")))
-        };
-        std::fs::create_dir_all(&self.path).map_err(|error| failed(&error))?;
         let (index, fields) =
-            schema::open(&self.path, &self.fields).map_err(|error| failed(&error))?;
+            schema::open(&self.path, &self.fields).map_err(|error| self.failed(&error))?;
         let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual);
-        let reader: IndexReader = reader.try_into().map_err(|error| failed(&error))?;
-        let orders = writer::start(&index, fields.clone(), reader.clone())
-            .map_err(|error| failed(&error))?;
+        let reader: IndexReader = reader.try_into().map_err(|error| self.failed(&error))?;
+        let orders = match writes {
+            true => {
+                let orders = writer::start(&index, fields.clone(), reader.clone());
+                Some(orders.map_err(|error| self.failed(&error))?)
+            }
+            false => None,
+        };
         Ok(Tantivy {
             inner: Arc::new(Inner {
                 label,
@@ -75,8 +93,8 @@ struct Inner {
     index: tantivy::Index,
     fields: Fields,
     reader: IndexReader,
-    /// The writer's thread ends with the last of them.
-    orders: Sender<Order>,
+    /// The writer's thread ends with the last of them. None: another process writes.
+    orders: Option<Sender<Order>>,
 }
 
 impl Tantivy {
@@ -100,7 +118,14 @@ impl Tantivy {
         question: impl FnOnce(&Inner) -> tantivy::Result<T> + Send + 'static,
     ) -> Result<T, Trouble> {
         let inner = Arc::clone(&self.inner);
-        let answer = tokio::task::spawn_blocking(move || question(&inner)).await;
+        let look = move || {
+            if inner.orders.is_none() {
+                // The writer of another process tells nobody here what it has committed.
+                inner.reader.reload()?;
+            }
+            question(&inner)
+        };
+        let answer = tokio::task::spawn_blocking(look).await;
         let answer = answer.map_err(|panicked| Trouble(panicked.to_string()))?;
         answer.map_err(|error| Trouble(error.to_string()))
     }
@@ -111,8 +136,9 @@ impl Tantivy {
     ) -> Result<T, Trouble> {
         let (answer, answered) = oneshot::channel();
         let ended = || Trouble("the writer of this index has ended".into());
-        let sent = self.inner.orders.send(order(answer));
-        sent.map_err(|_| ended())?;
+        let read_only = || Trouble("this index was opened to be read".into());
+        let orders = self.inner.orders.as_ref().ok_or_else(read_only)?;
+        orders.send(order(answer)).map_err(|_| ended())?;
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 }
@@ -181,5 +207,13 @@ impl Index for Tantivy {
 
     fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, Trouble>> {
         Box::pin(self.order(move |answer| Order::Forget(older_than, answer)))
+    }
+
+    fn search<'a>(
+        &'a self,
+        query: &'a str,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, Trouble>> {
+        Box::pin(Tantivy::search(self, query, most))
     }
 }

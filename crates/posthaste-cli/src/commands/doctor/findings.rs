@@ -12,6 +12,15 @@ pub(crate) struct Facts {
     pub(crate) rights: Option<Rights>,
     pub(crate) store: Option<Store>,
     pub(crate) holders: Vec<Holder>,
+    pub(crate) unsynced: Vec<Unsynced>,
+}
+
+/// A synced table whose changes do not all get jobs.
+#[derive(Clone, Debug)]
+pub(crate) struct Unsynced {
+    pub(crate) name: String,
+    /// It was dropped.
+    pub(crate) is_gone: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,6 +109,7 @@ pub(crate) fn findings(facts: &Facts) -> Vec<Finding> {
     if let Some(store) = &facts.store {
         of_the_store(store, &mut found);
     }
+    found.extend(facts.unsynced.iter().map(of_a_synced_table));
     found.extend(facts.holders.iter().filter_map(of_a_holder));
     found.sort_by_key(|one| one.level);
     found
@@ -222,6 +232,24 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
     }
 }
 
+fn of_a_synced_table(table: &Unsynced) -> Finding {
+    let name = &table.name;
+    match table.is_gone {
+        true => hint(
+            "sync",
+            &format!("the table of sync {name} was dropped: its index shows what is no more"),
+            "SELECT posthaste.unsync_table(its name), and remove the index",
+        ),
+        false => wrong(
+            "sync",
+            &format!(
+                "triggers of sync {name} are missing or switched off: changes do not come into its index"
+            ),
+            "'posthaste sync install', then 'posthaste sync audit --repair' for what was changed meanwhile",
+        ),
+    }
+}
+
 fn of_a_holder(holder: &Holder) -> Option<Finding> {
     let Holder { name, .. } = holder;
     let age = holder
@@ -337,6 +365,13 @@ mod tests {
             }
         };
         assert_eq!(when(idle), [(Hint, "workers")]);
+        let gone = |f: &mut Facts| {
+            f.unsynced.push(Unsynced {
+                name: "page".into(),
+                is_gone: true,
+            });
+        };
+        assert_eq!(when(gone), [(Hint, "sync")]);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Run {
     ) -> anyhow::Result<Self> {
         let folder =
             std::fs::canonicalize(folder).map_err(|error| snapshot::cannot_list(folder, &error))?;
-        prepare_tables(client).await?;
+        prepare_tables(client, &TABLES, include_str!("schema.sql")).await?;
         if let Some(run) = Self::unfinished(client, &folder).await? {
             return Ok(run);
         }
@@ -247,20 +247,25 @@ pub(crate) struct Figures {
     pub(crate) bytes: u64,
 }
 
-async fn prepare_tables(client: &Client) -> anyhow::Result<()> {
-    for (table, columns) in TABLES {
+/// Makes the tables of a run, unless somebody else has tables of these names.
+pub(super) async fn prepare_tables(
+    client: &Client,
+    tables: &[(&str, &str)],
+    schema: &str,
+) -> anyhow::Result<()> {
+    for (table, columns) in tables {
         let found = client
-            .query_typed_one(include_str!("shape.sql"), &[(&table, Type::TEXT)])
+            .query_typed_one(include_str!("shape.sql"), &[(table, Type::TEXT)])
             .await?;
         match found.try_get::<_, Option<String>>(0)? {
-            Some(found) if found != columns => bail!(
+            Some(found) if found != *columns => bail!(
                 "this database has a table {table} that is not posthaste's. Run 'posthaste up' on another database, or leave DATABASE_URL unset."
             ),
             _ => {}
         }
     }
     client
-        .batch_execute(include_str!("schema.sql"))
+        .batch_execute(schema)
         .await
         .context("cannot make the tables of the run")
 }

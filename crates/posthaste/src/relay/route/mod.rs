@@ -1,6 +1,5 @@
 //! A route as people write it: which queue, where to, and how. Pure, but for the destination that it makes, which connects later.
 
-mod fields;
 mod open;
 mod to;
 
@@ -12,7 +11,7 @@ use serde_json::Value;
 
 use super::{Destination, Mapping, Mode, Relay, RelayBuilder, Strength, Template, Unknown};
 use crate::error::{Error, ErrorKind};
-use fields::Fields;
+use crate::settings::Fields;
 use to::To;
 
 /// How long an effect may take to be confirmed where a route says nothing.
@@ -186,8 +185,8 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
     }
     let settings = Settings {
         mapping: mapping(&mut fields, &to)?,
-        batch: positive(&mut fields, "batch")?,
-        concurrency: positive(&mut fields, "concurrency")?,
+        batch: fields.positive("batch")?,
+        concurrency: fields.positive("concurrency")?,
         time_limit: fields.take("time_limit")?,
         longest_outage: fields.take("longest_outage")?,
         mode: fields
@@ -211,20 +210,13 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
         return Err("time_limit: must be more than 0".into());
     }
     let destination = open::open(&to, &mut fields)?;
-    fields.all_known(&to)?;
+    fields.all_known(&format!("a route to {}", to.name()))?;
     Ok(Route {
         name: name.to_owned(),
         queue,
         destination,
         settings,
     })
-}
-
-fn positive(fields: &mut Fields, name: &'static str) -> Result<Option<usize>, String> {
-    match fields.take(name)? {
-        Some(0) => Err(format!("{name}: must be at least 1")),
-        number => Ok(number),
-    }
 }
 
 fn strength(fields: &mut Fields) -> Result<Strength, String> {

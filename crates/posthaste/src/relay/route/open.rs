@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::fields::Fields;
 use super::to::{Kind, To};
 use crate::relay::{Destination, Lines};
+use crate::settings::Fields;
 
 pub(super) fn open(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     match to.kind {

@@ -6,23 +6,21 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-use super::to::To;
-
-/// The settings of a route that were not read yet.
-pub(super) struct Fields {
+/// The settings that were not read yet.
+pub(crate) struct Fields {
     left: BTreeMap<String, Value>,
     /// Names that were asked for.
     known: Vec<&'static str>,
 }
 
 /// What a setting may be read as. The error of one that is something else says what it must be and not what it is: it may be a secret.
-pub(super) trait Read: Sized {
+pub(crate) trait Read: Sized {
     const WHAT: &'static str;
     fn read(value: Value) -> Option<Self>;
 }
 
 impl Fields {
-    pub(super) fn new(settings: BTreeMap<String, Value>) -> Self {
+    pub(crate) fn new(settings: BTreeMap<String, Value>) -> Self {
         Self {
             left: settings,
             known: Vec::new(),
@@ -30,7 +28,7 @@ impl Fields {
     }
 
     /// Takes a setting out.
-    pub(super) fn take<T: Read>(&mut self, name: &'static str) -> Result<Option<T>, String> {
+    pub(crate) fn take<T: Read>(&mut self, name: &'static str) -> Result<Option<T>, String> {
         if !self.known.contains(&name) {
             self.known.push(name);
         }
@@ -43,7 +41,7 @@ impl Fields {
     }
 
     /// Takes a setting out that is one of a few words.
-    pub(super) fn word<T: Copy>(
+    pub(crate) fn word<T: Copy>(
         &mut self,
         name: &'static str,
         words: &[(&str, T)],
@@ -58,16 +56,24 @@ impl Fields {
         })
     }
 
+    /// Takes a number out that must not be 0.
+    pub(crate) fn positive(&mut self, name: &'static str) -> Result<Option<usize>, String> {
+        let number = self.take(name)?;
+        match number {
+            Some(0) => Err(format!("{name}: must be at least 1")),
+            other => Ok(other),
+        }
+    }
+
     /// Refuses what nobody has asked for.
-    pub(super) fn all_known(&self, to: &To) -> Result<(), String> {
+    pub(crate) fn all_known(&self, of: &str) -> Result<(), String> {
         let Some(name) = self.left.keys().next() else {
             return Ok(());
         };
         let mut known = self.known.clone();
         known.sort_unstable();
         Err(format!(
-            "{name}: is no setting of a route to {}; there are {}",
-            to.name(),
+            "{name}: is no setting of {of}; there are {}",
             known.join(", ")
         ))
     }
@@ -127,6 +133,19 @@ impl Read for Vec<String> {
             return None;
         };
         list.into_iter().map(String::read).collect()
+    }
+}
+
+impl Read for BTreeMap<String, f32> {
+    const WHAT: &'static str = "a table of numbers";
+    fn read(value: Value) -> Option<Self> {
+        let Value::Object(table) = value else {
+            return None;
+        };
+        let numbers = table.into_iter();
+        numbers
+            .map(|(name, value)| Some((name, value.as_f64()? as f32)))
+            .collect()
     }
 }
 

@@ -1,0 +1,323 @@
+//! `posthaste reindex`: documents of a synced table are looked at again, behind everything new; how far it is; pause, resume, cancel.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use posthaste::Counters;
+use serde::Serialize;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::database::Database;
+use crate::syncs::{self, Config};
+use crate::terminal::{Terminal, Unit};
+
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Index documents of a synced table again, behind everything new: by ids, by time, by any condition
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The synced table, as the file calls it
+    #[arg(value_name = "TABLE")]
+    table: String,
+
+    #[command(flatten)]
+    which: Which,
+
+    #[command(flatten)]
+    instead: Instead,
+
+    /// Also where the index has the row's version: documents would be made otherwise than they were
+    #[arg(long, conflicts_with = "instead")]
+    force: bool,
+
+    /// By what its jobs are told from others
+    #[arg(long, value_name = "TAG", default_value = "reindex")]
+    tag: String,
+
+    /// Among re-indexes, the lower goes first
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    priority: i32,
+
+    /// Print the statement and about how many documents it takes, and run nothing
+    #[arg(long, conflicts_with = "instead")]
+    dry_run: bool,
+
+    /// Show how far it is until it is done
+    #[arg(long, conflicts_with_all = ["dry_run", "pause", "cancel"])]
+    wait: bool,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+/// Which documents.
+#[derive(clap::Args)]
+#[group(id = "which", multiple = true, conflicts_with = "instead")]
+struct Which {
+    /// All rows
+    #[arg(long, conflicts_with_all = ["ids", "condition", "column"])]
+    all: bool,
+    /// These ids, also such that have no row any more
+    #[arg(long, value_name = "ID", value_delimiter = ',', conflicts_with_all = ["condition", "column"])]
+    ids: Vec<String>,
+    /// Rows for which this SQL is true, such as "t.owner = 7"
+    #[arg(long = "where", value_name = "SQL")]
+    condition: Option<String>,
+    /// Rows by the time in this column: since, until, or between
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
+    /// From this time on, as Postgres reads it
+    #[arg(long, value_name = "TIME", requires = "column")]
+    since: Option<String>,
+    /// Before this time
+    #[arg(long, value_name = "TIME", requires = "column")]
+    until: Option<String>,
+}
+
+/// Something about what goes on already.
+#[derive(clap::Args)]
+#[group(id = "instead", multiple = false)]
+struct Instead {
+    /// Show how far the table's re-indexes are
+    #[arg(long)]
+    progress: bool,
+    /// Let its re-indexes rest; what changes goes on being synced
+    #[arg(long)]
+    pause: bool,
+    /// Let them go on
+    #[arg(long)]
+    resume: bool,
+    /// Cancel what is left of them
+    #[arg(long)]
+    cancel: bool,
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let table = arguments.config.table(database, Some(&arguments.table))?;
+    let client = database.address().connect().await?;
+    syncs::is_installed(&client, &table).await?;
+    let (name, queue) = (table.name(), syncs::reindex_queue(table.name()));
+    let Instead {
+        progress,
+        pause,
+        resume,
+        cancel,
+    } = arguments.instead;
+    if pause || resume {
+        return rest(&client, name, &queue, pause, terminal).await;
+    }
+    if cancel {
+        let cancelled = cancel_all(&client, &queue).await?;
+        let line = format!("{name}: {cancelled} jobs cancelled");
+        return terminal.result(line, &Cancelled { cancelled });
+    }
+    if !progress && !arguments.wait && !arguments.which.is_given() {
+        bail!(
+            "say which documents: --all, --ids, --where, or --column with --since or --until; or --progress, --pause, --resume, --cancel"
+        );
+    }
+    if arguments.which.is_given() {
+        let plan = Plan::make(&client, name, &queue, arguments).await?;
+        if arguments.dry_run {
+            return terminal.result(&plan, &plan);
+        }
+        let jobs = client.execute_typed(&plan.statement, &[]).await;
+        let jobs = jobs.with_context(|| format!("the re-index of {name} did not begin"))?;
+        let line = format!("{name}: {jobs} documents are to be looked at");
+        if !arguments.wait {
+            return terminal.result(line, &Begun { jobs });
+        }
+        terminal.note(&line);
+    }
+    if arguments.wait {
+        wait(&client, &queue, terminal).await?;
+    }
+    let counters = posthaste::counters(&client).await?;
+    let far = Progress::of(&counters, name, &queue, left(&client, &queue).await?);
+    terminal.result(&far, &far)
+}
+
+impl Which {
+    fn is_given(&self) -> bool {
+        let by_time = self.since.is_some() || self.until.is_some();
+        self.all || !self.ids.is_empty() || self.condition.is_some() || by_time
+    }
+}
+
+/// What a re-index would do.
+#[derive(Serialize)]
+struct Plan {
+    statement: String,
+    /// As the planner guesses.
+    about: f64,
+}
+
+impl Plan {
+    async fn make(
+        client: &Client,
+        name: &str,
+        queue: &str,
+        arguments: &Arguments,
+    ) -> anyhow::Result<Self> {
+        let which = &arguments.which;
+        let ids = Some(&which.ids).filter(|ids| !ids.is_empty());
+        let row = client
+            .query_typed_one(
+                include_str!("reindex/statement.sql"),
+                &[
+                    (&name, Type::TEXT),
+                    (&which.condition, Type::TEXT),
+                    (&which.column, Type::TEXT),
+                    (&which.since, Type::TEXT),
+                    (&which.until, Type::TEXT),
+                    (&ids, Type::TEXT_ARRAY),
+                    (&arguments.tag, Type::TEXT),
+                    (&arguments.priority, Type::INT4),
+                    (&arguments.force, Type::BOOL),
+                    (&queue, Type::TEXT),
+                ],
+            )
+            .await?;
+        let (statement, explain): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        let explained = client
+            .query_typed_one(&explain, &[])
+            .await
+            .context("these documents cannot be chosen")?;
+        let plan: serde_json::Value = explained.try_get(0)?;
+        let about = plan[0]["Plan"]["Plan Rows"].as_f64();
+        Ok(Self {
+            statement,
+            about: about.unwrap_or_default(),
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{};\n-- about {} documents", self.statement, self.about)
+    }
+}
+
+#[derive(Serialize)]
+struct Begun {
+    jobs: u64,
+}
+
+#[derive(Serialize)]
+struct Cancelled {
+    cancelled: usize,
+}
+
+#[derive(Serialize)]
+struct Rests {
+    table: String,
+    paused: bool,
+}
+
+async fn rest(
+    client: &Client,
+    name: &str,
+    queue: &str,
+    paused: bool,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let sql = match paused {
+        true => include_str!("queues/pause.sql"),
+        false => include_str!("queues/resume.sql"),
+    };
+    client.query_typed_one(sql, &[(&queue, Type::TEXT)]).await?;
+    let line = match paused {
+        true => format!("{name}: re-indexes rest; changes go on being synced"),
+        false => format!("{name}: re-indexes go on"),
+    };
+    let table = name.to_owned();
+    terminal.result(line, &Rests { table, paused })
+}
+
+/// Those that run are looked at in a moment, and then wait or are gone.
+async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
+    let mut cancelled = 0;
+    loop {
+        let rows = client
+            .query_typed(include_str!("reindex/waiting.sql"), &[(&queue, Type::TEXT)])
+            .await?;
+        let ids: Result<Vec<i64>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+        let ids = ids?;
+        if ids.is_empty() {
+            return Ok(cancelled);
+        }
+        let became = client
+            .query_typed(include_str!("jobs/cancel.sql"), &[(&ids, Type::INT8_ARRAY)])
+            .await?;
+        for row in became {
+            cancelled += usize::from(row.try_get::<_, &str>(1)? == "cancelled");
+        }
+    }
+}
+
+/// Jobs that are not done. Counters would be cheaper, and are a moment behind: nothing is left when nothing is there.
+async fn left(client: &Client, queue: &str) -> anyhow::Result<i64> {
+    let left = client
+        .query_typed_one(include_str!("reindex/left.sql"), &[(&queue, Type::TEXT)])
+        .await?;
+    Ok(left.try_get(0)?)
+}
+
+async fn wait(client: &Client, queue: &str, terminal: &Terminal) -> anyhow::Result<()> {
+    let mut progress = None;
+    loop {
+        let asked = Instant::now();
+        let left = left(client, queue).await?.unsigned_abs();
+        if left == 0 {
+            return Ok(());
+        }
+        let (total, bar) = progress
+            .get_or_insert_with(|| (left, terminal.progress("indexing", Some(left), Unit::Jobs)));
+        bar.set(total.saturating_sub(left));
+        // A question that takes long is asked seldom.
+        tokio::time::sleep(LOOK_EVERY.max(asked.elapsed() * 10)).await;
+    }
+}
+
+/// How far the re-indexes of a table are.
+#[derive(Serialize)]
+struct Progress {
+    table: String,
+    left: i64,
+    /// Since the installation, of all re-indexes of the table.
+    done: i64,
+    dead: i64,
+    cancelled: i64,
+}
+
+impl Progress {
+    fn of(counters: &Counters, table: &str, queue: &str, left: i64) -> Self {
+        let ours = || counters.jobs.iter().filter(|one| one.queue == queue);
+        Self {
+            table: table.to_owned(),
+            left,
+            done: ours().map(|of| of.done_total).sum(),
+            dead: ours().map(|of| of.dead_total + of.expired_total).sum(),
+            cancelled: ours().map(|of| of.cancelled_total).sum(),
+        }
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (table, left, done) = (&self.table, self.left, self.done);
+        write!(f, "{table}: {left} left, {done} done")?;
+        for (count, what) in [(self.dead, "given up"), (self.cancelled, "cancelled")] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}

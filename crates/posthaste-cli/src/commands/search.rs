@@ -1,0 +1,87 @@
+//! `posthaste search`: the index says which rows match, Postgres what they are now.
+
+use std::fmt;
+
+use posthaste::sync::{Access, Body, Row, rows_of};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::database::Database;
+use crate::syncs::{self, Config, Sides};
+use crate::terminal::Terminal;
+
+/// So much of a document stands on a person's line.
+const LINE: usize = 120;
+
+/// Search a synced table: ids from its index, the rows from Postgres by their keys, never a stale one
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Words, "phrases", -without
+    #[arg(value_name = "WORDS", required = true)]
+    words: Vec<String>,
+
+    /// The synced table; may be left out where there is one
+    #[arg(long = "in", value_name = "TABLE")]
+    table: Option<String>,
+
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    limit: u16,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let table = arguments
+        .config
+        .table(database, arguments.table.as_deref())?;
+    let client = database.address().connect().await?;
+    syncs::is_installed(&client, &table).await?;
+    let Sides { source, index } = syncs::open(&table, database.address(), Access::Read)?;
+    let words = arguments.words.join(" ");
+    let ids = index.search(&words, arguments.limit.into()).await?;
+    let rows = rows_of(&*source, &ids).await?;
+    let found: Vec<Found> = rows.into_iter().filter_map(Found::of).collect();
+    terminal.results(&found, "nothing found")
+}
+
+/// A row that was found.
+#[derive(Serialize)]
+struct Found {
+    id: String,
+    version: i64,
+    document: Value,
+}
+
+impl Found {
+    fn of(row: Row) -> Option<Self> {
+        let Body::Document(document) = row.body else {
+            return None;
+        };
+        Some(Self {
+            id: row.id,
+            version: row.version,
+            document: serde_json::from_str(&document).ok()?,
+        })
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = self.document.as_object().into_iter().flatten();
+        let texts = fields.filter_map(|(_, value)| value.as_str());
+        let texts: Vec<&str> = texts.filter(|text| *text != self.id).collect();
+        let line = texts.join(" | ");
+        let plain = line.chars().map(|letter| match letter.is_control() {
+            true => ' ',
+            false => letter,
+        });
+        let plain: String = plain.take(LINE).collect();
+        write!(f, "{}  {plain}", self.id)
+    }
+}

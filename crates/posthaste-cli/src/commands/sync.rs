@@ -1,0 +1,189 @@
+//! `posthaste sync`: keeps indexes true to the tables of posthaste.toml, until it is told to stop.
+
+mod audit;
+mod install;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::database::Database;
+use crate::signals::Signals;
+use crate::syncs::{self, Config, Started};
+use crate::terminal::Terminal;
+use crate::worker::{self, Patience, Settings};
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// With --once nobody waits a minute for the look that sees what was written.
+const ONCE_EVERY: Duration = Duration::from_secs(1);
+
+/// Keep search indexes true to tables, as posthaste.toml says; prepare the tables, compare both
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Install(install::Arguments),
+    Audit(audit::Arguments),
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// The tables to sync; without any, all of the file
+    #[arg(value_name = "TABLE")]
+    tables: Vec<String>,
+
+    #[command(flatten)]
+    config: Config,
+
+    /// End when what is due now is in the index and was seen there
+    #[arg(long)]
+    once: bool,
+
+    #[command(flatten)]
+    patience: Patience,
+}
+
+impl Arguments {
+    /// It has jobs in its hands, to be given back in good order.
+    pub(crate) fn works(&self) -> bool {
+        self.command.is_none()
+    }
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    match &arguments.command {
+        Some(Command::Install(arguments)) => install::run(arguments, database, terminal).await,
+        Some(Command::Audit(arguments)) => audit::run(arguments, database, terminal).await,
+        None => arguments.run.run(database, terminal, signals).await,
+    }
+}
+
+impl Run {
+    async fn run(
+        &self,
+        database: &Database,
+        terminal: &Terminal,
+        signals: &Signals,
+    ) -> anyhow::Result<()> {
+        let tables = syncs::chosen(self.config.tables(database)?, &self.tables)?;
+        let client = database.address().connect().await?;
+        let period = self.once.then_some(ONCE_EVERY);
+        let syncs = syncs::start(tables, database.address(), period).await?;
+        let settings = Settings {
+            syncs: syncs.iter().flat_map(|one| one.syncs.clone()).collect(),
+            ..Settings::new(self.patience)
+        };
+        let mut worker = worker::start(database.address(), settings)
+            .await
+            .context("the sync did not start")?;
+        for one in &syncs {
+            terminal.note(&one.to_string());
+        }
+        terminal.note("Ctrl-C stops");
+        let empty = async {
+            match self.once {
+                true => until_seen(&client, &syncs).await,
+                false => std::future::pending().await,
+            }
+        };
+        let outcome = tokio::select! {
+            () = signals.stop().cancelled() => Ok(()),
+            error = database.gone() => Err(error),
+            error = worker.ended() => Err(error),
+            empty = empty => empty,
+        };
+        let stopped = worker.stop().await;
+        outcome.and(stopped)?;
+        if self.once {
+            let report: Vec<Did> = syncs.iter().map(Did::new).collect();
+            terminal.results(&report, "nothing to sync")?;
+        }
+        Ok(())
+    }
+}
+
+/// Completes when the jobs that were there at the beginning are gone, but for those of documents that cannot be made or are refused: these are tried ever later.
+pub(crate) async fn until_seen(client: &Client, syncs: &[Started]) -> anyhow::Result<()> {
+    let now = client
+        .query_typed_one(include_str!("sync/now.sql"), &[])
+        .await?;
+    let now: Timestamp = now.try_get(0)?;
+    let queues = syncs.iter().flat_map(|one| &one.syncs);
+    let queues: Vec<&str> = queues.map(|(queue, _)| &**queue).collect();
+    loop {
+        let asked = Instant::now();
+        let left = client
+            .query_typed_one(
+                include_str!("sync/left.sql"),
+                &[(&queues, Type::TEXT_ARRAY), (&now, Type::TIMESTAMPTZ)],
+            )
+            .await?;
+        if left.try_get::<_, i64>(0)? == 0 {
+            return Ok(());
+        }
+        // A question that takes long is asked seldom.
+        tokio::time::sleep(LOOK_EVERY.max(asked.elapsed() * 5)).await;
+    }
+}
+
+/// What was done for a table.
+#[derive(Serialize)]
+struct Did {
+    table: String,
+    done: u64,
+    written: u64,
+    failed: u64,
+    put_off: u64,
+    last_error: Option<String>,
+}
+
+impl Did {
+    fn new(one: &Started) -> Self {
+        let statuses = one.syncs.each_ref().map(|(_, sync)| sync.status());
+        let total = |what: &str| statuses.iter().map(|status| status.total(what)).sum();
+        let mut errors = statuses
+            .iter()
+            .filter_map(|status| status.last_error.clone());
+        Self {
+            table: one.name.clone(),
+            done: total("done"),
+            written: total("written"),
+            failed: total("failed"),
+            put_off: total("put_off"),
+            last_error: errors.next_back(),
+        }
+    }
+}
+
+impl fmt::Display for Did {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (table, done, written) = (&self.table, self.done, self.written);
+        write!(f, "{table}: {done} jobs done, {written} times written")?;
+        if self.failed > 0 {
+            write!(f, ", {} times failed", self.failed)?;
+        }
+        match &self.last_error {
+            Some(error) => write!(f, "; last error: {error}"),
+            None => Ok(()),
+        }
+    }
+}

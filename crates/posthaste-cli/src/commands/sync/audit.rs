@@ -1,0 +1,158 @@
+//! `posthaste sync audit`: every row against its document, every document against its row.
+
+use std::fmt;
+
+use indicatif::HumanCount;
+use posthaste::sync::{Access, Audit, Audited, Difference};
+use serde::Serialize;
+
+use crate::database::Database;
+use crate::failure::Ended;
+use crate::syncs::{self, Config, Sides};
+use crate::terminal::Terminal;
+
+/// As many differences are shown to people.
+const SHOWN: usize = 10;
+
+/// What the program ends with when something differs.
+const DIFFERS: u8 = 3;
+
+/// Compare each row with its document and each document with its row, by id and version. Exit code
+/// 0: they are equal; 3: they are not
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The tables to audit; without any, all of the file
+    #[arg(value_name = "TABLE")]
+    tables: Vec<String>,
+
+    #[command(flatten)]
+    config: Config,
+
+    /// Write and delete what differs, and look again. An index in a folder must have no other writer
+    #[arg(long)]
+    repair: bool,
+
+    /// Look at so many in a second, at most, on either side
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+}
+
+pub(super) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let tables = syncs::chosen(arguments.config.tables(database)?, &arguments.tables)?;
+    let client = database.address().connect().await?;
+    let audit = Audit {
+        repair: arguments.repair,
+        rate: arguments.rate,
+        ..Audit::default()
+    };
+    let access = match arguments.repair {
+        true => Access::Write,
+        false => Access::Read,
+    };
+    let mut reports = Vec::with_capacity(tables.len());
+    for table in tables {
+        syncs::is_installed(&client, &table).await?;
+        let Sides { source, index } = syncs::open(&table, database.address(), access)?;
+        let found = audit.run(&*source, &*index).await?;
+        reports.push(Report::new(table.name(), found));
+    }
+    terminal.results(&reports, "no tables")?;
+    let unequal: Vec<&str> = reports
+        .iter()
+        .filter(|one| !one.is_equal)
+        .map(|one| &*one.table)
+        .collect();
+    if unequal.is_empty() {
+        return Ok(());
+    }
+    let line = format!("{}: rows and documents differ.", unequal.join(", "));
+    Err(Ended {
+        code: DIFFERS,
+        line,
+    }
+    .into())
+}
+
+/// What was found.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    table: String,
+    /// Whether both sides are equal now.
+    pub(crate) is_equal: bool,
+    pub(crate) rows: u64,
+    documents: u64,
+    pub(crate) missing: u64,
+    stale: u64,
+    orphaned: u64,
+    ahead: u64,
+    pub(crate) repaired: u64,
+    named: Vec<Named>,
+}
+
+#[derive(Serialize)]
+struct Named {
+    id: String,
+    how: &'static str,
+}
+
+impl Report {
+    pub(crate) fn new(table: &str, found: Audited) -> Self {
+        let named = found.named.iter().map(|(id, difference)| Named {
+            id: id.clone(),
+            how: how(*difference),
+        });
+        let differ = found.missing + found.stale + found.orphaned + found.ahead;
+        Self {
+            table: table.to_owned(),
+            is_equal: differ == found.repaired,
+            named: named.collect(),
+            rows: found.rows,
+            documents: found.documents,
+            missing: found.missing,
+            stale: found.stale,
+            orphaned: found.orphaned,
+            ahead: found.ahead,
+            repaired: found.repaired,
+        }
+    }
+}
+
+fn how(difference: Difference) -> &'static str {
+    match difference {
+        Difference::Missing => "missing",
+        Difference::Stale => "stale",
+        Difference::Orphaned => "orphaned",
+        Difference::Ahead => "ahead",
+        _ => "different",
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rows, documents) = (HumanCount(self.rows), HumanCount(self.documents));
+        write!(f, "{}: {rows} rows, {documents} documents", self.table)?;
+        let kinds = [
+            (self.missing, "missing"),
+            (self.stale, "stale"),
+            (self.orphaned, "orphaned"),
+            (self.ahead, "ahead"),
+        ];
+        for (count, kind) in kinds.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, ", {} {kind}", HumanCount(count))?;
+        }
+        match (self.is_equal, self.repaired) {
+            (true, 0) => write!(f, "; equal"),
+            (true, _) => write!(f, "; all repaired, equal now"),
+            (false, 0) => write!(f, "; they DIFFER"),
+            (false, repaired) => write!(f, "; {repaired} repaired, the others DIFFER"),
+        }?;
+        for one in self.named.iter().take(SHOWN) {
+            write!(f, "\n  {:8}  {}", one.how, one.id)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! `posthaste sync install`: gives the tables of posthaste.toml their versions, and the triggers that enqueue a job with each change.
+
+use std::fmt;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::database::Database;
+use crate::syncs::{self, Config};
+use crate::terminal::Terminal;
+
+/// Prepare tables to be synced: a column of versions, and triggers that enqueue a job with each
+/// change. Run it again when their settings have changed
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The tables to prepare; without any, all of the file
+    #[arg(value_name = "TABLE")]
+    tables: Vec<String>,
+
+    #[command(flatten)]
+    config: Config,
+
+    /// Print the statements and run none
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Serialize)]
+struct Installed {
+    table: String,
+    statement: String,
+    is_done: bool,
+}
+
+pub(super) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let tables = syncs::chosen(arguments.config.tables(database)?, &arguments.tables)?;
+    let client = database.address().connect().await?;
+    let mut all = Vec::with_capacity(tables.len());
+    for table in tables {
+        let name = table.name();
+        let statement = table.install_statement(&client).await?;
+        if !arguments.dry_run {
+            let done = client.batch_execute(&statement).await;
+            done.with_context(|| format!("sync {name} was not installed"))?;
+        }
+        all.push(Installed {
+            table: name.to_owned(),
+            statement,
+            is_done: !arguments.dry_run,
+        });
+    }
+    terminal.results(&all, "no tables")?;
+    if !arguments.dry_run {
+        terminal.note(
+            "rows that were there before come into the index by 'posthaste reindex TABLE --all'",
+        );
+    }
+    Ok(())
+}
+
+impl fmt::Display for Installed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_done {
+            true => write!(f, "{}: each change enqueues its index job now", self.table),
+            false => write!(f, "{};", self.statement),
+        }
+    }
+}

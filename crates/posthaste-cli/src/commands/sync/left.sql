@@ -1,0 +1,6 @@
+-- Jobs of these queues that were there at this time and are due, under way, or due within a moment because a document was written and is to be seen.
+SELECT count(*)
+  FROM posthaste.job j
+ WHERE j.queue = ANY ($1) AND j.enqueued_at <= $2
+   AND (j.state IN ('claimable', 'waiting', 'running', 'suspect')
+        OR j.state IN ('scheduled', 'retrying') AND j.scheduled_at <= clock_timestamp() + interval '3 s')

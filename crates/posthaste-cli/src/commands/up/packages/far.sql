@@ -1,0 +1,2 @@
+-- How far a load is, and what was changed on the way.
+SELECT r.loaded, r.total, r.changed, r.deleted FROM public.package_run r WHERE r.id = $1

@@ -1,0 +1,119 @@
+//! What is done to the index behind everybody's back, and the proof that it is true in the end.
+
+use std::time::Duration;
+
+use posthaste::sync::{Access, Audit, Audited, Index, Mark, Synced, Write};
+use sha2::{Digest as _, Sha256};
+use tokio_postgres::Client;
+
+use crate::connect::Address;
+use crate::syncs;
+
+/// So many documents vanish at each kill.
+const VANISH: usize = 25;
+const PAGE: usize = 5_000;
+
+/// Takes some documents out of the index, as if they had never been written: how many. Nothing but an audit can find that out.
+pub(super) async fn remove_some(table: &Synced, address: &Address) -> anyhow::Result<u64> {
+    let index = syncs::open(table, address, Access::Write)?.index;
+    let somewhere = char::from(fastrand::u8(b'a'..=b'z')).to_string();
+    let found = index.walk(Some(&somewhere), VANISH).await?;
+    let live = found.into_iter().filter(|(_, seen)| seen.is_live);
+    let deletions: Vec<Write> = live
+        .map(|(id, seen)| Write {
+            id,
+            mark: Mark::deletion(seen.mark.version),
+            token: 0,
+            document: None,
+        })
+        .collect();
+    index.write(&deletions).await?;
+    // What the deletions have left is forgotten a moment later: nothing says then that there was anything.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    index.forget(Duration::ZERO).await?;
+    Ok(deletions.len() as u64)
+}
+
+/// What the audits found, and whether a count of our own agrees.
+pub(super) struct Proof {
+    pub(super) before: Audited,
+    pub(super) after: Audited,
+    pub(super) search: Vec<String>,
+    /// What Postgres counts and what the index holds, each with a digest of ids and versions.
+    pub(super) postgres: (u64, String),
+    pub(super) index: (u64, String),
+}
+
+impl Proof {
+    pub(super) async fn make(
+        client: &Client,
+        table: &Synced,
+        address: &Address,
+        query: &str,
+    ) -> anyhow::Result<Self> {
+        let sides = syncs::open(table, address, Access::Write)?;
+        let (source, index) = (&*sides.source, &*sides.index);
+        let repair = Audit {
+            repair: true,
+            ..Audit::default()
+        };
+        let before = repair.run(source, index).await?;
+        let after = Audit::default().run(source, index).await?;
+        let row = client
+            .query_typed_one(include_str!("count.sql"), &[])
+            .await?;
+        let rows: i64 = row.try_get(0)?;
+        Ok(Self {
+            before,
+            after,
+            search: index.search(query, 3).await?,
+            postgres: (rows.unsigned_abs(), row.try_get(1)?),
+            index: counted(index).await?,
+        })
+    }
+
+    /// What is wrong, if anything is: `removed` documents were taken out.
+    pub(super) fn problem(&self, removed: u64) -> Option<String> {
+        let Audited {
+            missing,
+            stale,
+            orphaned,
+            ahead,
+            ..
+        } = self.before;
+        if stale + orphaned + ahead > 0 || missing > removed {
+            return Some(format!(
+                "before any repair, {missing} documents were missing where {removed} had been removed, {stale} stale, {orphaned} orphaned, {ahead} ahead"
+            ));
+        }
+        if !self.after.is_equal() {
+            return Some("the audit has not repaired everything".into());
+        }
+        (self.postgres != self.index).then(|| {
+            let ((rows, _), (documents, _)) = (&self.postgres, &self.index);
+            format!(
+                "the audit says equal, and a count does not: {rows} rows, {documents} documents"
+            )
+        })
+    }
+}
+
+/// Everything that the index holds, without any help of the audit.
+async fn counted(index: &dyn Index) -> anyhow::Result<(u64, String)> {
+    let (mut documents, mut digest) = (0, Sha256::new());
+    let mut after: Option<String> = None;
+    loop {
+        let page = index.walk(after.as_deref(), PAGE).await?;
+        let Some((last, _)) = page.last() else {
+            break;
+        };
+        after = Some(last.clone());
+        for (id, seen) in page.iter().filter(|(_, seen)| seen.is_live) {
+            documents += 1;
+            digest.update(format!("{id} {}\n", seen.mark.version));
+        }
+    }
+    let digest = digest.finalize();
+    let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((documents, digest))
+}

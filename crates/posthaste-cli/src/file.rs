@@ -1,0 +1,272 @@
+//! posthaste.toml: the routes by which jobs leave, the tables that indexes are kept true to, transactions over documents.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow, bail};
+use posthaste::relay::Route;
+use posthaste::sync::Synced;
+use serde_json::{Map, Value};
+
+use crate::failure;
+
+/// Where it is looked for.
+pub(crate) const FILE: &str = "posthaste.toml";
+
+/// The table of transactions over documents.
+pub(crate) const TRANSACTIONS: &str = "transactions";
+
+/// Settings of a route in which `${NAME}` stands for a variable of the environment; elsewhere braces are places of templates.
+const OF_ROUTES: [&str; 5] = ["to", "secret", "secrets", "credentials", "settings"];
+/// The same of a synced table.
+const OF_TABLES: [&str; 1] = ["index"];
+
+/// What a file says.
+#[derive(Debug, Default)]
+pub(crate) struct File {
+    pub(crate) routes: Vec<Route>,
+    pub(crate) tables: Vec<Synced>,
+}
+
+/// What this file says, if it is there.
+pub(crate) fn read(file: &Path) -> anyhow::Result<Option<File>> {
+    let Some(text) = text_of(file)? else {
+        return Ok(None);
+    };
+    parse(&text)
+        .map(Some)
+        .with_context(|| file.display().to_string())
+}
+
+fn text_of(file: &Path) -> anyhow::Result<Option<String>> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(anyhow!("{}: {}", file.display(), failure::reason(&error))),
+    }
+}
+
+/// One table of the file, with variables of the environment in the place of `${NAME}`.
+pub(crate) fn table(file: &Path, name: &str) -> anyhow::Result<Option<Settings>> {
+    let Some(text) = text_of(file)? else {
+        return Ok(None);
+    };
+    let read = || match parsed(&text)?.remove(name) {
+        None => Ok(None),
+        Some(Value::Object(settings)) => {
+            let mut settings: Settings = settings.into_iter().collect();
+            for (setting, value) in &mut settings {
+                fill(value).with_context(|| format!("{name}: {setting}"))?;
+            }
+            Ok(Some(settings))
+        }
+        Some(_) => bail!("{name}: must be a table"),
+    };
+    read().with_context(|| file.display().to_string())
+}
+
+fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
+    // What the parser prints quotes the line, which may hold a secret.
+    let file: toml::Table = toml::from_str(text).map_err(|error| {
+        let line = error
+            .span()
+            .map_or(0, |span| text[..span.start].lines().count().max(1));
+        anyhow!("line {line}: {}", error.message())
+    })?;
+    match serde_json::to_value(file)? {
+        Value::Object(file) => Ok(file),
+        _ => bail!("is no table"),
+    }
+}
+
+fn parse(text: &str) -> anyhow::Result<File> {
+    let mut file = parsed(text)?;
+    // Read by the command that it is for.
+    file.remove(TRANSACTIONS);
+    let routes = tables(&mut file, "route")?;
+    let synced = tables(&mut file, "sync")?;
+    if let Some(unknown) = file.keys().next() {
+        bail!(
+            "{unknown}: is not known here; there are [route.<name>], [sync.<name>] and [{TRANSACTIONS}]"
+        );
+    }
+    let mut read = File::default();
+    for (name, mut settings) in routes {
+        fill_in("route", &name, &mut settings, &OF_ROUTES)?;
+        let route = Route::read(&name, &settings)?;
+        let known = &read.routes;
+        if let Some(other) = known.iter().find(|other| other.queue() == route.queue()) {
+            bail!(
+                "routes {} and {name} both relay the queue {}. Give each a queue of its own.",
+                other.name(),
+                route.queue()
+            );
+        }
+        read.routes.push(route);
+    }
+    for (name, mut settings) in synced {
+        fill_in("sync", &name, &mut settings, &OF_TABLES)?;
+        read.tables.push(Synced::read(&name, &settings)?);
+    }
+    Ok(read)
+}
+
+pub(crate) type Settings = BTreeMap<String, Value>;
+
+/// The tables below this one.
+fn tables(file: &mut Map<String, Value>, kind: &str) -> anyhow::Result<Vec<(String, Settings)>> {
+    let all = match file.remove(kind) {
+        None => return Ok(Vec::new()),
+        Some(Value::Object(all)) => all,
+        Some(_) => bail!("{kind}: must be tables. Write [{kind}.<name>]."),
+    };
+    all.into_iter()
+        .map(|(name, settings)| match settings {
+            Value::Object(settings) => Ok((name, settings.into_iter().collect())),
+            _ => bail!("{kind}.{name}: must be a table"),
+        })
+        .collect()
+}
+
+/// Puts variables into these settings and keeps what is secret out of everything that is printed.
+fn fill_in(kind: &str, name: &str, settings: &mut Settings, which: &[&str]) -> anyhow::Result<()> {
+    for setting in which {
+        if let Some(value) = settings.get_mut(*setting) {
+            fill(value).with_context(|| format!("{kind} {name}: {setting}"))?;
+            hide(setting, value);
+        }
+    }
+    Ok(())
+}
+
+/// Puts variables of the environment where `${NAME}` stands.
+fn fill(value: &mut Value) -> anyhow::Result<()> {
+    match value {
+        Value::String(text) => *text = filled(text, |name| std::env::var(name).ok())?,
+        Value::Array(list) => list.iter_mut().try_for_each(fill)?,
+        Value::Object(table) => table.values_mut().try_for_each(fill)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn filled(text: &str, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, after) = after.split_once('}').context("a ${ without a }")?;
+        let value = variable(name);
+        filled.push_str(before);
+        filled.push_str(&value.with_context(|| format!("there is no variable {name}"))?);
+        rest = after;
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
+
+/// Keeps what is secret out of everything that is printed.
+fn hide(setting: &str, value: &Value) {
+    match value {
+        Value::Array(list) => list.iter().for_each(|one| hide(setting, one)),
+        Value::Object(table) => table
+            .iter()
+            .filter(|(name, _)| name.contains("password") || name.contains("secret"))
+            .for_each(|(name, value)| hide(name, value)),
+        Value::String(text) if setting == "to" || setting == "index" => {
+            if let Some(password) = password_of(text) {
+                failure::conceal(password);
+            }
+        }
+        Value::String(text) => failure::conceal(text),
+        _ => {}
+    }
+}
+
+pub(crate) fn password_of(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    user.split_once(':').map(|(_, password)| password)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{filled, parse, password_of};
+
+    #[test]
+    fn variables_stand_where_they_are_named() {
+        let of = |name: &str| (name == "A").then(|| "x".to_owned());
+        assert_eq!(filled("a${A}b${A}$c", of).unwrap(), "axbx$c");
+        assert!(filled("${B}", of).unwrap_err().to_string().contains('B'));
+        assert!(filled("${A", of).is_err());
+    }
+
+    #[test]
+    fn a_password_is_found_in_an_address() {
+        let password = password_of("sidekiq+rediss://u:p@w@h:1/0?a=b:c@d");
+        assert_eq!(password, Some("p@w"));
+        assert_eq!(password_of("redis://h:1/0"), None);
+        assert_eq!(password_of("stdout:"), None);
+    }
+
+    #[test]
+    fn a_file_is_its_routes() {
+        let routes = parse(
+            "[sync.s]\nindex = \"postgres:\"\n[route.a]\nto = \"stdout:\"\n[route.b]\nqueue = \"q\"\nto = \"stdout:\"\nheaders = {x = \"{name}\"}\n",
+        );
+        let routes = routes.unwrap().routes;
+        let names: Vec<_> = routes.iter().map(|one| (one.name(), one.queue())).collect();
+        assert_eq!(names, [("a", "a"), ("b", "q")]);
+    }
+
+    #[test]
+    fn a_webhook_is_signed_and_reaches_what_it_may() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let route = |more: &str| {
+            parse(&format!(
+                "[route.a]\nto = 'https://h.example/x'\ntype = 'mail.{{name}}'\n{more}"
+            ))
+        };
+        let more = "secrets = ['whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=']\nnetworks = ['10.0.0.0/8']\nrequest_time_limit = '5s'\nrequests = 9\nagain_on_client_errors = true";
+        assert_eq!(route(more).unwrap().routes[0].name(), "a");
+        let error = format!("{:#}", route("secrets = ['geheim']").unwrap_err());
+        assert!(error.contains("route a: secrets: each must be"), "{error}");
+        assert!(!error.contains("geheim"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_never_quoted() {
+        for (text, said) in [
+            ("[routes.a]", "routes: is not known here"),
+            ("route = 'geheim'", "route: must be tables"),
+            ("sync = 'geheim'", "sync: must be tables"),
+            ("[sync]\na = 'geheim'", "sync.a: must be a table"),
+            (
+                "[sync.a]\nindex = 'redis://:geheim@h'",
+                "sync a: index: must begin with",
+            ),
+            (
+                "[sync.a]\nindex = 'postgres:'\ncolour = 'geheim'",
+                "sync a: colour: is no setting of a synced table in Postgres",
+            ),
+            ("[route]\na = 'geheim'", "route.a: must be a table"),
+            ("[route.a]\nto = 'geheim", "line 2: "),
+            ("[route.a]\nto = 'geheim'", "route a: to: must begin with"),
+            (
+                "[route.a]\nto = 'stdout:'\nx = 'geheim'",
+                "route a: x: is no setting",
+            ),
+            (
+                "[route.a]\nto = 'stdout:'\n[route.b]\nto = 'stdout:'\nqueue = 'a'",
+                "routes a and b both relay the queue a",
+            ),
+            ("[route.a]\nto = '${POSTHASTE_IS_NOT_THERE}'", "route a: to"),
+            ("[route.a]\nto = 1979-05-27", "route a: to: must be a text"),
+        ] {
+            let error = format!("{:#}", parse(text).unwrap_err());
+            assert!(error.contains(said), "{text}: {error}");
+            assert!(!error.contains("geheim"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The synced tables of posthaste.toml, and the syncs that they make.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use posthaste::sync::{Access, Index, IndexSync, Source, Synced};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::connect::Address;
+use crate::database::Database;
+use crate::file::{self, FILE};
+
+/// For rows and, where it is Postgres, for the index.
+const CONNECTIONS: usize = 4;
+
+/// Which file is read, as typed.
+#[derive(clap::Args)]
+pub(crate) struct Config {
+    /// The file that describes synced tables; posthaste.toml, or else what 'posthaste up' wrote
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// A synced table whose syncs are at it.
+pub(crate) struct Started {
+    pub(crate) name: String,
+    pub(crate) label: String,
+    /// Of changes, and of re-indexes: these have a queue of their own, which can be paused and never stands in the way of changes.
+    pub(crate) syncs: [(String, IndexSync); 2],
+}
+
+/// Both sides of a synced table.
+pub(crate) struct Sides {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) index: Arc<dyn Index>,
+}
+
+impl fmt::Display for Started {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sync {}: {}", self.name, self.label)
+    }
+}
+
+impl Config {
+    /// All synced tables of the file; an error when there is none.
+    pub(crate) fn tables(&self, database: &Database) -> anyhow::Result<Vec<Synced>> {
+        let place = match &self.config {
+            Some(file) => file.clone(),
+            None => found(database),
+        };
+        read(&place)
+    }
+
+    /// The table of this name; without a name, the only one.
+    pub(crate) fn table(&self, database: &Database, name: Option<&str>) -> anyhow::Result<Synced> {
+        let tables = self.tables(database)?;
+        match name {
+            Some(name) => {
+                let mut chosen = chosen(tables, &[name.to_owned()])?;
+                chosen.pop().context("there is no such table")
+            }
+            None if tables.len() > 1 => {
+                bail!("name one of the synced tables: {}", names(&tables))
+            }
+            None => tables.into_iter().next().context("there is no such table"),
+        }
+    }
+}
+
+/// The folder's own file, else the one that `posthaste up` left.
+fn found(database: &Database) -> PathBuf {
+    let own = PathBuf::from(FILE);
+    let left = database.folder().join(FILE);
+    match !own.exists() && left.exists() {
+        true => left,
+        false => own,
+    }
+}
+
+/// All synced tables of a file; an error when there is none.
+pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Synced>> {
+    let place = file.display();
+    match file::read(file)? {
+        Some(file) if file.tables.is_empty() => {
+            bail!("{place}: has no synced table. Write [sync.<name>], table = and index =.")
+        }
+        Some(file) => Ok(file.tables),
+        None => bail!(
+            "there is no file {place}. Write one, with [sync.<name>], table = and index =, or name another with --config."
+        ),
+    }
+}
+
+/// Those that were named; all, where none was.
+pub(crate) fn chosen(tables: Vec<Synced>, names: &[String]) -> anyhow::Result<Vec<Synced>> {
+    let is_known = |name: &&String| !tables.iter().any(|one| one.name() == **name);
+    if let Some(unknown) = names.iter().find(is_known) {
+        bail!(
+            "there is no synced table {unknown}; there are {}",
+            self::names(&tables)
+        );
+    }
+    let is_chosen =
+        |table: &Synced| names.is_empty() || names.iter().any(|name| name == table.name());
+    Ok(tables.into_iter().filter(is_chosen).collect())
+}
+
+fn names(tables: &[Synced]) -> String {
+    let names: Vec<&str> = tables.iter().map(Synced::name).collect();
+    names.join(", ")
+}
+
+/// The queue of re-indexes of a table.
+pub(crate) fn reindex_queue(table: &str) -> String {
+    format!("{}.reindex", posthaste::sync::queue(table))
+}
+
+/// Opens the rows and the index of a table.
+pub(crate) fn open(table: &Synced, address: &Address, access: Access) -> anyhow::Result<Sides> {
+    let pool = address.pool(CONNECTIONS)?;
+    let other = match table.index_database() {
+        Some(url) => {
+            let other = Address::parse(url)
+                .with_context(|| format!("sync {}: index, in the place of", table.name()))?;
+            other.pool(CONNECTIONS)?
+        }
+        None => pool.clone(),
+    };
+    let index = table.index(other, access);
+    let index = index.with_context(|| format!("sync {}: index", table.name()))?;
+    Ok(Sides {
+        source: table.source(pool),
+        index,
+    })
+}
+
+/// Begins to sync each of them, looking at least so often where that is said.
+pub(crate) async fn start(
+    tables: Vec<Synced>,
+    address: &Address,
+    period: Option<Duration>,
+) -> anyhow::Result<Vec<Started>> {
+    if tables.is_empty() {
+        return Ok(Vec::new());
+    }
+    let client = address.connect().await?;
+    let mut started = Vec::with_capacity(tables.len());
+    for table in tables {
+        is_installed(&client, &table).await?;
+        let Sides { source, index } = open(&table, address, Access::Write)?;
+        let label = format!("{} to {}", table.table(), index.label());
+        let sync = || {
+            let sync = table.sync(Arc::clone(&source), Arc::clone(&index));
+            let often = period.map_or(table.period(), |period| period.min(table.period()));
+            sync.period(often).start()
+        };
+        started.push(Started {
+            name: table.name().to_owned(),
+            label,
+            syncs: [
+                (table.queue(), sync()?),
+                (reindex_queue(table.name()), sync()?),
+            ],
+        });
+    }
+    Ok(started)
+}
+
+/// An error when the table was not prepared.
+pub(crate) async fn is_installed(client: &Client, table: &Synced) -> anyhow::Result<()> {
+    let name = table.name();
+    let there = client
+        .query_typed_one(
+            include_str!("commands/sync/installed.sql"),
+            &[(&name, Type::TEXT)],
+        )
+        .await?;
+    if !there.try_get::<_, bool>(0)? {
+        bail!("sync {name}: its table has no triggers yet. Run 'posthaste sync install'.");
+    }
+    Ok(())
+}

@@ -1,0 +1,353 @@
+//! `posthaste sync`, `sync install`, `sync audit`, `reindex` and `search`: a table and its index with no Rust at all.
+
+use posthaste_testkit::{Child, TestDb, eventually, ran};
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::stage::{self, BOUND, Stage, count};
+
+const PAGES: &str = "CREATE TABLE page (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, title text NOT NULL, body text, gone boolean NOT NULL DEFAULT false,
+                                        edited_at timestamptz NOT NULL DEFAULT now());
+                     INSERT INTO page (title, body) SELECT 'old page ' || n, 'words' FROM generate_series(1, 20) n";
+
+/// What both indexes have in common.
+const TABLE: &str = "[sync.pages]\ntable = 'page'\ndeleted = 'gone'\ndelay = '0s'\nperiod = '1s'\n\
+                     document = { title = 'title', text = 'body' }\n";
+
+/// A database with a prepared table of twenty rows that no index has.
+async fn with_pages(index: &str) -> anyhow::Result<(Stage, TestDb, Client)> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    client.batch_execute(PAGES).await?;
+    stage.write("posthaste.toml", &format!("{TABLE}index = '{index}'\n"))?;
+    stage
+        .run_on(&database, &["sync", "install"])
+        .await?
+        .good()?;
+    Ok((stage, database, client))
+}
+
+async fn good(stage: &Stage, database: &TestDb, arguments: &[&str]) -> anyhow::Result<String> {
+    stage.run_on(database, arguments).await?.good()
+}
+
+async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
+    let (stage, database, client) = with_pages(index).await?;
+    let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
+    let begun = ours(&["reindex", "pages", "--all"]).await?;
+    assert_eq!(begun, "pages: 20 documents are to be looked at");
+    client
+        .batch_execute(
+            "INSERT INTO page (title, body) VALUES ('new', 'haste');
+             UPDATE page SET body = 'haste' WHERE id = 3; UPDATE page SET gone = true WHERE id = 4; DELETE FROM page WHERE id = 5",
+        )
+        .await?;
+    let did: Value = serde_json::from_str(&ours(&["sync", "--once", "--json"]).await?)?;
+    assert_eq!(
+        (&did[0]["table"], &did[0]["failed"]),
+        (&"pages".into(), &0.into())
+    );
+    let audit: Value = serde_json::from_str(&ours(&["sync", "audit", "--json"]).await?)?;
+    assert_eq!(
+        (
+            &audit[0]["is_equal"],
+            &audit[0]["rows"],
+            &audit[0]["documents"]
+        ),
+        (&true.into(), &19.into(), &19.into())
+    );
+    let found: Value = serde_json::from_str(&ours(&["search", "haste", "--json"]).await?)?;
+    let mut ids: Vec<&str> = found
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["id"].as_str())
+        .collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["21", "3"], "{found}");
+    // What it says is what Postgres has now, although the index has an older text.
+    client
+        .batch_execute(
+            "UPDATE page SET body = 'other' WHERE id = 3; DELETE FROM page WHERE id = 21",
+        )
+        .await?;
+    let shown = ours(&["search", "haste"]).await?;
+    assert_eq!(shown, "3  other | old page 3");
+    assert_eq!(ours(&["search", "nowhere"]).await?, "nothing found");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_installed_indexed_audited_and_searched_in_postgres_without_a_program()
+-> anyhow::Result<()> {
+    from_nothing_to_found("postgres:").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_installed_indexed_audited_and_searched_in_tantivy_without_a_program()
+-> anyhow::Result<()> {
+    from_nothing_to_found("tantivy:index").await?;
+    ran::note("sync-command");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_stops_in_good_order()
+-> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("tantivy:index").await?;
+    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    sync.error_line("Ctrl-C stops", BOUND).await?;
+    client
+        .batch_execute("INSERT INTO page (title) VALUES ('beside')")
+        .await?;
+    eventually(BOUND, "it is found", async || {
+        Ok(good(&stage, &database, &["search", "beside"]).await? == "21  beside")
+    })
+    .await?;
+    // Twenty rows were never indexed: the audit says so, and cannot write beside the sync.
+    let audit = stage.run_on(&database, &["sync", "audit"]).await?;
+    assert_eq!(audit.code, Some(3), "{audit:?}");
+    assert!(
+        audit
+            .out
+            .contains("21 rows, 1 documents, 20 missing; they DIFFER"),
+        "{audit:?}"
+    );
+    let repair = stage
+        .run_on(&database, &["sync", "audit", "--repair"])
+        .await?
+        .failure()?;
+    assert!(repair.contains("lock"), "{repair}");
+    let status = good(&stage, &database, &["status"]).await?;
+    assert!(status.contains("pages  page"), "{status}");
+    sync.terminate()?;
+    assert!(sync.exit(BOUND).await?.success());
+    let repair = good(&stage, &database, &["sync", "audit", "--repair"]).await?;
+    assert!(
+        repair.contains("20 missing; all repaired, equal now"),
+        "{repair}"
+    );
+    assert!(
+        good(&stage, &database, &["sync", "audit"])
+            .await?
+            .ends_with("; equal")
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_for()
+-> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
+    let jobs = async || {
+        count(&client, "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' AND state = 'claimable' AND priority = 1000").await
+    };
+    let plan = ours(&["reindex", "pages", "--where", "t.id <= 7", "--dry-run"]).await?;
+    assert!(
+        plan.contains("FROM public.page t WHERE (t.id <= 7)") && plan.contains("-- about "),
+        "{plan}"
+    );
+    assert_eq!(jobs().await?, 0);
+    ours(&["reindex", "pages", "--pause"]).await?;
+    ours(&[
+        "reindex",
+        "pages",
+        "--where",
+        "t.id <= 7",
+        "--force",
+        "--tag",
+        "mine",
+    ])
+    .await?;
+    assert_eq!(jobs().await?, 7);
+    ours(&[
+        "reindex",
+        "pages",
+        "--column",
+        "edited_at",
+        "--since",
+        "2000-01-01",
+        "--until",
+        "2001-01-01",
+    ])
+    .await?;
+    assert_eq!(jobs().await?, 7);
+    ours(&["reindex", "pages", "--ids", "8,999"]).await?;
+    assert_eq!(jobs().await?, 9);
+    let tagged =
+        "SELECT count(*) FROM posthaste.job WHERE tag = 'mine' AND kwargs ->> 'force' = 'true'";
+    assert_eq!(count(&client, tagged).await?, 7);
+    // It rests; what changes is synced.
+    client
+        .batch_execute("INSERT INTO page (title) VALUES ('beside')")
+        .await?;
+    let status: Value = serde_json::from_str(&ours(&["status", "--json"]).await?)?;
+    assert_eq!(
+        (
+            &status["syncs"][0]["reindex"],
+            &status["syncs"][0]["reindex_paused"]
+        ),
+        (&9.into(), &true.into())
+    );
+    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    eventually(BOUND, "the change is found", async || {
+        Ok(ours(&["search", "beside"]).await? == "21  beside")
+    })
+    .await?;
+    assert_eq!(jobs().await?, 9);
+    sync.terminate()?;
+    assert!(sync.exit(BOUND).await?.success());
+    assert_eq!(
+        ours(&["reindex", "pages", "--cancel"]).await?,
+        "pages: 9 jobs cancelled"
+    );
+    ours(&["reindex", "pages", "--resume"]).await?;
+    ours(&["reindex", "pages", "--all"]).await?;
+    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    let far = ours(&["reindex", "pages", "--wait"]).await?;
+    // Sums since the installation are a moment behind.
+    assert!(far.starts_with("pages: 0 left, "), "{far}");
+    sync.terminate()?;
+    assert!(sync.exit(BOUND).await?.success());
+    assert!(ours(&["sync", "audit"]).await?.ends_with("; equal"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_may_be_of_a_statement_that_also_says_who_is_hidden() -> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    let rows = "rows = \"SELECT p.id::text, p.version, CASE WHEN p.body <> 'secret' THEN jsonb_build_object('all', p.title || ' by ann') END FROM page p WHERE p.id = ANY ($1::bigint[])\"";
+    let settings =
+        "[sync.pages]\ntable = 'page'\ndelay = '0s'\nperiod = '1s'\nindex = 'postgres:'\n";
+    stage.write("posthaste.toml", &format!("{settings}{rows}\n"))?;
+    client
+        .batch_execute("UPDATE page SET body = 'secret' WHERE id = 2")
+        .await?;
+    let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
+    ours(&["sync", "install"]).await?;
+    ours(&["reindex", "pages", "--all"]).await?;
+    ours(&["sync", "--once"]).await?;
+    let audit = ours(&["sync", "audit"]).await?;
+    assert_eq!(audit, "pages: 19 rows, 19 documents; equal");
+    let found = ours(&["search", "ann", "--limit", "50"]).await?;
+    assert_eq!(found.lines().count(), 19);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_told_with_the_way_out() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let failure = async |arguments: &[&str]| stage.run_on(&database, arguments).await?.failure();
+    let none = failure(&["sync"]).await?;
+    assert!(
+        none.contains("there is no file posthaste.toml. Write one, with [sync.<name>]"),
+        "{none}"
+    );
+    stage.write("posthaste.toml", "[route.a]\nto = 'stdout:'\n")?;
+    let no_table = failure(&["search", "x"]).await?;
+    assert!(no_table.contains("has no synced table"), "{no_table}");
+    stage.write(
+        "posthaste.toml",
+        "[sync.pages]\ntable = 'page'\nindex = 'tantivy:index'\n",
+    )?;
+    let not_yet = failure(&["sync"]).await?;
+    assert!(
+        not_yet
+            .contains("sync pages: its table has no triggers yet. Run 'posthaste sync install'."),
+        "{not_yet}"
+    );
+    let no_relation = failure(&["sync", "install"]).await?;
+    assert!(
+        no_relation.contains("relation \"page\" does not exist"),
+        "{no_relation}"
+    );
+    let printed = good(&stage, &database, &["sync", "install", "--dry-run"]).await?;
+    assert!(
+        printed.starts_with(
+            "SELECT posthaste.sync_table('page', key => 'id', version => 'version', name => 'pages'"
+        ),
+        "{printed}"
+    );
+    let client = database.client().await?;
+    client.batch_execute(PAGES).await?;
+    good(&stage, &database, &["sync", "install"]).await?;
+    let no_index = failure(&["search", "x"]).await?;
+    assert!(
+        no_index.contains("there is no index in this folder yet"),
+        "{no_index}"
+    );
+    let nothing = failure(&["reindex", "pages"]).await?;
+    assert!(nothing.contains("say which documents: --all"), "{nothing}");
+    let unknown = failure(&["sync", "audit", "books"]).await?;
+    assert_eq!(
+        unknown,
+        "error: there is no synced table books; there are pages"
+    );
+    client
+        .batch_execute("ALTER TABLE page DISABLE TRIGGER posthaste_update")
+        .await?;
+    let doctor = stage.run_on(&database, &["doctor"]).await?;
+    assert!(
+        doctor
+            .out
+            .contains("WRONG  sync: triggers of sync pages are missing or switched off"),
+        "{doctor:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_packages_come_into_the_index_however_often_the_process_is_killed()
+-> anyhow::Result<()> {
+    const PACKAGES: u64 = 3_000;
+    let (stage, database) = (Stage::new()?, stage::empty_database().await?);
+    std::fs::create_dir(stage.folder.join("files"))?;
+    stage.write("files/one", "x")?;
+    let line = |n: u64| {
+        format!(
+            "{{\"name\": \"p{n}\", \"summary\": \"message queue number {n}\", \"section\": \"net\", \"else\": 1}}\n"
+        )
+    };
+    stage.write("packages", &(0..PACKAGES).map(line).collect::<String>())?;
+    let up = "up --once --json --rescue-after 3 --packages-from packages files";
+    let up: Vec<&str> = up.split(' ').collect();
+    let mut command = stage.command(&up);
+    let child = Child::spawn(command.env("DATABASE_URL", database.url()))?;
+    let report: Value = serde_json::from_str(&stage::Said::by(child).await?.good()?)?;
+    let report = &report["packages"];
+    assert_eq!(
+        (&report["packages"], &report["problem"]),
+        (&PACKAGES.into(), &Value::Null),
+        "{report}"
+    );
+    let kills = report["kills"].as_u64().unwrap_or_default();
+    assert!(kills >= 3, "{report}");
+    assert_eq!(report["rows"], report["documents"]);
+    assert!(
+        report["changed"].as_u64() > Some(0) && report["deleted"].as_u64() > Some(0),
+        "{report}"
+    );
+    // The command finds what the run left, and the same count once more, by another hand.
+    let audit: Value =
+        serde_json::from_str(&good(&stage, &database, &["sync", "audit", "--json"]).await?)?;
+    let client = database.client().await?;
+    let live = count(
+        &client,
+        "SELECT count(*) FROM public.package WHERE NOT hidden",
+    )
+    .await?;
+    assert_eq!(
+        (&audit[0]["is_equal"], &audit[0]["documents"]),
+        (&true.into(), &live.into())
+    );
+    let found = good(
+        &stage,
+        &database,
+        &["search", "message queue", "--limit", "5"],
+    )
+    .await?;
+    assert_eq!(found.lines().count(), 5, "{found}");
+    ran::count("sync-kills", kills);
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The address of an index, and what only its kind can be told.
+
+use std::collections::BTreeMap;
+#[cfg(feature = "tantivy")]
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use deadpool_postgres::Pool;
+
+use super::Access;
+use crate::error::Error;
+use crate::settings::Fields;
+use crate::sync::{Index, Postgres, Weight};
+
+/// Where documents are kept.
+pub(super) enum Place {
+    #[cfg(feature = "tantivy")]
+    Tantivy {
+        folder: PathBuf,
+        fields: BTreeMap<String, f32>,
+    },
+    Postgres {
+        /// Of another database.
+        url: Option<String>,
+        index: String,
+        language: Option<String>,
+        fields: Vec<(String, Weight)>,
+    },
+}
+
+const ADDRESSES: &str =
+    "index: must begin with tantivy: and a folder, or with postgres: or postgres://";
+
+impl Place {
+    /// Reads an address, and the settings that belong to it. The error says what it must be and not what it is.
+    pub(super) fn read(address: &str, name: &str, settings: &mut Fields) -> Result<Self, String> {
+        match address.split_once(':') {
+            #[cfg(feature = "tantivy")]
+            Some(("tantivy", folder)) => {
+                let folder = folder.strip_prefix("//").unwrap_or(folder);
+                if folder.is_empty() {
+                    return Err("index: names no folder".into());
+                }
+                Ok(Self::Tantivy {
+                    folder: folder.into(),
+                    fields: settings.take("fields")?.unwrap_or_default(),
+                })
+            }
+            Some(("postgres" | "postgresql", rest)) => {
+                let url = rest.starts_with("//").then(|| address.to_owned());
+                let index = match rest {
+                    "" => name,
+                    _ if url.is_some() => name,
+                    index => index,
+                };
+                Ok(Self::Postgres {
+                    index: index.to_owned(),
+                    url,
+                    language: settings.take("language")?,
+                    fields: weights(settings)?,
+                })
+            }
+            _ => Err(ADDRESSES.into()),
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            #[cfg(feature = "tantivy")]
+            Self::Tantivy { .. } => "Tantivy",
+            Self::Postgres { .. } => "Postgres",
+        }
+    }
+
+    pub(super) fn database(&self) -> Option<&str> {
+        match self {
+            Self::Postgres { url, .. } => url.as_deref(),
+            #[cfg(feature = "tantivy")]
+            Self::Tantivy { .. } => None,
+        }
+    }
+
+    #[cfg_attr(
+        not(feature = "tantivy"),
+        expect(unused_variables, reason = "Postgres is written by anybody")
+    )]
+    pub(super) fn open(&self, pool: Pool, access: Access) -> Result<Arc<dyn Index>, Error> {
+        match self {
+            #[cfg(feature = "tantivy")]
+            Self::Tantivy { folder, fields } => {
+                let index = crate::sync::Tantivy::at(folder);
+                let index = fields
+                    .iter()
+                    .fold(index, |index, (field, boost)| index.field(field, *boost));
+                let index = match access {
+                    Access::Write => index.open()?,
+                    Access::Read => index.open_to_read()?,
+                };
+                Ok(Arc::new(index))
+            }
+            Self::Postgres {
+                index,
+                language,
+                fields,
+                ..
+            } => {
+                let mut postgres = Postgres::new(pool, index);
+                if let Some(language) = language {
+                    postgres = postgres.language(language);
+                }
+                let fields = fields.iter();
+                let postgres =
+                    fields.fold(postgres, |all, (field, weight)| all.field(field, *weight));
+                Ok(Arc::new(postgres))
+            }
+        }
+    }
+}
+
+fn weights(settings: &mut Fields) -> Result<Vec<(String, Weight)>, String> {
+    let wrong = || "fields: must be a table of A, B, C or D".to_owned();
+    let fields: Option<BTreeMap<String, String>> = settings.take("fields").map_err(|_| wrong())?;
+    let weight = |(field, weight): (String, String)| {
+        let weight = match &*weight {
+            "A" => Weight::A,
+            "B" => Weight::B,
+            "C" => Weight::C,
+            "D" => Weight::D,
+            _ => return Err(wrong()),
+        };
+        Ok((field, weight))
+    };
+    fields.unwrap_or_default().into_iter().map(weight).collect()
+}
