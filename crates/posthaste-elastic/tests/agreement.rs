@@ -139,8 +139,9 @@ fn operation(rng: &mut fastrand::Rng, seen: &[Seen]) -> Operation {
         _ => Condition::None,
     };
     let operation = operation.unwrap().when(condition);
+    let is_deletion = format!("{operation:?}").contains("Delete");
     match rng.u32(..6) {
-        0 => operation.by_alias(),
+        0 if !is_deletion => operation.by_alias(),
         _ => operation,
     }
 }

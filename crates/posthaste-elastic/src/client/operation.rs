@@ -188,7 +188,8 @@ impl Operation {
         Self { retries, ..self }
     }
 
-    /// Only where the name that was given is an alias: else it is [`NoIndex`](ErrorKind::NoIndex), and no index of this name begins to be.
+    /// Only where the name that was given is an alias: else it is [`NoIndex`](ErrorKind::NoIndex), and no index of this name begins to be. Not for deletions: servers do
+    /// not look at it there.
     pub fn by_alias(self) -> Self {
         let by_alias = true;
         Self { by_alias, ..self }
@@ -231,6 +232,7 @@ impl Operation {
             (Action::Create | Action::Update, Condition::Newer(_) | Condition::NotOlder(_)) => {
                 "only what is indexed or deleted takes a version"
             }
+            (Action::Delete, _) if self.by_alias => "a deletion is not asked for an alias",
             (Action::Create, Condition::Unchanged(_)) => {
                 "what is to be created has not been seen before"
             }
@@ -328,6 +330,7 @@ mod tests {
             index.clone().when(Condition::NotOlder(-1)),
             Operation::delete("notes", ""),
             Operation::delete("no*", "1"),
+            Operation::delete("notes", "1").by_alias(),
         ] {
             let error = wrong.check().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong:?}");
