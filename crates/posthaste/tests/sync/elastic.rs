@@ -189,6 +189,10 @@ async fn too_large_requests_are_cut_and_too_many_are_tried_again_later() {
     })
     .await
     .unwrap();
+    for write in &writes {
+        let held = fake.document("notes", &write.id).unwrap();
+        assert_eq!(Some(held.version), write.mark.as_number());
+    }
 }
 
 #[tokio::test]

@@ -18,12 +18,15 @@ const ALIAS: &str = "notes";
 #[derive(Clone)]
 pub struct Served(Arc<FakeElastic>);
 
+/// A status and a body, or none.
+type Answer = Option<(u16, Vec<u8>)>;
+
 /// A request of its client.
 pub struct Asked {
     method: String,
     path: String,
     body: Vec<u8>,
-    answer: Option<oneshot::Sender<Option<(u16, Vec<u8>)>>>,
+    answer: Option<oneshot::Sender<Answer>>,
 }
 
 /// An index on the fake, which is asked through the world.
@@ -136,7 +139,7 @@ impl Asked {
         self.say(said);
     }
 
-    fn carry_out(&self, inner: &Inner) -> Option<(u16, Vec<u8>)> {
+    fn carry_out(&self, inner: &Inner) -> Answer {
         let fake = &inner.served.as_ref().unwrap().0;
         let said = fake.call(&self.method, &self.path, &self.body);
         said.map(|(status, body)| (status, body.to_string().into_bytes()))
@@ -151,7 +154,7 @@ impl Asked {
         }
     }
 
-    fn say(self, said: Option<(u16, Vec<u8>)>) {
+    fn say(self, said: Answer) {
         if let Some(answer) = self.answer {
             let _ = answer.send(said);
         }

@@ -1,7 +1,7 @@
 //! Indexes that are kept true to a table, by the sync and by a client alone.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ::posthaste::sync::{

@@ -64,7 +64,7 @@ impl Setup {
     }
 
     /// All jobs are done, and both sides are equal.
-    async fn is_true(self) {
+    async fn becomes_true(self) {
         eventually(LONG, "all jobs are done", async || {
             Ok(unfinished(&self.client).await == 0)
         })
@@ -110,7 +110,7 @@ async fn a_node_that_is_started_again_has_what_it_acknowledged_and_gets_the_rest
     setup.put_off().await;
     let restarting = tokio::task::spawn_blocking(move || server.restart().map(|()| server));
     let _server = restarting.await.unwrap().unwrap();
-    setup.is_true().await;
+    setup.becomes_true().await;
     posthaste_testkit::ran::note("elastic-restart");
 }
 
@@ -136,7 +136,7 @@ async fn an_index_that_the_disk_watch_has_closed_burns_nothing_and_drains_when_i
         .put_settings(name, &closed(Value::Null))
         .await
         .unwrap();
-    setup.is_true().await;
+    setup.becomes_true().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,7 +163,7 @@ async fn a_document_that_does_not_fit_the_mapping_delays_only_itself_and_is_repo
     .await
     .unwrap();
     setup.run("UPDATE note SET extra = '8' WHERE id = 41").await;
-    setup.is_true().await;
+    setup.becomes_true().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -190,5 +190,5 @@ async fn a_connection_that_is_half_open_costs_a_look_and_no_more() {
     setup.run(EDITS).await;
     setup.put_off().await;
     proxy.restore().await.unwrap();
-    setup.is_true().await;
+    setup.becomes_true().await;
 }
