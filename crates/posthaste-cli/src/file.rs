@@ -20,7 +20,7 @@ pub(crate) const TRANSACTIONS: &str = "transactions";
 /// Settings of a route in which `${NAME}` stands for a variable of the environment; elsewhere braces are places of templates.
 const OF_ROUTES: [&str; 5] = ["to", "secret", "secrets", "credentials", "settings"];
 /// The same of a synced table.
-const OF_TABLES: [&str; 1] = ["index"];
+const OF_TABLES: [&str; 2] = ["index", "api_key"];
 
 /// What a file says.
 #[derive(Debug, Default)]

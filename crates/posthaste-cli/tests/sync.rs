@@ -1,5 +1,6 @@
 //! `posthaste sync`, `sync install`, `sync audit`, `reindex` and `search`: a table and its index with no Rust at all.
 
+use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use posthaste_testkit::{Child, TestDb, eventually, ran};
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -88,6 +89,17 @@ async fn a_table_is_installed_indexed_audited_and_searched_in_tantivy_without_a_
 -> anyhow::Result<()> {
     from_nothing_to_found("tantivy:index").await?;
     ran::note("sync-command");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_installed_indexed_audited_and_searched_on_a_server_without_a_program()
+-> anyhow::Result<()> {
+    if receivers::are_here("a table on a server", &[Receiver::OpenSearch]) {
+        let server = OpenSearch::shared()?;
+        from_nothing_to_found(&format!("{}/pages-of-a-file", server.url())).await?;
+        ran::note("sync-server");
+    }
     Ok(())
 }
 

@@ -149,6 +149,16 @@ impl Read for BTreeMap<String, f32> {
     }
 }
 
+impl Read for BTreeMap<String, Value> {
+    const WHAT: &'static str = "a table";
+    fn read(value: Value) -> Option<Self> {
+        match value {
+            Value::Object(table) => Some(table.into_iter().collect()),
+            _ => None,
+        }
+    }
+}
+
 impl Read for BTreeMap<String, String> {
     const WHAT: &'static str = "a table of texts";
     fn read(value: Value) -> Option<Self> {

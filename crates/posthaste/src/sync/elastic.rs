@@ -299,6 +299,14 @@ impl Index for Elastic {
         Box::pin(self.forget_older(older_than))
     }
 
+    fn search<'a>(
+        &'a self,
+        query: &'a str,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, Trouble>> {
+        Box::pin(Self::search(self, query, most))
+    }
+
     fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, Trouble>> {
         Box::pin(async move {
             if !self.is_alias() {

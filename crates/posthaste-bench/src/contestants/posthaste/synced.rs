@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// Where documents are kept.
 pub(crate) enum Place {
     Folder(TempDir),
-    Server(OpenSearch),
+    Server(Box<OpenSearch>),
 }
 
 impl Place {
@@ -39,7 +39,7 @@ impl Place {
 
     /// A server of its own.
     pub(crate) fn server() -> Result<Self> {
-        Ok(Self::Server(OpenSearch::start_optimised(&[])?))
+        Ok(Self::Server(Box::new(OpenSearch::start_optimised(&[])?)))
     }
 
     /// An empty index for a sync.

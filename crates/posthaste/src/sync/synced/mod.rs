@@ -36,6 +36,7 @@ const LONGEST_NAME: usize = 40;
 /// | `document` | a table: which fields a document has, and of which column each is; without it, all columns by their names |
 /// | `fields` | a table: which fields are searched, and how much each counts (Tantivy: a number; Postgres: `A` to `D`); without it, all texts |
 /// | `language` | Postgres: the text search configuration (`english`) |
+/// | `api_key`, `definition` | Elasticsearch and OpenSearch: a key, and a table of the `settings` and `mappings` that an index is made with |
 /// | `period`, `batch`, `bytes` | how often it looks (60 s), how many jobs together (2,500), and about how much goes in one write (10 MiB) |
 /// | `time_limit` | how long a batch may take (5 minutes) |
 /// | `proof` | `stored` or `searchable`: what must have happened to a document before its job is done |
@@ -48,6 +49,7 @@ const LONGEST_NAME: usize = 40;
 /// | `tantivy:///folder`, `tantivy:folder` | Tantivy (feature `tantivy`), in a folder of this machine |
 /// | `postgres:`, `postgres:name` | full-text search in the rows' own database, under the sync's name or another |
 /// | `postgres://…` | full-text search in another database, which is migrated too |
+/// | `https://host:9200/alias`, `http://…` | Elasticsearch or OpenSearch (feature `elastic`), under the sync's name where the address names no alias; a name and a password may stand in the address |
 ///
 /// ```
 /// use posthaste::sync::Synced;
@@ -258,8 +260,8 @@ mod tests {
                 "index: must begin with",
             ),
             (
-                serde_json::json!({"index": "https://geheim"}),
-                "index: must begin with",
+                serde_json::json!({"index": "https://geheim", "fields": {}}),
+                "fields: is no setting of a synced table in Elasticsearch or OpenSearch",
             ),
             (
                 serde_json::json!({"index": "postgres:", "x": "geheim"}),

@@ -6,9 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use deadpool_postgres::Pool;
+#[cfg(feature = "elastic")]
+use serde_json::Value;
 
 use super::Access;
 use crate::error::Error;
+#[cfg(feature = "elastic")]
+use crate::error::ErrorKind;
 use crate::settings::Fields;
 use crate::sync::{Index, Postgres, Weight};
 
@@ -26,10 +30,18 @@ pub(super) enum Place {
         language: Option<String>,
         fields: Vec<(String, Weight)>,
     },
+    #[cfg(feature = "elastic")]
+    Elastic {
+        /// Of the server, without the alias; a secret.
+        url: String,
+        alias: String,
+        api_key: Option<String>,
+        /// What an index is made with.
+        definition: BTreeMap<String, Value>,
+    },
 }
 
-const ADDRESSES: &str =
-    "index: must begin with tantivy: and a folder, or with postgres: or postgres://";
+const ADDRESSES: &str = "index: must begin with tantivy: and a folder, or with postgres:, postgres://, http:// or https://";
 
 impl Place {
     /// Reads an address, and the settings that belong to it. The error says what it must be and not what it is.
@@ -60,6 +72,16 @@ impl Place {
                     fields: weights(settings)?,
                 })
             }
+            #[cfg(feature = "elastic")]
+            Some(("http" | "https", _)) => {
+                let (url, alias) = server_and_alias(address);
+                Ok(Self::Elastic {
+                    url: url.to_owned(),
+                    alias: alias.unwrap_or(name).to_owned(),
+                    api_key: settings.take("api_key")?,
+                    definition: settings.take("definition")?.unwrap_or_default(),
+                })
+            }
             _ => Err(ADDRESSES.into()),
         }
     }
@@ -69,6 +91,8 @@ impl Place {
             #[cfg(feature = "tantivy")]
             Self::Tantivy { .. } => "Tantivy",
             Self::Postgres { .. } => "Postgres",
+            #[cfg(feature = "elastic")]
+            Self::Elastic { .. } => "Elasticsearch or OpenSearch",
         }
     }
 
@@ -77,6 +101,8 @@ impl Place {
             Self::Postgres { url, .. } => url.as_deref(),
             #[cfg(feature = "tantivy")]
             Self::Tantivy { .. } => None,
+            #[cfg(feature = "elastic")]
+            Self::Elastic { .. } => None,
         }
     }
 
@@ -113,7 +139,40 @@ impl Place {
                     fields.fold(postgres, |all, (field, weight)| all.field(field, *weight));
                 Ok(Arc::new(postgres))
             }
+            #[cfg(feature = "elastic")]
+            Self::Elastic {
+                url,
+                alias,
+                api_key,
+                definition,
+            } => {
+                let wrong = |error: posthaste_elastic::Error| ErrorKind::Config(error.to_string());
+                let mut client =
+                    posthaste_elastic::Client::new(client_kind(), url).map_err(wrong)?;
+                if let Some(key) = api_key {
+                    client = client.api_key(key).map_err(wrong)?;
+                }
+                let definition = definition.clone().into_iter().collect();
+                let index = crate::sync::Elastic::new(client, alias);
+                Ok(Arc::new(index.definition(Value::Object(definition))))
+            }
         }
+    }
+}
+
+#[cfg(feature = "elastic")]
+fn client_kind() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")))
+}
+
+/// The address of the server, and what its last part says of the alias.
+#[cfg(feature = "elastic")]
+fn server_and_alias(address: &str) -> (&str, Option<&str>) {
+    let address = address.trim_end_matches('/');
+    match address.rsplit_once('/') {
+        // The two before the host are no part of a path.
+        Some((server, alias)) if !server.ends_with('/') => (server, Some(alias)),
+        _ => (address, None),
     }
 }
 
@@ -131,4 +190,21 @@ fn weights(settings: &mut Fields) -> Result<Vec<(String, Weight)>, String> {
         Ok((field, weight))
     };
     fields.unwrap_or_default().into_iter().map(weight).collect()
+}
+
+#[cfg(all(test, feature = "elastic"))]
+mod tests {
+    use super::server_and_alias;
+
+    #[test]
+    fn the_last_part_of_an_address_is_the_alias() {
+        for (address, server, alias) in [
+            ("http://h:9200", "http://h:9200", None),
+            ("https://u:p@h/", "https://u:p@h", None),
+            ("https://h:9200/pages", "https://h:9200", Some("pages")),
+            ("https://h/behind/pages/", "https://h/behind", Some("pages")),
+        ] {
+            assert_eq!(server_and_alias(address), (server, alias), "{address}");
+        }
+    }
 }
