@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use posthaste_elastic::{
-    AliasChange, Client, Condition, Effect, ErrorKind, Flavour, Operation, Reading, Refusal,
-    Script, Source, Written,
+    Client, Condition, Effect, ErrorKind, Flavour, Operation, Reading, Refusal, Script, Source,
+    Written,
 };
 use serde_json::{Value, json};
 
@@ -33,6 +33,8 @@ macro_rules! hold {
     };
 }
 
+mod indexes;
+
 hold! {
     the_server_says_who_it_is,
     a_late_write_never_overwrites_a_newer_one_nor_its_tombstone,
@@ -42,14 +44,9 @@ hold! {
     documents_are_read_in_order_at_once_or_as_searches_see_them,
     a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwhile,
     searches_find_what_was_refreshed,
-    an_alias_stands_for_one_index_and_then_for_another,
-    aliases_change_from_what_they_were_or_not_at_all,
-    a_write_by_alias_makes_no_index,
     one_field_of_a_document_is_read_or_found,
     a_pipeline_writes_the_time_of_the_server,
     searches_compare_times_with_the_clock_of_the_server,
-    an_index_that_the_disk_watch_has_closed_says_so_of_each_write,
-    a_mapping_grows_and_what_is_mapped_stays_so,
 }
 
 fn kinds(outcomes: Vec<Result<Written, Refusal>>) -> Vec<Result<Effect, ErrorKind>> {
@@ -267,76 +264,6 @@ async fn searches_find_what_was_refreshed(client: Client) {
     );
 }
 
-async fn an_alias_stands_for_one_index_and_then_for_another(client: Client) {
-    for index in ["aliased-1", "aliased-2"] {
-        assert!(!client.index_exists(index).await.unwrap());
-        created(&client, index).await;
-        assert!(!client.create_index(index, &json!({})).await.unwrap());
-    }
-    assert!(client.alias("aliased").await.unwrap().is_empty());
-    client.switch_alias("aliased", "aliased-1").await.unwrap();
-    client.write(&put("aliased", "a", 1)).await.unwrap();
-    client.switch_alias("aliased", "aliased-2").await.unwrap();
-    assert_eq!(client.alias("aliased").await.unwrap(), ["aliased-2"]);
-    assert!(client.get("aliased", "a").await.unwrap().is_none());
-    assert!(client.get("aliased-1", "a").await.unwrap().is_some());
-    let described = client.describe_index("aliased").await.unwrap().unwrap();
-    assert_eq!(described["mappings"]["dynamic"], "strict");
-    assert_eq!(
-        kind(client.delete_index("aliased").await),
-        ErrorKind::Refused
-    );
-    assert!(client.delete_index("aliased-1").await.unwrap());
-    assert!(!client.delete_index("aliased-1").await.unwrap());
-    assert_eq!(
-        kind(client.delete_index("aliased*").await),
-        ErrorKind::Invalid
-    );
-    assert_eq!(
-        kind(client.switch_alias("aliased", "aliased-1").await),
-        ErrorKind::NoIndex
-    );
-    assert_eq!(client.alias("aliased").await.unwrap(), ["aliased-2"]);
-}
-
-async fn aliases_change_from_what_they_were_or_not_at_all(client: Client) {
-    for index in ["moved-1", "moved-2", "moved-3"] {
-        created(&client, index).await;
-    }
-    client.switch_alias("moved", "moved-1").await.unwrap();
-    client.switch_alias("moved-next", "moved-2").await.unwrap();
-    let (alias, next) = ("moved", "moved-next");
-    let changes = |from| {
-        let index = "moved-2";
-        [
-            AliasChange::Remove { alias, index: from },
-            AliasChange::Add { alias, index },
-            AliasChange::Remove { alias: next, index },
-        ]
-    };
-    let outcome = client.change_aliases(&changes("moved-3")).await;
-    assert_eq!(kind(outcome), ErrorKind::Missing);
-    assert_eq!(client.alias(alias).await.unwrap(), ["moved-1"]);
-    assert_eq!(client.alias(next).await.unwrap(), ["moved-2"]);
-    client.change_aliases(&changes("moved-1")).await.unwrap();
-    assert_eq!(client.alias(alias).await.unwrap(), ["moved-2"]);
-    assert!(client.alias(next).await.unwrap().is_empty());
-    let outcome = client.change_aliases(&changes("moved-1")).await;
-    assert_eq!(kind(outcome), ErrorKind::Missing);
-}
-
-async fn a_write_by_alias_makes_no_index(client: Client) {
-    let write = || put("by-alias", "a", 1).by_alias();
-    let outcome = client.write(&write()).await;
-    assert_eq!(kind(outcome), ErrorKind::NoIndex);
-    assert!(!client.index_exists("by-alias").await.unwrap());
-    created(&client, "by-alias-1").await;
-    client.switch_alias("by-alias", "by-alias-1").await.unwrap();
-    client.write(&write()).await.unwrap();
-    let outcome = client.write(&put("by-alias-1", "a", 2).by_alias()).await;
-    assert_eq!(kind(outcome), ErrorKind::NoIndex);
-}
-
 async fn one_field_of_a_document_is_read_or_found(client: Client) {
     let open = json!({"settings": {"number_of_replicas": 0}});
     client.create_index("parts", &open).await.unwrap();
@@ -419,41 +346,4 @@ async fn searches_compare_times_with_the_clock_of_the_server(client: Client) {
     assert_eq!(ids, ["now", "after"]);
     let between = json!({"gt": "now-150m", "lt": now.to_string()});
     assert_eq!(found(between, None).await.0, ["before"]);
-}
-
-async fn an_index_that_the_disk_watch_has_closed_says_so_of_each_write(client: Client) {
-    created(&client, "closed").await;
-    let closed = |closed: Value| json!({"index": {"blocks": {"read_only_allow_delete": closed}}});
-    client
-        .put_settings("closed", &closed(json!(true)))
-        .await
-        .unwrap();
-    let error = client.write(&put("closed", "a", 1)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Blocked);
-    assert!(error.may_pass() && !error.may_have_been_done());
-    client
-        .put_settings("closed", &closed(Value::Null))
-        .await
-        .unwrap();
-    client.write(&put("closed", "a", 1)).await.unwrap();
-}
-
-async fn a_mapping_grows_and_what_is_mapped_stays_so(client: Client) {
-    created(&client, "grown").await;
-    let several = json!({"several": [{"name": "x"}, {"name": "y"}]});
-    let several = Operation::index("grown", "a", &several).unwrap();
-    assert_eq!(kind(client.write(&several).await), ErrorKind::Refused);
-    let field = json!({"properties": {"name": {"type": "keyword"}}});
-    let more = json!({"properties": {"several": field}});
-    client.put_mapping("grown", &more).await.unwrap();
-    client.write(&several).await.unwrap();
-    client.refresh("grown").await.unwrap();
-    for (name, count) in [("x", 1), ("y", 1), ("z", 0)] {
-        let query = json!({"terms": {"several.name": [name]}});
-        let found = client.count("grown", Some(&query)).await.unwrap();
-        assert_eq!(found, count, "{name}");
-    }
-    let other = json!({"properties": {"n": {"type": "keyword"}}});
-    let refused = client.put_mapping("grown", &other).await;
-    assert_eq!(kind(refused), ErrorKind::Refused);
 }
