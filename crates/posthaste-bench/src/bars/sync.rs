@@ -63,22 +63,22 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
 
 async fn once(bench: &Bench<'_>, name: &str) -> Result<Figures> {
     let rows = bench.plan.sync_rows;
-    let place = || match name {
+    let place = async || match name {
         TANTIVY => Place::folder(),
-        _ => Place::server(),
+        _ => Place::server().await,
     };
     let watch = Watch::begin()?;
     let table = filled(bench, rows).await?;
     let read = table.read().await?;
     let documents = table.documents().await?;
-    let bare = place()?.write_bare(documents).await?;
+    let bare = place().await?.write_bare(documents).await?;
     let table = filled(bench, rows).await?;
-    let synced = place()?;
+    let synced = place().await?;
     let index = synced.index().await?;
     let written = table.write(index.clone()).await?;
     let verified = table.verify(index.clone()).await?;
     let direct = Indexed::direct(index, DIRECT_WRITES).await?;
-    let other = place()?;
+    let other = place().await?;
     let batch = filled(bench, BATCH_JOBS.min(rows)).await?;
     let batch = batch.write(other.index().await?).await?;
     let rate = |taken: Duration| rows as f64 / taken.as_secs_f64();

@@ -14,7 +14,7 @@ use crate::work::handler::TryAgain;
 /// The first jobs of a batch come within this, if there are any; a worker that has found none for long looks once a second.
 const FIRST: Duration = Duration::from_millis(1500);
 /// The others come within this of the last: each claim takes one priority.
-const NEXT: Duration = Duration::from_millis(100);
+const NEXT: Duration = Duration::from_millis(500);
 /// How often what deletions have left is forgotten.
 const FORGET: Duration = Duration::from_secs(3600);
 
@@ -44,7 +44,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Batch after batch, while each is full and was tried. Two are under way: while the index takes the one, Postgres is asked for the other, and
+    /// Batch after batch, while each is half full and was tried. Two are under way: while the index takes the one, Postgres is asked for the other, and
     /// the next one is claimed.
     async fn look(&self) {
         let is_over = Mutex::new(false);
@@ -61,7 +61,8 @@ impl Shared {
                     return;
                 }
                 let batch = self.gather().await;
-                *is_over = batch.len() < self.options.batch;
+                // Claims that are slow in coming make a batch smaller than it could be; what is left of a backlog would wait for a period.
+                *is_over = batch.len() < self.options.batch.div_ceil(2);
                 if *is_over {
                     self.hands().is_open = false;
                 }

@@ -38,8 +38,16 @@ impl Place {
     }
 
     /// A server of its own.
-    pub(crate) fn server() -> Result<Self> {
-        Ok(Self::Server(Box::new(OpenSearch::start_optimised(&[])?)))
+    pub(crate) async fn server() -> Result<Self> {
+        let server = Box::new(OpenSearch::start_optimised(&[])?);
+        let client = client(&server)?;
+        let begun = Instant::now();
+        // It knows its indexes before it listens.
+        while let Err(error) = client.info().await {
+            ensure!(begun.elapsed() < Duration::from_secs(60), "{error}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(Self::Server(server))
     }
 
     /// An empty index for a sync.
