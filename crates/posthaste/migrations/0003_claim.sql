@@ -73,7 +73,8 @@ END $f$;
 
 CALL posthaste.each_slot(0, 5, $sql$
 
--- The window that the lane's cursor stands in, or the next one when that is exhausted.
+-- The window that the lane's cursor stands in, or the next one when that is exhausted. Who holds the lane says what is now. For others it is what
+-- is after the cursor was read: one that was moved meanwhile would lie behind its own window's end, and what comes after that be claimed again.
 CREATE FUNCTION posthaste.window_@k@(p_queue text, p_priority integer, p_now pg_snapshot) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
 DECLARE
@@ -86,7 +87,7 @@ BEGIN
     w.batch := 0; w.hi := '1:1:'; v_exhausted := true;
   END IF;
   IF v_exhausted THEN
-    RETURN posthaste.next_window(w, p_now);
+    RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
   END IF;
   w.is_fresh := false;
   RETURN posthaste.bounded(w);
@@ -148,7 +149,7 @@ END $f$;
 CREATE FUNCTION posthaste.sees_@k@(p_queue text, p_priority integer, p_worker bigint) RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_started timestamptz := clock_timestamp();
-  w posthaste.lane_window := posthaste.window_@k@(p_queue, p_priority, posthaste.cursor_snapshot());
+  w posthaste.lane_window := posthaste.window_@k@(p_queue, p_priority, NULL);
 BEGIN
   WHILE NOT posthaste.look_@k@(p_queue, p_priority, w) LOOP
     IF w.is_fresh THEN
@@ -217,7 +218,7 @@ BEGIN
   IF NOT pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority)) THEN
     RETURN;
   END IF;
-  IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority, w.hi) n) THEN
+  IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority, NULL) n) THEN
     INSERT INTO posthaste.claim_@k@ (batch, worker, queue, priority, token, lo, hi, from_xid, from_id, to_xid, to_id, n, exhausted)
     VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, gen_random_uuid(), w.lo, w.hi, '0', 0, '0', 0, 0, true);
   END IF;

@@ -33,7 +33,7 @@ pub const MUTANTS: &[Mutant] = mutants! {
     "no tail beyond xmax" by STRESS:
         "w.is_fresh := false;\n  RETURN posthaste.bounded(w);" =>
         "w.is_fresh := false;\n  RETURN posthaste.blind_@k@(posthaste.bounded(w));",
-        "IF v_exhausted THEN\n    RETURN posthaste.next_window(w, p_now);" => "IF v_exhausted THEN\n    RETURN posthaste.blind_@k@(posthaste.next_window(w, p_now));",
+        "IF v_exhausted THEN\n    RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));" => "IF v_exhausted THEN\n    RETURN posthaste.blind_@k@(posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot())));",
         "-- Is anything in this window?" =>
         "CREATE FUNCTION posthaste.blind_@k@(w posthaste.lane_window) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 BEGIN
@@ -52,8 +52,8 @@ END $f$;
         "PERFORM posthaste.hold_lane(p_queue, v_priority);" => "PERFORM 1;";
 
     "batch number drawn outside the lock" by LATE_TO_THE_LOCK:
-        "PERFORM posthaste.hold_lane(p_queue, v_priority);" =>
-        "PERFORM set_config('test.drawn', nextval('posthaste.batch_id')::text, true), posthaste.hold_lane(p_queue, v_priority);",
+        "CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);" =>
+        "CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);\n    PERFORM set_config('test.drawn', nextval('posthaste.batch_id')::text, true);",
         "VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token" =>
         "VALUES (coalesce(nullif(current_setting('test.drawn', true), '')::bigint, nextval('posthaste.batch_id')), p_worker, p_queue, p_priority, p_token";
 
@@ -78,7 +78,7 @@ END $f$;
         "WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)" => "";
 
     "a slow look moves the cursor without a second look" by SLOW_LOOK:
-        "IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority, w.hi) n) THEN" =>
+        "IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority, NULL) n) THEN" =>
         "IF true THEN";
 
     "a cursor that takes its own transaction for finished" by CLAIM_AND_SETTLE_AT_ONCE:

@@ -99,6 +99,6 @@ pub const LATE_TO_THE_LOCK: Scenario = Scenario::new("a claimer late to the lane
     .boxed_local()
 })
 .gated(&[(
-    "PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority));",
-    "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n      PERFORM pg_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority));",
+    "PERFORM posthaste.hold_lane(p_queue, v_priority);",
+    "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n    PERFORM posthaste.hold_lane(p_queue, v_priority);",
 )]);
