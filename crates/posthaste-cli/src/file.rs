@@ -105,9 +105,30 @@ fn parse(text: &str) -> anyhow::Result<File> {
         }
         read.routes.push(route);
     }
+    let mut indexes = Vec::new();
     for (name, mut settings) in synced {
         fill_in("sync", &name, &mut settings, &OF_TABLES)?;
-        read.tables.push(Synced::read(&name, &settings)?);
+        let index = settings.get("index").cloned();
+        let table = Synced::read(&name, &settings)?;
+        let known = &read.tables;
+        // The triggers of one would take the place of the other's.
+        if let Some(other) = known.iter().find(|other| other.table() == table.table()) {
+            bail!(
+                "syncs {} and {name} are both of the table {}. A table has one sync.",
+                other.name(),
+                table.table()
+            );
+        }
+        // Each would take the other's documents for orphans; that of its own name is nobody else's.
+        let is_shared = index.as_ref().and_then(Value::as_str) != Some("postgres:");
+        if let Some((other, _)) = indexes
+            .iter()
+            .find(|(_, other)| is_shared && *other == index)
+        {
+            bail!("syncs {other} and {name} have the same index. Give each one of its own.");
+        }
+        indexes.push((name, index));
+        read.tables.push(table);
     }
     Ok(read)
 }

@@ -1,3 +1,4 @@
+use anyhow::Context as _;
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 use serde_json::Value;
 
@@ -29,7 +30,7 @@ impl Said {
 async fn ask(stage: &Stage, url: &str) -> anyhow::Result<Said> {
     let arguments = ["doctor", "--json", "--older-than", "0"];
     let said = stage.run_with_url(url, &arguments).await?;
-    let report: Value = serde_json::from_str(&said.out)?;
+    let report: Value = serde_json::from_str(&said.out).with_context(|| said.err.clone())?;
     let findings = report["findings"].as_array().into_iter().flatten();
     let word = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
     Ok(Said {

@@ -67,8 +67,8 @@ async fn every_command_passes_through_pgbouncer() -> anyhow::Result<()> {
         round(&mut pooled, &db).await?;
     }
     for command in pooled.commands_of(&[]).await? {
-        // It needs no database.
-        if command == "completions" {
+        // They need no database.
+        if ["completions", "transactions"].contains(&&*command) {
             continue;
         }
         ensure!(pooled.commands.contains(&command), "{command} was not run");
@@ -128,6 +128,7 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     let status: Value = serde_json::from_str(&pooled.good("status --json").await?)?;
     ensure!(status["queues"]["default"]["claimable"] == 30, "{status}");
     relay(pooled).await?;
+    sync(pooled, db).await?;
     work(pooled, db).await?;
     // A pooler is told, and no failure.
     ensure!(pooled.good("doctor").await?.contains("pooler"));
@@ -148,6 +149,22 @@ async fn relay(pooled: &mut Pooled) -> anyhow::Result<()> {
     ensure!(pooled.good("relay --dry-run").await?.contains("\"x\""));
     let said = pooled.good("relay --once --no-bell").await?;
     ensure!(said.ends_with("lines: 1 sent"), "{said}");
+    std::fs::remove_file(pooled.stage.folder.join("posthaste.toml"))?;
+    Ok(())
+}
+
+/// A table and its index.
+async fn sync(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
+    let table = "CREATE TABLE IF NOT EXISTS page (id bigint PRIMARY KEY, title text);
+                 INSERT INTO page VALUES (1, 'haste') ON CONFLICT DO NOTHING";
+    db.client().await?.batch_execute(table).await?;
+    let synced = "[sync.pages]\ntable = 'page'\nindex = 'postgres:'\ndelay = '0s'\nperiod = '1s'\n";
+    pooled.stage.write("posthaste.toml", synced)?;
+    pooled.good("sync install").await?;
+    pooled.good("reindex pages --all").await?;
+    pooled.good("sync --once").await?;
+    ensure!(pooled.good("sync audit").await?.ends_with("equal"));
+    ensure!(pooled.good("search haste").await?.contains("haste"));
     std::fs::remove_file(pooled.stage.folder.join("posthaste.toml"))?;
     Ok(())
 }

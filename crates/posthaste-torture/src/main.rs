@@ -278,6 +278,12 @@ async fn transfer(options: &TransferOptions) -> anyhow::Result<()> {
         eprintln!("  {finding}");
     }
     ran::count("two-phase-transfers", plan.transfers as u64);
+    // Where nearly all were refused, nothing was shown.
+    ensure!(
+        load.finished * 4 > plan.transfers,
+        "only {} were finished",
+        load.finished
+    );
     ensure!(findings.is_empty(), "{} rules were broken", findings.len());
     Ok(())
 }

@@ -138,9 +138,13 @@ fn ended(terminal: &Terminal, id: &str, state: State) -> anyhow::Result<()> {
 /// What went wrong, and for a program whether anything may have moved.
 fn told(failure: Failure, id: &str) -> anyhow::Error {
     let line = format!("{id}: {}", failure::redact(&failure.to_string()));
-    let more = match failure.may_have_moved() {
-        true => "",
-        false => " Nothing was moved.",
+    let more = match failure {
+        // An earlier call may have written it down.
+        Failure::Unavailable(_) => {
+            " This call wrote nothing; 'posthaste transactions show' says whether it is there."
+        }
+        _ if failure.may_have_moved() => "",
+        _ => " Nothing was moved.",
     };
     anyhow::anyhow!("{line}.{more}")
 }

@@ -133,7 +133,12 @@ impl Coordinator {
         let create = Operation::create(&self.store.transactions, id, &record);
         let create = create.map_err(Failure::Unavailable)?.through(TIMES.0);
         self.create_once(create).await?;
-        match self.get(id).await? {
+        // It is written down: whoever recovers carries it out.
+        let stored = self.get(id).await.map_err(|failure| match failure {
+            Failure::Unavailable(error) => Failure::Open(Some(error)),
+            other => other,
+        })?;
+        match stored {
             Some(stored) if stored.effects != transaction.effects() => {
                 Err(Failure::Different(transaction.id().clone()))
             }

@@ -89,6 +89,8 @@ pub(super) fn adopted(id: &str, known: &Known, is_listed: bool) -> (Record, Opti
                 "{id} was finished and is still on an account: the balance stays as it is, and may have been changed twice"
             ));
         }
+        // Its state was written by a request that came late: it had begun.
+        State::Created if is_listed => record.transaction_state = State::Pending,
         _ => {}
     }
     if !record.transaction_state.is_final() {
@@ -205,6 +207,7 @@ mod tests {
             let expected = match state {
                 State::RolledBack => State::Terminating,
                 State::Finished => State::Committed,
+                State::Created => State::Pending,
                 other => other,
             };
             assert_eq!(record.transaction_state, expected);

@@ -99,19 +99,22 @@ impl Coordinator {
     }
 
     async fn due(&self, grace: Duration, after: Option<&Value>) -> Result<Page, Failure> {
-        self.page("next_attempt_at", grace, after).await
+        // Their ids are enough: a hundred large ones would be more than an answer may be.
+        self.page("next_attempt_at", grace, after, false).await
     }
 
-    /// A page of the open transactions whose time in this field is at least so old.
+    /// A page of the open transactions whose time in this field is at least so old, with what is written of them if asked.
     pub(super) async fn page(
         &self,
         field: &str,
         age: Duration,
         after: Option<&Value>,
+        whole: bool,
     ) -> Result<Page, Failure> {
         let before = format!("now-{}s", age.as_secs());
         let mut query = json!({
             "size": PAGE,
+            "_source": whole,
             "query": {"bool": {"filter": [
                 {"terms": {"transaction_state": OPEN}},
                 {"range": {(field): {"lte": before}}},

@@ -48,6 +48,7 @@ impl Coordinator {
     /// # Errors
     /// [`Failure::Moving`] if others wrote the documents anew at each look.
     pub async fn standings(&self, documents: &[&str]) -> Result<Vec<Option<Standing>>, Failure> {
+        self.check().await?;
         let mut before: Option<Look> = None;
         let mut known = Known::default();
         for _ in 0..LOOKS {

@@ -107,7 +107,7 @@ impl Coordinator {
         let mut after = None;
         loop {
             let page = self
-                .page("modification_time", unmoved, after.as_ref())
+                .page("modification_time", unmoved, after.as_ref(), true)
                 .await?;
             after = page.hits.last().map(|hit| Value::Array(hit.sort.clone()));
             let looks = page.hits.into_iter().map(|hit| self.hindered(hit));

@@ -19,8 +19,8 @@ use super::Plan;
 /// For an executor to go on, or to end.
 const SOON: Duration = Duration::from_secs(300);
 
-/// For the others to recover what one was about; they may be stalled or cut off as well.
-const STALLED: Duration = Duration::from_secs(20);
+/// For the others to recover what one was about; they may be stalled or cut off as well. Less than an executor waits for an answer.
+const STALLED: Duration = Duration::from_secs(8);
 
 /// What is done to an executor or to its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
