@@ -86,7 +86,7 @@ async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Fact
         may_work: rights.try_get("may_work")?,
         roles_lacking: rights.try_get("roles_lacking")?,
     });
-    if facts.rights.as_ref().is_some_and(|rights| rights.may_look) {
+    if rights.try_get("may_look_at_synced")? {
         let synced = client
             .query_typed(include_str!("doctor/synced.sql"), &[])
             .await?;

@@ -1,5 +1,7 @@
 -- What the user that we are may do here, and what the roles lack of what `migrate --roles` gives.
 SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
+       has_schema_privilege('posthaste', 'USAGE')
+         AND coalesce(has_table_privilege(to_regclass('posthaste.synced'), 'SELECT'), false) AS may_look_at_synced,
        coalesce((SELECT bool_and(has_table_privilege(c.oid, 'INSERT')) FROM pg_class c
                   WHERE c.relnamespace = to_regnamespace('posthaste') AND c.relname IN ('job', 'store')), false)
          AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'USAGE')) FROM pg_class c
