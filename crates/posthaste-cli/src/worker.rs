@@ -11,6 +11,8 @@ use posthaste::{Config, Outcome, QueueConfig, Worker, WorkerHandle};
 use crate::commands::up;
 use crate::commands::work::outside::Outside;
 use crate::connect::Address;
+use crate::database::Database;
+use crate::signals::Signals;
 
 /// A file of a terabyte takes its time; a handler that hangs is no concern of the ones shipped here.
 const TIMEOUT: Duration = Duration::from_secs(3_600);
@@ -78,6 +80,23 @@ impl Running {
             Ok(()) => anyhow!("the worker has ended"),
             Err(error) => error.into(),
         }
+    }
+
+    /// Goes on until it is told to stop, until something is wrong, or until `empty` completes; then stops in good order.
+    pub(crate) async fn run_until(
+        mut self,
+        empty: impl Future<Output = anyhow::Result<()>>,
+        database: &Database,
+        signals: &Signals,
+    ) -> anyhow::Result<()> {
+        let outcome = tokio::select! {
+            () = signals.stop().cancelled() => Ok(()),
+            error = database.gone() => Err(error),
+            error = self.ended() => Err(error),
+            empty = empty => empty,
+        };
+        let stopped = self.stop().await;
+        outcome.and(stopped)
     }
 
     /// Stops claiming, waits for what runs, gives back what does not end in time.

@@ -210,6 +210,9 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
     assert_eq!(jobs().await?, 9);
     sync.terminate()?;
     assert!(sync.exit(BOUND).await?.success());
+    // What rests is not waited for.
+    ours(&["sync", "--once"]).await?;
+    assert_eq!(jobs().await?, 9);
     assert_eq!(
         ours(&["reindex", "pages", "--cancel"]).await?,
         "pages: 9 jobs cancelled"

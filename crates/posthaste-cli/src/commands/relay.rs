@@ -66,7 +66,7 @@ pub(crate) async fn run(
             .collect(),
         ..Settings::new(arguments.patience)
     };
-    let mut worker = worker::start(database.address(), settings)
+    let worker = worker::start(database.address(), settings)
         .await
         .context("the relay did not start")?;
     for one in &relays {
@@ -79,14 +79,7 @@ pub(crate) async fn run(
             false => std::future::pending().await,
         }
     };
-    let outcome = tokio::select! {
-        () = signals.stop().cancelled() => Ok(()),
-        error = database.gone() => Err(error),
-        error = worker.ended() => Err(error),
-        empty = empty => empty,
-    };
-    let stopped = worker.stop().await;
-    outcome.and(stopped)?;
+    worker.run_until(empty, database, signals).await?;
     if arguments.once {
         let report = Report(relays.iter().map(Sent::new).collect());
         terminal.result(&report, &report)?;

@@ -92,7 +92,7 @@ impl Run {
             syncs: syncs.iter().flat_map(|one| one.syncs.clone()).collect(),
             ..Settings::new(self.patience)
         };
-        let mut worker = worker::start(database.address(), settings)
+        let worker = worker::start(database.address(), settings)
             .await
             .context("the sync did not start")?;
         for one in &syncs {
@@ -105,14 +105,7 @@ impl Run {
                 false => std::future::pending().await,
             }
         };
-        let outcome = tokio::select! {
-            () = signals.stop().cancelled() => Ok(()),
-            error = database.gone() => Err(error),
-            error = worker.ended() => Err(error),
-            empty = empty => empty,
-        };
-        let stopped = worker.stop().await;
-        outcome.and(stopped)?;
+        worker.run_until(empty, database, signals).await?;
         if self.once {
             let report: Vec<Did> = syncs.iter().map(Did::new).collect();
             terminal.results(&report, "nothing to sync")?;
