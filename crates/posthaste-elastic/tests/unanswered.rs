@@ -1,7 +1,7 @@
 //! What becomes of calls that are too large, or that get no answer.
 
-use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use posthaste_elastic::{ErrorKind, Operation};
@@ -61,6 +61,8 @@ async fn an_answer_that_never_ends_or_makes_no_sense_is_none() {
     std::thread::spawn(move || {
         for body in ["x".repeat(2_000), "{\"items\":[]}".into(), "<html>".into()] {
             let (mut connection, _) = listener.accept().unwrap();
+            // An answer before the whole request was read would reset the connection.
+            read_request(&mut connection);
             let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n";
             let length = body.len();
             write!(connection, "{head}Content-Length: {length}\r\n\r\n{body}").unwrap();
@@ -72,4 +74,20 @@ async fn an_answer_that_never_ends_or_makes_no_sense_is_none() {
         assert_eq!(error.kind(), ErrorKind::Unanswered, "{error}");
         assert!(error.may_have_been_done() && !error.to_string().contains("html"));
     }
+}
+
+fn read_request(connection: &mut TcpStream) {
+    let mut request = BufReader::new(connection);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        request.read_line(&mut line).unwrap();
+        if line.trim_end().is_empty() {
+            break;
+        }
+        if let Some(stated) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = stated.trim().parse().unwrap();
+        }
+    }
+    request.read_exact(&mut vec![0; length]).unwrap();
 }
