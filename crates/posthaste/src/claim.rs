@@ -1,5 +1,7 @@
 //! 3. Claim: when to look, what to look for, how much to take. Wake-ups are hints, polling is the truth.
 
+mod pace;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use uuid::Uuid;
 use crate::engine::{Engine, Identity, Passed, QueueState};
 use crate::error::Error;
 use crate::store;
+pub(crate) use pace::Pace;
 
 /// A queue whose rate is used up is looked at again after this at the latest: the rate may be changed meanwhile.
 const LONGEST_LATER: Duration = Duration::from_secs(1);
@@ -174,8 +177,10 @@ pub(crate) async fn claim<'a>(
 async fn make(engine: &Arc<Engine>, queue: &QueueState, room: usize) -> Result<Made, Error> {
     let worker = engine.worker().await?;
     let token = Uuid::new_v4();
-    let limit = i32::try_from(room).unwrap_or(i32::MAX);
     let priorities = queue.priorities();
+    let room = room.min(queue.pace().limit(priorities.len()));
+    let limit = i32::try_from(room).unwrap_or(i32::MAX);
+    let begun = Instant::now();
     let claimed = store::claim(
         &engine.claims,
         &queue.name,
@@ -186,11 +191,14 @@ async fn make(engine: &Arc<Engine>, queue: &QueueState, room: usize) -> Result<M
         engine.config.claim_bytes,
     );
     match claimed.await {
-        Ok(rows) => Ok(Made {
-            worker,
-            token,
-            rows,
-        }),
+        Ok(rows) => {
+            queue.pace().took(room, rows.len(), begun.elapsed());
+            Ok(Made {
+                worker,
+                token,
+                rows,
+            })
+        }
         Err(error) => {
             failed(engine, worker.id, token, &error);
             Err(error)

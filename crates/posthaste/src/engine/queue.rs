@@ -1,11 +1,12 @@
 //! A queue as the engine sees it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use crate::bell::Sleeper;
+use crate::claim::Pace;
 use crate::consumer::Consumer;
 use crate::relay::Relay;
 use crate::retry::Backoff;
@@ -23,6 +24,7 @@ pub(crate) struct QueueState {
     /// It was rung for and nothing was found: perhaps in a lane that is not known.
     is_missed: AtomicBool,
     lanes: Mutex<Vec<i32>>,
+    pace: Mutex<Pace>,
 }
 
 impl QueueState {
@@ -37,6 +39,7 @@ impl QueueState {
             is_asleep: AtomicBool::new(false),
             is_missed: AtomicBool::new(false),
             lanes: Mutex::new(vec![0]),
+            pace: Mutex::default(),
         }
     }
 
@@ -46,6 +49,11 @@ impl QueueState {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// How large claims may be.
+    pub(crate) fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether only a ring or the watch wakes it.

@@ -3,7 +3,8 @@
 use super::scenario::{
     BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_EARLY,
     CLOSED_PARKED_GENERATION, COUNTED, COUNTED_LATE, COUNTED_TURNS, EXPIRED_AHEAD_OF_TIME,
-    FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE, LATE_TO_THE_LOCK, LINE,
+    FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE, LATE_TO_THE_CURSOR,
+    LATE_TO_THE_LOCK, LINE,
     LONG_WINDOW, LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT, REPEATABLE_READ, REUSED_NUMBER,
     SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK,
     SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN,
@@ -80,6 +81,11 @@ END $f$;
     "a slow look moves the cursor without a second look" by SLOW_LOOK:
         "IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority, NULL) n) THEN" =>
         "IF true THEN";
+
+    "a look that takes its now before it reads the cursor" by LATE_TO_THE_CURSOR:
+        "  w posthaste.lane_window;\n  v_exhausted boolean;" =>
+        "  w posthaste.lane_window;\n  v_before pg_snapshot := coalesce(p_now, posthaste.cursor_snapshot());\n  v_exhausted boolean;",
+        "coalesce(p_now, posthaste.cursor_snapshot()));\n  END IF;\n  w.is_fresh := false;" => "v_before);\n  END IF;\n  w.is_fresh := false;";
 
     "a cursor that takes its own transaction for finished" by CLAIM_AND_SETTLE_AT_ONCE:
         "IF own IS NULL OR own >= pg_snapshot_xmax(s) THEN" => "IF true THEN";

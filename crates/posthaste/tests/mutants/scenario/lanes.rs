@@ -102,3 +102,31 @@ pub const LATE_TO_THE_LOCK: Scenario = Scenario::new("a claimer late to the lane
     "PERFORM posthaste.hold_lane(p_queue, v_priority);",
     "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n    PERFORM posthaste.hold_lane(p_queue, v_priority);",
 )]);
+
+/// Between a look's beginning and its sight of the cursor, a job comes and is claimed by somebody else.
+pub const LATE_TO_THE_CURSOR: Scenario = Scenario::new("a look late to the lane's cursor", |url| {
+    async move {
+        let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
+        let _: String = slow
+            .value("SELECT set_config('test.is_slow', 'yes', false)", &[])
+            .await?;
+        let gate = gate::close(&url, 8).await?;
+        let look = tokio::spawn(async move { slow.claim(10).await });
+        gate.reached().await?;
+        store.enqueue("meanwhile", 0).await?;
+        let jobs = store.claim(10).await?;
+        gate.open().await?;
+        ensure!(look.await??.is_empty(), "nothing was left for the look");
+        ensure!(jobs.len() == 1, "a committed job is not handed out");
+        ensure!(
+            store.claim_all().await?.is_empty(),
+            "a job was handed out twice"
+        );
+        store.finish(&jobs).await
+    }
+    .boxed_local()
+})
+.gated(&[(
+    "BEGIN\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO",
+    "BEGIN\n  IF @k@ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN PERFORM posthaste.gate(8); END IF;\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO",
+)]);

@@ -1,0 +1,86 @@
+//! How large the claims of a queue with several priorities may be: a job that is to go first waits behind the claim that is under way.
+
+use std::time::Duration;
+
+use super::LARGEST_CLAIM;
+
+/// What its jobs may add to a claim's time.
+const LONGEST: Duration = Duration::from_millis(20);
+/// Below it a claim's own cost would be most of what it takes.
+const SMALLEST: usize = 1_000;
+
+/// Follows what the jobs of a claim cost on this server now.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    most: usize,
+    /// What a claim takes whatever it brings: the road to the server, above all.
+    quickest: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            most: LARGEST_CLAIM,
+            quickest: Duration::MAX,
+        }
+    }
+}
+
+impl Pace {
+    /// How many jobs the next claim may have, for a queue with so many known priorities.
+    pub(crate) fn limit(&self, priorities: usize) -> usize {
+        if priorities > 1 {
+            self.most
+        } else {
+            LARGEST_CLAIM
+        }
+    }
+
+    /// A claim of at most `asked` jobs brought so many in this time.
+    pub(crate) fn took(&mut self, asked: usize, jobs: usize, time: Duration) {
+        self.quickest = self.quickest.min(time);
+        let cost = time - self.quickest;
+        if cost > LONGEST && jobs > self.most / 2 {
+            self.most = (self.most / 2).max(SMALLEST);
+        } else if cost < LONGEST / 3 && jobs == asked && asked == self.most {
+            self.most = (self.most * 2).min(LARGEST_CLAIM);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROAD: Duration = Duration::from_millis(50);
+
+    /// The limit after so many claims that were as large as they may be.
+    fn after(claims: usize, pace: &mut Pace, per_job: Duration) -> usize {
+        for _ in 0..claims {
+            let asked = pace.limit(2);
+            let jobs = u32::try_from(asked).unwrap();
+            pace.took(asked, asked, ROAD + per_job * jobs);
+        }
+        pace.limit(2)
+    }
+
+    #[test]
+    fn claims_shrink_while_their_jobs_take_long_and_grow_again_when_they_do_not() {
+        let mut pace = Pace::default();
+        pace.took(5_000, 0, ROAD);
+        assert_eq!(pace.limit(1), LARGEST_CLAIM);
+        assert_eq!(after(3, &mut pace, Duration::from_micros(2)), LARGEST_CLAIM);
+        assert_eq!(after(9, &mut pace, Duration::from_micros(9)), 1_250);
+        assert_eq!(pace.limit(1), LARGEST_CLAIM, "nobody waits behind it");
+        assert_eq!(after(9, &mut pace, Duration::from_micros(90)), SMALLEST);
+        assert_eq!(after(9, &mut pace, Duration::from_micros(1)), LARGEST_CLAIM);
+    }
+
+    #[test]
+    fn small_claims_that_take_long_say_nothing_of_their_jobs() {
+        let mut pace = Pace::default();
+        pace.took(5_000, 0, ROAD);
+        pace.took(5_000, 5, ROAD * 9);
+        assert_eq!(pace.limit(2), LARGEST_CLAIM);
+    }
+}
