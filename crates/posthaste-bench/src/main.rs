@@ -31,6 +31,8 @@ use crate::report::Archive;
 use crate::server::{Server, find_programs};
 
 fn main() -> ExitCode {
+    // Clients of HTTP take the provider of the process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     match obey(CommandLine::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -9,20 +9,43 @@
 
 CALL posthaste.each_slot(0, 5, $sql$
 
--- Closes a whole batch as done: one row, however many jobs. False when that cannot be: the batch is not ours, or a job of it was or is just
+-- Closes a whole batch: one row, however many jobs. False when that cannot be: the batch is not ours, or a job of it was or is just
 -- being closed by itself. Whoever closes jobs by themselves holds the batch's lock shared until its transaction ends, and leaves a mark in
 -- split_k.
-CREATE FUNCTION posthaste.close_whole_@k@(p_batch bigint, p_token uuid, p_jobs integer) RETURNS boolean LANGUAGE plpgsql AS $f$
+CREATE FUNCTION posthaste.close_whole_@k@(p_batch bigint, p_token uuid, p_jobs integer, p_outcome smallint) RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'posthaste: close_whole needs READ COMMITTED, not %', current_setting('transaction_isolation')
+      USING ERRCODE = 'invalid_transaction_state';
+  END IF;
   IF NOT pg_try_advisory_xact_lock(1885893477, (p_batch % 2147483648)::integer) THEN
     RETURN false;
   END IF;
   INSERT INTO posthaste.whole_@k@ (batch, outcome)
-  SELECT c.batch, 0 FROM posthaste.claim_@k@ c
+  SELECT c.batch, p_outcome FROM posthaste.claim_@k@ c
    WHERE c.batch = p_batch AND c.token = p_token AND c.n = p_jobs
      AND NOT EXISTS (SELECT FROM posthaste.split_@k@ s WHERE s.batch = p_batch)
      AND NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = p_batch);
   RETURN FOUND;
+END $f$;
+
+-- Closes a whole batch whose jobs all go on later, at one moment and with no attempt burnt. False as above.
+CREATE FUNCTION posthaste.put_off_@k@(p_batch bigint, p_token uuid, p_jobs integer, p_due timestamptz, p_error text) RETURNS boolean
+LANGUAGE plpgsql AS $f$
+DECLARE
+  v_slot smallint;
+BEGIN
+  IF NOT posthaste.close_whole_@k@(p_batch, p_token, p_jobs, 1::smallint) THEN
+    RETURN false;
+  END IF;
+  IF p_due > clock_timestamp() AND p_due > posthaste.parked_until() THEN
+    v_slot := posthaste.enter_parked();
+  ELSE
+    v_slot := posthaste.enter_ready() + posthaste.ring_for((SELECT c.queue FROM posthaste.claim_@k@ c WHERE c.batch = p_batch), posthaste.bell());
+  END IF;
+  INSERT INTO posthaste.store
+  SELECT a.* FROM posthaste.batch_rows_@k@(p_batch, p_token) r, posthaste.again(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
+  RETURN true;
 END $f$;
 
 -- Closes some jobs of a batch and returns those rows that this call closed.
@@ -80,13 +103,9 @@ DECLARE
   v_left integer[] := '{}';
   v_keeps boolean := EXISTS (SELECT FROM posthaste.queue q WHERE q.keep IS NOT NULL);
 BEGIN
-  IF current_setting('transaction_isolation') <> 'read committed' THEN
-    RAISE EXCEPTION 'posthaste: close_whole needs READ COMMITTED, not %', current_setting('transaction_isolation')
-      USING ERRCODE = 'invalid_transaction_state';
-  END IF;
   FOR i IN 1 .. cardinality(p_slots) LOOP
     CASE p_slots[i]
-      WHEN @k@ THEN v_closed := posthaste.close_whole_@k@(p_batches[i], p_tokens[i], p_jobs[i]);
+      WHEN @k@ THEN v_closed := posthaste.close_whole_@k@(p_batches[i], p_tokens[i], p_jobs[i], 0::smallint);
       ELSE v_closed := false;
     END CASE;
     IF v_closed IS NOT TRUE THEN
@@ -98,6 +117,19 @@ BEGIN
     END IF;
   END LOOP;
   RETURN v_left;
+END $f$
+$sql$);
+
+-- Puts off all jobs of a batch, unburnt; false when they are to be settled job by job.
+CALL posthaste.by_slot(0, 5, $sql$
+CREATE FUNCTION posthaste.put_off(p_slot smallint, p_batch bigint, p_token uuid, p_jobs integer, p_after interval, p_error text) RETURNS boolean
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $f$
+BEGIN
+  CASE p_slot
+    WHEN @k@ THEN RETURN posthaste.put_off_@k@(p_batch, p_token, p_jobs, clock_timestamp() + p_after, p_error);
+  END CASE;
 END $f$
 $sql$);
 

@@ -1,6 +1,6 @@
 //! 5. Acknowledge: outcomes go back to the store in batches, each with its fence, and again until they are answered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,17 +110,77 @@ impl Waiting {
     }
 }
 
-/// A batch all of whose jobs are plainly done is closed by one statement that names no job.
-fn is_plain(jobs: &[Settled]) -> bool {
-    jobs.first()
-        .is_some_and(|one| one.batch.jobs == jobs.len() && one.batch.fence.slot >= 0)
-        && jobs
-            .iter()
-            .all(|one| one.verdict == Verdict::Done && !one.is_keyed)
+/// How a batch is closed.
+#[derive(Debug, PartialEq, Eq)]
+enum Closing {
+    /// All its jobs are plainly done: by a statement that names no job, and closes other batches too.
+    Whole,
+    /// All of them go on after the same time, with no attempt burnt: by one that names none either.
+    PutOff {
+        after: Duration,
+        error: Option<String>,
+    },
+    /// Each in its own way.
+    JobByJob,
+}
+
+impl Closing {
+    fn of(jobs: &[Settled]) -> Self {
+        let Some(first) = jobs.first() else {
+            return Self::JobByJob;
+        };
+        if first.batch.jobs != jobs.len() || first.batch.fence.slot < 0 {
+            return Self::JobByJob;
+        }
+        match &first.verdict {
+            Verdict::Done if jobs.iter().all(Settled::is_plain) => Self::Whole,
+            Verdict::Park { after, error, .. } => match after {
+                Some(after)
+                    if jobs
+                        .iter()
+                        .all(|one| one.is_put_off(*after, error.as_deref())) =>
+                {
+                    let (after, error) = (*after, error.clone());
+                    Self::PutOff { after, error }
+                }
+                _ => Self::JobByJob,
+            },
+            _ => Self::JobByJob,
+        }
+    }
+}
+
+impl Settled {
+    fn is_plain(&self) -> bool {
+        self.verdict == Verdict::Done && !self.is_keyed
+    }
+
+    /// Whether it goes on after this time and nothing else is new of it.
+    fn is_put_off(&self, wait: Duration, why: Option<&str>) -> bool {
+        let Verdict::Park {
+            attempt,
+            after,
+            until: None,
+            error,
+        } = &self.verdict
+        else {
+            return false;
+        };
+        let unburnt = |job: &Arc<Job>| job.attempt == *attempt;
+        *after == Some(wait) && error.as_deref() == why && self.job.as_ref().is_some_and(unburnt)
+    }
 }
 
 async fn flush(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
-    let (mut plain, mixed): (Vec<_>, Vec<_>) = batches.into_iter().partition(|jobs| is_plain(jobs));
+    let mut plain = Vec::new();
+    let mut mixed = Vec::new();
+    for jobs in batches {
+        match Closing::of(&jobs) {
+            Closing::Whole => plain.push(jobs),
+            Closing::PutOff { after, error } => put_off(engine, jobs, after, error).await,
+            Closing::JobByJob => mixed.push(jobs),
+        }
+    }
     while !plain.is_empty() {
         let rest = plain.split_off(plain.len().min(WHOLE));
         close_whole(engine, plain).await;
@@ -159,6 +219,24 @@ async fn close_whole(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
     }
 }
 
+/// Puts off a whole batch, and job by job where that cannot be.
+async fn put_off(engine: &Arc<Engine>, jobs: Vec<Settled>, after: Duration, error: Option<String>) {
+    let size = i32::try_from(jobs.len()).unwrap_or(i32::MAX);
+    let (link, fence) = (&engine.acknowledgements, jobs[0].batch.fence);
+    match store::put_off(link, fence, size, after, error.as_deref()).await {
+        Ok(true) => {
+            count(engine, &jobs, None);
+            engine.settled(jobs.len());
+        }
+        Ok(false) => settle(engine, jobs, false).await,
+        Err(error) => {
+            // As above.
+            tracing::debug!(%error, "a whole batch could not be put off at once");
+            settle(engine, jobs, true).await;
+        }
+    }
+}
+
 /// Settles the jobs of one batch, again until there is an answer: a repeated acknowledgement finds its jobs closed and changes nothing.
 /// What the server refuses, because somebody's open transaction is closing one of the jobs or for what one of them says, is settled job by
 /// job beside the others, so that it delays only itself.
@@ -168,6 +246,7 @@ async fn settle(engine: &Arc<Engine>, jobs: Vec<Settled>, mut repeated: bool) {
         let link = &engine.acknowledgements;
         match store::settle(link, jobs[0].batch.fence, &jobs).await {
             Ok(ours) => {
+                let ours = ours.into_iter().collect();
                 report_lost(&jobs, &ours, repeated);
                 count(engine, &jobs, Some(&ours));
                 break;
@@ -203,6 +282,7 @@ async fn settle_alone(engine: Arc<Engine>, job: Settled, mut repeated: bool) {
     loop {
         match store::settle(&engine.repeats, jobs[0].batch.fence, &jobs).await {
             Ok(ours) => {
+                let ours = ours.into_iter().collect();
                 report_lost(&jobs, &ours, repeated);
                 count(&engine, &jobs, Some(&ours));
                 break;
@@ -227,7 +307,7 @@ async fn settle_alone(engine: Arc<Engine>, job: Settled, mut repeated: bool) {
 }
 
 /// Counts what became of jobs that are closed for good: all of them, or those that were still ours. A job that its handler completed is not ours any more.
-fn count(engine: &Engine, jobs: &[Settled], ours: Option<&[i64]>) {
+fn count(engine: &Engine, jobs: &[Settled], ours: Option<&HashSet<i64>>) {
     let done = Verdict::Done;
     engine.tally.add(jobs.iter().filter_map(|one| {
         let job = one.job.as_deref()?;
@@ -260,7 +340,7 @@ fn is_passing(error: &Error) -> bool {
         )
 }
 
-fn report_lost(jobs: &[Settled], ours: &[i64], repeated: bool) {
+fn report_lost(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
     // Giving back is also how a completion in the handler's own transaction is checked: losing that race is the good case.
     let lost: Vec<i64> = jobs
         .iter()

@@ -179,6 +179,45 @@ async fn a_consumer_fails_a_job_as_handlers_do() {
     worker.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_is_put_off_for_one_reason_is_closed_by_one_row_and_comes_again_unburnt() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let drawer = Arc::new(Drawer::default());
+    let worker = worker(&db.pool(2).unwrap())
+        .consumer("audit", Arc::clone(&drawer))
+        .start()
+        .await
+        .unwrap();
+    let jobs: Vec<_> = (0..5).map(|_| job("n").queue("audit")).collect();
+    posthaste::enqueue_many(&client, &jobs).await.unwrap();
+    for (after, why) in [(Duration::ZERO, "not yet"), (SOON * 100, "much later")] {
+        let claim = drawer.opened().await;
+        assert_eq!(claim.len(), 5);
+        assert!(claim.iter().all(|one| one.job.attempt == 0));
+        for one in claim {
+            one.ticket.fail(TryAgain::unburnt(after, why));
+        }
+    }
+    let told = "SELECT count(*) FROM posthaste.job WHERE state = 'scheduled' AND attempt = 0 AND last_error = 'much later'";
+    eventually(SOON, "all of them wait", async || {
+        Ok(client.query_one(told, &[]).await?.get::<_, i64>(0) == 5)
+    })
+    .await
+    .unwrap();
+    let rows = |table: &str| {
+        let slots: Vec<String> = (0..4)
+            .map(|slot| format!("SELECT outcome FROM posthaste.{table}_{slot}"))
+            .collect();
+        slots.join(" UNION ALL ")
+    };
+    let whole = client.query(&rows("whole"), &[]).await.unwrap();
+    let whole: Vec<i16> = whole.iter().map(|row| row.get(0)).collect();
+    let one_by_one = client.query(&rows("ack"), &[]).await.unwrap();
+    assert_eq!((whole, one_by_one.len()), (vec![1, 1], 0));
+    worker.stop().await.unwrap();
+}
+
 /// Panics on the engine's thread.
 struct Broken;
 

@@ -3,6 +3,7 @@
 mod article;
 mod ground;
 mod ours;
+mod single;
 
 use anyhow::{Result, ensure};
 use posthaste_testkit::receivers::{OpenSearch, Receiver};
@@ -13,15 +14,13 @@ use crate::rounds::{Figures, play};
 use crate::verdict::{Bound, Evidence, Requirement};
 use ground::{AT_ONCE, Ground};
 
-const CHAIN: &str = "the chain of its requests";
-const OURS: &str = "a transfer";
-const ARTICLE: &str = "seven updates";
+const SINGLE: &str = "one at a time";
+const OURS: &str = "transfers at once";
+const ARTICLE: &str = "seven updates at once";
 const HOT: &str = "a hot account";
-const NAMES: [&str; 4] = [CHAIN, OURS, ARTICLE, HOT];
+const NAMES: [&str; 4] = [SINGLE, OURS, ARTICLE, HOT];
 
-/// One transfer at a time.
 const LATENCY: &str = "median_ms";
-/// Many at a time.
 const RATE: &str = "transfers_per_second";
 
 /// Plays the rounds and judges them.
@@ -31,7 +30,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     bar.parameter("transfers", transfers);
     bar.parameter("in flight", AT_ONCE);
     bar.parameter("in flight on the hot account", ours::ON_ONE);
-    bar.remarks.push(ours::REMARK.to_owned());
+    bar.remarks.push(single::REMARK.to_owned());
     bar.remarks.push(article::REMARK.to_owned());
     let server = tokio::task::block_in_place(|| OpenSearch::start_optimised(&[]))?;
     let ground = Ground::on(&server.url())?;
@@ -56,9 +55,9 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let starved = "transfers that a hot account starved";
     let starved = bar_of(starved, "transfers", Bound::AtMost(0.0));
     bar.judgements = vec![
-        evidence.ratio(settled, OURS, CHAIN, LATENCY)?,
-        evidence.ratio(finished, OURS, CHAIN, ours::FINISHED)?,
-        evidence.ratio(latency, OURS, ARTICLE, LATENCY)?,
+        evidence.median(settled, SINGLE, single::SETTLED_TO_CHAIN)?,
+        evidence.median(finished, SINGLE, single::FINISHED_TO_CHAIN)?,
+        evidence.median(latency, SINGLE, single::SETTLED_TO_SEVEN)?,
         evidence.ratio(rate, OURS, ARTICLE, RATE)?,
         evidence.highest(starved, HOT, ours::STARVED)?,
     ];
@@ -67,7 +66,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
 
 async fn once(ground: &Ground, name: &str, transfers: usize) -> Result<Figures> {
     match name {
-        CHAIN => ours::chain(ground, transfers).await,
+        SINGLE => single::in_turn(ground, transfers / 8).await,
         OURS => ours::transfers(ground, transfers).await,
         ARTICLE => article::transfers(ground, transfers).await,
         _ => ours::hot(ground, transfers).await,

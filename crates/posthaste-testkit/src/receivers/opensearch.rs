@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
@@ -25,6 +26,9 @@ const JAVA: [&str; 7] = [
     "-Dlog4j.shutdownHookEnabled=false",
     "-Dlog4j2.disable.jmx=true",
 ];
+
+/// After it has found its indexes.
+const LISTENS: Duration = Duration::from_secs(60);
 
 /// A private OpenSearch of one node, which takes some ten seconds to start: tests share one, each with indexes of its own.
 #[derive(Debug)]
@@ -92,13 +96,14 @@ impl OpenSearch {
                 .arg("org.opensearch.bootstrap.OpenSearch");
             command
         })?;
+        listening(port)?;
         Ok(Self { port, service })
     }
 
     /// Starts it again where it was, and waits until its indexes can be read and written.
     pub fn restart(&self) -> anyhow::Result<()> {
         self.service.restart()?;
-        let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        let mut connection = listening(self.port)?;
         connection.write_all(
             b"GET /_cluster/health?wait_for_status=yellow&timeout=60s HTTP/1.1\r\n\
               Host: localhost\r\nConnection: close\r\n\r\n",
@@ -117,6 +122,18 @@ impl OpenSearch {
     /// Where it listens, also while it is stopped.
     pub fn port(&self) -> u16 {
         self.port
+    }
+}
+
+/// A connection to a node that knows its indexes: it listens a moment later.
+fn listening(port: u16) -> anyhow::Result<TcpStream> {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            Ok(connection) => return Ok(connection),
+            Err(error) if begun.elapsed() > LISTENS => return Err(error.into()),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
     }
 }
 

@@ -198,6 +198,24 @@ pub(crate) async fn close_whole(
         .collect())
 }
 
+/// Puts off all jobs of a batch, unburnt; false when they are to be settled job by job.
+pub(crate) async fn put_off(
+    link: &Link,
+    fence: Fence,
+    jobs: i32,
+    after: Duration,
+    error: Option<&str>,
+) -> Result<bool, Error> {
+    let (slot, batch, token, after) = (fence.slot, fence.batch, fence.token, milliseconds(after));
+    one(
+        link,
+        "cannot acknowledge",
+        include_str!("put_off.sql"),
+        &[&slot, &batch, &token, &jobs, &after, &error],
+    )
+    .await
+}
+
 /// Closes jobs of one batch, each in its own way; returns the ids that were still ours.
 pub(crate) async fn settle(
     link: &Link,

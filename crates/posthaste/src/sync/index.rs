@@ -98,3 +98,9 @@ pub trait Index: Send + Sync + 'static {
         Box::pin(async move { Err(Trouble(format!("{label} is not searched from here"))) })
     }
 }
+
+impl std::fmt::Debug for dyn Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.label())
+    }
+}

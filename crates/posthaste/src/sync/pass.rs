@@ -64,18 +64,6 @@ pub struct Pass<'a> {
 /// So many documents are made at once: what is in memory beyond one write.
 const MADE_AT_ONCE: usize = 250;
 
-impl std::fmt::Debug for dyn Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Source")
-    }
-}
-
-impl std::fmt::Debug for dyn Index {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.label())
-    }
-}
-
 impl Pass<'_> {
     /// Goes over these; one fate for each, in their order. Wishes for the same document share one.
     ///
@@ -201,16 +189,22 @@ impl<'a> Run<'a> {
         for (document, seen) in self.documents.iter_mut().zip(seen) {
             document.seen = seen;
         }
-        let versions = self.versions(&ids).await?;
         let mut batch = Batch::default();
-        let mut to_make = Vec::new();
-        for at in 0..self.documents.len() {
+        // What the index lacks is made in any case; of the rest the versions are asked first, because most is true already.
+        let (lacking, shown): (Vec<String>, Vec<String>) = ids.into_iter().partition(|id| {
+            let document = &self.documents[self.places[id]];
+            document.seen.is_none()
+        });
+        let mut to_make = lacking;
+        let versions = self.versions(&shown).await?;
+        for id in shown {
+            let at = self.places[&id];
             let document = &self.documents[at];
             if document.fate.is_none() {
-                let row = versions.get(&document.wish.id);
+                let row = versions.get(&id);
                 let truth = document.truth(row.map(|row| (row.version, row.is_live)));
                 match decide(truth, document.seen, document.wish.force) {
-                    Step::Write(..) => to_make.push(document.wish.id.clone()),
+                    Step::Write(..) => to_make.push(id),
                     step => self.take(at, step, None, &mut batch).await?,
                 }
             }
@@ -219,12 +213,8 @@ impl<'a> Run<'a> {
             for row in self.rows(ids).await? {
                 self.made(row, &mut batch).await?;
             }
-            // Deleted between the two looks: its deletion has a job of its own.
             for id in ids {
-                let document = &mut self.documents[self.places[id]];
-                if document.fate.is_none() && !document.is_made {
-                    document.fate = Some(Fate::PutOff("was deleted meanwhile".into()));
-                }
+                self.unmade(self.places[id], &mut batch).await?;
             }
         }
         self.flush(&mut batch).await?;
@@ -249,6 +239,21 @@ impl<'a> Run<'a> {
         let truth = document.truth(Some((row.version, text.is_some())));
         let step = decide(truth, document.seen, document.wish.force);
         self.take(at, step, text, batch).await
+    }
+
+    /// There was no row for it, if it is not made by now.
+    async fn unmade(&mut self, at: usize, batch: &mut Batch) -> Result<(), Trouble> {
+        let document = &mut self.documents[at];
+        if document.is_made || document.fate.is_some() {
+            return Ok(());
+        }
+        if document.seen.is_some() {
+            // Deleted between the two looks: its deletion has a job of its own.
+            document.fate = Some(Fate::PutOff("was deleted meanwhile".into()));
+            return Ok(());
+        }
+        let step = decide(document.truth(None), None, document.wish.force);
+        self.take(at, step, None, batch).await
     }
 
     async fn take(

@@ -68,6 +68,12 @@ pub trait Source: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>>;
 }
 
+impl std::fmt::Debug for dyn Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Source")
+    }
+}
+
 /// The rows of a table that `posthaste.sync_table` was called for: all their columns, as JSON.
 #[derive(Clone, Debug)]
 pub struct Table {

@@ -72,6 +72,10 @@ pub enum Step {
     CloseWhole {
         hand: Index,
     },
+    PutOff {
+        hand: Index,
+        later: bool,
+    },
     /// The answer to a claim never came.
     ReturnClaim {
         hand: Index,
@@ -143,6 +147,7 @@ pub fn any() -> impl Strategy<Value = Step> {
         3 => (0..2usize, 0..2usize).prop_map(|(worker, queue)| Step::ClaimSuspect { worker, queue }),
         8 => (index(), anything::<u8>(), close()).prop_map(|(hand, some, how)| Step::Settle { hand, some, how }),
         2 => index().prop_map(|hand| Step::CloseWhole { hand }),
+        2 => (index(), anything::<bool>()).prop_map(|(hand, later)| Step::PutOff { hand, later }),
         1 => index().prop_map(|hand| Step::ReturnClaim { hand }),
         2 => index().prop_map(|job| Step::Confirm { job }),
         4 => index().prop_map(|job| Step::Due { job }),

@@ -95,6 +95,7 @@ impl Store {
             Step::ClaimSuspect { worker, queue } => self.claim_suspect(*worker, *queue, book).await,
             Step::Settle { hand, some, how } => self.settle(*hand, *some, *how, book).await,
             Step::CloseWhole { hand } => self.close_whole(*hand, book).await,
+            Step::PutOff { hand, later } => self.put_off(*hand, *later, book).await,
             Step::ReturnClaim { hand } => self.return_claim(*hand, book).await,
             Step::Kill { worker } => self.kill(*worker, book).await,
             Step::Turn(turn) => self.turn(*turn, book).await,

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use posthaste_elastic::{Client, Effect, Operation, Script};
 use serde_json::{Value, json};
 
-use super::ground::{ACCOUNTS, AT_ONCE, BALANCE, Ground, account, at_once, one_by_one, pair};
+use super::ground::{ACCOUNTS, AT_ONCE, BALANCE, Ground, account, at_once, pair};
 use super::{LATENCY, RATE};
 use crate::rounds::Figures;
 use crate::statistics::percentile;
@@ -25,18 +25,12 @@ const RETRIES: u32 = 3;
 /// Documents in one request.
 const CHUNK: usize = 500;
 
-/// One after the other, then many at once.
+/// Many at once.
 pub(super) async fn transfers(ground: &Ground, count: usize) -> Result<Figures> {
     let indexes = ground.indexes();
-    let singles = count / 8;
-    prepare(&ground.client, &indexes, singles, count).await?;
-    let article = Article {
-        client: &ground.client,
-        indexes: &indexes,
-    };
+    let article = Article::prepared(&ground.client, &indexes, "many", count).await?;
     let watch = Watch::begin()?;
-    let taken = one_by_one(singles, async |at| article.run("single", at).await).await?;
-    let (rate, _) = at_once(count, AT_ONCE, async |at| article.run("many", at).await).await?;
+    let (rate, taken) = at_once(count, AT_ONCE, async |at| article.run("many", at).await).await?;
     let figures = Figures::measured_under(watch.finish()?);
     ground.clear(&indexes).await?;
     Ok(figures
@@ -45,12 +39,7 @@ pub(super) async fn transfers(ground: &Ground, count: usize) -> Result<Figures> 
         .with(RATE, rate))
 }
 
-async fn prepare(
-    client: &Client,
-    indexes: &[String; 2],
-    singles: usize,
-    count: usize,
-) -> Result<()> {
+async fn prepare(client: &Client, indexes: &[String; 2], kind: &str, count: usize) -> Result<()> {
     let keyword = json!({"type": "keyword"});
     let account_fields = json!({"balance": {"type": "long"}, "pending_transactions": keyword});
     let transaction_fields = json!({
@@ -73,16 +62,12 @@ async fn prepare(
     for at in 0..ACCOUNTS {
         all.push(Operation::create(accounts, &account(at), &opened)?);
     }
-    for (kind, count) in [("single", singles), ("many", count)] {
-        for at in 0..count {
-            let (from, to) = pair(at);
-            let transaction = json!({"amount": 1, "src_acct": from, "dest_acct": to, "transaction_state": "created"});
-            all.push(Operation::create(
-                transactions,
-                &format!("{kind}{at}"),
-                &transaction,
-            )?);
-        }
+    for at in 0..count {
+        let (from, to) = pair(at);
+        let transaction =
+            json!({"amount": 1, "src_acct": from, "dest_acct": to, "transaction_state": "created"});
+        let id = format!("{kind}{at}");
+        all.push(Operation::create(transactions, &id, &transaction)?);
     }
     for some in all.chunks(CHUNK) {
         let outcomes = client.bulk(some).await?;
@@ -91,13 +76,25 @@ async fn prepare(
     Ok(())
 }
 
-struct Article<'g> {
+/// Its accounts and transactions.
+pub(super) struct Article<'g> {
     client: &'g Client,
     indexes: &'g [String; 2],
 }
 
-impl Article<'_> {
-    async fn run(&self, kind: &str, at: usize) -> Result<()> {
+impl<'g> Article<'g> {
+    /// With so many transactions of a kind, to be run.
+    pub(super) async fn prepared(
+        client: &'g Client,
+        indexes: &'g [String; 2],
+        kind: &str,
+        count: usize,
+    ) -> Result<Self> {
+        prepare(client, indexes, kind, count).await?;
+        Ok(Self { client, indexes })
+    }
+
+    pub(super) async fn run(&self, kind: &str, at: usize) -> Result<()> {
         let id = &format!("{kind}{at}");
         let (from, to) = pair(at);
         let moved = |amount: i64| json!({"id": id, "amount": amount});

@@ -1,4 +1,4 @@
-//! Indexes for each run, and the two ways of asking for something many times.
+//! Indexes for each run, and a way of asking for something many times at once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -23,7 +23,6 @@ pub(super) struct Ground {
 
 impl Ground {
     pub(super) fn on(url: &str) -> Result<Self> {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::new(reqwest::Client::builder().no_proxy(), url)?;
         let runs = AtomicU32::new(0);
         Ok(Self { client, runs })
@@ -63,20 +62,6 @@ pub(super) fn account(at: usize) -> String {
 /// The two accounts of a transfer.
 pub(super) fn pair(at: usize) -> (String, String) {
     (account(2 * at), account(2 * at + 1))
-}
-
-/// Milliseconds of each.
-pub(super) async fn one_by_one(
-    count: usize,
-    mut once: impl AsyncFnMut(usize) -> Result<()>,
-) -> Result<Vec<f64>> {
-    let mut taken = Vec::with_capacity(count);
-    for at in 0..count {
-        let begun = Instant::now();
-        once(at).await?;
-        taken.push(begun.elapsed().as_secs_f64() * 1_000.0);
-    }
-    Ok(taken)
 }
 
 /// How many a second, and the milliseconds of each.

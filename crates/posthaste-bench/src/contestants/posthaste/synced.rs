@@ -38,24 +38,17 @@ impl Place {
     }
 
     /// A server of its own.
-    pub(crate) async fn server() -> Result<Self> {
-        let server = Box::new(OpenSearch::start_optimised(&[])?);
-        let client = client(&server)?;
-        let begun = Instant::now();
-        // It knows its indexes before it listens.
-        while let Err(error) = client.info().await {
-            ensure!(begun.elapsed() < Duration::from_secs(60), "{error}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Ok(Self::Server(server))
+    pub(crate) fn server() -> Result<Self> {
+        let server = tokio::task::block_in_place(|| OpenSearch::start_optimised(&[]))?;
+        Ok(Self::Server(Box::new(server)))
     }
 
-    /// An empty index for a sync.
-    pub(crate) async fn index(&self) -> Result<Arc<dyn Index>> {
+    /// An empty index of this name for a sync.
+    pub(crate) async fn index(&self, name: &str) -> Result<Arc<dyn Index>> {
         Ok(match self {
-            Self::Folder(folder) => Arc::new(Tantivy::at(folder.path().join("synced")).open()?),
+            Self::Folder(folder) => Arc::new(Tantivy::at(folder.path().join(name)).open()?),
             Self::Server(server) => {
-                let index = Elastic::new(client(server)?, "synced").definition(definition());
+                let index = Elastic::new(client(server)?, name).definition(definition());
                 index.open().await?;
                 Arc::new(index)
             }
@@ -63,13 +56,13 @@ impl Place {
     }
 
     /// Writes these documents, as many at a time as the sync does, by the library that the index is made of.
-    pub(crate) async fn write_bare(&self, documents: Vec<Row>) -> Result<Duration> {
+    pub(crate) async fn write_bare(&self, name: &str, documents: Vec<Row>) -> Result<Duration> {
         match self {
             Self::Folder(folder) => {
-                let path = folder.path().join("bare");
+                let path = folder.path().join(name);
                 tokio::task::spawn_blocking(move || Bare::folder(&path, &documents)).await?
             }
-            Self::Server(server) => Bare::server(&client(server)?, &documents).await,
+            Self::Server(server) => Bare::server(&client(server)?, name, &documents).await,
         }
     }
 }
@@ -122,20 +115,22 @@ impl Bare {
         Ok(begun.elapsed())
     }
 
-    async fn server(client: &ElasticClient, documents: &[Row]) -> Result<Duration> {
-        client.create_index("bare", &definition()).await?;
+    async fn server(client: &ElasticClient, name: &str, documents: &[Row]) -> Result<Duration> {
+        client.create_index(name, &definition()).await?;
         let begun = Instant::now();
         for batch in documents.chunks(BATCH) {
             let operation = |row: &Row| -> Result<Operation> {
                 let document: &serde_json::value::RawValue = serde_json::from_str(body(row)?)?;
-                Ok(Operation::index("bare", &row.id, &document)?)
+                Ok(Operation::index(name, &row.id, &document)?)
             };
             let operations: Vec<Operation> = batch.iter().map(operation).collect::<Result<_>>()?;
             for outcome in client.bulk(&operations).await? {
                 outcome?;
             }
         }
-        Ok(begun.elapsed())
+        let taken = begun.elapsed();
+        client.delete_index(name).await?;
+        Ok(taken)
     }
 }
 

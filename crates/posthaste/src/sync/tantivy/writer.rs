@@ -120,8 +120,11 @@ impl Owner {
             }
             match self.fields.document(write, now) {
                 Ok(document) => {
-                    self.writer
-                        .delete_term(Term::from_field_text(self.fields.id, &write.id));
+                    // Each deletion is looked for in all segments.
+                    if before.is_some() {
+                        let id = Term::from_field_text(self.fields.id, &write.id);
+                        self.writer.delete_term(id);
+                    }
                     self.writer.add_document(document)?;
                     self.pending.insert(write.id.clone(), write.mark);
                     answers.push(Written::Taken);

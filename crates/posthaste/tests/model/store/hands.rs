@@ -166,19 +166,51 @@ impl Store {
         let left: Vec<i32> = self
             .ask(sql, &[&hand.slot, &hand.batch, &hand.token, &jobs])
             .await?;
-        let mut is_whole = hand.slot >= 0 && !hand.is_split;
-        if is_whole {
-            // A batch over jobs that were closed before it was claimed is settled job by job.
-            let sql = format!(
-                "SELECT n FROM posthaste.claim_{} WHERE batch = $1",
-                hand.slot
-            );
-            is_whole = self.ask::<i32>(&sql, &[&hand.batch]).await? == jobs;
-        }
+        let is_whole = self.is_whole(&hand).await?;
         expect(left.is_empty(), is_whole)?;
         if is_whole {
             for id in &hand.given {
                 book.settled(at, *id, Close::Done);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it can be closed by one row.
+    async fn is_whole(&mut self, hand: &Hand) -> Result<bool, String> {
+        if hand.slot < 0 || hand.is_split {
+            return Ok(false);
+        }
+        // A batch over jobs that were closed before it was claimed is settled job by job.
+        let sql = format!(
+            "SELECT n FROM posthaste.claim_{} WHERE batch = $1",
+            hand.slot
+        );
+        let jobs: i32 = self.ask(&sql, &[&hand.batch]).await?;
+        Ok(usize::try_from(jobs) == Ok(hand.given.len()))
+    }
+
+    pub(super) async fn put_off(&mut self, hand: Index, later: bool, book: &mut Book) -> Told {
+        if book.hands.is_empty() {
+            return Ok(());
+        }
+        let at = hand.index(book.hands.len());
+        let hand = book.hands[at].clone();
+        if hand.slot < 0 {
+            return Ok(());
+        }
+        let sql =
+            "SELECT posthaste.put_off($1, $2, $3, $4, $5::integer * interval '1 hour', 'an error')";
+        let jobs = i32::try_from(hand.given.len()).unwrap_or(0);
+        let hours = i32::from(later);
+        let is_done: bool = self
+            .ask(sql, &[&hand.slot, &hand.batch, &hand.token, &jobs, &hours])
+            .await?;
+        let is_whole = self.is_whole(&hand).await?;
+        expect(is_done, is_whole)?;
+        if is_whole {
+            for id in &hand.given {
+                book.settled(at, *id, Close::Snooze { later });
             }
         }
         Ok(())
