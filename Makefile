@@ -51,8 +51,8 @@ lint: ## Check the formatting and the lints
 	cargo fmt --check
 	cargo clippy --workspace --all-features --all-targets -- -D warnings
 
-features: ## Compile the library with each of its features alone
-	@scripts/features.sh
+features: ## Compile the library with each of its features alone; ARGS name features
+	@scripts/features.sh $(ARGS)
 
 # The advisories are left out: their database is fetched over a network that the build machine lacks.
 deny: ## Check dependencies: bans, licences, sources

@@ -29,7 +29,12 @@ mod destination;
 #[cfg(test)]
 mod golden;
 mod health;
-#[cfg(any(feature = "celery-rabbitmq", feature = "redis"))]
+#[cfg(any(
+    feature = "bullmq",
+    feature = "celery-rabbitmq",
+    feature = "celery-redis",
+    feature = "sidekiq"
+))]
 mod json;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -64,7 +69,13 @@ mod template;
 mod together;
 #[cfg(feature = "webhook")]
 mod webhook;
-#[cfg(any(feature = "celery-rabbitmq", feature = "nats", feature = "redis"))]
+#[cfg(any(
+    feature = "asynq",
+    feature = "bullmq",
+    feature = "celery-rabbitmq",
+    feature = "celery-redis",
+    feature = "nats"
+))]
 mod window;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+#[cfg(any(feature = "asynq", feature = "bullmq", feature = "nats"))]
 use super::destination::Weakness;
 #[cfg(any(feature = "asynq", feature = "bullmq"))]
 pub(super) use super::health::LONGEST_OUTAGE;
 
 /// The weakness of a receiver that forgets sooner, by a setting of this name.
+#[cfg(any(feature = "asynq", feature = "bullmq", feature = "nats"))]
 pub(super) fn too_short(
     setting: &str,
     window: Duration,
@@ -27,7 +29,7 @@ pub(super) fn seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "asynq", feature = "bullmq", feature = "nats")))]
 mod tests {
     use super::{seconds, too_short};
     use crate::relay::health::LONGEST_OUTAGE;
