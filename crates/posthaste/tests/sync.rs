@@ -13,6 +13,7 @@ mod seeds;
 mod served;
 #[cfg(feature = "tantivy")]
 mod tantivy;
+mod trickle;
 mod versions;
 mod watched;
 mod world;

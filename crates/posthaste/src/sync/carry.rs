@@ -15,6 +15,8 @@ use crate::work::handler::TryAgain;
 const FIRST: Duration = Duration::from_millis(1500);
 /// The others come within this of the last: each claim takes one priority.
 const NEXT: Duration = Duration::from_millis(500);
+/// Those that are there wait no longer than a period, or this, for a batch to be full: where jobs come one by one all the time, it would take many periods.
+const LONGEST: Duration = Duration::from_secs(10);
 /// How often what deletions have left is forgotten.
 const FORGET: Duration = Duration::from_secs(3600);
 
@@ -81,6 +83,7 @@ impl Shared {
     /// What comes until a batch is full, or no more comes.
     async fn gather(&self) -> Vec<Delivery> {
         let mut wait = FIRST;
+        let mut latest = None;
         loop {
             let (before, comes_alone) = {
                 let hands = self.hands();
@@ -92,7 +95,9 @@ impl Shared {
                 break;
             }
             if before > 0 {
-                wait = NEXT;
+                let longest = self.options.period.clamp(NEXT, LONGEST);
+                let latest = *latest.get_or_insert_with(|| Instant::now() + longest);
+                wait = NEXT.min(latest.saturating_duration_since(Instant::now()));
             }
             let more = tokio::select! {
                 more = tokio::time::timeout(wait, self.arrived.notified()) => more.is_ok(),

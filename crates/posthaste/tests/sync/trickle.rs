@@ -1,0 +1,22 @@
+//! Jobs that come one by one, all the time.
+
+use std::time::Duration;
+
+use super::setup;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_keep_coming_do_not_keep_those_waiting_that_are_there() {
+    let setup = setup().await;
+    let (worker, sync) = setup.start(setup.sync()).await;
+    // With no pause in which a batch could be thought to be complete, and far too few to fill one.
+    let mut beat = tokio::time::interval(Duration::from_millis(50));
+    let mut jobs = 0;
+    while sync.status().total("written") == 0 {
+        assert!(jobs < 1_000, "nothing was looked at");
+        beat.tick().await;
+        let note = format!("INSERT INTO note VALUES ({jobs}, 'n')");
+        setup.run(&note).await;
+        jobs += 1;
+    }
+    worker.stop().await.unwrap();
+}
