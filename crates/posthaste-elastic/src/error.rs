@@ -48,6 +48,8 @@ pub enum ErrorKind {
     Unavailable,
     /// No answer came within the time limit.
     TimedOut,
+    /// The answer is longer than the client [reads](crate::Client::largest_answer): less at once.
+    TooLong,
     /// The connection broke before an answer came, or what came is no answer that could be believed.
     Unanswered,
 }
@@ -84,13 +86,17 @@ impl ErrorKind {
             | Self::Conflict
             | Self::Missing
             | Self::NoIndex
-            | Self::TooLarge => false,
+            | Self::TooLarge
+            | Self::TooLong => false,
         }
     }
 
     /// Whether the server may do it, or have done it, all the same: now, or as late as it likes.
     pub fn may_have_been_done(self) -> bool {
-        matches!(self, Self::Unavailable | Self::TimedOut | Self::Unanswered)
+        matches!(
+            self,
+            Self::Unavailable | Self::TimedOut | Self::TooLong | Self::Unanswered
+        )
     }
 }
 

@@ -5,6 +5,8 @@ mod agreement;
 mod audited;
 mod crowd;
 mod fake;
+mod large;
+mod opened;
 mod recovered;
 mod refused;
 mod schedules;

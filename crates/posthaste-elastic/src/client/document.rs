@@ -72,9 +72,7 @@ impl Client {
             .await?;
         match found.into_iter().next() {
             Some(Ok(document)) => Ok(document),
-            Some(Err(refusal)) => {
-                Err(Error::new(GET, refusal.kind, refusal.reason).answered(refusal.status, None))
-            }
+            Some(Err(refusal)) => Err(refusal.of_call(GET)),
             None => Err(unlike()),
         }
     }

@@ -180,7 +180,7 @@ impl Client {
         Self { time_limit, ..self }
     }
 
-    /// How many bytes of an answer are read; 64 MiB unless said otherwise. A longer one is none.
+    /// How many bytes of an answer are read; 64 MiB unless said otherwise. A longer one is none ([`TooLong`](crate::ErrorKind::TooLong)).
     pub fn largest_answer(self, largest_answer: usize) -> Self {
         Self {
             largest_answer,

@@ -102,6 +102,13 @@ pub struct Refusal {
     pub reason: String,
 }
 
+impl Refusal {
+    /// As the error of the call that was for this alone.
+    pub(crate) fn of_call(self, call: &'static str) -> Error {
+        Error::new(call, self.kind, self.reason).answered(self.status, None)
+    }
+}
+
 impl Operation {
     /// Puts a document in the place of whatever is there.
     ///

@@ -109,7 +109,7 @@ impl Client {
     pub(super) async fn send(&self, call: Call<'_>) -> Result<Answer, Error> {
         let url = address(&self.url, call.path, &call.query);
         if let Some(carrier) = &self.carrier {
-            return carried(carrier, call, &url).await;
+            return self.carried(carrier, call, &url).await;
         }
         let mut request = self.http.request(call.method, url).timeout(self.time_limit);
         if let Some(authorization) = &self.authorization {
@@ -131,36 +131,42 @@ impl Client {
     async fn body(&self, call: &'static str, mut answer: Response) -> Result<Bytes, Error> {
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(|e| failed(call, &e))? {
-            if body.len() + chunk.len() > self.largest_answer {
-                let reason = format!("the answer is longer than {} bytes", self.largest_answer);
-                return Err(Error::new(call, ErrorKind::Unanswered, reason));
-            }
+            self.bounded(call, body.len() + chunk.len())?;
             body.extend_from_slice(&chunk);
         }
         Ok(body.into())
+    }
+
+    async fn carried(&self, carrier: &Carrier, call: Call<'_>, url: &Url) -> Result<Answer, Error> {
+        let query = url.query().map(|query| format!("?{query}"));
+        let request = Request {
+            method: call.method.to_string(),
+            path: format!("{}{}", url.path(), query.unwrap_or_default()),
+            body: call.body.map(Vec::from).unwrap_or_default(),
+        };
+        let (status, body) = carrier(request)
+            .await
+            .ok_or_else(|| Error::new(call.name, ErrorKind::Unanswered, "no answer came"))?;
+        self.bounded(call.name, body.len())?;
+        Ok(Answer {
+            status,
+            body: body.into(),
+            retry_after: None,
+        })
+    }
+
+    fn bounded(&self, call: &'static str, length: usize) -> Result<(), Error> {
+        if length <= self.largest_answer {
+            return Ok(());
+        }
+        let reason = format!("the answer is longer than {} bytes", self.largest_answer);
+        Err(Error::new(call, ErrorKind::TooLong, reason))
     }
 
     /// The time limit, as servers read it.
     pub(super) fn patience(&self) -> String {
         format!("{}ms", self.time_limit.as_millis().max(1))
     }
-}
-
-async fn carried(carrier: &Carrier, call: Call<'_>, url: &Url) -> Result<Answer, Error> {
-    let query = url.query().map(|query| format!("?{query}"));
-    let request = Request {
-        method: call.method.to_string(),
-        path: format!("{}{}", url.path(), query.unwrap_or_default()),
-        body: call.body.map(Vec::from).unwrap_or_default(),
-    };
-    let (status, body) = carrier(request)
-        .await
-        .ok_or_else(|| Error::new(call.name, ErrorKind::Unanswered, "no answer came"))?;
-    Ok(Answer {
-        status,
-        body: body.into(),
-        retry_after: None,
-    })
 }
 
 fn address(base: &Url, path: &[&str], query: &[(&str, String)]) -> Url {

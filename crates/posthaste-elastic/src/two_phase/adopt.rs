@@ -12,8 +12,9 @@ use super::coordinator::Coordinator;
 use super::document::Document;
 use super::failure::Failure;
 use super::published::{self, Known};
+use super::read::Walk;
 use super::transaction::Effect;
-use crate::{Condition, Document as Found, ErrorKind, Operation, Reading, Source};
+use crate::{Condition, Document as Found, ErrorKind, Operation, Source};
 
 /// So much of what is wrong is named at once.
 const NAMED: usize = 20;
@@ -25,7 +26,7 @@ pub struct Adopted {
     pub documents: u64,
     /// So many transactions were written anew.
     pub transactions: u64,
-    /// What a person should look at: what the published protocol had left in these transactions says two things at once.
+    /// What a person should look at: what the published protocol had left in these transactions says two things at once. Each adoption says it again, whoever took them over.
     pub doubts: Vec<String>,
 }
 
@@ -58,8 +59,8 @@ impl Coordinator {
             refreshed.map_err(Failure::Unavailable)?;
         }
         let everything = json!({"match_all": {}});
-        let mut after = None;
-        while let Some(page) = self.walk(transactions, &everything, &mut after).await? {
+        let mut walk = Walk::over(transactions, &everything, true);
+        while let Some(page) = self.store.next(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
                 if let Err(why) = published::transaction(&hit.id, source) {
@@ -67,8 +68,8 @@ impl Coordinator {
                 }
             }
         }
-        after = None;
-        while let Some(page) = self.walk(documents, &everything, &mut after).await? {
+        let mut walk = Walk::over(documents, &everything, false);
+        while let Some(page) = self.store.next(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             let accounts = self.raw(documents, &ids).await?;
             let known = self.listed(&accounts).await?;
@@ -92,9 +93,8 @@ impl Coordinator {
 
     async fn adopt_transactions(&self, adopted: &mut Adopted) -> Result<(), Failure> {
         let index = &self.store.transactions;
-        let mut after = None;
-        let everything = json!({"match_all": {}});
-        while let Some(page) = self.walk(index, &everything, &mut after).await? {
+        let mut walk = Walk::over(index, &json!({"match_all": {}}), false);
+        while let Some(page) = self.store.next(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             let mut published = Vec::new();
             for found in self.raw(index, &ids).await? {
@@ -102,6 +102,11 @@ impl Coordinator {
                 let known = known.map_err(|why| unfit(&found.id, &why))?;
                 if known.is_published {
                     published.push((found, known));
+                } else {
+                    // Who took it over may have died before anybody was told.
+                    adopted
+                        .doubts
+                        .extend(published::doubt(&found.id, &known.record));
                 }
             }
             let effects = published
@@ -111,8 +116,8 @@ impl Coordinator {
             let mut operations = Vec::new();
             for (found, known) in &published {
                 let is_listed = listing.contains(&found.id);
-                let (record, doubt) = published::adopted(&found.id, known, is_listed);
-                adopted.doubts.extend(doubt);
+                let record = published::adopted(known, is_listed);
+                adopted.doubts.extend(published::doubt(&found.id, &record));
                 operations.push(anew(index, found, &record)?);
             }
             adopted.transactions += self.write_all(&operations).await?;
@@ -137,9 +142,8 @@ impl Coordinator {
 
     async fn adopt_documents(&self, adopted: &mut Adopted) -> Result<(), Failure> {
         let index = &self.store.documents;
-        let mut after = None;
-        let everything = json!({"match_all": {}});
-        while let Some(page) = self.walk(index, &everything, &mut after).await? {
+        let mut walk = Walk::over(index, &json!({"match_all": {}}), false);
+        while let Some(page) = self.store.next(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             let accounts = self.raw(index, &ids).await?;
             let known = self.listed(&accounts).await?;
@@ -201,20 +205,9 @@ impl Coordinator {
 
     /// Reads those of these documents that are there.
     pub(super) async fn raw(&self, index: &str, ids: &[String]) -> Result<Vec<Found>, Failure> {
-        let client = &self.store.client;
-        let found = client
-            .multi_get(index, ids, Reading::Latest, Source::Whole)
-            .await
-            .map_err(Failure::Unavailable)?;
-        let found = found.into_iter().filter_map(|found| match found {
-            Ok(found) => found.map(Ok),
-            Err(refusal) => Some(Err(Failure::Unavailable(crate::Error::new(
-                "get",
-                refusal.kind,
-                refusal.reason,
-            )))),
-        });
-        found.collect()
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let found = self.store.read_each(index, &ids, Source::Whole).await?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     async fn write_all(&self, operations: &[Operation]) -> Result<u64, Failure> {
@@ -230,7 +223,7 @@ impl Coordinator {
                     operation.id(),
                     "it was written meanwhile: a writer of the other protocol, or another adoption, has not stopped",
                 ),
-                kind => Failure::Unavailable(crate::Error::new("bulk", kind, &refusal.reason)),
+                _ => Failure::Unavailable(refusal.clone().of_call("bulk")),
             });
         }
         Ok(operations.len() as u64)

@@ -6,19 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::coordinator::Coordinator;
 use super::disagreement::{self, Disagreement, Fault, Holders};
 use super::document::Document;
 use super::failure::Failure;
+use super::read::{PAGE, Walk};
 use super::state::State;
 use super::stored::Record;
 use super::transaction::TransactionId;
-use crate::{Document as Found, Page, Reading, Source};
+use crate::{Document as Found, Page, Source};
 
-/// So many documents are judged together, and so many transactions read at once.
-const PAGE: usize = 100;
 /// So often a document is looked at that others write meanwhile.
 const LOOKS: usize = 8;
 /// So many findings are named; the others are counted.
@@ -39,8 +38,10 @@ pub struct Audit {
     pub reserved: i128,
     /// So many of them do not say what they were opened with: nothing tells what their balance should be.
     pub unopened: u64,
-    /// So many were not judged: others wrote them at each look.
+    /// So many were not judged: others wrote them at each of eight looks.
     pub moving: u64,
+    /// Which those are, up to a thousand.
+    pub not_judged: Vec<String>,
     /// So many transactions are in each state.
     pub transactions: BTreeMap<String, u64>,
     /// What is wrong, up to a thousand.
@@ -50,7 +51,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Nothing is wrong with what was judged.
+    /// Nothing is wrong with what was judged. What [`moving`](Self::moving) counts was not.
     pub fn agrees(&self) -> bool {
         self.disagreements.is_empty()
     }
@@ -62,6 +63,13 @@ impl Audit {
                 false => self.more += 1,
             }
         }
+    }
+
+    /// These are written too often to be judged.
+    fn give_up(&mut self, ids: Vec<String>) {
+        self.moving += ids.len() as u64;
+        let room = NAMED.saturating_sub(self.not_judged.len());
+        self.not_judged.extend(ids.into_iter().take(room));
     }
 
     fn count(&mut self, document: &Document, settled: i128) {
@@ -102,36 +110,16 @@ impl Coordinator {
             let refreshed = self.store.client.refresh(index).await;
             refreshed.map_err(Failure::Unavailable)?;
         }
-        let mut after = None;
-        while let Some(page) = self.walk(indexes[0], &everything, &mut after).await? {
+        let mut walk = Walk::over(indexes[0], &everything, false);
+        while let Some(page) = self.store.next(&mut walk).await? {
             let ids = page.hits.into_iter().map(|hit| hit.id).collect();
             self.judge(ids, &mut audit).await?;
         }
-        after = None;
-        while let Some(page) = self.walk(indexes[1], &everything, &mut after).await? {
+        let mut walk = Walk::over(indexes[1], &everything, true);
+        while let Some(page) = self.store.next(&mut walk).await? {
             self.judge_transactions(page, &mut audit).await?;
         }
         Ok(audit)
-    }
-
-    /// The next page of what a query finds, by ids. None is deleted, so that none is missed.
-    pub(super) async fn walk(
-        &self,
-        index: &str,
-        query: &Value,
-        after: &mut Option<Value>,
-    ) -> Result<Option<Page>, Failure> {
-        let mut query = json!({"size": PAGE, "query": query, "sort": [{"_id": "asc"}]});
-        if let Some(after) = after {
-            query["search_after"] = after.clone();
-        }
-        let page = self.store.client.search(index, &query).await;
-        let page = page.map_err(Failure::Unavailable)?;
-        let Some(last) = page.hits.last() else {
-            return Ok(None);
-        };
-        *after = Some(Value::Array(last.sort.clone()));
-        Ok(Some(page))
     }
 
     async fn judge(&self, mut ids: Vec<String>, audit: &mut Audit) -> Result<(), Failure> {
@@ -170,7 +158,7 @@ impl Coordinator {
             }
             ids = written;
         }
-        audit.moving += ids.len() as u64;
+        audit.give_up(ids);
         Ok(())
     }
 
@@ -184,16 +172,14 @@ impl Coordinator {
         let mut holders = Holders::new();
         for ids in ids.chunks(PAGE) {
             let names: Vec<&str> = ids.iter().map(|id| id.as_str()).collect();
-            let (client, index) = (&self.store.client, &self.store.transactions);
-            let found = client
-                .multi_get(index, &names, Reading::Latest, Source::Whole)
-                .await
-                .map_err(Failure::Unavailable)?;
+            let index = &self.store.transactions;
+            let found = self.store.read_each(index, &names, Source::Whole).await?;
             for (id, found) in ids.iter().zip(found) {
-                match found.map(|found| found.map(|found| found.read::<Record>())) {
-                    Ok(Some(Ok(record))) => holders.insert((*id).clone(), Some(record)),
-                    Ok(None) => holders.insert((*id).clone(), None),
-                    Ok(Some(Err(_))) | Err(_) => None,
+                match found.map(|found| found.read::<Record>()) {
+                    Some(Ok(record)) => holders.insert((*id).clone(), Some(record)),
+                    None => holders.insert((*id).clone(), None),
+                    // That it cannot be understood is told where transactions are gone through.
+                    Some(Err(_)) => None,
                 };
             }
         }
@@ -214,8 +200,8 @@ impl Coordinator {
             {"terms": {"transaction_state": [State::Committed, State::Finished]}},
         ]}});
         let mut settled = BTreeMap::<String, i128>::new();
-        let mut after = None;
-        while let Some(page) = self.walk(index, &query, &mut after).await? {
+        let mut walk = Walk::over(index, &query, true);
+        while let Some(page) = self.store.next(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
                 let Ok(record) = serde_json::from_str::<Record>(source) else {
@@ -258,20 +244,15 @@ impl Coordinator {
                 }
             }
         }
-        let names: Vec<&String> = decided.keys().collect();
-        for names in names.chunks(PAGE * 10) {
-            let (client, index) = (&self.store.client, &self.store.documents);
-            let found = client
-                .multi_get(index, names, Reading::Latest, Source::None)
-                .await
-                .map_err(Failure::Unavailable)?;
-            for (name, found) in names.iter().zip(found) {
-                if matches!(found, Ok(None)) {
-                    let missing = decided[*name].iter().map(|transaction| {
-                        Disagreement::of_document(name, Some(transaction), Fault::Missing)
-                    });
-                    audit.add(missing.collect());
-                }
+        let names: Vec<&str> = decided.keys().map(String::as_str).collect();
+        let index = &self.store.documents;
+        let found = self.store.read_each(index, &names, Source::None).await?;
+        for ((name, transactions), found) in decided.iter().zip(found) {
+            if found.is_none() {
+                let missing = transactions.iter().map(|transaction| {
+                    Disagreement::of_document(name, Some(transaction), Fault::Missing)
+                });
+                audit.add(missing.collect());
             }
         }
         Ok(())

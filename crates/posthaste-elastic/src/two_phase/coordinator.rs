@@ -94,7 +94,7 @@ impl Coordinator {
     /// Makes a document with this balance, unless it is there.
     ///
     /// # Errors
-    /// Also if its name or balance breaks a rule.
+    /// Also if its name or balance breaks a rule. After [`Failure::Unopened`] the same call may be made again.
     pub async fn open(&self, document: &str, balance: i64) -> Result<(), Failure> {
         if !(0..=MAX_AMOUNT).contains(&balance) {
             return Err(Refusal::Amount(balance).into());
@@ -107,7 +107,11 @@ impl Coordinator {
             ..Document::default()
         };
         let create = Operation::create(&self.store.documents, document, &new);
-        self.create_once(create.map_err(Failure::Unavailable)?)
+        let unopened = |error| Failure::Unopened {
+            document: document.to_owned(),
+            error,
+        };
+        self.create_once(create.map_err(Failure::Unavailable)?, unopened)
             .await
     }
 
@@ -132,7 +136,8 @@ impl Coordinator {
         let record = Record::new(transaction, State::Created);
         let create = Operation::create(&self.store.transactions, id, &record);
         let create = create.map_err(Failure::Unavailable)?.through(TIMES.0);
-        self.create_once(create).await?;
+        self.create_once(create, |error| Failure::Open(Some(error)))
+            .await?;
         // It is written down: whoever recovers carries it out.
         let stored = self.get(id).await.map_err(|failure| match failure {
             Failure::Unavailable(error) => Failure::Open(Some(error)),
@@ -146,11 +151,16 @@ impl Coordinator {
         }
     }
 
-    async fn create_once(&self, create: Operation) -> Result<(), Failure> {
+    /// Creates something, unless it is there. `lost` says what an answer that did not come means.
+    async fn create_once(
+        &self,
+        create: Operation,
+        lost: impl Fn(Error) -> Failure,
+    ) -> Result<(), Failure> {
         match self.store.client.write(&create).await {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
-            Err(error) if error.may_have_been_done() => Err(Failure::Open(Some(error))),
+            Err(error) if error.may_have_been_done() => Err(lost(error)),
             Err(error) => Err(Failure::Unavailable(error)),
         }
     }

@@ -23,6 +23,8 @@ pub enum Reason {
     Missing,
     /// Others hold a document, again and again.
     Busy,
+    /// It was [adopted](super::Coordinator::adopt) at its end, which an account that still listed it did not agree with: a person should look at it.
+    Listed,
 }
 
 /// What a step led to.

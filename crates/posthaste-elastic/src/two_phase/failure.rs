@@ -36,6 +36,14 @@ pub enum Failure {
     /// It is open. Recovery brings it to its end, either way.
     #[error("the transaction is open, and recovery will end it{}", because(.0.as_ref()))]
     Open(Option<Error>),
+    /// A document that was to be opened may be there or not. The same call may be made again.
+    #[error("nobody knows whether the document {document:?} was opened: open it again ({error})")]
+    Unopened {
+        /// The document.
+        document: String,
+        /// Why nobody knows.
+        error: Error,
+    },
     /// The documents were written so often that nothing could be said of them together.
     #[error("the documents were written at each look: read fewer of them together, or again")]
     Moving,
@@ -55,6 +63,7 @@ impl Failure {
             | Self::Different(_)
             | Self::Absent(_)
             | Self::RolledBack(_)
+            | Self::Unopened { .. }
             | Self::Moving
             | Self::Unavailable(_) => false,
         }
@@ -63,7 +72,7 @@ impl Failure {
     /// Whether the same may succeed at another time: for a transaction that was rolled back, under another name.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Open(_) | Self::Moving => true,
+            Self::Open(_) | Self::Unopened { .. } | Self::Moving => true,
             Self::RolledBack(reason) => *reason != Some(Reason::TooLarge),
             Self::Unavailable(error) => error.may_pass() || error.kind() == ErrorKind::Conflict,
             _ => false,
@@ -87,6 +96,7 @@ impl fmt::Display for Reason {
             Self::TooLarge => "a balance could have grown beyond 2^53",
             Self::Missing => "a document is not there",
             Self::Busy => "others held a document again and again",
+            Self::Listed => "when it was adopted it was at its end, and still on an account",
         })
     }
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::coordinator::Coordinator;
 use super::failure::Failure;
+use super::read::Walk;
 use super::recover::OPEN;
 use super::state::State;
 use super::stored::Record;
@@ -28,18 +29,22 @@ impl Coordinator {
     pub async fn list(&self, states: &[State], limit: usize) -> Result<Vec<Listed>, Failure> {
         let states = if states.is_empty() { &OPEN } else { states };
         let query = json!({
-            "size": limit,
             "query": {"bool": {"filter": [{"terms": {"transaction_state": states}}]}},
             "sort": [{"modification_time": "desc"}, {"_id": "asc"}],
         });
-        let index = &self.store.transactions;
-        let page = self.store.client.search(index, &query).await;
-        let hits = page.map_err(Failure::Unavailable)?.hits.into_iter();
-        let listed = hits.map(|hit| {
-            let source = hit.source.as_deref().map_or("null", |source| source.get());
-            let record = serde_json::from_str(source).map_err(|error| error.to_string());
-            Listed { id: hit.id, record }
-        });
-        Ok(listed.collect())
+        let mut listed = Vec::new();
+        let mut walk = Walk::new(&self.store.transactions, query).at_most(limit);
+        while let Some(page) = self.store.next(&mut walk).await? {
+            listed.extend(page.hits.into_iter().map(|hit| {
+                let source = hit.source.as_deref().map_or("null", |source| source.get());
+                let record = serde_json::from_str(source).map_err(|error| error.to_string());
+                Listed { id: hit.id, record }
+            }));
+            if listed.len() >= limit {
+                break;
+            }
+        }
+        listed.truncate(limit);
+        Ok(listed)
     }
 }

@@ -26,6 +26,7 @@ mod failure;
 mod list;
 mod prepare;
 mod published;
+mod read;
 mod recover;
 mod request;
 mod standing;

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::document::Hold;
+use super::execution::Reason;
 use super::state::State;
 use super::stored::Record;
 use super::transaction::{Transaction, TransactionId};
@@ -69,37 +70,41 @@ fn record_of(id: &str, source: &str) -> Result<Record, String> {
     Ok(record)
 }
 
-/// What a transaction becomes, and what a person should know of it. `is_listed`: some account still lists or holds it.
-pub(super) fn adopted(id: &str, known: &Known, is_listed: bool) -> (Record, Option<String>) {
+/// What a transaction becomes. `is_listed`: some account still lists or holds it.
+pub(super) fn adopted(known: &Known, is_listed: bool) -> Record {
     let mut record = known.record.clone();
-    let was = record.transaction_state;
-    let mut doubt = None;
-    match was {
+    let (state, reason) = match record.transaction_state {
         // Undone everywhere, and then applied again by a request that came late: it is undone once more.
-        State::RolledBack if is_listed => {
-            record.transaction_state = State::Terminating;
-            doubt = Some(format!(
-                "{id} was rolled back and is still on an account: what it changed there is undone"
-            ));
-        }
+        State::RolledBack if is_listed => (State::Terminating, Some(Reason::Listed)),
         // Either its last step was lost, or it was applied twice: the documents do not tell.
-        State::Finished if is_listed => {
-            record.transaction_state = State::Committed;
-            doubt = Some(format!(
-                "{id} was finished and is still on an account: the balance stays as it is, and may have been changed twice"
-            ));
-        }
+        State::Finished if is_listed => (State::Committed, Some(Reason::Listed)),
         // Its state was written by a request that came late: it had begun.
-        State::Created if is_listed => record.transaction_state = State::Pending,
-        _ => {}
-    }
+        State::Created if is_listed => (State::Pending, None),
+        state => (state, None),
+    };
+    (record.transaction_state, record.reason) = (state, reason);
     if !record.transaction_state.is_final() {
         let time = record.modification_time.clone();
         let time = time.unwrap_or_else(|| LONG_AGO.to_owned());
         record.modification_time = Some(time.clone());
         record.next_attempt_at = Some(time);
     }
-    (record, doubt)
+    record
+}
+
+/// What a person should know of a transaction that was taken over. It stands in the transaction, so that whoever comes next can say it too.
+pub(super) fn doubt(id: &str, record: &Record) -> Option<String> {
+    if record.reason != Some(Reason::Listed) {
+        return None;
+    }
+    Some(match record.transaction_state {
+        State::Terminating | State::RolledBack => format!(
+            "{id} was rolled back and was still on an account: what it changed there is undone"
+        ),
+        _ => format!(
+            "{id} was finished and was still on an account: the balance stays as it is, and may have been changed twice"
+        ),
+    })
 }
 
 /// The transactions that an account lists, or holds.
@@ -200,10 +205,11 @@ mod tests {
         for state in State::ALL {
             let known = published(&state.to_string());
             assert!(known.is_published);
-            let (record, doubt) = adopted("txn1", &known, false);
-            assert_eq!((record.transaction_state, doubt), (state, None));
+            let record = adopted(&known, false);
+            assert_eq!(record.transaction_state, state);
+            assert_eq!(doubt("txn1", &record), None);
             assert_eq!(record.next_attempt_at.is_some(), !state.is_final());
-            let (record, doubt) = adopted("txn1", &known, true);
+            let record = adopted(&known, true);
             let expected = match state {
                 State::RolledBack => State::Terminating,
                 State::Finished => State::Committed,
@@ -211,7 +217,7 @@ mod tests {
                 other => other,
             };
             assert_eq!(record.transaction_state, expected);
-            assert_eq!(doubt.is_some(), state.is_final());
+            assert_eq!(doubt("txn1", &record).is_some(), state.is_final());
             // Once written it is one of ours.
             let source = serde_json::to_string(&record).unwrap();
             assert!(!transaction("txn1", &source).unwrap().is_published);

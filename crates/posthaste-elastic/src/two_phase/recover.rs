@@ -5,16 +5,15 @@
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::coordinator::Coordinator;
 use super::failure::Failure;
+use super::read::Walk;
 use super::state::State;
-use crate::Page;
 
-/// So many are read at once, and brought to their ends a few at a time.
-const PAGE: usize = 100;
+/// So many are brought to their ends at once.
 const AT_ONCE: usize = 8;
 /// In which a transaction is open.
 pub(super) const OPEN: [State; 4] = [
@@ -58,10 +57,9 @@ impl Coordinator {
     ) -> Result<Recovered, Failure> {
         self.check().await?;
         let mut recovered = Recovered::default();
-        let mut after = None;
-        loop {
-            let page = self.due(grace, after.as_ref()).await?;
-            after = page.hits.last().map(|hit| Value::Array(hit.sort.clone()));
+        // Their ids are enough.
+        let mut due = self.open_since("next_attempt_at", grace, false);
+        while let Some(page) = self.store.next(&mut due).await? {
             let ids = page.hits.into_iter().map(|hit| hit.id);
             // Asked when a transaction's turn comes, not when the page is read.
             let ids = ids.take_while(|_| goes_on());
@@ -74,10 +72,11 @@ impl Coordinator {
                     Err(failure) => recovered.open.push((id, failure)),
                 }
             }
-            if after.is_none() || !goes_on() {
-                return Ok(recovered);
+            if !goes_on() {
+                break;
             }
         }
+        Ok(recovered)
     }
 
     /// Recovers again and again, with this much time between, until the future is dropped.
@@ -98,22 +97,10 @@ impl Coordinator {
         }
     }
 
-    async fn due(&self, grace: Duration, after: Option<&Value>) -> Result<Page, Failure> {
-        // Their ids are enough: a hundred large ones would be more than an answer may be.
-        self.page("next_attempt_at", grace, after, false).await
-    }
-
-    /// A page of the open transactions whose time in this field is at least so old, with what is written of them if asked.
-    pub(super) async fn page(
-        &self,
-        field: &str,
-        age: Duration,
-        after: Option<&Value>,
-        whole: bool,
-    ) -> Result<Page, Failure> {
+    /// The open transactions whose time in this field is at least so old, the oldest first, with what is written of them if asked.
+    pub(super) fn open_since(&self, field: &str, age: Duration, whole: bool) -> Walk<'_> {
         let before = format!("now-{}s", age.as_secs());
-        let mut query = json!({
-            "size": PAGE,
+        let query = json!({
             "_source": whole,
             "query": {"bool": {"filter": [
                 {"terms": {"transaction_state": OPEN}},
@@ -122,11 +109,6 @@ impl Coordinator {
             // The same time needs an order, too, or a page could lose one.
             "sort": [{(field): "asc"}, {"creation_time": "asc"}, {"_id": "asc"}],
         });
-        if let Some(after) = after {
-            query["search_after"] = after.clone();
-        }
-        let index = &self.store.transactions;
-        let page = self.store.client.search(index, &query).await;
-        page.map_err(Failure::Unavailable)
+        Walk::new(&self.store.transactions, query)
     }
 }

@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::state::State;
 use super::stored::Record;
 use super::transaction::{Effect, TransactionId};
-use crate::{Reading, Seen, Source};
+use crate::{Seen, Source};
 
 /// So many looks a reading takes before it gives up. It needs a second pair only where somebody else repeats a step meanwhile.
 const LOOKS: usize = 32;
@@ -78,16 +78,9 @@ impl Coordinator {
 
     async fn look(&self, documents: &[&str]) -> Result<Look, Failure> {
         let index = &self.store.documents;
-        let client = &self.store.client;
-        let found = client
-            .multi_get(index, documents, Reading::Latest, Source::Whole)
-            .await
-            .map_err(Failure::Unavailable)?;
-        let mut seen = Vec::with_capacity(found.len());
-        for found in found {
-            let found = found.map_err(|refusal| {
-                Failure::Unavailable(crate::Error::new("get", refusal.kind, refusal.reason))
-            })?;
+        let found = self.store.read_each(index, documents, Source::Whole);
+        let mut seen = Vec::with_capacity(documents.len());
+        for found in found.await? {
             seen.push(match found {
                 Some(found) => Some(Version {
                     number: found.version,
@@ -218,6 +211,7 @@ impl Look {
                 return None;
             }
             let mut standing = version.standing(known);
+            let mut has_set = false;
             for (id, (since, effects)) in &known.decided {
                 let effect = effects.iter().find(|effect| effect.document == **name);
                 let Some(effect) = effect else { continue };
@@ -230,6 +224,11 @@ impl Look {
                 if !was_open {
                     return None;
                 }
+                // Two that set it came one after the other, and nothing tells which was the first.
+                if has_set && !effect.set.is_empty() {
+                    return None;
+                }
+                has_set |= !effect.set.is_empty();
                 standing.total += effect.add;
                 standing.data.extend(effect.set.clone());
             }
@@ -347,6 +346,31 @@ mod tests {
 
     fn pairs() -> impl Iterator<Item = (usize, usize)> {
         (0..3).flat_map(|a| (0..3).map(move |b| (a, b)))
+    }
+
+    #[test]
+    fn of_two_that_set_a_document_after_the_look_nobody_says_which_was_the_last() {
+        let life = life();
+        let still = look(&life, 0, 0);
+        let set = |id: &str| {
+            let values = Map::from_iter([("owner".to_owned(), id.into())]);
+            Transaction::new(id, vec![Effect::set("a", values), Effect::add("b", 1)]).unwrap()
+        };
+        // Open after the look before, committed after this one, and not yet held when it was looked at.
+        let mut known = Known::default();
+        for (state, setters) in [(State::Pending, 2), (State::Committed, 1)] {
+            known.next();
+            for setter in ["z", "m"].into_iter().take(setters).map(set) {
+                let record = Record::new(&setter, state);
+                known.learn(setter.id().clone(), Some(record));
+            }
+        }
+        let told = still.after(&still, &known, &["a", "b"]).unwrap();
+        assert_eq!(told[0].as_ref().unwrap().data["owner"], "z");
+        let also = set("m");
+        let record = Record::new(&also, State::Committed);
+        known.learn(also.id().clone(), Some(record));
+        assert_eq!(still.after(&still, &known, &["a", "b"]), None);
     }
 
     #[test]

@@ -8,13 +8,10 @@ use super::request::{Answer, Request};
 use super::state::State;
 use super::stored::{Record, TIMES, call};
 use super::transaction::{MAX_AMOUNT, Transaction};
-use crate::{Client, Effect as Done, Error, ErrorKind, Operation, Reading, Script, Source};
+use crate::{Client, Effect as Done, Error, ErrorKind, Operation, Refusal, Script, Source};
 
 /// As often as this the server itself tries an update again that another write came before.
 const RETRIES: u32 = 16;
-
-/// So many transactions are read in one request: each may carry some ten thousand bytes to set.
-const AT_ONCE: usize = 500;
 
 /// The two indexes.
 #[derive(Clone, Debug)]
@@ -56,16 +53,8 @@ impl Store {
 
     /// Reads these transactions, in their order.
     pub(super) async fn records(&self, ids: &[&str]) -> Result<Vec<Option<Record>>, Error> {
-        let mut records = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(AT_ONCE) {
-            let (index, whole) = (&self.transactions, Source::Whole);
-            let client = &self.client;
-            let found = client.multi_get(index, ids, Reading::Latest, whole).await?;
-            for found in found {
-                records.push(read(found.map_err(|refusal| refusal.reason))?);
-            }
-        }
-        Ok(records)
+        let found = self.read(&self.transactions, ids, Source::Whole).await?;
+        found.into_iter().map(read).collect()
     }
 
     /// Reads a transaction's document.
@@ -96,15 +85,8 @@ impl Store {
         &self,
         ids: &[&str],
     ) -> Result<Vec<Result<Option<Document>, Error>>, Error> {
-        let index = &self.documents;
-        let found = self
-            .client
-            .multi_get(index, ids, Reading::Latest, Source::Whole)
-            .await?;
-        Ok(found
-            .into_iter()
-            .map(|found| read(found.map_err(|refusal| refusal.reason)))
-            .collect())
+        let found = self.read(&self.documents, ids, Source::Whole).await?;
+        Ok(found.into_iter().map(read).collect())
     }
 
     async fn write(
@@ -205,8 +187,8 @@ fn names(transaction: &Transaction) -> impl Iterator<Item = &str> {
 }
 
 fn read<T: DeserializeOwned>(
-    found: Result<Option<crate::Document>, String>,
+    found: Result<Option<crate::Document>, Refusal>,
 ) -> Result<Option<T>, Error> {
-    let found = found.map_err(|reason| Error::new("get", ErrorKind::Unavailable, reason))?;
+    let found = found.map_err(|refusal| refusal.of_call("get"))?;
     found.map(|document| document.read()).transpose()
 }

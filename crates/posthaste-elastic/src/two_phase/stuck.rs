@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::coordinator::Coordinator;
 use super::document::{Document, Obstacle};
@@ -104,19 +103,13 @@ impl Coordinator {
     /// They could not be found.
     pub async fn stuck(&self, unmoved: Duration) -> Result<Vec<Stuck>, Failure> {
         let mut stuck = Vec::new();
-        let mut after = None;
-        loop {
-            let page = self
-                .page("modification_time", unmoved, after.as_ref(), true)
-                .await?;
-            after = page.hits.last().map(|hit| Value::Array(hit.sort.clone()));
+        let mut open = self.open_since("modification_time", unmoved, true);
+        while let Some(page) = self.store.next(&mut open).await? {
             let looks = page.hits.into_iter().map(|hit| self.hindered(hit));
             let looked: Vec<Stuck> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
             stuck.extend(looked);
-            if after.is_none() {
-                return Ok(stuck);
-            }
         }
+        Ok(stuck)
     }
 
     async fn hindered(&self, hit: Hit) -> Result<Stuck, Failure> {

@@ -173,6 +173,8 @@ async fn what_the_published_protocol_left_in_each_state_is_adopted_and_ended() {
     is_as_it_must_be(&coordinator, &client, "adopted").await;
     let again = coordinator.adopt().await.unwrap();
     assert_eq!((again.documents, again.transactions), (0, 0));
+    // Whoever was told may have died.
+    assert_eq!(again.doubts, adopted.doubts);
     let new = Transaction::transfer("new", "created-src", "finished-dest", 400).unwrap();
     coordinator.run(&new).await.unwrap();
     ran::note("two-phase-adopted");

@@ -1,16 +1,17 @@
 //! The audit: it finds each corruption, names what disagrees, and finds nothing where transfers merely run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use posthaste_elastic::Operation;
 use posthaste_elastic::two_phase::{
-    Audit, Coordinator, Execution, Fault, State, Step, Transaction,
+    Audit, Coordinator, Execution, Failure, Fault, State, Step, Transaction,
 };
 use posthaste_testkit::ran;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::fake::{Marks, fake};
+use super::fake::{Marks, carried, fake};
 use super::{coordinator, opened};
 
 /// Runs a transfer until this step is made, and leaves it there.
@@ -289,6 +290,57 @@ async fn each_corruption_is_caught_and_named_on_a_real_server() {
     };
     each_is_caught(&coordinator, "audited-").await;
     ran::note("two-phase-audit");
+}
+
+#[tokio::test]
+async fn what_could_not_be_read_is_no_agreement() {
+    let (fake, coordinator) = fake(1, Marks::Compared).await;
+    opened(&coordinator, &["a", "b", "c"].map(|account| (account, 100))).await;
+    left_behind(&coordinator, "done", "a", "b", Step::Finish).await;
+    left_behind(&coordinator, "open", "a", "c", Step::Hold).await;
+    fake.away([("transactions", "open")]);
+    let audit = coordinator.audit().await;
+    assert!(matches!(audit, Err(Failure::Unavailable(_))), "{audit:?}");
+    // Nobody knows whether this one is there.
+    fake.take_away("documents", "b");
+    fake.away([("documents", "b")]);
+    let audit = coordinator.audit().await;
+    assert!(matches!(audit, Err(Failure::Unavailable(_))), "{audit:?}");
+    fake.away([]);
+    let audit = coordinator.audit().await.unwrap();
+    let [missing] = &audit.disagreements[..] else {
+        panic!("{audit:?}");
+    };
+    assert_eq!(missing.fault, Fault::Missing);
+}
+
+#[tokio::test]
+async fn a_document_that_is_written_at_each_look_is_named_as_not_judged() {
+    let (fake, prepared) = fake(1, Marks::Compared).await;
+    opened(&prepared, &["cold", "hot"].map(|account| (account, 100))).await;
+    let hot = r#"{"index":{"_index":"documents","_id":"hot"}}
+{"balance":100,"opened":100,"holds":[],"fences":{}}
+"#;
+    let looks = Arc::new(AtomicUsize::new(0));
+    let (looking, busy) = (Arc::clone(&looks), Arc::clone(&fake));
+    let client = carried(move |request| {
+        let (looks, fake) = (Arc::clone(&looking), Arc::clone(&busy));
+        async move {
+            let answer = fake.ask(&request.method, &request.path, &request.body);
+            let answer = answer.await;
+            if request.path.contains("documents/_mget") {
+                looks.fetch_add(1, Ordering::Relaxed);
+                fake.call("POST", "/_bulk", hot.as_bytes());
+            }
+            answer
+        }
+    });
+    let coordinator = Coordinator::new(client, "documents", "transactions");
+    let audit = coordinator.audit().await.unwrap();
+    assert!(audit.agrees(), "{audit:?}");
+    assert_eq!((audit.documents, audit.moving), (1, 1));
+    assert_eq!(audit.not_judged, ["hot"]);
+    assert_eq!(looks.load(Ordering::Relaxed), 16, "eight looks, each twice");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

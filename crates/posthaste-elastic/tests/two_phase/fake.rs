@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use posthaste_elastic::Client;
 use posthaste_elastic::two_phase::{Coordinator, Document, Effect, Fence, TransactionId};
+use posthaste_elastic::{Client, Request};
 use posthaste_testkit::elastic::FakeElastic;
 use serde_json::{Map, Value, json};
 
@@ -20,16 +20,7 @@ pub enum Marks {
 /// A fake in which chance is drawn from this seed, with its indexes and scripts, and a coordinator whose requests need no sockets.
 pub async fn fake(seed: u64, marks: Marks) -> (Arc<FakeElastic>, Coordinator) {
     let fake = Arc::new(FakeElastic::new(seed));
-    let carrier = Arc::clone(&fake);
-    let client = Client::new(reqwest::Client::builder(), "http://fake").unwrap();
-    let client = client.carried_by(move |request| {
-        let fake = Arc::clone(&carrier);
-        async move {
-            fake.ask(&request.method, &request.path, &request.body)
-                .await
-        }
-    });
-    let coordinator = Coordinator::new(client, "documents", "transactions");
+    let coordinator = Coordinator::new(client(&fake), "documents", "transactions");
     coordinator.prepare(0).await.unwrap();
     fake.script("posthaste-two-phase-advance-1", advance);
     fake.script("posthaste-two-phase-touch-1", touch);
@@ -38,6 +29,27 @@ pub async fn fake(seed: u64, marks: Marks) -> (Arc<FakeElastic>, Coordinator) {
     });
     fake.script("posthaste-two-phase-release-1", release);
     (fake, coordinator)
+}
+
+/// A client of this fake whose requests need no sockets.
+pub fn client(fake: &Arc<FakeElastic>) -> Client {
+    let fake = Arc::clone(fake);
+    carried(move |request| {
+        let fake = Arc::clone(&fake);
+        async move {
+            fake.ask(&request.method, &request.path, &request.body)
+                .await
+        }
+    })
+}
+
+/// A client whose requests are carried by this.
+pub fn carried<F>(carry: impl Fn(Request) -> F + Send + Sync + 'static) -> Client
+where
+    F: Future<Output = Option<(u16, Vec<u8>)>> + Send + 'static,
+{
+    let client = Client::new(reqwest::Client::builder(), "http://fake").unwrap();
+    client.carried_by(carry)
 }
 
 fn advance(ctx: &mut Value, params: &Value) -> Result<(), String> {

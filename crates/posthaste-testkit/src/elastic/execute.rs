@@ -1,6 +1,6 @@
 //! What becomes of a request: what is drawn for it, what is done, and what is told.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::{Value, json};
 
@@ -23,6 +23,8 @@ pub(super) struct Inner {
     pub(super) authorization: Option<String>,
     pub(super) largest: usize,
     pub(super) requests: u64,
+    /// Documents whose shard cannot be read.
+    pub(super) away: BTreeSet<(String, String)>,
     rng: fastrand::Rng,
     late: Vec<(u64, Request)>,
     /// Indexes whose primary is cut off, as they were before, and until when.
@@ -77,6 +79,7 @@ impl Inner {
             authorization: None,
             largest: usize::MAX,
             requests: 0,
+            away: BTreeSet::new(),
             rng: fastrand::Rng::with_seed(seed),
             late: Vec::new(),
             dirty: BTreeMap::new(),
@@ -287,6 +290,12 @@ impl Inner {
             let id = id.as_str().unwrap_or_default();
             let (is_stale, which) = (self.rng.f64() < self.faults.stale, self.rng.usize(..));
             let mut got = json!({"_index": concrete, "_id": id});
+            if self.away.contains(&(concrete.clone(), id.to_owned())) {
+                let reason = format!("No shard available for [get [{concrete}][{id}]]");
+                let away = Reply::error(503, "no_shard_available_action_exception", &reason);
+                got["error"] = away.body["error"].clone();
+                return got;
+            }
             let index = match self.state.index(name) {
                 Ok(index) => index,
                 Err(refused) => {

@@ -187,6 +187,12 @@ impl FakeElastic {
         }
     }
 
+    /// From now on these documents, by index and id, cannot be read by their ids: their shard is away. No longer those that could not be read before.
+    pub fn away<'a>(&self, documents: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let owned = |(index, id): (&str, &str)| (index.to_owned(), id.to_owned());
+        self.inner().away = documents.into_iter().map(owned).collect();
+    }
+
     /// How many requests it has had.
     pub fn requests(&self) -> u64 {
         self.inner().requests

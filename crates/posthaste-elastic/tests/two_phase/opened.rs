@@ -1,0 +1,29 @@
+//! Documents are opened, whatever becomes of the answer.
+
+use posthaste_elastic::two_phase::Failure;
+use posthaste_testkit::elastic::Fault;
+
+use super::document;
+use super::fake::{Marks, fake};
+
+#[tokio::test]
+async fn who_opens_a_document_and_hears_nothing_is_told_so_and_may_open_it_again() {
+    let (fake, coordinator) = fake(1, Marks::Compared).await;
+    for fault in [Fault::LostAfter, Fault::LostBefore] {
+        fake.next([fault]);
+        let failure = coordinator.open("a", 7).await.unwrap_err();
+        assert!(
+            matches!(&failure, Failure::Unopened { document, .. } if document == "a"),
+            "{failure:?}"
+        );
+        assert!(failure.may_pass() && !failure.may_have_moved());
+        let said = failure.to_string();
+        assert!(
+            said.contains("open it again") && !said.contains("transaction"),
+            "{said}"
+        );
+        coordinator.open("a", 7).await.unwrap();
+        assert_eq!(document(&coordinator, "a").await.balance, 7);
+        fake.take_away("documents", "a");
+    }
+}
