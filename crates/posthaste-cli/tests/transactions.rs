@@ -1,5 +1,6 @@
 //! `posthaste transactions`: documents of a real OpenSearch, without a database.
 
+use posthaste_testkit::elastic::{FakeElastic, Fault};
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use posthaste_testkit::{eventually, ran};
 use serde_json::Value;
@@ -166,6 +167,31 @@ async fn recovery_goes_on_until_it_is_told_to_stop() -> anyhow::Result<()> {
     recovery.line("1 finished", BOUND).await?;
     recovery.terminate()?;
     assert!(recovery.exit(BOUND).await?.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pass_is_told_although_nobody_could_look_for_what_does_not_move() -> anyhow::Result<()> {
+    let (stage, fake) = (Stage::new()?, FakeElastic::start(1).await?);
+    let run = async |arguments: &[&str]| {
+        let mut all = vec!["transactions"];
+        all.extend(arguments);
+        let url = fake.url();
+        all.extend(["--elastic", &url]);
+        stage.run(&all).await
+    };
+    run(&["prepare", "--replicas", "0"]).await?.good()?;
+    // Both indexes are looked at, and those that are due; then the server is gone for a moment.
+    fake.plan([None, None, None, Some(Fault::UnavailableBefore)]);
+    let said = run(&["recover", "--once"]).await?;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(
+        said.out.starts_with("0 finished, 0 rolled back"),
+        "{said:?}"
+    );
+    assert!(said.err.contains("is not known"), "{said:?}");
+    let said = run(&["recover", "--once"]).await?.good()?;
+    assert!(!said.contains("is not known"), "{said}");
     Ok(())
 }
 

@@ -50,12 +50,12 @@ impl fmt::Display for Report {
                 audit.unopened
             )?;
         }
-        if audit.moving > 0 {
-            write!(
-                f,
-                "\n{} documents were written at each look, and were not judged",
-                audit.moving
-            )?;
+        for document in &audit.not_judged {
+            write!(f, "\nnot judged: document {document}, written at each look")?;
+        }
+        let unnamed = audit.moving - audit.not_judged.len() as u64;
+        if unnamed > 0 {
+            write!(f, "\nnot judged: {unnamed} more")?;
         }
         Ok(())
     }
@@ -64,7 +64,11 @@ impl fmt::Display for Report {
 pub(super) async fn run(coordinator: &Coordinator, terminal: &Terminal) -> anyhow::Result<()> {
     let report = Report(coordinator.audit().await?);
     terminal.result(&report, &report)?;
-    let audit = report.0;
+    judged(&report.0)
+}
+
+/// What the command ends with.
+fn judged(audit: &Audit) -> anyhow::Result<()> {
     if !audit.agrees() {
         let wrong = audit.disagreements.len() as u64 + audit.more;
         return Err(Ended {
@@ -79,4 +83,37 @@ pub(super) async fn run(coordinator: &Coordinator, terminal: &Terminal) -> anyho
         audit.moving
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_elastic::two_phase::{Disagreement, Fault};
+
+    use super::*;
+    use crate::failure;
+
+    #[test]
+    fn what_was_not_judged_is_named_and_the_exit_code_tells_it_from_what_is_wrong() {
+        assert!(judged(&Audit::default()).is_ok());
+        let moving = Audit {
+            moving: 1_001,
+            not_judged: vec!["hot".into(); 1_000],
+            ..Audit::default()
+        };
+        let said = Report(moving.clone()).to_string();
+        assert!(said.contains("not judged: document hot,"), "{said}");
+        assert!(said.ends_with("not judged: 1 more"), "{said}");
+        let ended = judged(&moving).unwrap_err();
+        assert_eq!(failure::code(&ended), 1, "{ended}");
+        let ghost = Disagreement {
+            document: Some("a".into()),
+            transaction: Some("ghost".into()),
+            fault: Fault::Unknown,
+        };
+        let wrong = Audit {
+            disagreements: vec![ghost],
+            ..moving
+        };
+        assert_eq!(failure::code(&judged(&wrong).unwrap_err()), 3);
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use posthaste_elastic::two_phase::{Coordinator, Recovered};
+use posthaste_elastic::two_phase::{Coordinator, Failure, Recovered, Stuck};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -41,6 +41,9 @@ struct Pass {
     open: Vec<Open>,
     /// Those that were not moved for an hour.
     unmoved: Vec<Unmoved>,
+    /// Why those are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_looked: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -50,21 +53,28 @@ struct Open {
 }
 
 impl Pass {
-    fn new(recovered: Recovered, unmoved: Vec<Unmoved>) -> Self {
+    fn new(recovered: Recovered, stuck: Result<Vec<Stuck>, Failure>) -> Self {
         let open = recovered.open.into_iter().map(|(id, failure)| Open {
             id,
             why: failure::redact(&failure.to_string()),
         });
+        // What was recovered was recovered, whether or not more could be found out afterwards.
+        let (unmoved, not_looked) = match stuck {
+            Ok(stuck) => (stuck.into_iter().map(Unmoved).collect(), None),
+            Err(failure) => (Vec::new(), Some(failure::redact(&failure.to_string()))),
+        };
         Self {
             finished: recovered.finished,
             rolled_back: recovered.rolled_back,
             open: open.collect(),
             unmoved,
+            not_looked,
         }
     }
 
-    fn did_anything(&self) -> bool {
-        self.finished + self.rolled_back + self.open.len() + self.unmoved.len() > 0
+    fn says_anything(&self) -> bool {
+        let told = self.finished + self.rolled_back + self.open.len() + self.unmoved.len();
+        told > 0 || self.not_looked.is_some()
     }
 }
 
@@ -85,6 +95,9 @@ impl fmt::Display for Pass {
         }
         for unmoved in &self.unmoved {
             write!(f, "\nfor an hour: {unmoved}")?;
+        }
+        if let Some(why) = &self.not_looked {
+            write!(f, "\nwhat has not moved for an hour is not known: {why}")?;
         }
         Ok(())
     }
@@ -107,20 +120,25 @@ pub(super) async fn run(
         let pass = async {
             let recovered = coordinator.recover_while(grace, goes_on).await?;
             let is_time = named.is_none_or(|named| named.elapsed() >= NAME_EVERY);
-            let unmoved = match is_time && goes_on() {
-                true => coordinator.stuck(UNMOVED).await?,
-                false => Vec::new(),
+            let stuck = match is_time && goes_on() {
+                true => coordinator.stuck(UNMOVED).await,
+                false => Ok(Vec::new()),
             };
-            let unmoved = unmoved.into_iter().map(Unmoved).collect();
-            anyhow::Ok((is_time, Pass::new(recovered, unmoved)))
+            anyhow::Ok((is_time, Pass::new(recovered, stuck)))
         };
         match pass.await {
-            Ok((_, pass)) if arguments.once => return terminal.result(&pass, &pass),
+            Ok((_, pass)) if arguments.once => {
+                terminal.result(&pass, &pass)?;
+                return match pass.not_looked {
+                    Some(_) => anyhow::bail!("what has not moved for an hour is not known."),
+                    None => Ok(()),
+                };
+            }
             Ok((is_time, pass)) => {
-                if pass.did_anything() {
+                if pass.says_anything() {
                     terminal.result(&pass, &pass)?;
                 }
-                if is_time {
+                if is_time && pass.not_looked.is_none() {
                     named = Some(Instant::now());
                 }
             }
@@ -136,5 +154,23 @@ pub(super) async fn run(
             () = stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(pause) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_recovered_is_told_also_where_nobody_could_look_for_the_rest() {
+        let recovered = Recovered {
+            finished: 7,
+            ..Recovered::default()
+        };
+        let pass = Pass::new(recovered, Err(Failure::Moving));
+        assert!(pass.says_anything());
+        let said = pass.to_string();
+        assert!(said.starts_with("7 finished, "), "{said}");
+        assert!(said.contains("an hour is not known: "), "{said}");
     }
 }
