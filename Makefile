@@ -22,9 +22,9 @@ test: ## Run all tests on PostgreSQL 15 and 18; ARGS go to cargo test
 examples: ## Run the examples in other languages; ARGS name languages
 	@scripts/examples.sh $(ARGS)
 
-outage: ## Play the outage that started it all, the old way and posthaste side by side; ARGS=600 makes it last so many seconds
+outage: ## Play the outage that started it all, the old way and posthaste side by side, and that of the search server; ARGS='broker 600' or 'search 600' plays one, for so many seconds
 	@scripts/setup.sh test receivers
-	cargo run --quiet --release -p posthaste --features rabbitmq --example outage -- $(ARGS)
+	cargo run --quiet --release -p posthaste --features rabbitmq,elastic --example outage -- $(ARGS)
 
 mutants: ## Show that the tests notice every broken variant of the store
 	@scripts/setup.sh test

@@ -41,7 +41,7 @@ mod mutants;
 mod nowait;
 mod operate;
 mod order;
-#[cfg(feature = "rabbitmq")]
+#[cfg(all(feature = "rabbitmq", feature = "elastic"))]
 mod outage;
 mod periodic;
 mod poison;

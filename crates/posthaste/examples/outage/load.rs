@@ -1,45 +1,40 @@
 //! Requests at a steady rate, whether answers come or not, and what they came to.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::task::JoinSet;
 
-use crate::verdict::{Figures, Way};
+use crate::figures::Figures;
 
-/// How often an annotation is saved on each way.
+/// How often each path is asked.
 const PERIOD: Duration = Duration::from_millis(25);
 /// A browser gives up after this.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A part of the play.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Phase {
-    Warm,
-    Before,
-    Outage,
-    After,
-}
-
-/// What one request came to.
-struct Request {
-    phase: Phase,
-    way: Way,
+/// What one request came to, in a part of the play.
+struct Request<P> {
+    phase: P,
+    path: &'static str,
     took: Duration,
     is_well: bool,
 }
 
-pub struct Load {
+pub struct Load<P> {
     client: reqwest::Client,
+    paths: &'static [&'static str],
     address: Mutex<String>,
-    requests: Arc<Mutex<Vec<Request>>>,
+    requests: Arc<Mutex<Vec<Request<P>>>>,
 }
 
-impl Load {
-    pub fn on(address: String) -> Result<Self> {
+impl<P: Copy + PartialEq + Send + 'static> Load<P> {
+    /// Asks the service at this address for these paths.
+    pub fn on(address: String, paths: &'static [&'static str]) -> Result<Self> {
         Ok(Self {
             client: reqwest::Client::builder().timeout(LIMIT).build()?,
+            paths,
             address: Mutex::new(address),
             requests: Arc::default(),
         })
@@ -50,48 +45,49 @@ impl Load {
         *locked(&self.address) = address;
     }
 
-    /// Loads both ways for so long, and waits for the last answer.
-    pub async fn put(&self, phase: Phase, lasting: Duration) {
+    /// Loads all paths until this is over, and waits for the last answer.
+    pub async fn put<T>(&self, phase: P, until: impl Future<Output = T>) -> T {
         let mut under_way = JoinSet::new();
-        let begun = Instant::now();
         let mut beat = tokio::time::interval(PERIOD);
-        while begun.elapsed() < lasting {
-            beat.tick().await;
-            for way in [Way::Old, Way::Posthaste] {
-                let url = format!("http://{}/{}", locked(&self.address), way.name());
-                let request = self.client.post(url).body("a thought");
-                let requests = Arc::clone(&self.requests);
-                under_way.spawn(async move {
-                    let begun = Instant::now();
-                    let answer = request.send().await;
-                    locked(&requests).push(Request {
-                        phase,
-                        way,
-                        took: begun.elapsed(),
-                        is_well: answer.is_ok_and(|answer| answer.status().is_success()),
-                    });
-                });
+        let mut until = pin!(until);
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut until => break outcome,
+                _ = beat.tick() => {
+                    for path in self.paths {
+                        under_way.spawn(self.ask(phase, path));
+                    }
+                }
             }
-        }
+        };
         under_way.join_all().await;
+        outcome
     }
 
-    /// What the requests of a phase came to, on each way.
-    pub fn figures(&self, phase: Phase) -> [Figures; 2] {
+    fn ask(&self, phase: P, path: &'static str) -> impl Future<Output = ()> + Send + 'static {
+        let url = format!("http://{}/{path}", locked(&self.address));
+        let request = self.client.post(url).body("a thought");
+        let requests = Arc::clone(&self.requests);
+        async move {
+            let begun = Instant::now();
+            let answer = request.send().await;
+            locked(&requests).push(Request {
+                phase,
+                path,
+                took: begun.elapsed(),
+                is_well: answer.is_ok_and(|answer| answer.status().is_success()),
+            });
+        }
+    }
+
+    /// What the requests of a phase for a path came to.
+    pub fn figures(&self, phase: P, path: &str) -> Figures {
         let requests = locked(&self.requests);
-        [Way::Old, Way::Posthaste].map(|way| {
-            let of_these = requests
-                .iter()
-                .filter(|one| one.phase == phase && one.way == way);
-            let mut took: Vec<Duration> = of_these.clone().map(|one| one.took).collect();
-            took.sort();
-            let place = (took.len() * 99).div_ceil(100).saturating_sub(1);
-            Figures {
-                requests: took.len(),
-                failed: of_these.filter(|one| !one.is_well).count(),
-                p99: took.get(place).copied().unwrap_or_default(),
-            }
-        })
+        let of_these = requests
+            .iter()
+            .filter(|one| one.phase == phase && one.path == path);
+        let took = of_these.clone().map(|one| one.took).collect();
+        Figures::of(took, of_these.filter(|one| !one.is_well).count())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The web service. Told to end, it first takes no more requests, then finishes those that it has, and then closes its connections.
+//! The web service, with both ways.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,20 +6,18 @@ use std::time::Duration;
 use anyhow::Result;
 use axum::extract::State;
 use axum::{Router, routing::post};
-use deadpool_postgres::{Manager, Pool};
+use deadpool_postgres::Pool;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use posthaste::NewJob;
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-use crate::verdict::Way;
+use super::verdict::Way;
+use crate::process::{self, Failed};
 
 /// How long the old way waits for the broker until it gives a message up.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long requests may go on after the service was told to end.
-const GRACE: Duration = Duration::from_secs(10);
 
 struct Service {
     pool: Pool,
@@ -34,12 +32,8 @@ struct Link {
 }
 
 pub async fn run() -> Result<()> {
-    let manager = Manager::new(
-        std::env::var("DATABASE_URL")?.parse()?,
-        tokio_postgres::NoTls,
-    );
     let service = Arc::new(Service {
-        pool: Pool::builder(manager).max_size(8).build()?,
+        pool: process::pool()?,
         broker: std::env::var("BROKER_URL")?,
         link: Mutex::default(),
     });
@@ -47,37 +41,9 @@ pub async fn run() -> Result<()> {
         .route("/old", post(old))
         .route("/posthaste", post(new))
         .with_state(Arc::clone(&service));
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    println!("listens at {}", listener.local_addr()?);
-
-    let (told, ending) = tokio::sync::oneshot::channel();
-    let serving = axum::serve(listener, routes).with_graceful_shutdown(async {
-        let _ = posthaste::signal().await;
-        let _ = told.send(());
-    });
-    let too_long = async {
-        let _ = ending.await;
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! { served = serving => served?, () = too_long => {} }
+    process::serve(routes).await?;
     service.pool.close();
     Ok(())
-}
-
-/// What the user sees when an annotation could not be saved.
-struct Failed(anyhow::Error);
-
-impl<E: Into<anyhow::Error>> From<E> for Failed {
-    fn from(error: E) -> Self {
-        Self(error.into())
-    }
-}
-
-impl axum::response::IntoResponse for Failed {
-    fn into_response(self) -> axum::response::Response {
-        let status = axum::http::StatusCode::INTERNAL_SERVER_ERROR;
-        (status, self.0.to_string()).into_response()
-    }
 }
 
 /// Saved, committed, and then published. A message that the broker does not take is given up: the user is told that all is well, as the annotation

@@ -6,7 +6,7 @@ use posthaste::Worker;
 use posthaste::relay::{Mapping, RabbitMq, Relay, Template};
 use tokio_postgres::NoTls;
 
-use crate::verdict::Way;
+use super::verdict::Way;
 
 pub async fn run() -> Result<()> {
     let url = std::env::var("DATABASE_URL")?;

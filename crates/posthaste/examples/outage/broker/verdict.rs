@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::figures::{Figures, missed, ms};
+
 /// How an annotation is saved and told of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Way {
@@ -11,7 +13,7 @@ pub enum Way {
 }
 
 impl Way {
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Old => "old",
             Self::Posthaste => "posthaste",
@@ -25,14 +27,6 @@ impl Way {
             Self::Posthaste => "annotations.posthaste",
         }
     }
-}
-
-/// Requests of a phase.
-#[derive(Clone, Copy, Debug)]
-pub struct Figures {
-    pub requests: usize,
-    pub failed: usize,
-    pub p99: Duration,
 }
 
 /// The result; of two, the first is the old way's.
@@ -57,7 +51,7 @@ impl Findings {
     pub fn broken(&self) -> Vec<String> {
         let [_, lost] = self.lost;
         let ([_, before], [_, outage]) = (self.before, self.outage);
-        let bounds = [
+        missed([
             (lost == 0, format!("nobody heard of {lost} annotations")),
             (
                 outage.failed == 0,
@@ -82,9 +76,7 @@ impl Findings {
                 self.drain_began.is_some_and(|began| began <= DRAIN),
                 format!("draining began after {:?}, 2 s allowed", self.drain_began),
             ),
-        ];
-        let broken = bounds.into_iter().filter(|(kept, _)| !kept);
-        broken.map(|(_, bound)| bound).collect()
+        ])
     }
 }
 
@@ -126,8 +118,4 @@ impl fmt::Display for Findings {
         }
         Ok(())
     }
-}
-
-fn ms(duration: Duration) -> String {
-    format!("{:.1}", duration.as_secs_f64() * 1000.0)
 }

@@ -12,7 +12,7 @@ use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Event};
 use serde::Deserialize;
 
-use crate::verdict::Way;
+use super::verdict::Way;
 
 struct Arrival {
     way: Way,
