@@ -10,6 +10,6 @@ pub mod two_phase;
 
 pub use client::{
     AliasChange, Client, Condition, Document, Effect, Flavour, Hit, Info, Operation, Page,
-    PointInTime, Reading, Refusal, Request, Script, Seen, Source, Written,
+    PointInTime, Reading, Refusal, Request, Script, Seen, Source, Written, is_index_name,
 };
 pub use error::{Error, ErrorKind};

@@ -25,6 +25,7 @@ use serde::Deserialize;
 use crate::Error;
 pub use admin::AliasChange;
 pub use document::{Document, Reading, Source};
+pub use name::is_index_name;
 pub use operation::{Condition, Effect, Operation, Refusal, Script, Seen, Written};
 pub use search::{Hit, Page, PointInTime};
 use send::Call;

@@ -8,16 +8,25 @@ use crate::Error;
 /// What the servers forbid in the name of an index, and what they read as a pattern or a list.
 const FORBIDDEN: &str = "\\/*?\"<>| ,#:%";
 
-/// The name of one index or alias. `DELETE /*` and `DELETE /a,b` are what this is for.
-pub(super) fn index<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
-    let is_name = !name.is_empty()
+/// Whether this may be the name of an index or an alias: no pattern, no list, nothing that the servers refuse.
+///
+/// ```
+/// assert!(posthaste_elastic::is_index_name("pages-2026"));
+/// assert!(!posthaste_elastic::is_index_name("pages,notes"));
+/// ```
+pub fn is_index_name(name: &str) -> bool {
+    !name.is_empty()
         && name.len() <= 255
         && !name.starts_with(['_', '-', '+'])
         && !matches!(name, "." | "..")
         && !name
             .chars()
-            .any(|c| FORBIDDEN.contains(c) || c.is_control() || c.is_uppercase());
-    if is_name {
+            .any(|c| FORBIDDEN.contains(c) || c.is_control() || c.is_uppercase())
+}
+
+/// The name of one index or alias. `DELETE /*` and `DELETE /a,b` are what this is for.
+pub(super) fn index<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
+    if is_index_name(name) {
         Ok(name)
     } else {
         let reason = format!("{name:?} is no name of an index");

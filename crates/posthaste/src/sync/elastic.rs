@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::decide::Seen;
 use super::index::{Index, Proof, Trouble, Write, Written};
+pub(super) use document::check as check_definition;
 use document::{ID, OURS};
 pub use rebuild::Rebuilt;
 
@@ -42,8 +43,11 @@ const PAGE: usize = 2_500;
 #[derive(Clone)]
 pub struct Elastic {
     shared: Arc<Shared>,
-    /// What is read and written here: the alias, or one index.
+    /// What is read here: the alias, or one index.
     target: Arc<str>,
+    /// The alias by which it is written. A write to an index that is gone would make one of that name, with whatever mapping it guesses; one by an alias that
+    /// is gone is refused. One that is overtaken by a switch goes to the other index, where it does no harm, and is not seen here.
+    way: Arc<str>,
 }
 
 struct Shared {
@@ -63,6 +67,7 @@ impl Elastic {
         let alias = alias.into();
         Self {
             target: alias.as_str().into(),
+            way: alias.as_str().into(),
             shared: Arc::new(Shared {
                 client,
                 alias,
@@ -74,7 +79,8 @@ impl Elastic {
         }
     }
 
-    /// The `settings` and `mappings` that an index is made with. One that is there keeps its own: see [`rebuild`](Self::rebuild).
+    /// The `settings` and `mappings` that an index is made with. One that is there keeps its own: see [`rebuild`](Self::rebuild). One of which no index can be
+    /// made is refused by [`open`](Self::open), and by each look of a sync.
     pub fn definition(self, definition: Value) -> Self {
         self.with(|shared| shared.definition = definition)
     }
@@ -129,11 +135,12 @@ impl Elastic {
         &self.shared.client
     }
 
-    /// The one index of this name.
-    fn at(&self, index: &str) -> Self {
+    /// The one index of this name, which this alias stands for.
+    fn at(&self, index: &str, alias: &str) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
             target: index.into(),
+            way: alias.into(),
         }
     }
 
@@ -149,12 +156,18 @@ impl Elastic {
     /// The index that the alias stands for, made if there is none.
     async fn current(&self) -> Result<String, Trouble> {
         let alias = &*self.shared.alias;
+        document::check(&self.shared.definition).map_err(Trouble)?;
         if let Some(index) = self.behind(alias).await? {
             return Ok(index);
         }
         let first = document::numbered(alias, 1);
         let definition = document::definition(&self.shared.definition, alias);
-        self.client().create_index(&first, &definition).await?;
+        if self.client().create_index(&first, &definition).await? {
+            tracing::warn!(
+                index = first,
+                "made, and empty: rows that were there before come into it by a re-index or an audit with repair"
+            );
+        }
         let missing = || {
             Trouble(format!(
                 "{first} is there, and {alias} does not stand for it"
@@ -243,10 +256,13 @@ impl Elastic {
         let mut forgotten = 0;
         loop {
             let old = document::deleted_before(before);
-            let page = self.hits(old, None, PAGE).await?;
-            let deletions = page.iter().filter_map(|(id, seen)| {
-                let version = Condition::NotOlder(seen.mark.as_number()?);
-                Some(Operation::delete(&self.target, id).when(version))
+            let query = json!({"query": {"bool": {"filter": [old]}}, "size": PAGE,
+                "_source": false, "seq_no_primary_term": true});
+            let page = self.client().search(&self.target, &query).await?.hits;
+            // By what was seen and not by a version: a deletion with a version makes an index where there is none any more.
+            let deletions = page.iter().filter_map(|hit| {
+                let unchanged = Condition::Unchanged(hit.seen?);
+                Some(Operation::delete(&self.target, &hit.id).when(unchanged))
             });
             let deletions: Vec<Operation> = deletions.collect();
             let outcomes = self.client().bulk(&deletions).await?;
@@ -312,13 +328,13 @@ impl Index for Elastic {
             if !self.is_alias() {
                 return Ok(Vec::new());
             }
+            let (alias, next_alias) = (&*self.shared.alias, &*self.next_alias());
             let current = self.current().await?;
-            let next = self.behind(&self.next_alias()).await?;
+            let next = self.behind(next_alias).await?;
             let next = next.filter(|next| *next != current);
-            let all = std::iter::once(current).chain(next);
-            Ok(all
-                .map(|index| Arc::new(self.at(&index)) as Arc<dyn Index>)
-                .collect())
+            let mut all: Vec<Arc<dyn Index>> = vec![Arc::new(self.at(&current, alias))];
+            all.extend(next.map(|next| Arc::new(self.at(&next, next_alias)) as Arc<dyn Index>));
+            Ok(all)
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Elasticsearch as the index, by the suite and by the schedules; and what only a server can do wrong.
 
+mod deleted;
 mod faults;
 mod rebuild;
 

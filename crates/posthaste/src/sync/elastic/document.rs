@@ -1,11 +1,13 @@
 //! What a document is made of on such a server: the row's fields, and beside them one of ours. No IO.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::sync::{Mark, Seen, Trouble, Write};
 
@@ -73,19 +75,68 @@ pub(super) fn seen(version: i64, source: Option<&RawValue>) -> Result<Seen, Trou
     })
 }
 
-/// What an index is made with.
+/// What must be an object in a definition, if it is there at all.
+const OBJECTS: [&str; 5] = [
+    "/settings",
+    "/aliases",
+    "/mappings",
+    "/mappings/properties",
+    "/mappings/_meta",
+];
+
+/// Refuses a definition that no index can be made with, by the name of what is wrong, and does not repeat it.
+pub(in crate::sync) fn check(users: &Value) -> Result<(), String> {
+    if !users.is_object() {
+        return Err("definition: must be an object".into());
+    }
+    let is_wrong = |path: &&&str| users.pointer(path).is_some_and(|part| !part.is_object());
+    match OBJECTS.iter().find(is_wrong) {
+        None => Ok(()),
+        Some(path) => Err(format!(
+            "definition: {} must be an object",
+            path[1..].replace('/', ".")
+        )),
+    }
+}
+
+/// What an index is made with. The definition is one that was [checked](check).
 pub(super) fn definition(users: &Value, alias: &str) -> Value {
     let mut definition = users.clone();
-    if !definition.is_object() {
-        definition = json!({});
-    }
     // What is never asked for costs no more than its place in the source.
     let stored = json!({"type": "long", "index": false, "doc_values": false});
     definition["mappings"]["properties"][OURS] = json!({"dynamic": false, "properties": {
         "id": {"type": "keyword"}, "token": stored, "deleted_at": {"type": "long"},
     }});
+    definition["mappings"]["_meta"][OURS] = json!({"definition": digest(users)});
     definition["aliases"][alias] = json!({"is_write_index": true});
     definition
+}
+
+/// Tells definitions apart, whatever order their fields are in.
+pub(super) fn digest(users: &Value) -> String {
+    let digest = Sha256::digest(canonical(users));
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields: BTreeMap<&String, &Value> = fields.iter().collect();
+            let fields = fields.into_iter();
+            let fields = fields.map(|(name, value)| format!("{name:?}:{}", canonical(value)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+        }
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(canonical).collect();
+            format!("[{}]", values.join(","))
+        }
+        plain => plain.to_string(),
+    }
+}
+
+/// The digest of the definition that an index was made with, as far as it says.
+pub(super) fn made_with(described: &Value) -> Option<&str> {
+    described["mappings"]["_meta"][OURS]["definition"].as_str()
 }
 
 /// Whether an index was made so.
@@ -168,6 +219,60 @@ mod tests {
             let reason = text(&write(Some(wrong)), 9).unwrap_err();
             assert!(!reason.contains("geheim"), "{reason}");
         }
+    }
+
+    #[test]
+    fn a_definition_is_told_from_others_by_what_it_says() {
+        let one: Value =
+            serde_json::from_str(r#"{"settings": {"a": 1, "b": [2, {}]}, "mappings": {}}"#)
+                .unwrap();
+        let same: Value =
+            serde_json::from_str(r#"{"mappings": {}, "settings": {"b": [2, {}], "a": 1}}"#)
+                .unwrap();
+        let made = definition(&one, "notes");
+        assert_eq!(made_with(&made), Some(&*digest(&same)));
+        assert!(is_ours(&made) && made["aliases"]["notes"]["is_write_index"] == true);
+        for other in [
+            json!({}),
+            json!({"settings": {"a": "1", "b": [2, {}]}, "mappings": {}}),
+            json!({"settings": {"a": 1, "b": [{}, 2]}, "mappings": {}}),
+        ] {
+            assert_ne!(digest(&other), digest(&one), "{other}");
+        }
+        assert_eq!(made_with(&json!({"mappings": {}})), None);
+    }
+
+    #[test]
+    fn a_definition_that_makes_no_index_is_refused_by_name_and_not_quoted() {
+        for (wrong, said) in [
+            (json!("geheim"), "definition: must be an object"),
+            (
+                json!({"settings": "geheim"}),
+                "definition: settings must be",
+            ),
+            (
+                json!({"aliases": ["geheim"]}),
+                "definition: aliases must be",
+            ),
+            (json!({"mappings": null}), "definition: mappings must be"),
+            (
+                json!({"mappings": {"properties": "geheim"}}),
+                "definition: mappings.properties must be",
+            ),
+            (
+                json!({"mappings": {"_meta": 5}}),
+                "definition: mappings._meta must be",
+            ),
+        ] {
+            let reason = check(&wrong).unwrap_err();
+            assert!(
+                reason.contains(said) && !reason.contains("geheim"),
+                "{reason}"
+            );
+        }
+        let right = json!({"settings": {}, "mappings": {"properties": {}, "_meta": {"team": 1}}});
+        check(&right).unwrap();
+        assert_eq!(definition(&right, "notes")["mappings"]["_meta"]["team"], 1);
     }
 
     #[test]

@@ -31,15 +31,17 @@ impl Elastic {
     ///
     /// # Errors
     /// Also when documents do not become true in the new index, because its mapping refuses them. Then the alias stays, and the new index is kept true beside
-    /// the other until this is called again or it is [given up](Self::give_up_rebuild).
+    /// the other until this is called again or it is [given up](Self::give_up_rebuild). An index that was begun with another definition is not gone on with:
+    /// somebody else may be filling it.
     pub async fn rebuild(&self, source: &dyn Source, audit: Audit) -> Result<Rebuilt, Trouble> {
         let old = self.current().await?;
         let new = self.beside(&old).await?;
-        let (from, to) = (self.at(&old), self.at(&new));
+        let next = &*self.next_alias();
+        let (from, to) = (self.at(&old, &self.shared.alias), self.at(&new, next));
         let found = to.fill(source, audit).await?;
         from.copy_deletions(&to).await?;
         self.client().refresh(&new).await?;
-        let (alias, next) = (&*self.shared.alias, &*self.next_alias());
+        let alias = &*self.shared.alias;
         let (index, replaced) = (&*new, &*old);
         let changes = [
             AliasChange::Remove {
@@ -75,13 +77,25 @@ impl Elastic {
         let mut number = document::number(alias, old).unwrap_or_default();
         loop {
             if let Some(begun) = self.behind(next).await? {
-                return Ok(begun);
+                return self.is_as_defined(&begun).await.map(|()| begun);
             }
             // One of this number may be left from another time.
             number += 1;
             let index = document::numbered(alias, number);
             self.client().create_index(&index, &definition).await?;
         }
+    }
+
+    /// An error when an index was made with another definition than this one.
+    async fn is_as_defined(&self, begun: &str) -> Result<(), Trouble> {
+        let described = self.client().describe_index(begun).await?;
+        let made_with = described.as_ref().and_then(document::made_with);
+        if made_with == Some(&*document::digest(&self.shared.definition)) {
+            return Ok(());
+        }
+        Err(Trouble(format!(
+            "{begun} was begun with another definition: give it up before another is begun"
+        )))
     }
 
     /// Walks until all differences of a walk were seen to be repaired, but for rows that change meanwhile: their jobs see to both indexes by now.

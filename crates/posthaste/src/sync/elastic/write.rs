@@ -60,13 +60,9 @@ impl Elastic {
         let number = write.mark.as_number();
         let number = number.ok_or("versions go from 0 to 2^51")?;
         let text = document::text(write, now)?;
-        let operation = Operation::index(&self.target, &write.id, &text);
+        let operation = Operation::index(&self.way, &write.id, &text);
         let operation = operation.map_err(|error| error.to_string())?;
-        let operation = operation.when(Condition::Newer(number));
-        Ok(match self.is_alias() {
-            true => operation.by_alias(),
-            false => operation,
-        })
+        Ok(operation.when(Condition::Newer(number)).by_alias())
     }
 
     /// Sends them in requests of at most so many bytes.

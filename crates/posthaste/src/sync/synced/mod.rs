@@ -142,6 +142,12 @@ impl Synced {
         self.place.open(pool, access)
     }
 
+    /// Its index, where that is one which can be [made anew](super::Elastic::rebuild) beside the one that is searched.
+    #[cfg(feature = "elastic")]
+    pub fn elastic(&self) -> Result<Option<super::Elastic>, Error> {
+        self.place.elastic()
+    }
+
     /// A sync of this index with these rows, as the settings want it.
     pub fn sync(&self, source: Arc<dyn Source>, index: Arc<dyn Index>) -> SyncBuilder {
         SyncBuilder {

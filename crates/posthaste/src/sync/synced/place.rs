@@ -14,7 +14,11 @@ use crate::error::Error;
 #[cfg(feature = "elastic")]
 use crate::error::ErrorKind;
 use crate::settings::Fields;
+#[cfg(feature = "elastic")]
+use crate::sync::elastic::{Elastic, check_definition};
 use crate::sync::{Index, Postgres, Weight};
+#[cfg(feature = "elastic")]
+use posthaste_elastic::is_index_name;
 
 /// Where documents are kept.
 pub(super) enum Place {
@@ -37,7 +41,7 @@ pub(super) enum Place {
         alias: String,
         api_key: Option<String>,
         /// What an index is made with.
-        definition: BTreeMap<String, Value>,
+        definition: Value,
     },
 }
 
@@ -73,15 +77,7 @@ impl Place {
                 })
             }
             #[cfg(feature = "elastic")]
-            Some(("http" | "https", _)) => {
-                let (url, alias) = server_and_alias(address);
-                Ok(Self::Elastic {
-                    url: url.to_owned(),
-                    alias: alias.unwrap_or(name).to_owned(),
-                    api_key: settings.take("api_key")?,
-                    definition: settings.take("definition")?.unwrap_or_default(),
-                })
-            }
+            Some(("http" | "https", _)) => elastic(address, name, settings),
             _ => Err(ADDRESSES.into()),
         }
     }
@@ -140,24 +136,57 @@ impl Place {
                 Ok(Arc::new(postgres))
             }
             #[cfg(feature = "elastic")]
-            Self::Elastic {
-                url,
-                alias,
-                api_key,
-                definition,
-            } => {
-                let wrong = |error: posthaste_elastic::Error| ErrorKind::Config(error.to_string());
-                let mut client =
-                    posthaste_elastic::Client::new(client_kind(), url).map_err(wrong)?;
-                if let Some(key) = api_key {
-                    client = client.api_key(key).map_err(wrong)?;
-                }
-                let definition = definition.clone().into_iter().collect();
-                let index = crate::sync::Elastic::new(client, alias);
-                Ok(Arc::new(index.definition(Value::Object(definition))))
-            }
+            Self::Elastic { .. } => match self.elastic()? {
+                Some(index) => Ok(Arc::new(index)),
+                None => Err(ErrorKind::Config(ADDRESSES.into()).into()),
+            },
         }
     }
+
+    /// The index on a server; none where it is elsewhere.
+    #[cfg(feature = "elastic")]
+    pub(super) fn elastic(&self) -> Result<Option<Elastic>, Error> {
+        let Self::Elastic {
+            url,
+            alias,
+            api_key,
+            definition,
+        } = self
+        else {
+            return Ok(None);
+        };
+        let wrong = |error: posthaste_elastic::Error| ErrorKind::Config(error.to_string());
+        let mut client = posthaste_elastic::Client::new(client_kind(), url).map_err(wrong)?;
+        if let Some(key) = api_key {
+            client = client.api_key(key).map_err(wrong)?;
+        }
+        let index = Elastic::new(client, alias);
+        Ok(Some(index.definition(definition.clone())))
+    }
+}
+
+/// Reads the address of a server. What may be a secret in it is refused before anybody could print it.
+#[cfg(feature = "elastic")]
+fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<Place, String> {
+    if address.contains(['?', '#']) {
+        return Err("index: its address ends with the alias, without a ? or a #; a key goes into api_key, and in a password these are written %3F and %23".into());
+    }
+    let (url, alias) = server_and_alias(address);
+    let alias = alias.unwrap_or(name);
+    // The numbers of indexes come behind it. An @ stands behind a password, in which a slash was not written %2F.
+    let numbered = format!("{alias}-{}", u32::MAX);
+    if !is_index_name(&numbered) || alias.contains('@') {
+        return Err("index: its address must end with the name of an alias: small letters, digits, - and _, of which it begins with none of the last two; in a password, / is written %2F".into());
+    }
+    let definition: BTreeMap<String, Value> = settings.take("definition")?.unwrap_or_default();
+    let definition = Value::Object(definition.into_iter().collect());
+    check_definition(&definition)?;
+    Ok(Place::Elastic {
+        url: url.to_owned(),
+        alias: alias.to_owned(),
+        api_key: settings.take("api_key")?,
+        definition,
+    })
 }
 
 #[cfg(feature = "elastic")]
@@ -194,7 +223,66 @@ fn weights(settings: &mut Fields) -> Result<Vec<(String, Weight)>, String> {
 
 #[cfg(all(test, feature = "elastic"))]
 mod tests {
-    use super::server_and_alias;
+    use serde_json::json;
+
+    use super::{Fields, Place, server_and_alias};
+
+    fn read(address: &str, name: &str, settings: &serde_json::Value) -> Result<Place, String> {
+        let settings = settings.as_object().cloned().unwrap_or_default();
+        let mut settings = Fields::new(settings.into_iter().collect());
+        Place::read(address, name, &mut settings)
+    }
+
+    #[test]
+    fn what_may_be_a_secret_in_an_address_is_no_alias() {
+        for wrong in [
+            "https://h:9200/pages?key=geheim",
+            "https://h:9200/?key=geheim",
+            "https://h:9200/pages#geheim",
+            "https://u:gehe/im@h",
+            "https://u:1/geheim@h",
+            "https://u:1/geheim@h:9200",
+            "https://h:9200/Geheim",
+            "https://h:9200/geheim*",
+            "https://h:9200/_geheim",
+            "https://h:9200/geheim,pages",
+            &format!("https://h:9200/geheim{}", "m".repeat(250)),
+        ] {
+            let Err(reason) = read(wrong, "pages", &json!({})) else {
+                panic!("{wrong} was taken");
+            };
+            assert!(reason.starts_with("index: its address"), "{reason}");
+            assert!(
+                !reason.contains("geheim") && !reason.contains("im@"),
+                "{reason}"
+            );
+        }
+        // The table's own name is none of an index.
+        assert!(read("https://h:9200", "_pages", &json!({})).is_err());
+        for right in [
+            "https://u:g%2Fe@h:9200/pages-2",
+            "http://h",
+            "http://h/way/größe",
+        ] {
+            assert!(read(right, "pages", &json!({})).is_ok(), "{right}");
+        }
+    }
+
+    #[test]
+    fn a_definition_that_makes_no_index_is_refused_when_it_is_read() {
+        for wrong in [
+            json!({"definition": "geheim"}),
+            json!({"definition": {"mappings": "geheim"}}),
+            json!({"definition": {"settings": [1]}}),
+            json!({"definition": {"aliases": 1}}),
+        ] {
+            let Err(reason) = read("http://h", "pages", &wrong) else {
+                panic!("{wrong} was taken");
+            };
+            assert!(reason.starts_with("definition: "), "{reason}");
+            assert!(!reason.contains("geheim"), "{reason}");
+        }
+    }
 
     #[test]
     fn the_last_part_of_an_address_is_the_alias() {

@@ -256,6 +256,39 @@ async fn documents_that_the_new_mapping_refuses_keep_the_old_index_in_its_place(
     assert_eq!(rebuilt.index, "notes-2");
 }
 
+#[tokio::test]
+async fn what_was_begun_with_another_definition_is_not_gone_on_with() {
+    let fake = Arc::new(FakeElastic::new(1));
+    let world = World::default();
+    let immediate = Immediate(world.clone());
+    let index = behind(&fake, &world).await;
+    let defined = |of: &str| {
+        let text = json!({"text": {"type": of}});
+        let definition = json!({"mappings": {"dynamic": "strict", "properties": text}});
+        index.clone().definition(definition)
+    };
+    let audit = Audit::default();
+    // It does not come to its end: the mapping knows nothing of one of the fields.
+    defined("long")
+        .rebuild(&immediate, audit)
+        .await
+        .unwrap_err();
+    let error = defined("keyword").rebuild(&immediate, audit).await;
+    let error = error.unwrap_err().0;
+    assert!(
+        error.contains("notes-2 was begun with another definition"),
+        "{error}"
+    );
+    // The same one goes on with it, and nobody has deleted it.
+    let error = defined("long").rebuild(&immediate, audit).await;
+    let error = error.unwrap_err().0;
+    assert!(error.contains("do not become true in notes-2"), "{error}");
+    assert!(index.give_up_rebuild().await.unwrap());
+    let error = defined("keyword").rebuild(&immediate, audit).await;
+    let error = error.unwrap_err().0;
+    assert!(error.contains("do not become true in notes-2"), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_index_takes_the_place_of_the_old_one_under_traffic_and_nothing_is_missed() {
     let test = "a new index takes the place of the old one under traffic and nothing is missed";
