@@ -6,6 +6,7 @@ mod conformance;
 mod direct;
 #[cfg(feature = "elastic")]
 mod elastic;
+mod panics;
 mod postgres;
 mod schedules;
 mod seeds;

@@ -108,6 +108,21 @@ pub(crate) async fn versions_by(
     read(&rows, version)
 }
 
+/// The statement for the versions of the rows that this one returns with their documents.
+pub(crate) fn versions_of(rows: &str) -> String {
+    let mut parts = include_str!("sync_versions_of.sql").split("-- rows\n");
+    let (before, after) = (parts.next(), parts.last());
+    let rows = rows.trim_end().trim_end_matches(';');
+    // It may end with a comment, which ends with its line.
+    [
+        before.unwrap_or_default(),
+        rows,
+        "\n",
+        after.unwrap_or_default(),
+    ]
+    .concat()
+}
+
 pub(crate) async fn page(
     pool: &Pool,
     name: &str,
@@ -316,5 +331,27 @@ impl From<Failed> for Trouble {
     fn from(failed: Failed) -> Self {
         let (Failed::Values(reason) | Failed::Other(reason)) = failed;
         Self(reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn versions_are_those_of_the_statement_for_rows_whatever_it_ends_with() {
+        for rows in ["SELECT 1, 2, NULL -- all", "SELECT 1, 2, NULL;\n "] {
+            let versions = super::versions_of(rows);
+            let lines: Vec<&str> = versions
+                .lines()
+                .filter(|line| !line.starts_with("--"))
+                .collect();
+            let rows = rows.trim_end().trim_end_matches(';');
+            let expected = [
+                "SELECT r.id, r.version, r.document IS NOT NULL",
+                "  FROM (",
+                rows,
+                ") r (id, version, document)",
+            ];
+            assert_eq!(lines, expected);
+        }
     }
 }

@@ -1,14 +1,17 @@
 //! Looks from time to time at the documents whose jobs are due.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::pass::{Fate, Pass, Wish};
 use super::{Shared, job};
 use crate::consumer::{Delivery, Outcome};
+use crate::error::panic_text;
 use crate::work::handler::TryAgain;
 
 /// The first jobs of a batch come within this, if there are any; a worker that has found none for long looks once a second.
@@ -20,8 +23,21 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// How often what deletions have left is forgotten.
 const FORGET: Duration = Duration::from_secs(3600);
 
-/// Syncs until the worker stops.
+/// Syncs until the worker stops. A panic ends a look and not the sync: nobody would notice, and its jobs would wait for ever.
 pub(super) async fn run(shared: Arc<Shared>) {
+    while let Err(panic) = AssertUnwindSafe(looks(&shared)).catch_unwind().await {
+        let problem = format!("a look panicked: {}", panic_text(&*panic));
+        tracing::error!("{problem}; the next one comes after a period");
+        shared.status().last_error = Some(problem);
+        shared.hands().is_open = false;
+        tokio::select! {
+            () = tokio::time::sleep(shared.options.period) => {}
+            () = shared.stopping.cancelled() => return,
+        }
+    }
+}
+
+async fn looks(shared: &Shared) {
     let mut look_at = Instant::now();
     let mut forget_at = Instant::now();
     while !shared.stopping.is_cancelled() {
@@ -35,8 +51,12 @@ pub(super) async fn run(shared: Arc<Shared>) {
             shared.look().await;
         } else if !shared.hands().waiting.is_empty() {
             // They were claimed a moment before the last look ended, or are those of a worker that died.
-            let batch = shared.gather().await;
+            let (batch, comes_alone) = shared.gather().await;
             shared.carry(batch).await;
+            if comes_alone {
+                // Claims paused for it, and may have ended the last look before its time.
+                look_at = look_at.min(Instant::now() + NEXT);
+            }
         }
         if forget_at <= Instant::now() {
             forget_at = Instant::now() + FORGET;
@@ -62,9 +82,10 @@ impl Shared {
                 if *is_over {
                     return;
                 }
-                let batch = self.gather().await;
-                // Claims that are slow in coming make a batch smaller than it could be; what is left of a backlog would wait for a period.
-                *is_over = batch.len() < self.options.batch.div_ceil(2);
+                let (batch, comes_alone) = self.gather().await;
+                // Claims that are slow in coming make a batch smaller than it could be; what is left of a backlog would wait for a period. What comes alone
+                // says nothing of what waits behind it.
+                *is_over = !comes_alone && batch.len() < self.options.batch.div_ceil(2);
                 if *is_over {
                     self.hands().is_open = false;
                 }
@@ -80,19 +101,19 @@ impl Shared {
         }
     }
 
-    /// What comes until a batch is full, or no more comes.
-    async fn gather(&self) -> Vec<Delivery> {
+    /// What comes until a batch is full, or no more comes; and whether it comes alone, because its worker died.
+    async fn gather(&self) -> (Vec<Delivery>, bool) {
         let mut wait = FIRST;
         let mut latest = None;
         loop {
             let (before, comes_alone) = {
                 let hands = self.hands();
-                // A job whose worker died: nothing comes beside it, and many may wait for their turn behind it.
+                // Nothing comes beside it, and many may wait for their turn behind it.
                 let comes_alone = hands.waiting.iter().any(|one| one.job.crashes > 0);
                 (hands.waiting.len(), comes_alone)
             };
             if before >= self.options.batch || comes_alone {
-                break;
+                return (std::mem::take(&mut self.hands().waiting), comes_alone);
             }
             if before > 0 {
                 let longest = self.options.period.clamp(NEXT, LONGEST);
@@ -104,10 +125,9 @@ impl Shared {
                 () = self.stopping.cancelled() => false,
             };
             if !more && self.hands().waiting.len() == before {
-                break;
+                return (std::mem::take(&mut self.hands().waiting), false);
             }
         }
-        std::mem::take(&mut self.hands().waiting)
     }
 
     /// One pass; false when the index or Postgres could not be asked, or there is no time left.
@@ -150,15 +170,23 @@ impl Shared {
             bytes: self.options.bytes,
         };
         let limit = self.options.time_limit;
+        let run = AssertUnwindSafe(pass.run(wishes)).catch_unwind();
         let result = tokio::select! {
-            fates = tokio::time::timeout(limit, pass.run(wishes)) => fates.ok(),
+            fates = tokio::time::timeout(limit, run) => fates.ok(),
             () = self.aborted.cancelled() => None,
         };
         self.status().passes += 1;
-        result.unwrap_or_else(|| {
-            let reason = format!("not seen within {} s", limit.as_secs_f32());
-            vec![Fate::PutOff(reason); wishes.len()]
-        })
+        let put_off = |reason: String| vec![Fate::PutOff(reason); wishes.len()];
+        match result {
+            Some(Ok(fates)) => fates,
+            // It lies with the index, or with us: rows that panic are caught one by one.
+            Some(Err(panic)) => {
+                let problem = format!("a pass panicked: {}", panic_text(&*panic));
+                tracing::error!("{problem}; its jobs are looked at again");
+                put_off(problem)
+            }
+            None => put_off(format!("not seen within {} s", limit.as_secs_f32())),
+        }
     }
 
     fn settle(&self, delivery: Delivery, fate: Fate) {

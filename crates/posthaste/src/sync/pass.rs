@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::decide::{Reason, Seen, Step, Truth, decide};
 use super::index::{Index, Proof, Trouble, Write, Written};
-use super::source::{Body, Row, RowVersion, Source, SourceError};
+use super::source::{Body, Row, RowVersion, Source, SourceError, caught};
 
 /// What is asked for one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -340,13 +340,13 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Versions by id. Where the rows cannot be read, the halves are; one that stands alone has failed.
+    /// Versions by id. Where the rows cannot be read, or that panics, the halves are; one that stands alone has failed.
     async fn versions(&mut self, ids: &[String]) -> Result<HashMap<String, RowVersion>, Trouble> {
         let source = self.pass.source;
         let mut all = HashMap::with_capacity(ids.len());
         let mut parts = vec![ids];
         while let Some(part) = parts.pop() {
-            match source.versions(part).await {
+            match caught(async { source.versions(part).await }).await {
                 Ok(rows) => all.extend(rows.into_iter().map(|row| (row.id.clone(), row))),
                 Err(error) => parts.extend(self.halves(part, error)?),
             }
@@ -359,7 +359,7 @@ impl<'a> Run<'a> {
         let mut all = Vec::with_capacity(ids.len());
         let mut parts = vec![ids];
         while let Some(part) = parts.pop() {
-            match source.rows(part).await {
+            match caught(async { source.rows(part).await }).await {
                 Ok(rows) => all.extend(rows),
                 Err(error) => parts.extend(self.halves(part, error)?),
             }

@@ -1,8 +1,12 @@
 //! Where documents come from: the rows of Postgres, by their ids.
 
+use std::panic::AssertUnwindSafe;
+
 use deadpool_postgres::Pool;
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
+use crate::error::panic_text;
 use crate::store::sync as store;
 
 /// A row, as much as a decision needs.
@@ -47,6 +51,17 @@ pub enum SourceError {
     /// Postgres is not to be asked now.
     #[error("{0}")]
     Down(String),
+}
+
+/// A panic of whoever makes rows is an error that lies with one of the ids, until it is known with which.
+pub(super) async fn caught<T>(
+    asked: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    let answer = AssertUnwindSafe(asked).catch_unwind().await;
+    answer.unwrap_or_else(|panic| {
+        let reason = format!("panicked: {}", panic_text(&*panic));
+        Err(SourceError::Rows(reason))
+    })
 }
 
 /// Reads rows by ids. What it reads must be committed and current: never from a replica, never in a snapshot that is older than the call.
@@ -115,25 +130,26 @@ impl Source for Table {
 pub struct Query {
     pool: Pool,
     rows: String,
-    versions: Option<String>,
+    versions: String,
     walk: Option<String>,
 }
 
 impl Query {
     /// A statement with the ids as `$1`, a `text[]`, which returns `id text`, `version bigint` and `document jsonb`, NULL for a row that must not be found.
     pub fn new(pool: Pool, rows: impl Into<String>) -> Self {
+        let rows = rows.into();
         Self {
             pool,
-            rows: rows.into(),
-            versions: None,
+            versions: store::versions_of(&rows),
+            rows,
             walk: None,
         }
     }
 
-    /// The same without the documents, where that is cheaper: `id text`, `version bigint` and whether the row may be found. Without it, documents
-    /// are made for rows too of which only the version is wanted.
+    /// The same without the documents, where that is cheaper: `id text`, `version bigint` and whether the row may be found. Without it, Postgres makes the
+    /// documents also of rows of which only the version is wanted, and keeps them to itself.
     pub fn versions(mut self, versions: impl Into<String>) -> Self {
-        self.versions = Some(versions.into());
+        self.versions = versions.into();
         self
     }
 
@@ -150,18 +166,7 @@ impl Source for Query {
         &'a self,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
-        Box::pin(async move {
-            if let Some(versions) = &self.versions {
-                return store::versions_by(&self.pool, versions, ids).await;
-            }
-            let rows = store::rows_by(&self.pool, &self.rows, ids).await?;
-            let version = |row: Row| RowVersion {
-                id: row.id,
-                version: row.version,
-                is_live: row.body != Body::Hidden,
-            };
-            Ok(rows.into_iter().map(version).collect())
-        })
+        Box::pin(store::versions_by(&self.pool, &self.versions, ids))
     }
 
     fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {

@@ -1,0 +1,7 @@
+-- What a statement for rows says of their versions: it stands in the place of the one between the two marks. Its documents do not leave the server.
+SELECT r.id, r.version, r.document IS NOT NULL
+  FROM (
+-- rows
+SELECT NULL::text, NULL::bigint, NULL::jsonb WHERE $1::text[] IS NULL
+-- rows
+) r (id, version, document)
