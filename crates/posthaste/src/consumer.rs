@@ -88,7 +88,7 @@ pub trait Consumer: Send + Sync + 'static {
     /// How many jobs it would take now. Asked before each claim, which brings at most so many.
     fn capacity(&self) -> usize;
     /// Takes a claim, also one that was under way when [`give_back`](Self::give_back) was called. A job whose worker died comes alone and
-    /// unasked, while nothing else is in the worker's hands.
+    /// unasked, while nothing else is in the worker's hands, or with [others like it](Self::suspects).
     fn consume(&self, claim: Vec<Delivery>);
     /// Gives back everything that was not started; called when the worker stops. What runs, or comes now, may go on for the grace period.
     fn give_back(&self);
@@ -102,6 +102,11 @@ pub trait Consumer: Send + Sync + 'static {
     /// The longest that one job may run; none: without a limit. Jobs of dead workers wait for as long, to be run alone.
     fn limit(&self) -> Option<Duration> {
         None
+    }
+    /// How many jobs whose worker died come together; one unless said otherwise. More is for consumers that take jobs by the batch: only such come together as
+    /// have seen one worker die, and for which a burnt attempt ends nothing (`max_attempts(None)`). If they see another die, each comes alone.
+    fn suspects(&self) -> usize {
+        1
     }
     /// The wait before the next attempt of a job that failed. Asked once, at the start.
     fn backoff(&self) -> Backoff {
@@ -136,6 +141,9 @@ impl<C: Consumer + ?Sized> Consumer for Arc<C> {
     }
     fn limit(&self) -> Option<Duration> {
         (**self).limit()
+    }
+    fn suspects(&self) -> usize {
+        (**self).suspects()
     }
     fn backoff(&self) -> Backoff {
         (**self).backoff()

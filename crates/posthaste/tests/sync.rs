@@ -12,6 +12,7 @@ mod schedules;
 mod seeds;
 #[cfg(feature = "elastic")]
 mod served;
+mod suspects;
 #[cfg(feature = "tantivy")]
 mod tantivy;
 mod trickle;

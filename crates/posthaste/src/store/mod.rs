@@ -133,6 +133,31 @@ pub(crate) async fn claim_suspect(
         .transpose()
 }
 
+/// Claims up to so many jobs whose worker died once, and for which a burnt attempt ends nothing.
+pub(crate) async fn claim_suspects(
+    link: &Link,
+    queue: &Arc<str>,
+    worker: i64,
+    token: Uuid,
+    most: usize,
+) -> Result<Vec<Claimed>, Error> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let rows = link
+        .fetch(
+            "cannot claim suspects",
+            include_str!("claim_suspects.sql"),
+            &[&&**queue, &worker, &token, &most],
+        )
+        .await?;
+    // One that cannot be read stays with this worker, as one that was claimed alone would; the others are not to wait for it.
+    let readable = rows.iter().filter_map(|row| {
+        let job = claimed(row, queue, token);
+        job.inspect_err(|error| tracing::warn!(%error, "a suspect cannot be read"))
+            .ok()
+    });
+    Ok(readable.collect())
+}
+
 /// Ends the next job of a queue if it cannot be read.
 pub(crate) async fn bury_next(
     link: &Link,

@@ -266,6 +266,10 @@ impl Consumer for IndexSync {
         Some(self.shared.options.time_limit)
     }
 
+    fn suspects(&self) -> usize {
+        self.shared.options.batch
+    }
+
     fn backoff(&self) -> Backoff {
         self.shared.options.backoff
     }

@@ -1,5 +1,6 @@
 //! Jobs whose worker died are run alone once: claims pause, those under way and what runs are waited for, and then one suspect runs with nothing else in the process. If it
-//! kills again, it alone burns an attempt; whoever was merely near it when it struck is done and cleared.
+//! kills again, it alone burns an attempt; whoever was merely near it when it struck is done and cleared. A consumer that takes jobs by the batch may have those together for
+//! which a burnt attempt ends nothing: if one of them kills again, each runs alone.
 
 mod patience;
 
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::engine::{Engine, QueueState};
+use crate::error::Error;
 use crate::relay::Relay;
-use crate::store;
+use crate::store::{self, Claimed};
 use patience::{LOOK, Patience};
 
 /// Suspects have the process for themselves for about this long at a time; then other work has its turn.
@@ -65,37 +67,57 @@ async fn isolate(engine: &Arc<Engine>, queues: &[&Arc<QueueState>], wait: Durati
     };
     let until = Instant::now() + TURN;
     for queue in queues {
-        while Instant::now() < until && !engine.stopping.is_cancelled() && one(engine, queue).await
+        while Instant::now() < until && !engine.stopping.is_cancelled() && next(engine, queue).await
         {
         }
     }
     true
 }
 
-/// Runs one suspect to its end; false when there is none.
-async fn one(engine: &Arc<Engine>, queue: &Arc<QueueState>) -> bool {
+/// Runs the next suspect to its end, or those that may run together; false when there is none.
+async fn next(engine: &Arc<Engine>, queue: &Arc<QueueState>) -> bool {
     let Ok(worker) = engine.worker().await else {
         return false;
     };
     let token = Uuid::new_v4();
     // No other claim is under way, so nothing is delivered beside this one, and their connection is free.
-    match store::claim_suspect(&engine.claims, &queue.name, worker.id, token).await {
-        Ok(Some((fence, job))) => {
-            tracing::info!(job = %job.id, name = &*job.name, crashes = job.crashes, "running a job alone whose worker died");
-            engine.deliver(queue, &worker, vec![(fence, job)]);
+    match claim(engine, queue, worker.id, token).await {
+        Ok(jobs) if jobs.is_empty() => false,
+        Ok(jobs) => {
+            for (_, job) in &jobs {
+                tracing::info!(job = %job.id, name = &*job.name, crashes = job.crashes, together = jobs.len(), "running a job alone whose worker died");
+            }
+            engine.deliver(queue, &worker, jobs);
             while engine.in_hand() > 0 && !engine.stopping.is_cancelled() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             true
         }
-        Ok(None) => false,
         Err(error) => {
-            tracing::warn!(%error, "a suspect could not be claimed");
-            // No answer: it may be ours although nobody runs it.
+            tracing::warn!(%error, "suspects could not be claimed");
+            // No answer: they may be ours although nobody runs them.
             if error.leaves_in_doubt() {
                 engine.uncertain(worker.id, token);
             }
             false
         }
     }
+}
+
+/// Those that may run together, or else one.
+async fn claim(
+    engine: &Engine,
+    queue: &QueueState,
+    worker: i64,
+    token: Uuid,
+) -> Result<Vec<Claimed>, Error> {
+    let (link, name, most) = (&engine.claims, &queue.name, queue.consumer.suspects());
+    if most > 1 {
+        let together = store::claim_suspects(link, name, worker, token, most).await?;
+        if !together.is_empty() {
+            return Ok(together);
+        }
+    }
+    let alone = store::claim_suspect(link, name, worker, token).await?;
+    Ok(alone.into_iter().collect())
 }
