@@ -30,7 +30,7 @@ use signals::Signals;
 use terminal::Terminal;
 
 /// As docs/operations.md lists them.
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor or an audit found something wrong.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor or an audit found something wrong, or a sync left documents out.";
 
 /// The transactional gate between Postgres and everything behind it.
 #[derive(Parser)]

@@ -119,6 +119,11 @@ pub(crate) fn reindex_queue(table: &str) -> String {
     format!("{}.reindex", posthaste::sync::queue(table))
 }
 
+/// The rows of a table.
+pub(crate) fn source(table: &Synced, address: &Address) -> anyhow::Result<Arc<dyn Source>> {
+    Ok(table.source(address.pool(CONNECTIONS)?))
+}
+
 /// Opens the rows and the index of a table.
 pub(crate) fn open(table: &Synced, address: &Address, access: Access) -> anyhow::Result<Sides> {
     let pool = address.pool(CONNECTIONS)?;

@@ -1,5 +1,7 @@
 //! `posthaste sync`, `sync install`, `sync audit`, `reindex` and `search`: a table and its index with no Rust at all.
 
+mod rebuild;
+
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use posthaste_testkit::{Child, TestDb, eventually, ran};
 use serde_json::Value;
@@ -247,6 +249,31 @@ async fn documents_may_be_of_a_statement_that_also_says_who_is_hidden() -> anyho
     assert_eq!(audit, "pages: 19 rows, 19 documents; equal");
     let found = ours(&["search", "ann", "--limit", "50"]).await?;
     assert_eq!(found.lines().count(), 19);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_that_failed_are_said_by_the_exit_code_of_a_sync_that_ends() -> anyhow::Result<()>
+{
+    let (stage, database, client) = with_pages("postgres:").await?;
+    let rows = "rows = \"SELECT p.id::text, p.version, jsonb_build_object('all', p.title, 'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[]);\"";
+    let text = format!("{TABLE}index = 'postgres:'\n").replace("document =", "# document =");
+    stage.write("posthaste.toml", &format!("{text}{rows}\n"))?;
+    good(&stage, &database, &["reindex", "pages", "--all"]).await?;
+    let once = stage.run_on(&database, &["sync", "--once"]).await?;
+    assert_eq!(once.code, Some(3), "{once:?}");
+    assert!(once.out.contains("19 jobs done"), "{once:?}");
+    let said = "error: pages: documents could not be made, or were refused";
+    assert!(once.err.contains(said), "{once:?}");
+    // Once it can be made, nothing is left to say.
+    client
+        .batch_execute(
+            "DELETE FROM page WHERE id = 7; SELECT posthaste.retry(queue => 'sync.pages.reindex')",
+        )
+        .await?;
+    good(&stage, &database, &["sync", "--once"]).await?;
+    let audit = good(&stage, &database, &["sync", "audit"]).await?;
+    assert_eq!(audit, "pages: 19 rows, 19 documents; equal");
     Ok(())
 }
 

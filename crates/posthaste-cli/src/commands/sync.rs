@@ -2,6 +2,7 @@
 
 mod audit;
 mod install;
+mod rebuild;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::database::Database;
+use crate::failure::Ended;
 use crate::signals::Signals;
 use crate::syncs::{self, Config, Started};
 use crate::terminal::Terminal;
@@ -22,8 +24,11 @@ use crate::worker::{self, Patience, Settings};
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// With --once nobody waits a minute for the look that sees what was written.
 const ONCE_EVERY: Duration = Duration::from_secs(1);
+/// What the program ends with after --once when documents failed.
+const FAILED: u8 = 3;
 
-/// Keep search indexes true to tables, as posthaste.toml says; prepare the tables, compare both
+/// Keep search indexes true to tables, as posthaste.toml says; prepare the tables, compare both, make
+/// an index anew
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
@@ -38,6 +43,7 @@ pub(crate) struct Arguments {
 enum Command {
     Install(install::Arguments),
     Audit(audit::Arguments),
+    Rebuild(rebuild::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -49,7 +55,8 @@ struct Run {
     #[command(flatten)]
     config: Config,
 
-    /// End when what is due now is in the index and was seen there
+    /// End when what is due now is in the index and was seen there; exit code 3 if documents could not
+    /// be made, or were refused
     #[arg(long)]
     once: bool,
 
@@ -73,6 +80,7 @@ pub(crate) async fn run(
     match &arguments.command {
         Some(Command::Install(arguments)) => install::run(arguments, database, terminal).await,
         Some(Command::Audit(arguments)) => audit::run(arguments, database, terminal).await,
+        Some(Command::Rebuild(arguments)) => rebuild::run(arguments, database, terminal).await,
         None => arguments.run.run(database, terminal, signals).await,
     }
 }
@@ -109,6 +117,7 @@ impl Run {
         if self.once {
             let report: Vec<Did> = syncs.iter().map(Did::new).collect();
             terminal.results(&report, "nothing to sync")?;
+            return all_indexed(&report);
         }
         Ok(())
     }
@@ -136,6 +145,24 @@ pub(crate) async fn until_seen(client: &Client, syncs: &[Started]) -> anyhow::Re
         // A question that takes long is asked seldom.
         tokio::time::sleep(LOOK_EVERY.max(asked.elapsed() * 5)).await;
     }
+}
+
+/// The exit code says whether some documents stayed out of the index.
+fn all_indexed(report: &[Did]) -> anyhow::Result<()> {
+    let failed: Vec<&str> = report
+        .iter()
+        .filter(|one| one.failed > 0)
+        .map(|one| &*one.table)
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let line = format!(
+        "{}: documents could not be made, or were refused; their jobs are tried again, ever later. 'posthaste jobs list' says why.",
+        failed.join(", ")
+    );
+    let code = FAILED;
+    Err(Ended { code, line }.into())
 }
 
 /// What was done for a table.

@@ -1,0 +1,189 @@
+//! `posthaste sync rebuild`: a new index beside the one that is searched, filled from Postgres, and then in its place.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context as _, bail};
+use futures_util::future::BoxFuture;
+use indicatif::HumanCount;
+use posthaste::sync::{Audit, Elastic, Rebuilt, Row, RowVersion, Source, SourceError};
+use serde::Serialize;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::database::Database;
+use crate::syncs::{self, Config};
+use crate::terminal::{Progress, Terminal, Unit};
+
+/// Make an index of Elasticsearch or OpenSearch anew, by the definition in the file, while the old one is searched and kept true; then
+/// the alias stands for the new one. Run it again if it was ended before: it goes on. Exit code 0: the
+/// alias stands for the new index; 1: it does not, and nothing has changed for searches
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The synced table; may be left out where there is one
+    #[arg(value_name = "TABLE")]
+    table: Option<String>,
+
+    #[command(flatten)]
+    config: Config,
+
+    /// Write and compare so many documents in a second, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+
+    /// Delete the new index that was begun, instead of going on
+    #[arg(long, conflicts_with = "rate")]
+    give_up: bool,
+}
+
+pub(super) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let table = arguments
+        .config
+        .table(database, arguments.table.as_deref())?;
+    let name = table.name();
+    let index = table
+        .elastic()
+        .with_context(|| format!("sync {name}: index"))?;
+    let Some(index) = index else {
+        bail!(
+            "sync {name}: only an index on Elasticsearch or OpenSearch is made anew beside the old one. Any other: stop the sync, delete the index, and run 'posthaste reindex {name} --all'."
+        );
+    };
+    let client = database.address().connect().await?;
+    syncs::is_installed(&client, &table).await?;
+    if arguments.give_up {
+        return give_up(name, &index, terminal).await;
+    }
+    let about = about(&client, name).await?;
+    let rows = Watched {
+        rows: syncs::source(&table, database.address())?,
+        walked: AtomicU64::new(0),
+        progress: terminal.progress("rebuilding", about, Unit::Rows),
+    };
+    let audit = Audit {
+        rate: arguments.rate,
+        ..Audit::default()
+    };
+    let rebuilt = index.rebuild(&rows, audit).await;
+    drop(rows);
+    let rebuilt = rebuilt.with_context(|| {
+        format!("sync {name}: the index was not replaced. Run it again to go on, or with --give-up")
+    })?;
+    let done = Done::new(name, rebuilt);
+    terminal.result(&done, &done)?;
+    terminal.note(&format!(
+        "{} is not kept true any more: delete it when no batch of before can be under way, in five minutes",
+        done.replaced
+    ));
+    Ok(())
+}
+
+/// What a rebuild that was given up comes to.
+#[derive(Serialize)]
+struct GivenUp {
+    table: String,
+    /// Whether one was begun.
+    was_begun: bool,
+}
+
+async fn give_up(name: &str, index: &Elastic, terminal: &Terminal) -> anyhow::Result<()> {
+    let was_begun = index.give_up_rebuild().await?;
+    let line = match was_begun {
+        true => format!("{name}: the index that was begun is deleted"),
+        false => format!("{name}: no index was begun"),
+    };
+    let table = name.to_owned();
+    terminal.result(line, &GivenUp { table, was_begun })
+}
+
+/// How many rows there are, as the planner guesses; none: it has never looked.
+async fn about(client: &Client, name: &str) -> anyhow::Result<Option<u64>> {
+    let row = client
+        .query_typed_one(include_str!("rows.sql"), &[(&name, Type::TEXT)])
+        .await?;
+    let rows: i64 = row.try_get(0)?;
+    Ok(u64::try_from(rows).ok().filter(|rows| *rows > 0))
+}
+
+/// The rows of a table; how far a walk over them is, is shown.
+struct Watched {
+    rows: Arc<dyn Source>,
+    walked: AtomicU64,
+    progress: Progress,
+}
+
+impl Source for Watched {
+    fn versions<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        self.rows.versions(ids)
+    }
+
+    fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
+        self.rows.rows(ids)
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(async move {
+            if after.is_none() {
+                // The first walk, or one more that looks whether the last has repaired everything.
+                self.walked.store(0, Ordering::Relaxed);
+            }
+            self.progress.set(self.walked.load(Ordering::Relaxed));
+            let page = self.rows.walk(after, most).await?;
+            self.walked.fetch_add(page.len() as u64, Ordering::Relaxed);
+            Ok(page)
+        })
+    }
+}
+
+/// What a rebuild came to.
+#[derive(Serialize)]
+struct Done {
+    table: String,
+    index: String,
+    replaced: String,
+    /// Of the last walk.
+    rows: u64,
+    repaired: u64,
+    changed_meanwhile: u64,
+}
+
+impl Done {
+    fn new(table: &str, rebuilt: Rebuilt) -> Self {
+        let Rebuilt {
+            index,
+            replaced,
+            found,
+        } = rebuilt;
+        Self {
+            table: table.to_owned(),
+            index,
+            replaced,
+            rows: found.rows,
+            repaired: found.repaired,
+            changed_meanwhile: found.changed,
+        }
+    }
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (table, index, replaced) = (&self.table, &self.index, &self.replaced);
+        let rows = HumanCount(self.rows);
+        write!(
+            f,
+            "{table}: {index} with {rows} rows stands in the place of {replaced}"
+        )
+    }
+}

@@ -1,0 +1,210 @@
+//! `posthaste sync rebuild`: another index takes the place of the one that is searched, on a real server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use posthaste::sync::ElasticClient;
+use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
+use posthaste_testkit::{TestDb, eventually, ran};
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use super::{TABLE, good, with_pages};
+use crate::stage::{BOUND, Stage, count};
+
+/// Rows of so many pages of a walk that a rebuild at a rate is killed between them.
+const ROWS: &str =
+    "INSERT INTO page (title, body) SELECT 'page ' || n, 'words' FROM generate_series(21, 8000) n";
+
+struct Setup {
+    stage: Stage,
+    database: TestDb,
+    client: Client,
+    server: ElasticClient,
+    alias: &'static str,
+    url: String,
+}
+
+/// A table whose rows are all in an index behind this alias; none: this machine has no server.
+async fn setup(test: &str, alias: &'static str) -> anyhow::Result<Option<Setup>> {
+    if !receivers::are_here(test, &[Receiver::OpenSearch]) {
+        return Ok(None);
+    }
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let address = OpenSearch::shared()?.url();
+    let server = ElasticClient::new(reqwest::Client::builder().no_proxy(), &address)?;
+    let url = format!("{address}/{alias}");
+    let (stage, database, client) = with_pages(&url).await?;
+    client.batch_execute(ROWS).await?;
+    good(&stage, &database, &["reindex", "pages", "--all"]).await?;
+    good(&stage, &database, &["sync", "--once"]).await?;
+    let setup = Setup {
+        stage,
+        database,
+        client,
+        server,
+        alias,
+        url,
+    };
+    assert_eq!(setup.index().await?, [format!("{alias}-1")]);
+    Ok(Some(setup))
+}
+
+impl Setup {
+    /// What the file says from now on of how titles are read.
+    fn define(&self, analyzer: &str) -> anyhow::Result<()> {
+        let title = format!("{{ type = 'text', analyzer = '{analyzer}' }}");
+        let definition =
+            format!("definition = {{ mappings = {{ properties = {{ title = {title} }} }} }}\n");
+        let text = format!("{TABLE}index = '{}'\n{definition}", self.url);
+        self.stage.write("posthaste.toml", &text).map(drop)
+    }
+
+    async fn index(&self) -> anyhow::Result<Vec<String>> {
+        Ok(self.server.alias(self.alias).await?)
+    }
+
+    async fn ours(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        good(&self.stage, &self.database, arguments).await
+    }
+
+    /// Begins a rebuild and kills it when so many documents are in the new index.
+    async fn begin_and_kill(&self, documents: u64) -> anyhow::Result<()> {
+        let begin = ["sync", "rebuild", "pages", "--rate", "1000"];
+        let mut rebuild = self.stage.spawn_on(&self.database, &begin)?;
+        let next = format!("{}-2", self.alias);
+        eventually(BOUND, "some are in the new index", async || {
+            if !self.server.index_exists(&next).await? {
+                return Ok(false);
+            }
+            self.server.refresh(&next).await?;
+            Ok(self.server.count(&next, None).await? >= documents)
+        })
+        .await?;
+        rebuild.kill()?;
+        // Searches still go where they went.
+        assert_eq!(self.index().await?, [format!("{}-1", self.alias)]);
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() -> anyhow::Result<()>
+{
+    let test = "an index is made anew from the command line";
+    let Some(setup) = setup(test, "pages-made-anew").await? else {
+        return Ok(());
+    };
+    setup.define("german")?;
+    let mut sync = setup.stage.spawn_on(&setup.database, &["sync"])?;
+    sync.error_line("Ctrl-C stops", BOUND).await?;
+    let is_over = AtomicBool::new(false);
+    let traffic = async {
+        let mut rounds = 0;
+        let mut pace = tokio::time::interval(Duration::from_millis(100));
+        while !is_over.load(Ordering::SeqCst) {
+            pace.tick().await;
+            rounds += 1;
+            let edit = format!(
+                "UPDATE page SET body = 'round {rounds}' WHERE id % 97 = {rounds} % 97; DELETE FROM page WHERE id % 211 = {rounds} % 211;
+                 INSERT INTO page (title) SELECT 'Häuser {rounds}' FROM generate_series(1, 20)"
+            );
+            setup.client.batch_execute(&edit).await?;
+        }
+        anyhow::Ok(rounds)
+    };
+    let rebuild = async {
+        for documents in [1, 2_501, 5_001] {
+            setup.begin_and_kill(documents).await?;
+        }
+        let done = setup.ours(&["sync", "rebuild", "--json"]).await;
+        is_over.store(true, Ordering::SeqCst);
+        done
+    };
+    let (done, rounds) = tokio::join!(rebuild, traffic);
+    let done: Value = serde_json::from_str(&done?)?;
+    assert_eq!(
+        (&done["table"], &done["index"], &done["replaced"]),
+        (
+            &"pages".into(),
+            &"pages-made-anew-2".into(),
+            &"pages-made-anew-1".into()
+        )
+    );
+    assert!(
+        rounds? > 10 && done["rows"].as_u64() > Some(7_000),
+        "{done}"
+    );
+    assert_eq!(setup.index().await?, ["pages-made-anew-2"]);
+    eventually(BOUND, "both sides are equal", async || {
+        let audit = setup
+            .stage
+            .run_on(&setup.database, &["sync", "audit"])
+            .await?;
+        Ok(audit.code == Some(0))
+    })
+    .await?;
+    sync.terminate()?;
+    assert!(sync.exit(BOUND).await?.success());
+    // The same count by another hand, and words as the new definition reads them.
+    let rows = count(&setup.client, "SELECT count(*) FROM page WHERE NOT gone").await?;
+    let live =
+        serde_json::json!({"bool": {"must_not": {"exists": {"field": "posthaste.deleted_at"}}}});
+    setup.server.refresh("pages-made-anew-2").await?;
+    let documents = setup.server.count("pages-made-anew-2", Some(&live)).await?;
+    assert_eq!(i64::try_from(documents)?, rows);
+    let found = setup.ours(&["search", "Haus", "--limit", "3"]).await?;
+    assert_eq!(found.lines().count(), 3, "{found}");
+    ran::note("sync-rebuild");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_begun_with_another_definition_is_not_gone_on_with_until_it_is_given_up()
+-> anyhow::Result<()> {
+    let test = "a rebuild with another definition";
+    let Some(setup) = setup(test, "pages-defined").await? else {
+        return Ok(());
+    };
+    setup.define("german")?;
+    setup.begin_and_kill(1).await?;
+    setup.define("english")?;
+    let rebuild = ["sync", "rebuild", "pages"];
+    let refused = setup
+        .stage
+        .run_on(&setup.database, &rebuild)
+        .await?
+        .failure()?;
+    assert!(
+        refused.contains("pages-defined-2 was begun with another definition")
+            && refused.contains("--give-up"),
+        "{refused}"
+    );
+    assert_eq!(setup.index().await?, ["pages-defined-1"]);
+    let give_up = ["sync", "rebuild", "pages", "--give-up"];
+    let given_up = setup.ours(&give_up).await?;
+    assert_eq!(given_up, "pages: the index that was begun is deleted");
+    assert!(!setup.server.index_exists("pages-defined-2").await?);
+    assert_eq!(setup.ours(&give_up).await?, "pages: no index was begun");
+    let done = setup.ours(&rebuild).await?;
+    assert_eq!(
+        done,
+        "pages: pages-defined-2 with 8,000 rows stands in the place of pages-defined-1"
+    );
+    let audit = setup.ours(&["sync", "audit"]).await?;
+    assert_eq!(audit, "pages: 8,000 rows, 8,000 documents; equal");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_cannot_stand_beside_another_is_not_made_anew() -> anyhow::Result<()> {
+    let (stage, database, _) = with_pages("postgres:").await?;
+    let rebuild = stage.run_on(&database, &["sync", "rebuild"]).await?;
+    let refused = rebuild.failure()?;
+    assert!(
+        refused.contains("only an index on Elasticsearch or OpenSearch")
+            && refused.contains("posthaste reindex pages --all"),
+        "{refused}"
+    );
+    Ok(())
+}
