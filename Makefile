@@ -30,10 +30,11 @@ mutants: ## Show that the tests notice every broken variant of the store
 	@scripts/setup.sh test
 	@scripts/mutants.sh $(ARGS)
 
-torture: ## Kill, cut, crash and promote under load for half an hour, into docs/reports; ARGS=--bugs judges the judge. Without ARGS, a million schedules of the two-phase commit and its transfers before
+torture: ## Kill, cut, crash and promote under load for half an hour, into docs/reports; ARGS=--bugs judges the judge. Without ARGS, a million schedules of the two-phase commit and its transfers before, and ten thousand of the sync
 	@scripts/setup.sh torture
 	@[ -n "$(ARGS)" ] || scripts/setup.sh test receivers
 	@[ -n "$(ARGS)" ] || POSTHASTE_SCHEDULES=1000000 scripts/two-phase.sh schedules transfers
+	@[ -n "$(ARGS)" ] || scripts/sync.sh
 	cargo run --quiet -p posthaste-torture -- $(ARGS)
 
 two-phase: ## Check the two-phase commit: the model in full, schedules, the real server, ten thousand transfers under fire; ARGS name parts
