@@ -34,6 +34,7 @@ CREATE FUNCTION posthaste.put_off_@k@(p_batch bigint, p_token uuid, p_jobs integ
 LANGUAGE plpgsql AS $f$
 DECLARE
   v_slot smallint;
+  v_rows bigint;
 BEGIN
   IF NOT posthaste.close_whole_@k@(p_batch, p_token, p_jobs, 1::smallint) THEN
     RETURN false;
@@ -45,6 +46,11 @@ BEGIN
   END IF;
   INSERT INTO posthaste.store
   SELECT a.* FROM posthaste.batch_rows_@k@(p_batch, p_token) r, posthaste.again(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
+  -- In a restored database a younger job may lie within the batch's edges.
+  GET DIAGNOSTICS v_rows = ROW_COUNT;
+  IF v_rows <> p_jobs THEN
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its edges', p_batch, p_jobs, v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
+  END IF;
   RETURN true;
 END $f$;
 

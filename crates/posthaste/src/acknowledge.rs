@@ -173,11 +173,12 @@ impl Settled {
 
 async fn flush(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
     let mut plain = Vec::new();
+    let mut later = Vec::new();
     let mut mixed = Vec::new();
     for jobs in batches {
         match Closing::of(&jobs) {
             Closing::Whole => plain.push(jobs),
-            Closing::PutOff { after, error } => put_off(engine, jobs, after, error).await,
+            Closing::PutOff { after, error } => later.push((jobs, after, error)),
             Closing::JobByJob => mixed.push(jobs),
         }
     }
@@ -185,6 +186,10 @@ async fn flush(engine: &Arc<Engine>, batches: Vec<Vec<Settled>>) {
         let rest = plain.split_off(plain.len().min(WHOLE));
         close_whole(engine, plain).await;
         plain = rest;
+    }
+    // What is done goes first: the others write a row for each job.
+    for (jobs, after, error) in later {
+        put_off(engine, jobs, after, error).await;
     }
     for jobs in mixed {
         settle(engine, jobs, false).await;

@@ -13,15 +13,18 @@ const SMALLEST: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct Pace {
     most: usize,
-    /// What a claim takes whatever it brings: the road to the server, above all.
-    quickest: Duration,
+    /// What a claim takes whatever it brings: the road to the server, above all. It is forgotten by and by, because a road can become longer.
+    quickest: Option<Duration>,
 }
+
+/// By so much the quickest claim is taken to be slower with each that follows.
+const FORGETTING: f64 = 1.001;
 
 impl Default for Pace {
     fn default() -> Self {
         Self {
             most: LARGEST_CLAIM,
-            quickest: Duration::MAX,
+            quickest: None,
         }
     }
 }
@@ -38,8 +41,10 @@ impl Pace {
 
     /// A claim of at most `asked` jobs brought so many in this time.
     pub(crate) fn took(&mut self, asked: usize, jobs: usize, time: Duration) {
-        self.quickest = self.quickest.min(time);
-        let cost = time - self.quickest;
+        let known = self.quickest.map(|known| known.mul_f64(FORGETTING));
+        let quickest = known.map_or(time, |known| known.min(time));
+        self.quickest = Some(quickest);
+        let cost = time - quickest;
         if cost > LONGEST && jobs > self.most / 2 {
             self.most = (self.most / 2).max(SMALLEST);
         } else if cost < LONGEST / 3 && jobs == asked && asked == self.most {
@@ -74,6 +79,15 @@ mod tests {
         assert_eq!(pace.limit(1), LARGEST_CLAIM, "nobody waits behind it");
         assert_eq!(after(9, &mut pace, Duration::from_micros(90)), SMALLEST);
         assert_eq!(after(9, &mut pace, Duration::from_micros(1)), LARGEST_CLAIM);
+    }
+
+    #[test]
+    fn a_road_that_became_longer_is_known_again_after_a_while() {
+        let mut pace = Pace::default();
+        pace.took(5_000, 0, Duration::from_millis(1));
+        let per_job = Duration::from_micros(1);
+        assert_eq!(after(9, &mut pace, per_job), SMALLEST);
+        assert_eq!(after(9_000, &mut pace, per_job), LARGEST_CLAIM);
     }
 
     #[test]

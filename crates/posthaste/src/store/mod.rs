@@ -1,5 +1,6 @@
 //! 2. The store: one function per statement. With `enqueue`, the only module that speaks SQL.
 
+mod acknowledge;
 pub(crate) mod bell;
 pub(crate) mod counters;
 mod duties;
@@ -23,14 +24,13 @@ use postgres_types::FromSql;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::acknowledge::Settled;
 use crate::error::Error;
 use crate::job::{Incarnations, Job, JobId};
-use crate::retry::Verdict;
 use json_text::JsonText;
 use link::Link;
 use parameter::Parameter;
 
+pub(crate) use acknowledge::{COMPLETE, close_whole, put_off, settle};
 pub(crate) use duties::*;
 pub(crate) use lanes::{discover, lanes};
 
@@ -149,7 +149,7 @@ pub(crate) async fn claim_suspects(
             &[&&**queue, &worker, &token, &most],
         )
         .await?;
-    // One that cannot be read stays with this worker, as one that was claimed alone would; the others are not to wait for it.
+    // One that cannot be read stays with this worker until that ends; the others are not to wait for it.
     let readable = rows.iter().filter_map(|row| {
         let job = claimed(row, queue, token);
         job.inspect_err(|error| tracing::warn!(%error, "a suspect cannot be read"))
@@ -198,139 +198,6 @@ fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
         Ok((fence, Arc::new(job)))
     };
     read().map_err(Error::postgres("cannot read a claimed job"))
-}
-
-/// Closes whole batches as done; returns the positions of those that are to be settled job by job.
-pub(crate) async fn close_whole(
-    link: &Link,
-    batches: &[(Fence, i32)],
-) -> Result<Vec<usize>, Error> {
-    let slots: Vec<i16> = batches.iter().map(|(fence, _)| fence.slot).collect();
-    let numbers: Vec<i64> = batches.iter().map(|(fence, _)| fence.batch).collect();
-    let tokens: Vec<Uuid> = batches.iter().map(|(fence, _)| fence.token).collect();
-    let jobs: Vec<i32> = batches.iter().map(|(_, jobs)| *jobs).collect();
-    let left: Vec<i32> = one(
-        link,
-        "cannot acknowledge",
-        include_str!("close_whole.sql"),
-        &[&slots, &numbers, &tokens, &jobs],
-    )
-    .await?;
-    // Arrays of the database begin at 1.
-    Ok(left
-        .iter()
-        .filter_map(|at| usize::try_from(at - 1).ok())
-        .collect())
-}
-
-/// Puts off all jobs of a batch, unburnt; false when they are to be settled job by job.
-pub(crate) async fn put_off(
-    link: &Link,
-    fence: Fence,
-    jobs: i32,
-    after: Duration,
-    error: Option<&str>,
-) -> Result<bool, Error> {
-    let (slot, batch, token, after) = (fence.slot, fence.batch, fence.token, milliseconds(after));
-    one(
-        link,
-        "cannot acknowledge",
-        include_str!("put_off.sql"),
-        &[&slot, &batch, &token, &jobs, &after, &error],
-    )
-    .await
-}
-
-/// Closes jobs of one batch, each in its own way; returns the ids that were still ours.
-pub(crate) async fn settle(
-    link: &Link,
-    fence: Fence,
-    settled: &[Settled],
-) -> Result<Vec<i64>, Error> {
-    let ids: Vec<i64> = settled.iter().map(|one| one.id.0).collect();
-    let columns: Vec<Columns<'_>> = settled
-        .iter()
-        .map(|one| Columns::of(&one.verdict))
-        .collect();
-    let kinds: Vec<i16> = settled.iter().map(|one| one.verdict.code()).collect();
-    let attempts: Vec<Option<i32>> = columns.iter().map(|c| c.attempt).collect();
-    let after: Vec<Option<i64>> = columns.iter().map(|c| c.after).collect();
-    let until: Vec<Option<jiff::Timestamp>> = columns.iter().map(|c| c.until).collect();
-    let states: Vec<Option<&str>> = columns.iter().map(|c| c.state).collect();
-    let errors: Vec<Option<&str>> = columns.iter().map(|c| c.error).collect();
-    let rows = link
-        .fetch(
-            "cannot acknowledge",
-            include_str!("settle.sql"),
-            &[
-                &fence.slot,
-                &fence.batch,
-                &fence.token,
-                &ids,
-                &kinds,
-                &attempts,
-                &after,
-                &until,
-                &states,
-                &errors,
-            ],
-        )
-        .await?;
-    first(&rows, "cannot acknowledge")
-}
-
-/// For a handler that finishes its job in its own transaction.
-pub(crate) const COMPLETE: &str = include_str!("complete.sql");
-
-/// A verdict, spread over the columns of `posthaste.settle`.
-#[derive(Default)]
-struct Columns<'a> {
-    attempt: Option<i32>,
-    after: Option<i64>,
-    until: Option<jiff::Timestamp>,
-    state: Option<&'a str>,
-    error: Option<&'a str>,
-}
-
-impl<'a> Columns<'a> {
-    fn of(verdict: &'a Verdict) -> Self {
-        match verdict {
-            Verdict::Done | Verdict::GiveBack => Self::default(),
-            Verdict::Park {
-                attempt,
-                after,
-                until,
-                error,
-            } => Self {
-                attempt: Some(*attempt),
-                after: after.map(milliseconds),
-                until: *until,
-                error: error.as_deref(),
-                state: None,
-            },
-            Verdict::Bury {
-                attempt,
-                state,
-                error,
-            } => Self {
-                attempt: *attempt,
-                state: Some(state),
-                error: Some(error),
-                ..Self::default()
-            },
-            Verdict::Await { until } => Self {
-                until: Some(*until),
-                ..Self::default()
-            },
-        }
-    }
-}
-
-/// A wait for the database, at most a hundred years.
-fn milliseconds(wait: Duration) -> i64 {
-    i64::try_from(wait.as_millis())
-        .unwrap_or(i64::MAX)
-        .min(100 * 365 * 86_400_000)
 }
 
 /// Queues in which a suspect waits.
@@ -385,6 +252,13 @@ pub(crate) async fn stop(link: &Link, worker: i64, clean: bool) -> Result<(), Er
     )
     .await
     .map(drop)
+}
+
+/// A wait for the database, at most a hundred years.
+fn milliseconds(wait: Duration) -> i64 {
+    i64::try_from(wait.as_millis())
+        .unwrap_or(i64::MAX)
+        .min(100 * 365 * 86_400_000)
 }
 
 async fn one<T: for<'a> FromSql<'a>>(

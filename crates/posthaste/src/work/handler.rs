@@ -190,7 +190,7 @@ impl Context {
     ///
     /// Call it once, commit, and return `Ok(Outcome::Done)`. When the job was taken over in the meantime (this worker was taken for dead), it fails
     /// with an error for which [`Error::is_lost`] holds, and the transaction must be rolled back. Should the transaction roll back although
-    /// the handler returns `Done`, the job is run again.
+    /// the handler returns `Done`, the job is run again. So it is when a task that the handler left behind calls this after the handler returned something else.
     ///
     /// ```no_run
     /// # use posthaste::*;

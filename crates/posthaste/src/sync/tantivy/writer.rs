@@ -49,9 +49,12 @@ pub(super) fn start(
     fields: Fields,
     reader: IndexReader,
 ) -> tantivy::Result<Sender<Order>> {
+    // One thread: the order of what it is told is the order in which it is done.
+    let writer = index.writer_with_num_threads(1, MEMORY)?;
+    // Who wrote before has let go of the lock by now, and may have committed since this was opened.
+    reader.reload()?;
     let owner = Owner {
-        // One thread: the order of what it is told is the order in which it is done.
-        writer: index.writer_with_num_threads(1, MEMORY)?,
+        writer,
         fields,
         reader,
         pending: HashMap::new(),
