@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posthaste::{Backoff, Consumer, Delivery, Outcome, TryAgain};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste::{Backoff, Consumer, Delivery, Outcome, TryAgain, WorkerHandle};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
 
 use crate::lifecycle::{job, state};
 use crate::support::{SOON, all_done, count, database, unfinished, worker};
@@ -46,6 +46,13 @@ impl Consumer for Drawer {
             cap: Duration::from_secs(100),
         }
     }
+}
+
+/// A drawer for the jobs of the queue `audit`.
+async fn audited(db: &TestDb) -> (Arc<Drawer>, WorkerHandle) {
+    let drawer = Arc::new(Drawer::default());
+    let worker = worker(&db.pool(2).unwrap()).consumer("audit", Arc::clone(&drawer));
+    (drawer, worker.start().await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -155,12 +162,7 @@ async fn a_consumer_and_handlers_share_a_worker_and_a_stop_asks_the_consumer_to_
 async fn a_consumer_fails_a_job_as_handlers_do() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let drawer = Arc::new(Drawer::default());
-    let worker = worker(&db.pool(2).unwrap())
-        .consumer("audit", Arc::clone(&drawer))
-        .start()
-        .await
-        .unwrap();
+    let (drawer, worker) = audited(&db).await;
     let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
     let id = id.unwrap().0;
     let failed = drawer.opened().await.pop().unwrap();
@@ -183,12 +185,7 @@ async fn a_consumer_fails_a_job_as_handlers_do() {
 async fn a_batch_that_is_put_off_for_one_reason_is_closed_by_one_row_and_comes_again_unburnt() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let drawer = Arc::new(Drawer::default());
-    let worker = worker(&db.pool(2).unwrap())
-        .consumer("audit", Arc::clone(&drawer))
-        .start()
-        .await
-        .unwrap();
+    let (drawer, worker) = audited(&db).await;
     let jobs: Vec<_> = (0..5).map(|_| job("n").queue("audit")).collect();
     posthaste::enqueue_many(&client, &jobs).await.unwrap();
     for (after, why) in [(Duration::ZERO, "not yet"), (SOON * 100, "much later")] {

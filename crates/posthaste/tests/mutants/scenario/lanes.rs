@@ -46,26 +46,28 @@ async fn cost(store: &Store) -> anyhow::Result<u64> {
         .context("the plan tells its buffers")
 }
 
+/// While the slow one looks, which the gate holds up, a job comes and is claimed by somebody else.
+async fn claimed_meanwhile(store: Store, slow: Store, gate: gate::Closed) -> anyhow::Result<()> {
+    let look = tokio::spawn(async move { slow.claim(10).await });
+    gate.reached().await?;
+    store.enqueue("meanwhile", 0).await?;
+    let jobs = store.claim(10).await?;
+    gate.open().await?;
+    ensure!(look.await??.is_empty(), "nothing was left for the look");
+    ensure!(jobs.len() == 1, "a committed job is not handed out");
+    ensure!(
+        store.claim_all().await?.is_empty(),
+        "a job was handed out twice"
+    );
+    store.finish(&jobs).await
+}
+
 /// A slow look finds a lane empty; before it moves the cursor, a job comes and is claimed by somebody else.
 pub const SLOW_LOOK: Scenario = Scenario::new("a slow look at an empty lane", |url| {
     async move {
         let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
         let gate = gate::close(&url, 5).await?;
-        let look = tokio::spawn(async move { slow.claim(10).await });
-        gate.reached().await?;
-        store.enqueue("meanwhile", 0).await?;
-        let jobs = store.claim(10).await?;
-        gate.open().await?;
-        ensure!(
-            look.await??.is_empty(),
-            "the slow look was at an empty lane"
-        );
-        ensure!(jobs.len() == 1, "a committed job is not handed out");
-        ensure!(
-            store.claim_all().await?.is_empty(),
-            "a job was handed out twice"
-        );
-        store.finish(&jobs).await
+        claimed_meanwhile(store, slow, gate).await
     }
     .boxed_local()
 })
@@ -111,18 +113,7 @@ pub const LATE_TO_THE_CURSOR: Scenario = Scenario::new("a look late to the lane'
             .value("SELECT set_config('test.is_slow', 'yes', false)", &[])
             .await?;
         let gate = gate::close(&url, 8).await?;
-        let look = tokio::spawn(async move { slow.claim(10).await });
-        gate.reached().await?;
-        store.enqueue("meanwhile", 0).await?;
-        let jobs = store.claim(10).await?;
-        gate.open().await?;
-        ensure!(look.await??.is_empty(), "nothing was left for the look");
-        ensure!(jobs.len() == 1, "a committed job is not handed out");
-        ensure!(
-            store.claim_all().await?.is_empty(),
-            "a job was handed out twice"
-        );
-        store.finish(&jobs).await
+        claimed_meanwhile(store, slow, gate).await
     }
     .boxed_local()
 })
