@@ -215,6 +215,55 @@ async fn a_batch_that_is_put_off_for_one_reason_is_closed_by_one_row_and_comes_a
     worker.stop().await.unwrap();
 }
 
+/// As in a database that was restored to an older moment, where ids and transactions are handed out once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_younger_job_within_the_edges_of_a_batch_does_not_go_on_with_it() {
+    let db = database(PgVersion::V15).await;
+    let mut client = db.client().await.unwrap();
+    let (drawer, worker) = audited(&db).await;
+    let transaction = client.transaction().await.unwrap();
+    let mut ids = Vec::new();
+    for number in 0..3 {
+        let audit = job("n").queue("audit");
+        match number {
+            1 => {
+                let skipped = "SELECT nextval('posthaste.job_id')";
+                ids.push(transaction.query_one(skipped, &[]).await.unwrap().get(0));
+            }
+            _ => ids.push(posthaste::enqueue(&transaction, &audit).await.unwrap().0),
+        }
+    }
+    transaction.commit().await.unwrap();
+    let claim = drawer.opened().await;
+    let claimed: Vec<i64> = claim.iter().map(|one| one.job.id.0).collect();
+    assert_eq!(claimed, [ids[0], ids[2]], "in one claim");
+    for slot in 0..4 {
+        let forge = format!(
+            "INSERT INTO posthaste.ready_{slot} SELECT (jsonb_populate_record(r, jsonb_build_object('id', $2::bigint))).*
+             FROM posthaste.ready_{slot} r WHERE r.id = $1"
+        );
+        client.execute(&forge, &[&ids[0], &ids[1]]).await.unwrap();
+    }
+    for one in claim {
+        one.ticket.fail(TryAgain::unburnt(SOON * 100, "later"));
+    }
+    let waiting = async || {
+        let told = "SELECT array_agg(id ORDER BY id) FROM posthaste.job WHERE state = 'scheduled'";
+        let ids: Option<Vec<i64>> = client.query_one(told, &[]).await?.get(0);
+        Ok(ids.is_some_and(|ids| ids.len() > 1))
+    };
+    eventually(SOON, "both wait", waiting).await.unwrap();
+    for (id, waits) in [(ids[0], true), (ids[1], false), (ids[2], true)] {
+        let state = state(&client, id).await.map(|(state, ..)| state);
+        assert_eq!(
+            state.as_deref() == Some("scheduled"),
+            waits,
+            "{id}: {state:?}"
+        );
+    }
+    worker.stop().await.unwrap();
+}
+
 /// Panics on the engine's thread.
 struct Broken;
 
