@@ -30,7 +30,7 @@ mutants: ## Show that the tests notice every broken variant of the store
 	@scripts/setup.sh test
 	@scripts/mutants.sh $(ARGS)
 
-torture: ## Kill, cut, crash and promote under load for half an hour, into docs/reports; ARGS=--bugs judges the judge. Without ARGS, a million schedules of the two-phase commit and its transfers before, and ten thousand of the sync
+torture: ## Kill, cut, crash and promote under load for three quarters of an hour, into docs/reports; ARGS=--bugs judges the judge. Without ARGS, a million schedules of the two-phase commit and its transfers before, and ten thousand of the sync
 	@scripts/setup.sh torture
 	@[ -n "$(ARGS)" ] || scripts/setup.sh test receivers
 	@[ -n "$(ARGS)" ] || POSTHASTE_SCHEDULES=1000000 scripts/two-phase.sh schedules transfers

@@ -21,6 +21,6 @@ mod worker;
 pub use check::{Finding, Rule, Verdict, check, check_relays};
 pub use plan::{Cast, Counts, Plan, RoundPlan};
 pub use relay::{RelayOptions, relay};
-pub use report::Report;
+pub use report::{BugReport, Hunted, Report};
 pub use round::{Ground, Round};
 pub use worker::{WorkerOptions, work};

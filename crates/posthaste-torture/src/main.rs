@@ -11,7 +11,9 @@ use posthaste_torture::bugs::BUGS;
 use posthaste_torture::history::Kind;
 use posthaste_torture::run::State;
 use posthaste_torture::transfers::{self, ExecutorOptions, Fault, Outcome, execute};
-use posthaste_torture::{Counts, Ground, Plan, RelayOptions, Report, WorkerOptions, relay, work};
+use posthaste_torture::{
+    BugReport, Counts, Ground, Hunted, Plan, RelayOptions, Report, WorkerOptions, relay, work,
+};
 
 /// Kills, cuts, crashes and promotes everything around posthaste while it works, and checks the history of it.
 #[derive(Debug, Parser)]
@@ -300,32 +302,38 @@ async fn catch(options: &RunOptions) -> anyhow::Result<()> {
         folder: options.folder.canonicalize()?.join("bug"),
         program: std::env::current_exe()?,
     };
-    let mut slipped = Vec::new();
-    let mut caught = 0;
+    let mut hunted = Vec::new();
     eprintln!("torture: seed {seed}");
     for bug in BUGS.iter().filter(|bug| bug.name.contains(only)) {
         let fate = bug.play(&ground, server, seed, BUG_JOBS).await?;
-        let seconds = fate.seconds;
+        let (name, seconds) = (bug.name, fate.seconds);
         match &fate.by {
-            Some(how) => {
-                caught += 1;
-                eprintln!("caught   {:<55} {seconds:>5.1} s  {how}", bug.name);
-            }
-            None => {
-                eprintln!(
-                    "SLIPPED  {:<55} {seconds:>5.1} s  {:?}",
-                    bug.name, fate.round.findings
-                );
-                slipped.push(bug.name);
-            }
+            Some(how) => eprintln!("caught   {name:<55} {seconds:>5.1} s  {how}"),
+            None => eprintln!(
+                "SLIPPED  {name:<55} {seconds:>5.1} s  {:?}",
+                fate.round.findings
+            ),
         }
+        hunted.push(Hunted {
+            name: name.into(),
+            caught: fate.by,
+            seconds,
+        });
     }
+    let slipped: Vec<&str> = hunted
+        .iter()
+        .filter(|bug| bug.caught.is_none())
+        .map(|bug| &*bug.name)
+        .collect();
+    let caught = hunted.len() - slipped.len();
     eprintln!("{caught} bugs caught, {} slipped through", slipped.len());
-    if slipped.is_empty() {
-        Ok(())
-    } else {
-        bail!("these slipped through: {slipped:?}")
+    // A part of them says nothing of the others.
+    if only.is_empty() {
+        let report = BugReport::of(commit(), seed, server.name(), &hunted)?;
+        eprintln!("wrote {}", report.keep(&options.reports)?.display());
     }
+    ensure!(slipped.is_empty(), "these slipped through: {slipped:?}");
+    Ok(())
 }
 
 /// What is tortured, as far as git knows.

@@ -84,7 +84,7 @@ impl Report {
             }
         });
         Ok(Self {
-            written: jiff::Timestamp::now().strftime("%F %T UTC").to_string(),
+            written: now(),
             commit: state.commit.clone(),
             seed: state.plan.seed,
             machine: Machine::describe()?,
@@ -100,17 +100,75 @@ impl Report {
 
     /// Writes it beside its elders, under today's name.
     pub fn keep(&self, folder: &Path) -> anyhow::Result<PathBuf> {
-        std::fs::create_dir_all(folder)?;
-        let day = jiff::Timestamp::now().strftime("%F").to_string();
-        let names = std::iter::once(format!("torture-{day}.json"))
-            .chain((2..).map(|number| format!("torture-{day}-{number}.json")));
-        let free = names
-            .map(|name| folder.join(name))
-            .find(|path| !path.exists());
-        let path = free.context("a free name")?;
-        std::fs::write(&path, serde_json::to_string_pretty(self)? + "\n")?;
-        Ok(path)
+        keep(self, folder, "torture")
     }
+}
+
+/// The report of a run of bugs: who judged the judge.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BugReport {
+    /// When it was written.
+    pub written: String,
+    /// Into which store the bugs were put.
+    pub commit: String,
+    /// What chance began with.
+    pub seed: u64,
+    /// Where, without its name.
+    pub machine: Machine,
+    /// The version of the server.
+    pub server: String,
+    /// In the order of the list.
+    pub bugs: Vec<Hunted>,
+    /// Each was caught.
+    pub passed: bool,
+}
+
+/// A bug, and who caught it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hunted {
+    /// What is wrong.
+    pub name: String,
+    /// How it was noticed; none: it slipped through.
+    pub caught: Option<String>,
+    /// That its round took.
+    pub seconds: f64,
+}
+
+impl BugReport {
+    /// Of bugs that were all hunted.
+    pub fn of(commit: String, seed: u64, server: &str, bugs: &[Hunted]) -> anyhow::Result<Self> {
+        Ok(Self {
+            written: now(),
+            commit,
+            seed,
+            machine: Machine::describe()?,
+            server: server.to_owned(),
+            bugs: bugs.to_vec(),
+            passed: bugs.iter().all(|bug| bug.caught.is_some()),
+        })
+    }
+
+    /// Writes it beside its elders, under today's name.
+    pub fn keep(&self, folder: &Path) -> anyhow::Result<PathBuf> {
+        keep(self, folder, "bugs")
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%F %T UTC").to_string()
+}
+
+fn keep(report: &impl Serialize, folder: &Path, kind: &str) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(folder)?;
+    let day = jiff::Timestamp::now().strftime("%F").to_string();
+    let names = std::iter::once(format!("{kind}-{day}.json"))
+        .chain((2..).map(|number| format!("{kind}-{day}-{number}.json")));
+    let free = names
+        .map(|name| folder.join(name))
+        .find(|path| !path.exists());
+    let path = free.context("a free name")?;
+    std::fs::write(&path, serde_json::to_string_pretty(report)? + "\n")?;
+    Ok(path)
 }
 
 impl Machine {
