@@ -405,6 +405,11 @@ RETURNS SETOF posthaste.held LANGUAGE sql STABLE AS $f$
   SELECT job.id, until, job.enqueued_at, job.scheduled_at, job.expires_at, worker, token, job.priority, job.attempt, job.max_attempts,
          job.kwargs_bytes, job.crashes, state, job.queue, job.name, job.tag, job.unique_key, job.ordering_key, job.turn, job.last_error, job.kwargs
 $f$;
+-- When a suspect may be run. Those of one death each are due since ever, so that held_suspect has them by their ids: that is the order of their lane,
+-- which a drain must keep wherever they were found, in a batch, among what ran for long, or given back. Whoever killed more often stands behind them.
+CREATE FUNCTION posthaste.suspect_until(crashes smallint) RETURNS timestamptz LANGUAGE sql VOLATILE AS $f$
+  SELECT CASE WHEN crashes > 1 THEN clock_timestamp() ELSE 'epoch' END
+$f$;
 -- Out of posthaste.held: in no slot yet, written by nobody.
 CREATE FUNCTION posthaste.let_go(h posthaste.held) RETURNS posthaste.store LANGUAGE sql IMMUTABLE AS $f$
   SELECT ROW(NULL::xid8, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority, h.attempt, h.max_attempts, h.kwargs_bytes,

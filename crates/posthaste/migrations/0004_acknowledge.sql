@@ -176,7 +176,7 @@ BEGIN
   -- A suspect that is given back is a suspect still: it was not seen to run alone.
   INSERT INTO posthaste.held
   SELECT h.*
-    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id, posthaste.to_hold(j, 'suspect', v_now) h
+    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id, posthaste.to_hold(j, 'suspect', posthaste.suspect_until(j.crashes)) h
    WHERE v.kind = 8 AND j.crashes > 0;
 
   -- A confirmation that is already here ends the job at once. One whose transaction is open still, or whose snapshot is older than the held

@@ -15,7 +15,7 @@ BEGIN
   INSERT INTO posthaste.held
   SELECT h.*
     FROM unnest(v_jobs) j, posthaste.again(j, j.slot, crashes => (j.crashes + 1)::smallint, error => 'its worker died while it had this job') a,
-         posthaste.to_hold(a, 'suspect', clock_timestamp()) h;
+         posthaste.to_hold(a, 'suspect', posthaste.suspect_until(a.crashes)) h;
   PERFORM posthaste.note_attempts(v_jobs, v_worker, p_ids, v_kinds, NULL, NULL, NULL);
   RETURN cardinality(v_jobs);
 EXCEPTION WHEN lock_not_available THEN
@@ -71,7 +71,7 @@ BEGIN
     ELSE
       UPDATE posthaste.held SET state = 'suspect', worker = NULL, token = NULL, crashes = least(h.crashes + 1, 32000),
              attempt = h.attempt + CASE WHEN h.crashes > 0 THEN 1 ELSE 0 END,
-             until = clock_timestamp()
+             until = posthaste.suspect_until((h.crashes + 1)::smallint)
                      + CASE WHEN h.crashes > 0 THEN least(interval '1 s' * power(2, least(h.crashes, 10)), interval '5 min') ELSE interval '0' END,
              last_error = 'its worker died while it had this job'
        WHERE id = h.id;

@@ -181,3 +181,45 @@ async fn a_suspect_that_is_given_back_is_a_suspect_still() {
         "nothing was forgotten, and nothing held against it"
     );
 }
+
+/// A drain sends what the one before it died of in the order of the lane, wherever it lay.
+#[tokio::test]
+async fn suspects_are_run_in_the_order_of_their_jobs_whether_held_in_a_batch_or_given_back() {
+    let db = database(PgVersion::V15).await;
+    let (store, dying) = (
+        Store::new(db.url()).await.unwrap(),
+        Store::new(db.url()).await.unwrap(),
+    );
+    let mut ids = Vec::new();
+    for name in ["runs for long", "given back", "in a batch"] {
+        ids.push(dying.enqueue(name, 0).await.unwrap());
+        let claimed = dying.claim(1).await.unwrap();
+        if ids.len() == 1 {
+            // As a generation that is to be truncated does with what is still being worked.
+            let hold = "SELECT posthaste.hold($1::integer, 0, 1)";
+            let slot = i32::from(claimed[0].slot);
+            let held: i64 = dying.value(hold, &[&slot]).await.unwrap();
+            assert_eq!(held, 1);
+        }
+    }
+    let rescue = "SELECT posthaste.rescue($1, 0)";
+    let rescued: i64 = store.value(rescue, &[&dying.worker]).await.unwrap();
+    assert_eq!(rescued, 3);
+    let claim = "SELECT id FROM posthaste.claim_suspect('default', $1, $2)";
+    let mut run = Vec::new();
+    for _ in 0..3 {
+        let token = uuid::Uuid::new_v4();
+        let id: i64 = store.value(claim, &[&store.worker, &token]).await.unwrap();
+        run.push(id);
+        if id == ids[1] && run.len() == 2 {
+            let give_back = "SELECT cardinality(posthaste.settle(-1::smallint, 0, $1, ARRAY[$2::bigint], ARRAY[8::smallint], NULL, NULL, NULL, NULL, NULL))";
+            let ours: i32 = store.value(give_back, &[&token, &id]).await.unwrap();
+            assert_eq!(ours, 1);
+        }
+    }
+    assert_eq!(
+        run,
+        [ids[0], ids[1], ids[1]],
+        "the one given back is the next again"
+    );
+}
