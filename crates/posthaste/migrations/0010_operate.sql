@@ -47,7 +47,8 @@ CREATE FUNCTION posthaste.use_up(q posthaste.queue, p_jobs bigint) RETURNS void 
 $f$;
 
 -- From the commit of this on, workers claim at most so many jobs of the queue in such a time, all workers together; after a lull up to burst at
--- once (as many as rate, unless said), and so from now on. NULL takes the limit away. It runs with its owner's rights, because each such queue has a cell of its own.
+-- once (as many as rate, unless said), and so from now on. NULL takes the limit away. It runs with its owner's rights, because each such queue has a cell of its own;
+-- a cell that is none of those it made is not moved by these rights: workers may write into posthaste.queue.
 CREATE FUNCTION posthaste.limit_rate(queue text, rate integer, per interval DEFAULT '1 second', burst integer DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable
@@ -59,7 +60,8 @@ BEGIN
   END IF;
   INSERT INTO posthaste.queue AS q (name, rate, per, burst) VALUES (queue, rate, CASE WHEN rate IS NOT NULL THEN per END, coalesce(burst, rate))
   ON CONFLICT (name) DO UPDATE SET rate = excluded.rate, per = excluded.per, burst = excluded.burst;
-  IF (SELECT q.pace IS NULL FROM posthaste.queue q WHERE q.name = queue) THEN
+  IF NOT EXISTS (SELECT FROM posthaste.queue q JOIN pg_class c ON c.oid = q.pace
+                  WHERE q.name = queue AND c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'S' AND c.relname ~ '^pace_[0-9]+$') THEN
     v_cell := 'posthaste.pace_' || nextval('posthaste.paces');
     EXECUTE format('CREATE SEQUENCE %s MINVALUE 0 START 0', v_cell);
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'posthaste_worker') THEN

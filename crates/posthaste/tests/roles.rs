@@ -1,5 +1,7 @@
 //! Roles: the producer that docs/operations.md describes, and the three that posthaste makes itself.
 
+mod functions;
+
 use posthaste::{Config, NewJob, Outcome, enqueue, enqueue_many};
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use serde_json::json;
@@ -220,24 +222,41 @@ async fn relations(client: &Client, kinds: &str) -> Vec<String> {
         .collect()
 }
 
+/// A column that a statement may set.
+async fn column(client: &Client, table: &str) -> String {
+    let settable = "SELECT quote_ident(attname) FROM pg_attribute
+                     WHERE attrelid = to_regclass('posthaste.' || $1) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity <> 'a'
+                     ORDER BY attnum LIMIT 1";
+    client.query_one(settable, &[&table]).await.unwrap().get(0)
+}
+
 #[tokio::test]
 async fn each_role_may_do_what_its_work_needs_and_is_refused_all_else() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();
+        // Its cell is a sequence that is made at run time.
+        let limited = "SELECT posthaste.limit_rate('limited', 10)";
+        client.batch_execute(limited).await.unwrap();
         let (tables, sequences) = (
             relations(&client, "rpv").await,
             relations(&client, "S").await,
         );
         assert!(tables.len() > 40 && sequences.len() > 10, "{tables:?}");
+        assert!(sequences.iter().any(|name| name == "pace_1"));
         let mut cells = Vec::new();
         for role in ROLES {
             for table in &tables {
+                let column = column(&client, table).await;
                 for (verb, statement) in [
                     ("SELECT", format!("SELECT * FROM posthaste.{table} LIMIT 0")),
                     (
                         "INSERT",
                         format!("INSERT INTO posthaste.{table} DEFAULT VALUES"),
+                    ),
+                    (
+                        "UPDATE",
+                        format!("UPDATE posthaste.{table} SET {column} = {column} WHERE false"),
                     ),
                     (
                         "DELETE",
