@@ -8,7 +8,7 @@ use posthaste_testkit::{PgVersion, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
 
-use crate::support::{SOON, database, quick, quick_queue, unfinished};
+use crate::support::{SOON, database, number, quick, quick_queue, unfinished};
 
 type Seen = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
 
@@ -92,6 +92,98 @@ async fn each_tick_is_enqueued_once_whoever_leads_and_missed_ones_as_was_asked()
             seen.get("none").is_none_or(|ticks| ticks.len() <= 3),
             "{seen:?}"
         );
+    }
+}
+
+/// What a leader sends for the tick of this year.
+fn new_year(year: i32) -> String {
+    let next = year + 1;
+    format!(
+        "SELECT posthaste.tick('p', '0 0 1 1 *', 'UTC', '{year}-01-01Z', ARRAY['{year}-01-01Z']::timestamptz[], '{next}-01-01Z')"
+    )
+}
+
+#[tokio::test]
+async fn two_that_come_with_the_same_tick_enqueue_it_once() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let (one, other) = (db.client().await.unwrap(), db.client().await.unwrap());
+        let row = "INSERT INTO posthaste.periodic (name, schedule, job, next_at) VALUES ('p', '0 0 1 1 *', 'yearly', '2100-01-01Z')";
+        one.batch_execute(row).await.unwrap();
+        // One after the other.
+        assert_eq!(number(&one, &new_year(2100)).await, 1);
+        assert_eq!(number(&other, &new_year(2100)).await, 0);
+        assert_eq!(unfinished(&one).await, 1);
+        // In two open transactions; nobody waits.
+        one.batch_execute("BEGIN").await.unwrap();
+        other.batch_execute("BEGIN").await.unwrap();
+        assert_eq!(number(&one, &new_year(2101)).await, 1);
+        assert_eq!(number(&other, &new_year(2101)).await, 0);
+        one.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(number(&other, &new_year(2101)).await, 0);
+        other.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(unfinished(&one).await, 2);
+        // A tick that was rolled back is still to come.
+        one.batch_execute("BEGIN").await.unwrap();
+        assert_eq!(number(&one, &new_year(2102)).await, 1);
+        one.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(number(&other, &new_year(2102)).await, 1);
+        assert_eq!(unfinished(&one).await, 3);
+    }
+}
+
+/// Its server process does not notice, and commits what it was told; another leader has come meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_dies_within_a_tick_leaves_it_enqueued_once() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let seen = Seen::default();
+        let process = tokio::runtime::Runtime::new().unwrap();
+        let leader = noting(&db.pool(6).unwrap(), &seen).periodic(every_minute("all", Missed::All));
+        let leader = process.spawn(leader.start()).await.unwrap().unwrap();
+        eventually(SOON, "a leader has seen it", async || {
+            Ok(is_ahead(&client).await)
+        })
+        .await
+        .unwrap();
+        let dead = number(&client, "SELECT worker FROM posthaste.leader").await;
+
+        let mut gate = db.client().await.unwrap();
+        let gate = gate.transaction().await.unwrap();
+        let shut = "LOCK TABLE ONLY posthaste.store IN EXCLUSIVE MODE";
+        gate.batch_execute(shut).await.unwrap();
+        ten_minutes_ago(&client).await;
+        let within = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%posthaste.tick(%'";
+        eventually(SOON, "the leader is within the tick", async || {
+            Ok(number(&client, within).await > 0)
+        })
+        .await
+        .unwrap();
+        process.shutdown_background();
+        drop(leader);
+        let second = noting(&db.pool(6).unwrap(), &seen);
+        let second = second.start().await.unwrap();
+        let leads = format!("SELECT count(*) FROM posthaste.leader WHERE worker <> {dead}");
+        eventually(SOON, "another leads", async || {
+            Ok(number(&client, &leads).await == 1)
+        })
+        .await
+        .unwrap();
+        gate.commit().await.unwrap();
+        eventually(SOON, "all are made up for", async || {
+            Ok(is_ahead(&client).await && unfinished(&client).await == 0)
+        })
+        .await
+        .unwrap();
+        second.stop().await.unwrap();
+        let mut ticks = seen.lock().unwrap()["all"].clone();
+        assert!((11..=13).contains(&ticks.len()), "{ticks:?}");
+        let all = ticks.len();
+        ticks.sort();
+        ticks.dedup();
+        assert_eq!(ticks.len(), all, "each tick once");
     }
 }
 
