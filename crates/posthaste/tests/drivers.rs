@@ -1,17 +1,26 @@
 //! Enqueue and completion in transactions of other drivers: what one of them writes, all of them write.
 
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
 use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection, TransactionManager};
 use jiff::Timestamp;
-use posthaste::{Executor, JobId, NewJob, Outcome, enqueue, enqueue_many};
+use posthaste::{
+    Context, Executor, HandlerResult, JobId, NewJob, Outcome, enqueue, enqueue_many, enqueue_nowait,
+};
 use posthaste_testkit::{PgVersion, TestDb, ran};
 use sea_orm::{ConnectionTrait, TransactionTrait};
 use serde_json::json;
 use sqlx::Connection;
 use tokio_postgres::Client;
 
-use crate::support::{all_done, count, database, unfinished, worker};
+use crate::support::{all_done, count, database, number, unfinished, worker};
 
 type DieselTransactions = <AsyncPgConnection as AsyncConnection>::TransactionManager;
+
+/// As many as [`every_kind`] makes.
+const JOBS: usize = 9;
 
 /// One job of each kind, and what must not differ between drivers.
 async fn every_kind<E: Executor>(mut transaction: E) -> Vec<JobId> {
@@ -34,10 +43,21 @@ async fn every_kind<E: Executor>(mut transaction: E) -> Vec<JobId> {
     ];
     let again = enqueue(&mut transaction, &keyed).await.unwrap();
     assert_eq!(again, ids[2], "the key is held");
-    let many = [plain, full, keyed];
+    let ordered = NewJob::new("ordered", &kwargs).unwrap();
+    let ordered = ordered.ordering_key("l\u{ef}ne").queue("q").priority(3);
+    ids.push(enqueue(&mut transaction, &ordered).await.unwrap());
+    let again = enqueue_nowait(&mut transaction, &keyed).await.unwrap();
+    assert_eq!(again, Some(ids[2]), "the key is held");
+    let free = NewJob::new("keyed", &json!({})).unwrap().unique_key("free");
+    for job in [&free, &plain] {
+        let id = enqueue_nowait(&mut transaction, job).await.unwrap();
+        ids.extend(id);
+    }
+    let many = [plain, full, keyed, ordered];
     let many = enqueue_many(&mut transaction, &many).await.unwrap();
     assert_eq!(many[2], ids[2], "the key is held");
-    ids.extend(&many[..2]);
+    ids.extend([many[0], many[1], many[3]]);
+    assert_eq!(ids.len(), JOBS);
     ids
 }
 
@@ -46,7 +66,7 @@ async fn rows(client: &Client, ids: &[JobId]) -> Vec<String> {
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
     client
         .query(
-            "SELECT concat_ws(' | ', name, kwargs, queue, priority, tag, unique_key, coalesce(max_attempts, 0), state,
+            "SELECT concat_ws(' | ', name, kwargs, queue, priority, tag, unique_key, ordering_key, coalesce(max_attempts, 0), state,
                               CASE WHEN scheduled_at > now() THEN scheduled_at END,
                               CASE WHEN scheduled_at > now() THEN expires_at END)
                FROM posthaste.job WHERE id = ANY($1) ORDER BY id",
@@ -76,7 +96,7 @@ async fn judged(db: &TestDb, driver: &str, undone: &[JobId], done: &[JobId]) {
         "{driver}: rolled back"
     );
     assert_eq!(rows(&client, done).await, expected().await, "{driver}");
-    assert_eq!(unfinished(&client).await, 5, "{driver}");
+    assert_eq!(unfinished(&client).await, JOBS as i64, "{driver}");
     ran::note(driver);
 }
 
@@ -185,8 +205,12 @@ async fn sea_orm_writes_what_tokio_postgres_writes() {
     }
 }
 
-#[tokio::test]
-async fn a_handler_completes_its_job_in_a_transaction_of_sqlx() {
+/// What a handler does in a transaction of this driver: a row, the completion, and then a commit or a rollback. Each job is undone at first, so that it
+/// comes again, and done then.
+async fn completes<R: Future<Output = HandlerResult> + Send + 'static>(
+    driver: &str,
+    run: impl Fn(String, Context, JobId, bool) -> R + Send + Sync + 'static,
+) {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     client
@@ -194,21 +218,15 @@ async fn a_handler_completes_its_job_in_a_transaction_of_sqlx() {
         .await
         .unwrap();
     let url = db.url().to_owned();
+    let undone = Arc::new(Mutex::new(BTreeSet::new()));
+    let (runs, known) = (Arc::new(Mutex::new(0)), Arc::clone(&undone));
+    let counted = Arc::clone(&runs);
     let worker = worker(&db.pool(4).unwrap())
         .queue("default", 1)
         .handler("effect", move |context, job| {
-            let url = url.clone();
-            async move {
-                let mut connection = sqlx::PgConnection::connect(&url).await?;
-                let mut tx = connection.begin().await?;
-                sqlx::query("INSERT INTO effect VALUES ($1)")
-                    .bind(job.id.0)
-                    .execute(&mut *tx)
-                    .await?;
-                context.complete_in(&mut *tx).await?;
-                tx.commit().await?;
-                Ok(Outcome::Done)
-            }
+            *counted.lock().unwrap() += 1;
+            let is_first = known.lock().unwrap().insert(job.id.0);
+            run(url.clone(), context, job.id, !is_first)
         })
         .start()
         .await
@@ -219,10 +237,62 @@ async fn a_handler_completes_its_job_in_a_transaction_of_sqlx() {
         .unwrap();
     all_done(&client).await;
     worker.stop().await.unwrap();
-    let effects: i64 = client
-        .query_one("SELECT count(*) FROM effect", &[])
-        .await
-        .unwrap()
-        .get(0);
-    assert_eq!((effects, count(&client, "dead").await), (5, 0));
+    assert_eq!(undone.lock().unwrap().len(), 5, "{driver}");
+    let runs = *runs.lock().unwrap();
+    assert_eq!(runs, 10, "{driver}: again after the rollback, and once");
+    let effects = number(&client, "SELECT count(*) FROM effect").await;
+    assert_eq!((effects, count(&client, "dead").await), (5, 0), "{driver}");
+}
+
+#[tokio::test]
+async fn a_handler_completes_its_job_in_a_transaction_of_sqlx() {
+    completes("sqlx", |url, context, id, commits| async move {
+        let mut connection = sqlx::PgConnection::connect(&url).await?;
+        let mut tx = connection.begin().await?;
+        sqlx::query("INSERT INTO effect VALUES ($1)")
+            .bind(id.0)
+            .execute(&mut *tx)
+            .await?;
+        context.complete_in(&mut *tx).await?;
+        match commits {
+            true => tx.commit().await?,
+            false => tx.rollback().await?,
+        }
+        Ok(Outcome::Done)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_handler_completes_its_job_in_a_transaction_of_diesel_async() {
+    completes("diesel-async", |url, context, id, commits| async move {
+        let mut connection = AsyncPgConnection::establish(&url).await?;
+        DieselTransactions::begin_transaction(&mut connection).await?;
+        let effect = format!("INSERT INTO effect VALUES ({id})");
+        connection.batch_execute(&effect).await?;
+        context.complete_in(&mut connection).await?;
+        match commits {
+            true => DieselTransactions::commit_transaction(&mut connection).await?,
+            false => DieselTransactions::rollback_transaction(&mut connection).await?,
+        }
+        Ok(Outcome::Done)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_handler_completes_its_job_in_a_transaction_of_sea_orm() {
+    completes("sea-orm", |url, context, id, commits| async move {
+        let connection = sea_orm::Database::connect(url).await?;
+        let tx = connection.begin().await?;
+        let effect = format!("INSERT INTO effect VALUES ({id})");
+        tx.execute_unprepared(&effect).await?;
+        context.complete_in(&tx).await?;
+        match commits {
+            true => tx.commit().await?,
+            false => tx.rollback().await?,
+        }
+        Ok(Outcome::Done)
+    })
+    .await;
 }
