@@ -22,9 +22,10 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA posthaste TO %I', v_role);
   END LOOP;
 
-  -- How long a session has held a lock: without this, each that does in passing is taken for one that stays.
+  -- How long a session has held a lock: without this, each that does in passing is taken for one that stays, and who keeps a transaction open is
+  -- not seen at all.
   BEGIN
-    GRANT pg_read_all_stats TO posthaste_worker;
+    GRANT pg_read_all_stats TO posthaste_worker, posthaste_observer;
   EXCEPTION WHEN insufficient_privilege OR unique_violation OR internal_error THEN
     NULL;  -- not ours to give, or just given from another database ("tuple concurrently updated")
   END;

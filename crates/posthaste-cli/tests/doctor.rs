@@ -256,6 +256,84 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     client
         .batch_execute("INSERT INTO posthaste.attempt (job, attempt, slot, outcome, queue, name) VALUES (1000000, 1, 0, 'dead', 'q', 'x')")
         .await?;
-    ask(&stage, db.url()).await?.finds("wrong", "sequences");
+    let said = ask(&stage, db.url()).await?;
+    said.finds("wrong", "sequences");
+    // The remedy is followed: beyond that id, although the store knows none so high.
+    assert!(!said.text.contains("setval"), "{}", said.text);
+    client
+        .batch_execute("UPDATE posthaste.worker SET stopped_at = now()")
+        .await?;
+    stage.run_with_url(db.url(), &["rebase"]).await?.good()?;
+    let said = ask(&stage, db.url()).await?;
+    assert!(!said.has("wrong", "sequences"), "{}", said.text);
+    let next = "SELECT nextval('posthaste.job_id')";
+    assert!(stage::count(&client, next).await? > 1_000_000);
+    Ok(())
+}
+
+/// A server on which somebody may look, and the database's address for them.
+async fn somebody_who_looks(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, String)> {
+    let server = PgServer::start(PgVersion::V15, &[("max_prepared_transactions", "0")])?;
+    let db = TestDb::empty(&server).await?;
+    stage
+        .run_with_url(db.url(), &["migrate", "--roles"])
+        .await?
+        .good()?;
+    let client = db.client().await?;
+    client
+        .batch_execute(
+            "SELECT posthaste.recognise();
+             CREATE ROLE looker LOGIN; GRANT posthaste_observer TO looker",
+        )
+        .await?;
+    let as_looker = db
+        .url()
+        .replace("postgres://postgres@", "postgres://looker@");
+    Ok((server, db, as_looker))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_is_told_who_holds_space_back() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (_server, db, as_looker) = somebody_who_looks(&stage).await?;
+    let client = db.client().await?;
+    client
+        .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
+        .await?;
+    let said = ask(&stage, &as_looker).await?;
+    said.finds("hint", "transaction");
+    said.finds("hint", "lock");
+    said.finds("hint", "workers");
+    assert!(!said.has("hint", "sessions"), "{}", said.text);
+    assert!(
+        !said.text.contains(" for :"),
+        "each has an age: {}",
+        said.text
+    );
+    // That it may only look is what it is for.
+    said.finds("hint", "rights");
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_cannot_see_other_sessions_is_told_so_and_no_guess() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (_server, db, as_looker) = somebody_who_looks(&stage).await?;
+    let client = db.client().await?;
+    client
+        .batch_execute("REVOKE pg_read_all_stats FROM posthaste_observer")
+        .await?;
+    client
+        .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
+        .await?;
+    let said = ask(&stage, &as_looker).await?;
+    said.finds("hint", "sessions");
+    let remedy = "GRANT pg_read_all_stats TO looker";
+    assert!(said.text.contains(remedy), "{}", said.text);
+    // A claim's lock in passing would look the same.
+    assert!(!said.has("hint", "lock"), "{}", said.text);
+    assert!(!said.has("hint", "transaction"), "{}", said.text);
+    assert_eq!(said.code, Some(0), "{}", said.text);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `posthaste doctor`: looks at everything that can be wrong around the queue, and says what to do about it.
 
+mod facts;
 mod findings;
 
 use std::fmt;
@@ -11,7 +12,8 @@ use tokio_postgres::{Client, Row, SimpleQueryMessage};
 use crate::database::Database;
 use crate::failure::Ended;
 use crate::terminal::Terminal;
-use findings::{Facts, Finding, Holder, Level, Rights, Server, Store, Unsynced, findings};
+use facts::{Facts, Holder, Rights, Server, Store, Unsynced};
+use findings::{Finding, Level, findings};
 
 /// Look for what is wrong with the database, the queue and what surrounds them
 ///
@@ -84,6 +86,7 @@ async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Fact
         may_look: rights.try_get("may_look")?,
         may_enqueue: rights.try_get("may_enqueue")?,
         may_work: rights.try_get("may_work")?,
+        may_observe: rights.try_get("may_observe")?,
         roles_lacking: rights.try_get("roles_lacking")?,
     });
     if rights.try_get("may_look_at_synced")? {
@@ -124,6 +127,7 @@ async fn server(client: &Client) -> anyhow::Result<Server> {
         is_replica: row.try_get("is_replica")?,
         clock_ahead: ahead(clock, milliseconds(asked), milliseconds(SystemTime::now())),
         me: row.try_get("me")?,
+        sees_sessions: row.try_get("sees_sessions")?,
         roles_missing: row.try_get("roles_missing")?,
     })
 }

@@ -2,65 +2,7 @@
 
 use serde::Serialize;
 
-/// What was seen. Parts that could not be looked at, because of what was found before them, are absent.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
-    pub(crate) server: Server,
-    pub(crate) pooled: bool,
-    /// Why the schema is not the one that this program knows.
-    pub(crate) schema: Option<String>,
-    pub(crate) rights: Option<Rights>,
-    pub(crate) store: Option<Store>,
-    pub(crate) holders: Vec<Holder>,
-    pub(crate) unsynced: Vec<Unsynced>,
-}
-
-/// A synced table whose changes do not all get jobs.
-#[derive(Clone, Debug)]
-pub(crate) struct Unsynced {
-    pub(crate) name: String,
-    /// It was dropped.
-    pub(crate) is_gone: bool,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Server {
-    pub(crate) version: i32,
-    pub(crate) version_name: String,
-    pub(crate) fsync: bool,
-    pub(crate) synchronous_commit: String,
-    pub(crate) max_prepared: i32,
-    pub(crate) is_replica: bool,
-    /// Milliseconds by which its clock is ahead of ours, beyond what the way may explain.
-    pub(crate) clock_ahead: i64,
-    pub(crate) me: String,
-    pub(crate) roles_missing: Vec<String>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Rights {
-    pub(crate) may_look: bool,
-    pub(crate) may_enqueue: bool,
-    pub(crate) may_work: bool,
-    pub(crate) roles_lacking: Vec<String>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Store {
-    pub(crate) needs_rebase: bool,
-    pub(crate) workers: i64,
-    pub(crate) has_leader: bool,
-    pub(crate) has_waiting: bool,
-    pub(crate) ids_behind: bool,
-}
-
-/// Somebody who keeps space from coming back.
-#[derive(Clone, Debug)]
-pub(crate) struct Holder {
-    pub(crate) kind: String,
-    pub(crate) name: String,
-    pub(crate) seconds: Option<i64>,
-}
+use super::facts::{Facts, Holder, Rights, Server, Store, Unsynced};
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -161,6 +103,14 @@ fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
             "keep both right (NTP): the server's decides what is due, and times that programs compute are their own",
         ));
     }
+    if !server.sees_sessions {
+        let me = &server.me;
+        found.push(hint(
+            "sessions",
+            &format!("{me} is not shown what the sessions of others do: nobody looked for locks, transactions and replicas' readers that are old"),
+            &format!("a superuser: GRANT pg_read_all_stats TO {me}; posthaste_worker and posthaste_observer have it where 'posthaste migrate --roles' was run by one who may grant it"),
+        ));
+    }
     if !server.roles_missing.is_empty() && server.version > 0 {
         found.push(hint(
             "roles",
@@ -172,18 +122,34 @@ fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
 
 fn of_the_rights(server: &Server, rights: &Rights, found: &mut Vec<Finding>) {
     let me = &server.me;
-    if !rights.may_look || !(rights.may_enqueue || rights.may_work) {
-        found.push(wrong(
+    let may = |what: &str| {
+        let what = format!("{me} may {what} and not work");
+        let remedy = format!("if it is to work: GRANT posthaste_worker TO {me}");
+        hint("rights", &what, &remedy)
+    };
+    match rights {
+        Rights {
+            may_look: true,
+            may_work: true,
+            ..
+        } => {}
+        Rights {
+            may_look: true,
+            may_enqueue: true,
+            ..
+        } => found.push(may("enqueue")),
+        Rights {
+            may_look: true,
+            may_observe: true,
+            ..
+        } => found.push(may("look")),
+        _ => found.push(wrong(
             "rights",
-            &format!("{me} may neither enqueue nor work"),
-            &format!("GRANT posthaste_producer TO {me}, or posthaste_worker"),
-        ));
-    } else if !rights.may_work {
-        found.push(hint(
-            "rights",
-            &format!("{me} may enqueue and not work"),
-            &format!("if it is to work: GRANT posthaste_worker TO {me}"),
-        ));
+            &format!("{me} may neither enqueue nor work nor look"),
+            &format!(
+                "GRANT posthaste_producer TO {me}, or posthaste_worker, or posthaste_observer"
+            ),
+        )),
     }
     if !rights.roles_lacking.is_empty() {
         found.push(wrong(
@@ -209,7 +175,7 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
         found.push(wrong(
             "sequences",
             "the sequence of job ids is behind the jobs, as after a logical replication: new jobs get ids that others have",
-            "before anybody enqueues: SELECT setval('posthaste.job_id', (SELECT max(id) FROM posthaste.store)); then 'posthaste rebase'",
+            "before anybody enqueues: stop all workers and run 'posthaste rebase' once, which moves it beyond every id that is known here",
         ));
     }
     if store.workers == 0 && store.has_waiting {
@@ -319,12 +285,14 @@ mod tests {
                 version: 150_018,
                 fsync: true,
                 synchronous_commit: "on".into(),
+                sees_sessions: true,
                 ..Server::default()
             },
             rights: Some(Rights {
                 may_look: true,
                 may_enqueue: true,
                 may_work: true,
+                may_observe: true,
                 roles_lacking: Vec::new(),
             }),
             store: Some(Store {

@@ -1,4 +1,4 @@
--- Who has been in the way for longer than so many seconds: kind, name, seconds.
+-- Who has been in the way for longer than so many seconds: kind, name, seconds. Whose age is hidden from us is left out: claims lock in passing.
 SELECT kind, name, floor(seconds)::bigint AS seconds FROM (
   SELECT DISTINCT 'lock' AS kind, format('session %s (%s, %s)', a.pid, a.usename, coalesce(nullif(a.application_name, ''), 'no name')) AS name,
          extract(epoch FROM clock_timestamp() - a.xact_start) AS seconds
@@ -13,7 +13,7 @@ SELECT kind, name, floor(seconds)::bigint AS seconds FROM (
   UNION ALL
   SELECT 'prepared', format('%s in database %s', p.gid, p.database), extract(epoch FROM clock_timestamp() - p.prepared) FROM pg_prepared_xacts p
   UNION ALL
-  -- Nobody says since when; that it is so is enough.
+  -- Of these two nobody says since when; that it is so is enough.
   SELECT 'slot', s.slot_name || CASE WHEN s.active THEN '' ELSE ', which nobody reads' END, NULL
     FROM pg_replication_slots s WHERE NOT s.active OR (s.slot_type = 'logical' AND s.xmin IS NOT NULL)
   UNION ALL
@@ -23,5 +23,5 @@ SELECT kind, name, floor(seconds)::bigint AS seconds FROM (
     FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
    WHERE age(coalesce(r.backend_xmin, s.xmin)) > 10000
 ) held
- WHERE seconds IS NULL OR seconds >= $1
+ WHERE seconds >= $1 OR kind IN ('slot', 'replica')
  ORDER BY kind, seconds DESC, name

@@ -8,6 +8,8 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
                         WHERE c.relnamespace = to_regnamespace('posthaste') AND c.relname = 'job_id'), false) AS may_enqueue,
        coalesce((SELECT bool_and(has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'TRUNCATE')) FROM pg_class c
                   WHERE c.relnamespace = to_regnamespace('posthaste') AND c.relkind = 'r' AND c.relname ~ '_[0-7]$'), false) AS may_work,
+       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM pg_class c
+                  WHERE c.relnamespace = to_regnamespace('posthaste') AND c.relkind IN ('r', 'p', 'v')), false) AS may_observe,
        (SELECT coalesce(array_agg(DISTINCT r.rolname::text), '{}') FROM pg_class c, pg_roles r
          WHERE c.relnamespace = to_regnamespace('posthaste') AND (
                r.rolname = 'posthaste_worker' AND c.relkind = 'r' AND c.relname ~ '_[0-7]$' AND NOT has_table_privilege(r.oid, c.oid, 'INSERT')
