@@ -1,3 +1,6 @@
+use posthaste_testkit::{PgServer, PgVersion, TestDb};
+use serde_json::Value;
+
 use crate::stage::{self, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,6 +50,53 @@ async fn eight_migrations_at_once_all_succeed() -> anyhow::Result<()> {
         applied += usize::from(said?.good()?.starts_with("applied "));
     }
     assert_eq!(applied, 1, "one of them does it, the others find it done");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_make_roles_gets_the_sql_for_somebody_who_may() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let server = PgServer::start(PgVersion::V15, &[])?;
+    let database = TestDb::empty(&server).await?;
+    let superuser = database.client().await?;
+    superuser
+        .batch_execute(&format!(
+            "CREATE ROLE keeper LOGIN; ALTER DATABASE {} OWNER TO keeper",
+            database.name()
+        ))
+        .await?;
+    let as_keeper = database
+        .url()
+        .replace("postgres://postgres@", "postgres://keeper@");
+    let roles = "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'posthaste%'";
+
+    let said = stage
+        .run_with_url(&as_keeper, &["migrate", "--roles"])
+        .await?;
+    assert!(said.err.contains("may not make or grant"), "{said:?}");
+    let printed = said.good()?;
+    assert_eq!(stage::count(&superuser, roles).await?, 0);
+    let said = stage
+        .run_with_url(&as_keeper, &["migrate", "--roles", "--json"])
+        .await?;
+    let told: Value = serde_json::from_str(&said.good()?)?;
+    assert_eq!(told["roles"], false);
+    assert_eq!(
+        told["sql"].as_str().map(str::trim),
+        Some(printed.trim()),
+        "programs get the same"
+    );
+
+    superuser.batch_execute(&printed).await?;
+    let given = "SELECT count(*) FROM unnest(ARRAY['posthaste_producer', 'posthaste_worker']) r
+                  WHERE has_table_privilege(r, 'posthaste.store', 'INSERT')";
+    assert_eq!(stage::count(&superuser, given).await?, 2);
+    let again = stage
+        .run_with_url(&as_keeper, &["migrate", "--roles"])
+        .await?
+        .good()?;
+    assert_eq!(again, "the schema is up to date; the roles are granted");
+    assert_eq!(stage::count(&superuser, given).await?, 2);
     Ok(())
 }
 

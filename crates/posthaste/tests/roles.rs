@@ -1,5 +1,6 @@
 //! Roles: the producer that docs/operations.md describes, and the three that posthaste makes itself.
 
+mod at_once;
 mod functions;
 
 use posthaste::{Config, NewJob, Outcome, enqueue, enqueue_many};

@@ -23,6 +23,9 @@ struct Migrated {
     /// Whether the roles were granted; none when that was not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     roles: Option<bool>,
+    /// What somebody who may is to run, where they could not be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sql: Option<String>,
 }
 
 pub(crate) fn print(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
@@ -46,7 +49,7 @@ pub(crate) async fn run(
     } else {
         format!("applied {}", applied.join(", "))
     };
-    let mut roles = None;
+    let (mut roles, mut sql) = (None, None);
     if arguments.roles {
         let granted = posthaste::grant_roles(&mut client).await;
         roles = Some(granted.is_ok());
@@ -61,9 +64,17 @@ pub(crate) async fn run(
                     "this role may not make or grant roles; let one that may run what follows:",
                 );
                 text = posthaste::roles_sql();
+                sql = Some(text.clone());
             }
             Err(error) => return Err(error.into()),
         }
     }
-    terminal.result(text, &Migrated { applied, roles })
+    terminal.result(
+        text,
+        &Migrated {
+            applied,
+            roles,
+            sql,
+        },
+    )
 }
