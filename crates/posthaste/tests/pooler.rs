@@ -12,17 +12,24 @@ use crate::stress::store::Store;
 use crate::support::{all_done, count, database, unfinished, worker};
 
 /// What these modules say of workers must hold behind a pooler too.
-const CORE: [&str; 6] = [
+const CORE: [&str; 12] = [
     "awaiting::",
     "consumers::",
+    "find::",
+    "history::",
     "lifecycle::",
+    "operate::",
+    "order::",
+    "periodic::",
+    "rate::",
     "rescue::",
     "scheduled::jobs_",
     "shutdown::",
 ];
 /// Their handlers run statements of their own on the worker's pool, by a driver that names them.
-const NAMING: [&str; 2] = [
+const NAMING: [&str; 3] = [
     "awaiting::a_confirmation_that_comes_before_the_acknowledgement_ends_the_job",
+    "history::done_jobs_are_kept_once_where_their_queue_asks_for_it",
     "rescue::complete_in_commits_the_handlers_writes_and_the_completion_together",
 ];
 /// Their tests take seconds each.
