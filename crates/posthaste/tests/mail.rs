@@ -7,6 +7,7 @@ mod deliveries;
 mod queue;
 #[path = "../examples/mail/reconcile.rs"]
 mod reconcile;
+mod reconciled;
 #[path = "../examples/mail/worker.rs"]
 #[allow(dead_code, reason = "a test goes step by step")]
 mod worker;

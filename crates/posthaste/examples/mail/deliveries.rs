@@ -83,13 +83,15 @@ impl Deliveries {
         Ok(rows == 1)
     }
 
-    /// Mails that somebody must look after, with their states.
+    /// Mails that somebody must look after, with their states: a hundred at most, the next time others.
     pub async fn open_ones(
         &self,
         patience: f64,
+        retries_failed: bool,
     ) -> Result<Vec<(Uuid, String)>, Box<dyn Error + Send + Sync>> {
         let open = include_str!("deliveries/open.sql");
-        let rows = self.client().await?.query(open, &[&patience]).await?;
+        let client = self.client().await?;
+        let rows = client.query(open, &[&patience, &retries_failed]).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 

@@ -78,12 +78,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
                 resends_unknown: false,
                 retries_failed: false,
             };
-            let (_client, mut told) = reconcile::told(&database).await?;
-            loop {
-                reconciler.pass().await?;
-                // What is lost without a word is found by looking, all else by being told.
-                let _ = tokio::time::timeout(Duration::from_secs(30), told.recv()).await;
-            }
+            match reconciler.run(&database).await {}
         }
         _ => return Err("order ADDRESS, work or reconcile".into()),
     }

@@ -1,8 +1,10 @@
 //! Three ways to a mail of which nobody knows: ask the provider, queue it again and believe the queue when it says that the work was done, and be told of it at
 //! once instead of looking every second.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::future::poll_fn;
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
@@ -10,6 +12,11 @@ use uuid::Uuid;
 
 use super::deliveries::Deliveries;
 use super::queue::Queue;
+
+/// Mails are looked after this often, also when nobody tells of one.
+const LOOK: Duration = Duration::from_secs(30);
+/// Before what failed is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Whoever can be asked whether it has a mail, by its Message-ID: many providers can.
 pub trait Provider {
@@ -30,13 +37,47 @@ pub struct Reconciler<P> {
 }
 
 impl<P: Provider> Reconciler<P> {
-    /// Looks after everything that is open, once; how many mails were moved on.
-    pub async fn pass(&self) -> Result<usize, Box<dyn Error + Send + Sync>> {
-        let mut moved = 0;
-        for (id, state) in self.deliveries.open_ones(self.patience).await? {
-            moved += usize::from(self.one(id, &state).await?);
+    /// Looks again and again, at once when it is told of a mail; whatever fails is said and tried again.
+    pub async fn run(&self, url: &str) -> Infallible {
+        let mut listening = None;
+        loop {
+            if listening.is_none() {
+                let begun = told(url).await;
+                listening = begun.map_err(|error| complain("listening", &*error)).ok();
+            }
+            let failed = match self.pass().await {
+                Ok(_) => false,
+                Err(error) => {
+                    complain("a pass", &*error);
+                    true
+                }
+            };
+            match &mut listening {
+                Some((_, told)) if !failed => {
+                    // What is lost without a word is found by looking, all else by being told.
+                    if let Ok(None) = tokio::time::timeout(LOOK, told.recv()).await {
+                        // Its connection has ended.
+                        listening = None;
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+                _ => tokio::time::sleep(PAUSE).await,
+            }
         }
-        Ok(moved)
+    }
+
+    /// Looks after what is open, once; how many mails were moved on. One that cannot be looked after stands in no other's way: the first error is told in the end.
+    pub async fn pass(&self) -> Result<usize, Box<dyn Error + Send + Sync>> {
+        let deliveries = &self.deliveries;
+        let open = deliveries.open_ones(self.patience, self.retries_failed);
+        let (mut moved, mut failed) = (0, None);
+        for (id, state) in open.await? {
+            match self.one(id, &state).await {
+                Ok(is_moved) => moved += usize::from(is_moved),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(moved), Err)
     }
 
     async fn one(&self, id: Uuid, state: &str) -> Result<bool, Box<dyn Error + Send + Sync>> {
@@ -79,6 +120,10 @@ impl<P: Provider> Reconciler<P> {
             was => Ok(matches!(was, "archived" | "missing")),
         }
     }
+}
+
+fn complain(what: &str, error: &(dyn Error + Send + Sync)) {
+    eprintln!("{what} failed, and is tried again: {error}");
 }
 
 /// Ids of mails that failed or became unknown, from the moment on that it was committed, for as long as the client lives.

@@ -14,9 +14,10 @@ CREATE TABLE IF NOT EXISTS mail_deliveries (
   token       uuid,              -- of the attempt that may say what became of it
   reason      text,
   changed_at  timestamptz NOT NULL DEFAULT now(),
+  looked_at   timestamptz NOT NULL DEFAULT '-infinity',  -- by whoever reconciles
   CHECK ((state = 'sending') = (token IS NOT NULL))
 );
-CREATE INDEX IF NOT EXISTS mail_deliveries_open ON mail_deliveries (state, changed_at) WHERE state <> 'sent';
+CREATE INDEX IF NOT EXISTS mail_deliveries_open ON mail_deliveries (state, looked_at) WHERE state <> 'sent';
 
 -- Whoever reconciles is told at once, and need not poll.
 CREATE OR REPLACE FUNCTION mail_deliveries_told() RETURNS trigger LANGUAGE plpgsql AS $f$
