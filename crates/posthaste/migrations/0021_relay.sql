@@ -104,10 +104,12 @@ BEGIN
   RETURN v_is_first;
 END $f$;
 
--- Forgets what was received long ago.
-CREATE FUNCTION posthaste.prune_inbox() RETURNS void LANGUAGE sql AS $f$
-  DELETE FROM posthaste.inbox i USING (
-    SELECT o.delivery_id FROM posthaste.inbox o WHERE o.received_at < clock_timestamp() - (SELECT s.keep_inbox FROM posthaste.setting s)
-     ORDER BY o.received_at LIMIT 10000 FOR UPDATE SKIP LOCKED) o
-   WHERE i.delivery_id = o.delivery_id
+-- Forgets what was received long ago, up to 10,000 of it; how many.
+CREATE FUNCTION posthaste.prune_inbox() RETURNS bigint LANGUAGE sql AS $f$
+  WITH gone AS (
+    DELETE FROM posthaste.inbox i USING (
+      SELECT o.delivery_id FROM posthaste.inbox o WHERE o.received_at < clock_timestamp() - (SELECT s.keep_inbox FROM posthaste.setting s)
+       ORDER BY o.received_at LIMIT 10000 FOR UPDATE SKIP LOCKED) o
+     WHERE i.delivery_id = o.delivery_id RETURNING 1)
+  SELECT count(*) FROM gone
 $f$;

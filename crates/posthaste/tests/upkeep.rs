@@ -277,3 +277,24 @@ async fn a_compaction_that_meets_expired_jobs_only_leaves_no_job_behind() {
     }
     assert_eq!(store.claim_all().await.unwrap().len(), 19);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inbox_with_more_than_a_page_of_the_past_is_emptied_without_a_rest() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let old = "INSERT INTO posthaste.inbox SELECT gen_random_uuid(), clock_timestamp() - interval '31 days' FROM generate_series(1, 25000);
+        SELECT posthaste.receive(gen_random_uuid())";
+    client.batch_execute(old).await.unwrap();
+    let worker = worker(&db.pool(2).unwrap()).queue("default", 1);
+    let worker = worker.handler("n", |_, _| async { Ok(Outcome::Done) });
+    let worker = worker.start().await.unwrap();
+    eventually(SOON, "what is younger is left", async || {
+        let left = client
+            .query_one("SELECT count(*) FROM posthaste.inbox", &[])
+            .await?;
+        Ok(left.get::<_, i64>(0) == 1)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}

@@ -30,6 +30,8 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 const TALLY_BYTES: i64 = 8 << 20;
 /// Confirmations, workers and jobs of the past are forgotten this often.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
+/// What posthaste.prune_inbox() forgets at once: when it does, there may be more.
+const INBOX_PAGE: i64 = 10_000;
 
 /// Runs until the engine stops; does the duties while `led` says so.
 pub(super) async fn run(engine: &Engine, mut led: watch::Receiver<bool>) {
@@ -59,6 +61,7 @@ struct Upkeep {
     did_at: Option<Instant>,
     expire_at: Option<Instant>,
     prune_at: Option<Instant>,
+    prune_inbox_at: Option<Instant>,
     cancel_at: Option<Instant>,
     account_at: Option<Instant>,
     /// What had been written when all of it was counted.
@@ -136,6 +139,12 @@ impl Upkeep {
             let history = attempt!(link, tidy_history());
             self.tell_holder("tidy_history", history.and_then(|step| step.blocker));
             self.prune_at = Some(Instant::now() + PRUNE_EVERY);
+        }
+        if self.prune_inbox_at.is_none_or(|at| Instant::now() >= at) {
+            let is_full = attempt!(link, prune_inbox()) >= Some(INBOX_PAGE);
+            self.did(is_full);
+            // A page a round, so that no other duty waits for a backlog of it.
+            self.prune_inbox_at = (!is_full).then(|| Instant::now() + PRUNE_EVERY);
         }
     }
 

@@ -201,6 +201,8 @@ duty!(/// Finds expired jobs in one slot; how many.
     expire(slot: i32, limit: i32) -> i64);
 duty!(/// Ends awaited jobs whose confirmation came from a transaction that could not see them held; how many.
     confirm(limit: i32) -> i64);
+duty!(/// Forgets a page of what was received long ago; how many.
+    prune_inbox() -> i64);
 
 /// Forgets what nobody needs.
 pub(crate) async fn prune(link: &Link) -> Result<(), Error> {

@@ -1,2 +1,2 @@
 -- Forgets what nobody needs.
-SELECT posthaste.prune(), posthaste.prune_inbox()
+SELECT posthaste.prune()

@@ -1,0 +1,2 @@
+-- Forgets a page of what was received long ago; how many.
+SELECT posthaste.prune_inbox()
