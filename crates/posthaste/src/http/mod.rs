@@ -38,7 +38,7 @@ pub(crate) fn address(url: &str) -> Result<Url, Error> {
         .ok_or_else(|| Error::invalid("url", "must be http://host/path or https://host/path"))
 }
 
-/// What a request carries beside its body: which job it is, the id that stays the same at each attempt, and what proves where it comes from.
+/// What a request carries beside its body: what is known of the job, the id that stays the same at each attempt, and what proves where it comes from.
 pub(crate) fn headers(
     job: &Job,
     id: Uuid,
@@ -48,7 +48,6 @@ pub(crate) fn headers(
 ) -> Result<HeaderMap, String> {
     let (id, now) = (id.to_string(), now.as_second());
     let mut all = vec![
-        ("posthaste-job-id", job.id.to_string()),
         ("posthaste-job-name", encoded(&job.name)),
         ("posthaste-queue", encoded(&job.queue)),
         ("posthaste-attempt", job.attempt.to_string()),

@@ -33,7 +33,7 @@ pub use reach::Reach;
 /// | body | the payload; `content-type` is `application/json` unless a header says otherwise |
 /// | `webhook-id`, `idempotency-key` | the delivery id, the same at each attempt: receivers drop duplicates by it, for as long as they like |
 /// | `webhook-timestamp`, `webhook-signature` | as Standard Webhooks describe them; the latter with a [`Secret`] |
-/// | `posthaste-job-id`, `-job-name`, `-queue`, `-attempt`, `-tag` | the job's, percent-encoded where needed |
+/// | `posthaste-job-name`, `-queue`, `-attempt`, `-tag` | the job's, percent-encoded where needed |
 /// | other headers | the mapping's, and `traceparent` |
 ///
 /// | answer | outcome |

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use reqwest::header::HeaderValue;
 use reqwest::{Client, ClientBuilder, Url};
 
 use crate::error::Error;
@@ -91,10 +92,12 @@ impl Http {
     async fn run(&self, context: &Context, job: &Job) -> HandlerResult {
         let (id, body) = (context.delivery_id(), job.kwargs_json());
         let headers = http::headers(job, id, body, &self.secrets, Timestamp::now());
+        let mut headers = headers.map_err(TryAgain::by_backoff)?;
+        headers.insert("posthaste-job-id", HeaderValue::from(job.id.0));
         let request = self
             .client
             .post(self.url.clone())
-            .headers(headers.map_err(TryAgain::by_backoff)?)
+            .headers(headers)
             .timeout(self.time_limit)
             .body(body.to_owned());
         let answer = request.send().await;
