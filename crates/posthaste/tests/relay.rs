@@ -11,6 +11,7 @@ mod conformance;
 mod drain;
 mod full;
 mod held;
+mod in_the_way;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "nats")]
@@ -124,6 +125,8 @@ async fn a_destination_that_is_down_burns_no_attempt_and_is_left_alone() {
     // Each batch that was under way was tried, and nothing after that.
     let sent = told.told(|inner| inner.batches.len());
     assert!((1..=4).contains(&sent), "{sent} batches");
+    let largest = told.told(|inner| inner.batches.iter().map(Vec::len).max());
+    assert_eq!(largest, Some(10), "unless a route says otherwise");
     let burnt = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
     let burnt: i64 = client.query_one(burnt, &[]).await.unwrap().get(0);
     assert_eq!((burnt, told.taken().len()), (0, 0));

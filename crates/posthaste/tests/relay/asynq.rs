@@ -10,9 +10,8 @@ use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
 use serde_json::{Value, json};
 
 use super::conformance::{Received, Subject, conformance};
-use super::redis::{
-    Again, Behind, KEEPS, Route, captured, keys, what_lies_in_the_way_is_said_and_loses_nothing,
-};
+use super::in_the_way::what_lies_in_the_way_is_said_and_loses_nothing;
+use super::redis::{Again, Behind, KEEPS, Route, captured, keys};
 use crate::support::SOON;
 
 struct Tasks(Behind);

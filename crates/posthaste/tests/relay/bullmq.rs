@@ -9,9 +9,9 @@ use posthaste_testkit::{Proxy, eventually};
 use serde_json::{Map, Value, json};
 
 use super::conformance::{Received, Subject, conformance};
-use super::redis::{
-    Again, Behind, KEEPS, Route, captured, keys, what_lies_in_the_way_is_said_and_loses_nothing,
-};
+use super::fate;
+use super::in_the_way::what_lies_in_the_way_is_said_and_loses_nothing;
+use super::redis::{Again, Behind, KEEPS, Route, captured, keys};
 use crate::support::SOON;
 
 const CAPTURE: &str = include_str!("golden/bullmq.json");
@@ -64,6 +64,37 @@ async fn what_lies_in_the_way_of_jobs_is_said_and_loses_nothing() {
     };
     let wait = "bull:mail:wait";
     what_lies_in_the_way_is_said_and_loses_nothing(&jobs, &jobs.0.redis, wait).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_bullmq_cannot_have_is_refused_for_good_and_touches_no_other() {
+    let Some(jobs) = Jobs::start().await else {
+        return;
+    };
+    let queue = Template::parse("{kwargs.to}").unwrap();
+    let mapping = Mapping::default().queue(queue);
+    let route = Route::with(jobs.destination().await, mapping).await;
+    let enqueue = "SELECT posthaste.enqueue(t, jsonb_build_object('to', t), queue => 'm') FROM unnest('{mail,a:b,mail}'::text[]) t";
+    route.client.batch_execute(enqueue).await.unwrap();
+    eventually(SOON, "one is refused, two have arrived", async || {
+        let status = route.relay.status();
+        Ok((status.refused, status.accepted) == (1, 2))
+    })
+    .await
+    .unwrap();
+    let kept = || fate(&route.client, "a:b");
+    eventually(SOON, "it is kept", async || {
+        Ok(kept().await.is_some_and(|(state, ..)| state == "discarded"))
+    })
+    .await
+    .unwrap();
+    let (_, _, reason) = kept().await.unwrap();
+    let why = "BullMQ has no queue with a colon, or without a name";
+    assert_eq!(
+        (reason.as_deref(), jobs.received().await.len()),
+        (Some(why), 2)
+    );
+    route.stop().await;
 }
 
 /// Without what differs by library and moment, and with texts of JSON as what they say.

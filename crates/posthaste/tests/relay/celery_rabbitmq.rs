@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste::NewJob;
 use posthaste::relay::{Celery, Destination, Relay};
 use posthaste_testkit::receivers::{Receiver, Worker, are_here};
 use posthaste_testkit::{PgVersion, Proxy};
 use serde_json::{Value, json};
 
 use super::conformance::{Received, Subject, conformance};
-use super::rabbitmq::{Hands, behind_a_proxy, shared, unique};
+use super::rabbitmq::{Hands, behind_a_proxy, no_room, shared, too_large, unique};
 use crate::support::{SOON, all_done, database, worker};
 
 struct Tasks {
@@ -63,9 +64,24 @@ impl Subject for Tasks {
         }
         seen.clone()
     }
+
+    fn unacceptable(&self) -> Option<NewJob> {
+        Some(too_large())
+    }
+
+    async fn refuse_for_now(&self, refuse: bool) -> bool {
+        // It is empty, before and after.
+        self.hands.delete(&self.queue).await;
+        let full = no_room();
+        let arguments = if refuse { &full[..] } else { &[] };
+        self.hands.queue(&self.queue, arguments).await;
+        true
+    }
 }
 
 conformance!(Tasks, and:
+    one_that_is_refused_for_good_touches_no_other,
+    one_that_refuses_for_now_loses_nothing,
     a_drain_arrives_in_order,
     jobs_of_a_key_arrive_in_order,
 );

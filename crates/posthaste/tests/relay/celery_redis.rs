@@ -11,9 +11,11 @@ use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
 use serde_json::{Map, Value, json};
 
 use super::conformance::{Received, Subject, conformance};
-use super::redis::{
-    Again, Behind, KEEPS, Route, captured, keys, what_lies_in_the_way_is_said_and_loses_nothing,
+use super::in_the_way::{
+    a_queue_in_the_way_touches_no_other_of_its_batch,
+    what_lies_in_the_way_is_said_and_loses_nothing,
 };
+use super::redis::{Again, Behind, KEEPS, Route, captured, keys};
 use crate::support::SOON;
 
 struct Tasks(Behind);
@@ -67,6 +69,15 @@ async fn what_lies_in_the_way_of_tasks_is_said_and_loses_nothing() {
         return;
     };
     what_lies_in_the_way_is_said_and_loses_nothing(&tasks, &tasks.0.redis, "celery").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_in_the_way_of_one_queue_touches_no_other_of_its_batch() {
+    let Some(tasks) = Tasks::start().await else {
+        return;
+    };
+    let celery = tasks.destination().await;
+    a_queue_in_the_way_touches_no_other_of_its_batch(celery, &tasks.0, "").await;
 }
 
 /// The keys with their kinds of content: of lists how much there is, of sets what.

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use lapin::options::{
     BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+    QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
@@ -98,6 +99,13 @@ impl Hands {
         unbound.await.unwrap();
     }
 
+    /// Ends a queue with all that is in it.
+    pub(super) async fn delete(&self, queue: &str) {
+        let options = QueueDeleteOptions::default();
+        let deleted = self.channel.queue_delete(queue.into(), options);
+        deleted.await.unwrap();
+    }
+
     /// The next message of a queue, which is gone from it then.
     pub(super) async fn take(&self, queue: &str) -> Option<lapin::message::Delivery> {
         let options = BasicGetOptions { no_ack: true };
@@ -117,6 +125,21 @@ struct Queue {
 /// A queue that takes nothing.
 const FULL: &str = "full";
 
+/// What makes a queue take nothing.
+pub(super) fn no_room() -> [(&'static str, AMQPValue); 2] {
+    let refuse = AMQPValue::LongString("reject-publish".into());
+    [
+        ("x-overflow", refuse),
+        ("x-max-length", AMQPValue::LongInt(0)),
+    ]
+}
+
+/// A job that is larger than the server takes.
+pub(super) fn too_large() -> NewJob {
+    let text = "x".repeat((1 << 20) - 14);
+    NewJob::new("mail", &json!({ "text": text })).unwrap()
+}
+
 impl Subject for Queue {
     const DEDUPLICATES: bool = false;
 
@@ -127,10 +150,7 @@ impl Subject for Queue {
         let hands = Hands::on(shared()).await;
         let name = unique("mail");
         hands.queue(&name, &[]).await;
-        let refuse = AMQPValue::LongString("reject-publish".into());
-        let none = AMQPValue::LongInt(0);
-        let full = [("x-overflow", refuse), ("x-max-length", none)];
-        hands.queue(FULL, &full).await;
+        hands.queue(FULL, &no_room()).await;
         hands.exchange(&name).await;
         hands.bind(&name, &name, "mail").await;
         let (proxy, url) = behind_a_proxy().await;
@@ -165,8 +185,7 @@ impl Subject for Queue {
     }
 
     fn unacceptable(&self) -> Option<NewJob> {
-        let text = "x".repeat((1 << 20) - 14);
-        Some(NewJob::new("mail", &json!({ "text": text })).unwrap())
+        Some(too_large())
     }
 
     async fn refuse_for_now(&self, refuse: bool) -> bool {

@@ -14,7 +14,6 @@ use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually};
 use serde_json::{Map, Value, json};
 use tokio_postgres::Client;
 
-use super::conformance::Subject;
 use crate::support::{SOON, all_done, database, worker};
 
 /// Redis with settings that keep what it takes.
@@ -195,30 +194,6 @@ impl Destination for Again {
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         self.destination.probe()
     }
-}
-
-/// Something of another type lies where the receiver's queue should be: what is sent there waits, burning attempts of its own, and arrives when it is gone.
-pub(super) async fn what_lies_in_the_way_is_said_and_loses_nothing<S: Subject>(
-    subject: &S,
-    redis: &Redis,
-    key: &str,
-) {
-    redis.ask(&["SET", key, "in the way"]).unwrap();
-    let route = Route::to(subject.destination().await).await;
-    let id = route.enqueue("mail", "{}", "").await;
-    eventually(SOON, "it is said", async || {
-        let error = route.relay.status().last_error.unwrap_or_default();
-        Ok(error.contains("WRONGTYPE") && route.relay.status().later > 1)
-    })
-    .await
-    .unwrap();
-    assert_eq!(route.relay.status().down_since, None);
-    redis.ask(&["DEL", key]).unwrap();
-    route.all_done().await;
-    let received = subject.received().await;
-    let ids: Vec<&str> = received.iter().map(|one| one.id.as_str()).collect();
-    assert_eq!(ids, [id]);
-    route.stop().await;
 }
 
 fn all(url: &str) -> [Arc<dyn Destination>; 4] {

@@ -8,7 +8,11 @@ use posthaste_testkit::{PgVersion, Proxy};
 use serde_json::Value;
 
 use super::conformance::{Received, Subject, conformance};
-use super::redis::{Behind, KEEPS, what_lies_in_the_way_is_said_and_loses_nothing};
+use super::in_the_way::{
+    a_queue_in_the_way_touches_no_other_of_its_batch,
+    what_lies_in_the_way_is_said_and_loses_nothing,
+};
+use super::redis::{Behind, KEEPS};
 use crate::support::{SOON, all_done, database, worker};
 
 struct Queues(Behind);
@@ -61,6 +65,15 @@ async fn what_lies_in_the_way_of_jobs_is_said_and_loses_nothing() {
     };
     let queue = "queue:default";
     what_lies_in_the_way_is_said_and_loses_nothing(&queues, &queues.0.redis, queue).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_in_the_way_of_one_queue_touches_no_other_of_its_batch() {
+    let Some(queues) = Queues::start().await else {
+        return;
+    };
+    let sidekiq = queues.destination().await;
+    a_queue_in_the_way_touches_no_other_of_its_batch(sidekiq, &queues.0, "queue:").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

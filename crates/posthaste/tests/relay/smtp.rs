@@ -77,6 +77,7 @@ conformance!(Mails:
     one_that_cannot_be_reached_burns_no_attempt,
     one_that_is_slow_or_silent_loses_nothing,
     a_drain_arrives_in_order,
+    jobs_of_a_key_arrive_in_order,
 );
 
 /// The delivery id in a mail's `Message-ID`.
