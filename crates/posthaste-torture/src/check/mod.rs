@@ -2,6 +2,7 @@
 
 mod book;
 mod fates;
+mod hands;
 mod keys;
 mod lines;
 mod relayed;

@@ -6,6 +6,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use super::book::{Book, Job};
+use super::hands::Hands;
 use super::{Judge, Rule};
 use crate::history::{Deed, Fault, Kind, Moment, Run};
 use crate::relay::{CONFIRMED, DRAIN};
@@ -14,13 +15,16 @@ use crate::relay::{CONFIRMED, DRAIN};
 const ROUNDED: Moment = 1_000;
 /// How long before a message was seen the fault may lie that had it sent twice: its reader may have been cut off, and its relay may have waited for an answer.
 const SLACK: Moment = 15_000_000;
-/// What all relays together may have in hand behind one server.
-const IN_HAND: u64 = 150;
+/// What one relay may have under way to Sidekiq or asynq: four batches of ten. In its line as much may wait again.
+const UNDER_WAY: u64 = 40;
+/// What a drain may have under way.
+const DRAINED: u64 = 10;
+const RELAYS: u64 = 3;
 
 pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
-    let mut repeats = 0;
+    let mut hands = Hands::of(book.history);
     for (key, job) in &book.jobs {
-        repeats += twice(book, *key, job, judge);
+        twice(book, *key, job, judge, &mut hands);
         for run in &job.runs {
             let is_due = run.began + ROUNDED >= job.intent.due;
             judge.must(Rule::Due, is_due, *key, "arrived before they were due");
@@ -28,11 +32,9 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
             judge.must(Rule::H7, is_same, *key, "arrived with other arguments");
         }
     }
-    judge.verdict.load.repeats = repeats;
-    let faults = book.history.faults.iter();
-    let bound = IN_HAND * faults.filter(|fault| fault.kind != Kind::RedisFull).count() as u64;
-    let what = "arrived again: more than relays can have had in hand";
-    judge.must(Rule::H4, repeats <= bound, 0, what);
+    judge.verdict.load.repeats = hands.repeats();
+    let what = "arrived again: more than those who were struck can have had in hand";
+    judge.must(Rule::H4, hands.can_hold(in_hand), 0, what);
     burnt(book, judge);
     drained(book, judge);
 }
@@ -54,15 +56,31 @@ fn burnt(book: &Book<'_>, judge: &mut Judge) {
     judge.must(Rule::Attempts, is_borne, 0, what);
 }
 
-/// Counts the arrivals behind the first; each needs a fault between the two. A receiver that drops duplicates has none unless it has forgotten the first.
-fn twice(book: &Book<'_>, key: i64, job: &Job<'_>, judge: &mut Judge) -> u64 {
+/// How many messages may come again because of a fault.
+fn in_hand(fault: &Fault) -> u64 {
+    match fault.kind {
+        // All that it had claimed, of both queues: of some of what was accepted the store had not heard.
+        Kind::RelayKill => 2 * (UNDER_WAY + DRAINED),
+        // A link leads to one server.
+        Kind::RelayCut | Kind::RelayHalfOpen => UNDER_WAY,
+        Kind::RedisKill => RELAYS * UNDER_WAY,
+        // What was under way to be confirmed too, which may be as much again.
+        Kind::RedisLoss => RELAYS * 2 * UNDER_WAY,
+        // One relay drains, and another may have taken over.
+        Kind::RabbitMqKill => 2 * DRAINED,
+        _ => 0,
+    }
+}
+
+/// Notes the arrivals behind the first; each needs a fault between the two. A receiver that drops duplicates has none unless it has forgotten the first.
+fn twice<'h>(book: &Book<'h>, key: i64, job: &Job<'_>, judge: &mut Judge, hands: &mut Hands<'h>) {
     for pair in job.runs.windows(2) {
         let (before, next) = (pair[0], pair[1]);
-        let mut faults = book.history.faults.iter();
-        let is_excused = faults.any(|fault| {
+        let faults = book.history.faults.iter();
+        let is_excused = hands.again(faults.filter(|fault| {
             let is_near = fault.until + SLACK >= before.began && fault.from <= next.began;
             is_near && explains(fault, job, before)
-        });
+        }));
         let what = "arrived again, and nothing had happened that explains it";
         judge.must(Rule::H4, is_excused, key, what);
         if job.intent.queue == CONFIRMED {
@@ -70,7 +88,6 @@ fn twice(book: &Book<'_>, key: i64, job: &Job<'_>, judge: &mut Judge) -> u64 {
             judge.must(Rule::H4, before.fence != next.fence, key, what);
         }
     }
-    job.runs.len().saturating_sub(1) as u64
 }
 
 /// Whether a relay that had sent this may not have heard of it, or a receiver may have forgotten it.

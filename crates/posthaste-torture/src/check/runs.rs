@@ -3,18 +3,23 @@
 use std::collections::BTreeMap;
 
 use super::book::{Book, Job};
+use super::hands::Hands;
 use super::{Judge, Rule};
-use crate::history::{Deed, How, Kind, Moment, Run};
+use crate::history::{Deed, Fault, How, Kind, Moment, Run};
 
 /// Clocks tell microseconds, and Postgres rounds to them.
 const ROUNDED: Moment = 1_000;
-/// What one worker process may have in hand when it dies: the slots of its queues, and what stands in line before them.
-const IN_HAND: u64 = 200;
+/// What one worker process may have in hand when it dies: three queues, each with four handlers, a line before them, and what ended and was not told yet. A line is as long as the
+/// handlers need for 20 ms; each of them writes to the disk twice, which takes 5 ms at least.
+const IN_HAND: u64 = 3 * (4 + 16 + 4);
+/// What may have ended while a replica lagged, which hears no more before 20 to 120 jobs have, and then until its primary is dead.
+const LAGGED: u64 = 300;
+const PLACES: u64 = 3;
 
 pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
-    let mut repeats = 0;
+    let mut hands = Hands::of(book.history);
     for (key, job) in &book.jobs {
-        repeats += followed(book, *key, job, judge);
+        followed(book, *key, job, judge, &mut hands);
         for (at, run) in job.runs.iter().enumerate() {
             times(book, *key, &job.runs[..at], run, judge);
             attempts(book, *key, &job.runs[..at], run, judge);
@@ -30,16 +35,20 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
             );
         }
     }
-    judge.verdict.load.repeats = repeats;
-    let bound = bound(book);
+    judge.verdict.load.repeats = hands.repeats();
     let what = "were repeated: more than the lost workers can have had in hand";
-    judge.must(Rule::H4, repeats <= bound, 0, what);
+    judge.must(Rule::H4, hands.can_hold(in_hand), 0, what);
     fences(book, judge);
 }
 
-/// Counts the runs that no outcome asked for; each needs a fault that explains it.
-fn followed(book: &Book<'_>, key: i64, job: &Job<'_>, judge: &mut Judge) -> u64 {
-    let mut repeats = 0;
+/// Notes the runs that no outcome asked for; each needs a fault that explains it.
+fn followed<'h>(
+    book: &Book<'h>,
+    key: i64,
+    job: &Job<'_>,
+    judge: &mut Judge,
+    hands: &mut Hands<'h>,
+) {
     for pair in job.runs.windows(2) {
         let (before, next) = (pair[0], pair[1]);
         let was_asked_for = before.ended.is_some_and(|(how, at)| {
@@ -52,11 +61,7 @@ fn followed(book: &Book<'_>, key: i64, job: &Job<'_>, judge: &mut Judge) -> u64 
         if was_asked_for {
             continue;
         }
-        repeats += 1;
-        let is_excused = book
-            .excuses(&before.worker, before.began, next.began)
-            .next()
-            .is_some();
+        let is_excused = hands.again(book.excuses(&before.worker, before.began, next.began));
         let what = match before.ended {
             Some((_, at)) if at <= next.began => {
                 "were run again after they had ended, and nothing had happened to their worker"
@@ -65,26 +70,16 @@ fn followed(book: &Book<'_>, key: i64, job: &Job<'_>, judge: &mut Judge) -> u64 
         };
         judge.must(Rule::H4, is_excused, key, what);
     }
-    repeats
 }
 
-/// How many repeats the faults of a round can explain.
-fn bound(book: &Book<'_>) -> u64 {
-    let places = book
-        .history
-        .runs
-        .iter()
-        .filter_map(|run| run.worker.split('.').next())
-        .collect::<std::collections::BTreeSet<_>>()
-        .len() as u64;
-    let faults = book.history.faults.iter();
-    faults
-        .map(|fault| match fault.kind {
-            Kind::Kill | Kind::HalfOpen => IN_HAND,
-            Kind::Crash | Kind::Promotion => IN_HAND * places,
-            _ => 0,
-        })
-        .sum()
+/// How many runs may be repeated because of a fault.
+fn in_hand(fault: &Fault) -> u64 {
+    match fault.kind {
+        Kind::Kill | Kind::HalfOpen => IN_HAND,
+        Kind::Crash => IN_HAND * PLACES,
+        Kind::Promotion => IN_HAND * PLACES + LAGGED,
+        _ => 0,
+    }
 }
 
 fn times(book: &Book<'_>, key: i64, earlier: &[&Run], run: &Run, judge: &mut Judge) {

@@ -191,13 +191,24 @@ fn a_job_is_not_run_by_two_at_once() {
 
 #[test]
 fn repeats_are_no_more_than_what_the_lost_had_in_hand() {
-    let flood = |h: &mut History| {
-        h.faults.push(fault(Kind::Kill, 2 * SECOND, Some("w0")));
-        for n in 0..300 {
-            h.runs.push(run("w0.1", 1, 0, SECOND + 10 + n, None));
-        }
+    let flood = |repeats: Moment, others: &[(Kind, Option<&str>)]| {
+        broken(|h| {
+            h.faults.push(fault(Kind::Kill, 2 * SECOND, Some("w0")));
+            for (kind, target) in others {
+                h.faults.push(fault(*kind, 2 * SECOND, *target));
+            }
+            for n in 1..=repeats {
+                h.runs.push(run("w0.1", 1, 0, 2 * SECOND + n, None));
+            }
+        })
     };
-    assert!(broken(flood).contains(&Rule::H4));
+    assert!(!flood(72, &[]).contains(&Rule::H4));
+    assert!(flood(73, &[]).contains(&Rule::H4));
+    // What explains nothing adds nothing.
+    let elsewhere = [(Kind::Kill, Some("w1")), (Kind::Cut, Some("w0"))];
+    assert!(flood(73, &elsewhere).contains(&Rule::H4));
+    assert!(!flood(73, &[(Kind::Crash, None)]).contains(&Rule::H4));
+    assert!(flood(73 + 3 * 72, &[(Kind::Crash, None)]).contains(&Rule::H4));
 }
 
 #[test]

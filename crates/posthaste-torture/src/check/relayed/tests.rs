@@ -106,6 +106,37 @@ fn a_message_arrives_again_only_where_its_own_relay_or_server_was_struck_meanwhi
 }
 
 #[test]
+fn no_more_arrives_again_than_those_who_were_struck_had_in_hand() {
+    // So many messages to Sidekiq, each of which came again, with a cut and with what else had happened.
+    let again = |messages: i64, also: &[(Kind, &str)]| {
+        broken(|h| {
+            let jobs = (10..10 + messages).map(|key| to("a", key)).collect();
+            h.meant.push(producer(vec![(Fate::Committed, jobs)]));
+            for key in 10..10 + messages {
+                h.end.promised.insert(key);
+                h.runs.push(arrived("a", key, SECOND));
+                h.runs.push(arrived("a", key, 4 * SECOND));
+            }
+            h.faults.push(fault(Kind::RelayCut, 2 * SECOND, Some("w0")));
+            for (kind, target) in also {
+                h.faults.push(fault(*kind, 2 * SECOND, Some(target)));
+            }
+        })
+    };
+    assert_eq!(again(40, &[]), []);
+    assert_eq!(again(41, &[]), [Rule::H4]);
+    // What explains nothing adds nothing.
+    let others = [
+        (Kind::RelayKill, "w1"),
+        (Kind::RabbitMqKill, "rabbitmq"),
+        (Kind::RedisFull, "kept"),
+    ];
+    assert_eq!(again(41, &others), [Rule::H4]);
+    assert_eq!(again(41, &[(Kind::RedisKill, "kept")]), []);
+    assert_eq!(again(161, &[(Kind::RedisKill, "kept")]), [Rule::H4]);
+}
+
+#[test]
 fn a_receiver_that_knows_a_message_takes_it_again_only_after_it_has_forgotten_it() {
     let again = |h: &mut History, life: &str| {
         h.faults
