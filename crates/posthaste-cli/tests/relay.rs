@@ -66,6 +66,58 @@ async fn a_relay_sends_what_comes_until_it_is_told_to_stop() -> anyhow::Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_relay_whose_reader_has_gone_ends_and_burns_no_attempt() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    stage.write("posthaste.toml", LINES)?;
+    // More than the pipe and its reader have room for.
+    enqueue(&client, 3_000).await?;
+    let program = stage.command(&["relay", "audit"]);
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", "set -o pipefail; \"$@\" | head -n 1", "bash"]);
+    command.arg(program.get_program()).args(program.get_args());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.current_dir(&stage.folder);
+    command.env("DATABASE_URL", database.url());
+    let mut relay = Child::spawn(&mut command)?;
+    assert_eq!(relay.exit(BOUND).await?.code(), Some(1));
+    let said = relay.stderr().join("\n");
+    let reason = "error: route audit: lines takes nothing any more: Broken pipe. Its jobs wait";
+    assert!(said.contains(reason), "{said}");
+    let waiting = count(&client, "SELECT count(*) FROM posthaste.job").await?;
+    assert!(waiting > 0);
+    let burnt = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
+    assert_eq!(count(&client, burnt).await?, 0);
+    let status = stage.run_on(&database, &["status", "--json"]).await?;
+    let status: Value = serde_json::from_str(&status.good()?)?;
+    let lag = status["relays"][0]["lag_seconds"].as_f64();
+    assert!(lag > Some(0.0), "{status}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_route_that_was_not_named_is_left_alone() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let both = format!("{LINES}[route.other]\nqueue = \"b\"\nto = \"stdout:\"\n");
+    stage.write("posthaste.toml", &both)?;
+    enqueue(&client, 1).await?;
+    let other = "SELECT posthaste.enqueue('n', queue => 'b')";
+    client.batch_execute(other).await?;
+    let once = ["relay", "--once", "audit"];
+    let out = stage.run_on(&database, &once).await?.good()?;
+    assert_eq!(out.lines().last(), Some("audit: 1 sent"));
+    let left = "SELECT count(*) FROM posthaste.job WHERE queue = 'b' AND state = 'claimable'";
+    assert_eq!(count(&client, left).await?, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn once_ends_when_the_queues_are_empty_and_says_what_was_sent() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;

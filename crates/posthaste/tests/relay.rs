@@ -14,6 +14,7 @@ mod held;
 mod in_the_way;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod lines;
 #[cfg(feature = "nats")]
 mod nats;
 #[cfg(feature = "rabbitmq")]

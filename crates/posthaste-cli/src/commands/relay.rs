@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use futures_util::future::select_all;
 use posthaste::relay::{Route, preview};
 use serde::Serialize;
 use tokio_postgres::Client;
@@ -79,7 +80,13 @@ pub(crate) async fn run(
             false => std::future::pending().await,
         }
     };
-    worker.run_until(empty, database, signals).await?;
+    let over = async {
+        tokio::select! {
+            empty = empty => empty,
+            gone = first_gone(&relays) => Err(gone),
+        }
+    };
+    worker.run_until(over, database, signals).await?;
     if arguments.once {
         let report = Report(relays.iter().map(Sent::new).collect());
         terminal.result(&report, &report)?;
@@ -114,6 +121,24 @@ async fn dry_run(
         }
     }
     Ok(())
+}
+
+/// Completes when one of the destinations will never take anything again: it says which, and why. Whoever runs the command mends what it was connected to and runs it again; with other routes
+/// gone on with, that one would look as if it were down for a while.
+async fn first_gone(relays: &[Started]) -> anyhow::Error {
+    let gone = relays.iter().map(|one| {
+        Box::pin(async move {
+            one.relay.gone().await;
+            let reason = one.relay.status().last_error.unwrap_or_default();
+            let reason = reason.split(" (os error").next().unwrap_or_default();
+            anyhow!(
+                "route {}: {} takes nothing any more: {reason}. Its jobs wait; no attempt was burnt",
+                one.name,
+                one.label
+            )
+        })
+    });
+    select_all(gone).await.0
 }
 
 /// Completes when no job of the routes waits or is under way.

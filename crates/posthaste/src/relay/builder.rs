@@ -173,6 +173,7 @@ impl RelayBuilder {
             room: Arc::default(),
             stopping: CancellationToken::new(),
             aborted: CancellationToken::new(),
+            gone: CancellationToken::new(),
             status: Mutex::default(),
         });
         match shared.verify().await {

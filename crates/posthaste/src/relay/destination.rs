@@ -104,6 +104,11 @@ pub trait Destination: Send + Sync + 'static {
     /// Whether it would take messages now; the error says why not. Asked while it did not answer.
     fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
 
+    /// Whether it will never take anything again: a pipe that nobody reads any more. What is sent to it waits as if it were down.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// What of its settings lets it lose what it has acknowledged, or take twice what is sent again after an outage of this length. Asked before anything is sent, and again each time that
     /// it is back, unless the relay waits for effects; an error when it cannot be found out.
     fn weaknesses(&self, _longest_outage: Duration) -> BoxFuture<'_, Result<Vec<Weakness>, Error>> {

@@ -107,5 +107,10 @@ impl Shared {
                 "does not answer; its jobs wait in Postgres"
             );
         }
+        drop(status);
+        // Whoever is told of it finds the reason.
+        if self.destination.is_gone() {
+            self.gone.cancel();
+        }
     }
 }

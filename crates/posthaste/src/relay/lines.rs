@@ -1,5 +1,8 @@
 //! Lines: newline-delimited JSON into a file, a pipe or standard output.
 
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -10,17 +13,57 @@ use super::destination::{Answer, Destination};
 use super::message::Message;
 
 /// Writes one line of JSON for each message: `{"id", "name", "kind", "queue", "enqueued_at", "tag", "attempt", "headers", "payload"}`; the payload is
-/// JSON where it is, else a text. Accepted is what was written and flushed, so the promise is that of whoever keeps the lines. A write that breaks
-/// off may leave half a line; the message is written again as a whole.
+/// JSON where it is, else a text. Accepted is what was written and flushed, so the promise is that of whoever keeps the lines.
+///
+/// A write that breaks off may leave half a line. A line break ends it before anything else is written, and the message is written again as a whole: readers pass over lines that are empty or no
+/// JSON. Until something can be written again, no attempt is burnt; a reader that has closed its end never comes back ([`Relay::gone`](super::Relay::gone)).
 pub struct Lines<W> {
-    writer: Mutex<W>,
+    writer: Mutex<Writer<W>>,
+    is_gone: AtomicBool,
+}
+
+struct Writer<W> {
+    inner: W,
+    /// The last write broke off, or was cut short.
+    broke_off: bool,
 }
 
 impl<W> Lines<W> {
     /// Lines into this writer.
     pub fn new(writer: W) -> Self {
-        let writer = Mutex::new(writer);
-        Self { writer }
+        let writer = Writer {
+            inner: writer,
+            broke_off: false,
+        };
+        Self {
+            writer: Mutex::new(writer),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<W: AsyncWrite + Unpin> Lines<W> {
+    /// Writes these, which may be none, behind the end of what broke off. Whether a writer works again after that shows in nothing but a write: flushing one that has dropped what it could not
+    /// write succeeds.
+    async fn write(&self, lines: &[u8]) -> io::Result<()> {
+        let mut writer = self.writer.lock().await;
+        // Until it has succeeded it may be dropped midway.
+        let broke_off = std::mem::replace(&mut writer.broke_off, true);
+        let written = async {
+            if broke_off {
+                writer.inner.write_all(b"\n").await?;
+            }
+            writer.inner.write_all(lines).await?;
+            writer.inner.flush().await
+        };
+        let written = written.await;
+        writer.broke_off = written.is_err();
+        if let Err(error) = &written
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            self.is_gone.store(true, Ordering::Relaxed);
+        }
+        written
     }
 }
 
@@ -87,12 +130,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Destination for Lines<W> {
                     Err(error) => return Answer::unanswered(error).for_all(batch),
                 }
             }
-            let mut writer = self.writer.lock().await;
-            let written = async {
-                writer.write_all(&lines).await?;
-                writer.flush().await
-            };
-            match written.await {
+            match self.write(&lines).await {
                 Ok(()) => Answer::Accepted.for_all(batch),
                 Err(error) => Answer::unanswered(error).for_all(batch),
             }
@@ -100,10 +138,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Destination for Lines<W> {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async {
-            let mut writer = self.writer.lock().await;
-            writer.flush().await.map_err(|error| error.to_string())
-        })
+        Box::pin(async { self.write(b"").await.map_err(|error| error.to_string()) })
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
     }
 }
 

@@ -125,7 +125,7 @@ pub enum Strength {
     /// The destination has confirmed that it has the message.
     #[default]
     Accepted,
-    /// The receiver has recorded its effect: it called `posthaste.done(delivery_id)`, or wrote into `posthaste.inbox`. Until then the job is held; what
+    /// The receiver has recorded its effect: it called `posthaste.done(delivery_id)`, or `posthaste.receive(delivery_id)`, which does it too. Until then the job is held; what
     /// is not confirmed in time is sent again with the same id, which burns an attempt. Losing everything that the destination held costs
     /// latency only.
     Done {
@@ -191,6 +191,11 @@ impl Relay {
         self.shared.status().clone()
     }
 
+    /// Completes when the destination will never take anything again ([`Destination::is_gone`]): nothing is left to this relay but to be stopped. No attempt is burnt meanwhile.
+    pub async fn gone(&self) {
+        self.shared.gone.cancelled().await;
+    }
+
     /// What it tells when there is room again, which is after the outcomes went out.
     pub(crate) fn room(&self) -> Arc<Notify> {
         Arc::clone(&self.shared.room)
@@ -218,6 +223,8 @@ pub(crate) struct Shared {
     stopping: CancellationToken,
     /// What is under way ends now.
     aborted: CancellationToken,
+    /// The destination will never take anything again.
+    gone: CancellationToken,
     status: Mutex<RelayStatus>,
 }
 
@@ -234,11 +241,11 @@ impl Shared {
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Told when nothing more is to be begun: in drain mode what is in hand is sent first, because what is given back loses its place.
+    /// Told when nothing more is to be begun: in drain mode what is in hand is sent first, because what is given back loses its place. Where nothing can be sent any more it loses it anyway.
     fn over(&self) -> &CancellationToken {
         match self.options.mode {
-            Mode::Outbox => &self.stopping,
-            Mode::Drain => &self.aborted,
+            Mode::Drain if !self.gone.is_cancelled() => &self.aborted,
+            Mode::Drain | Mode::Outbox => &self.stopping,
         }
     }
 }

@@ -36,6 +36,10 @@ pub trait Subject: Send + Sync + Sized + 'static {
     /// A destination of its own that sends through the proxy.
     fn destination(&self) -> impl Future<Output = Arc<dyn Destination>> + Send;
     fn proxy(&self) -> &Proxy;
+    /// Lets all that it takes take longer.
+    fn delay(&self, by: Duration) {
+        self.proxy().delay(by);
+    }
     /// Everything that it was sent and has, in its order.
     fn received(&self) -> impl Future<Output = Vec<Received>> + Send;
     /// A job that it refuses for good, if there is one.
@@ -322,7 +326,7 @@ pub async fn a_stop_in_the_middle_of_a_batch_loses_nothing<S: Subject>() {
         return;
     };
     let ids = setup.enqueue(&jobs(400)).await;
-    setup.subject.proxy().delay(Duration::from_millis(5));
+    setup.subject.delay(Duration::from_millis(5));
     let config = posthaste::Config {
         shutdown_grace: Duration::from_millis(1),
         ..quick()
