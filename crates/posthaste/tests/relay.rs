@@ -17,6 +17,7 @@ mod kafka;
 mod lines;
 #[cfg(feature = "nats")]
 mod nats;
+mod once;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod redis;

@@ -1,6 +1,7 @@
 """Runs tasks of any name, and writes one line for each: celery --app celery_worker worker"""
 
 import os
+import subprocess
 
 import celery
 import effects
@@ -26,8 +27,26 @@ class AnyTaskConsumer(Consumer):
         return AnyTask(self)
 
 
+# The effect, and in its transaction that the message was received: what has had its effect has none again.
+ONCE = """
+BEGIN;
+SELECT posthaste.receive(:'id') AS is_first \\gset
+\\if :is_first
+  INSERT INTO effect (delivery_id) VALUES (:'id');
+\\endif
+COMMIT;
+"""
+
+
+def once(id):
+    database = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--set=id={id}", os.environ["DATABASE_URL"]]
+    subprocess.run([os.environ["PSQL"], *database], input=ONCE, text=True, check=True)
+
+
 def run(task, *args, **kwargs):
     request = task.request
+    if "DATABASE_URL" in os.environ:
+        once(request.id)
     effects.record(
         id=request.id,
         name=task.name,

@@ -43,7 +43,12 @@ impl Worker {
 
     /// Celery on these queues; the broker is a Redis or a RabbitMQ.
     pub fn celery(broker: &str, queues: &[&str]) -> anyhow::Result<Self> {
-        workers::celery(broker, queues)
+        workers::celery(broker, queues, None)
+    }
+
+    /// The same, whose effects are rows of a table `effect (delivery_id)` in this database, once for each delivery: it calls `posthaste.receive` in their transactions.
+    pub fn celery_once(broker: &str, queues: &[&str], database: &str) -> anyhow::Result<Self> {
+        workers::celery(broker, queues, Some(database))
     }
 
     /// BullMQ on these queues.

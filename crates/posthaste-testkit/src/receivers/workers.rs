@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::worker::Worker;
 use super::{Receiver, installed, sources};
-use crate::ports;
+use crate::{PgVersion, ports};
 
 pub(super) fn sidekiq(redis: &str, queues: &[&str]) -> anyhow::Result<Worker> {
     let (program, redis) = (Receiver::Sidekiq.find()?, redis.to_owned());
@@ -40,13 +40,21 @@ pub(super) fn asynq(redis: &str, queues: &[&str]) -> anyhow::Result<Worker> {
     })
 }
 
-pub(super) fn celery(broker: &str, queues: &[&str]) -> anyhow::Result<Worker> {
+pub(super) fn celery(
+    broker: &str,
+    queues: &[&str],
+    database: Option<&str>,
+) -> anyhow::Result<Worker> {
     let (broker, queues) = (broker.to_owned(), queues.join(","));
     let python = Receiver::Celery.find()?;
+    let psql = PgVersion::V15.bin()?.join("psql");
+    let database = database.map(|url| [("DATABASE_URL", url.into()), ("PSQL", psql)]);
     Worker::start(Receiver::Celery, "Celery", " ready.", move || {
         let mut command = python_command(&python);
         command
             .env("BROKER_URL", &broker)
+            .env_remove("DATABASE_URL")
+            .envs(database.iter().flatten().cloned())
             .args(["-m", "celery", "--app", "celery_worker", "worker"])
             .args([
                 "--pool",
