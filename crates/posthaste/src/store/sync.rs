@@ -12,6 +12,9 @@ use super::parameter::{Parameter, typed};
 use crate::error::{Error, describe, is_connection};
 use crate::sync::{Body, Installed, Mark, RowVersion, Seen, SourceError, Trouble, Write};
 
+/// Old deletions that are taken out of a search table by one statement.
+const FORGOTTEN_AT_ONCE: i64 = 10_000;
+
 /// A connection on which nothing is under way when it goes back to its pool: one whose answer nobody waits for any more is closed.
 struct Lent(Option<Object>);
 
@@ -307,16 +310,23 @@ impl Search<'_> {
         all.map_err(|error| Trouble(describe(&error)))
     }
 
+    /// Page by page, each in a transaction of its own: none holds many rows.
     pub(crate) async fn forget(&self, older_than: Duration) -> Result<u64, Trouble> {
         let lent = Lent::from(self.pool).await.map_err(Trouble)?;
         let age = milliseconds(older_than);
-        let parameters: [&dyn Parameter; 2] = [&self.index, &age];
-        let forgotten = lent
-            .execute_typed(include_str!("search_forget.sql"), &typed(&parameters))
-            .await;
-        let forgotten = forgotten.map_err(|error| Trouble(describe(&error)))?;
-        lent.give_back();
-        Ok(forgotten)
+        let parameters: [&dyn Parameter; 3] = [&self.index, &age, &FORGOTTEN_AT_ONCE];
+        let mut all = 0;
+        loop {
+            let forgotten = lent
+                .execute_typed(include_str!("search_forget.sql"), &typed(&parameters))
+                .await;
+            let forgotten = forgotten.map_err(|error| Trouble(describe(&error)))?;
+            all += forgotten;
+            if forgotten < FORGOTTEN_AT_ONCE.unsigned_abs() {
+                lent.give_back();
+                return Ok(all);
+            }
+        }
     }
 
     pub(crate) async fn search(&self, query: &str, most: i64) -> Result<Vec<String>, Trouble> {
