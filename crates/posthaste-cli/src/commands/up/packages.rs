@@ -226,7 +226,7 @@ fn settings(index: &Path, packages: u64) -> String {
          deleted = \"hidden\"\n\
          delay = \"1s\"\n\
          period = \"1s\"\n\
-         # What a killed process had in its hands is looked at one by one.\n\
+         # What a killed process had in its hands is looked at together, a batch at a time.\n\
          batch = {batch}\n\
          index = {index}\n\
          document = {{ name = \"name\", summary = \"summary\", details = \"details\" }}\n\
