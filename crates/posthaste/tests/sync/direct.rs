@@ -120,3 +120,18 @@ async fn what_becomes_of_a_direct_write_is_counted_and_never_raised() {
     assert_eq!(direct.counts(), counts);
     assert_eq!(world.inner().index["1"].document, None);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_budget_is_300_ms_unless_said_otherwise() {
+    let world = World::default();
+    let direct = Direct::to(world.clone());
+    let started = Instant::now();
+    direct.put("1", 5, "{}").await;
+    let took = started.elapsed();
+    // Generous again, and far below any other budget that somebody might think of.
+    assert!(
+        took >= Duration::from_millis(300) && took < Duration::from_secs(20),
+        "{took:?}"
+    );
+    assert_eq!(direct.counts().late, 1);
+}

@@ -37,7 +37,7 @@ fn failing(twin: Twin) -> usize {
     (0..200).filter(fails).count()
 }
 
-fn in_memory(world: &World, _: u64) -> Arc<dyn Index> {
+pub fn in_memory(world: &World, _: u64) -> Arc<dyn Index> {
     Arc::new(world.clone())
 }
 
