@@ -236,6 +236,30 @@ CREATE FUNCTION posthaste.sync_key_type(s posthaste.synced) RETURNS text LANGUAG
   SELECT format_type(a.atttypid, NULL) FROM pg_attribute a WHERE a.attrelid = s.relation AND a.attname = s.key
 $f$;
 
+-- Those of these texts that can be keys of a synced table. Any other is that of no row, and is in the way of none.
+CREATE FUNCTION posthaste.sync_keys(s posthaste.synced, p_ids text[]) RETURNS text[] LANGUAGE plpgsql STABLE AS $f$
+DECLARE
+  v_type text := posthaste.sync_key_type(s);
+  v_id   text;
+  v_keys text[] := '{}';
+BEGIN
+  BEGIN
+    EXECUTE format('SELECT $1::%s[]', v_type) USING p_ids;
+    RETURN p_ids;
+  EXCEPTION WHEN data_exception THEN
+    NULL;
+  END;
+  FOREACH v_id IN ARRAY p_ids LOOP
+    BEGIN
+      EXECUTE format('SELECT $1::%s', v_type) USING v_id;
+      v_keys := v_keys || v_id;
+    EXCEPTION WHEN data_exception THEN
+      NULL;
+    END;
+  END LOOP;
+  RETURN v_keys;
+END $f$;
+
 -- Rows of a synced table by their keys; document is NULL for a row that is not to be found.
 CREATE FUNCTION posthaste.sync_rows(p_name text, p_ids text[]) RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE AS $f$
 DECLARE
@@ -245,7 +269,7 @@ BEGIN
   RETURN QUERY EXECUTE format('SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE t.%1$I = ANY ($1::%5$s[])', s.key, s.version,
     CASE WHEN s.deleted IS NULL THEN format('to_jsonb(t) - %L', s.version)
          ELSE format('CASE WHEN t.%I IS TRUE THEN NULL ELSE to_jsonb(t) - %L END', s.deleted, s.version) END,
-    s.relation, posthaste.sync_key_type(s)) USING p_ids;
+    s.relation, posthaste.sync_key_type(s)) USING posthaste.sync_keys(s, p_ids);
 END $f$;
 
 -- As sync_rows, without making the documents.
@@ -255,7 +279,7 @@ DECLARE
 BEGIN
   SELECT * INTO STRICT s FROM posthaste.synced o WHERE o.name = p_name;
   RETURN QUERY EXECUTE format('SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE t.%1$I = ANY ($1::%5$s[])', s.key, s.version,
-    CASE WHEN s.deleted IS NULL THEN 'true' ELSE format('t.%I IS NOT TRUE', s.deleted) END, s.relation, posthaste.sync_key_type(s)) USING p_ids;
+    CASE WHEN s.deleted IS NULL THEN 'true' ELSE format('t.%I IS NOT TRUE', s.deleted) END, s.relation, posthaste.sync_key_type(s)) USING posthaste.sync_keys(s, p_ids);
 END $f$;
 
 -- The next rows after one, in the order of the key, as sync_versions gives them.

@@ -6,6 +6,7 @@ mod conformance;
 mod direct;
 #[cfg(feature = "elastic")]
 mod elastic;
+mod hidden;
 mod panics;
 mod postgres;
 mod schedules;
@@ -16,6 +17,7 @@ mod suspects;
 #[cfg(feature = "tantivy")]
 mod tantivy;
 mod trickle;
+mod unreadable;
 mod versions;
 mod watched;
 mod world;
@@ -51,6 +53,8 @@ async fn setup() -> Setup {
         inner: Arc::new(Postgres::new(db.pool(2).unwrap(), "note")),
         is_down: Arc::default(),
         writes: Arc::default(),
+        requests: Arc::default(),
+        proofs: Arc::default(),
     };
     Setup { db, client, index }
 }
@@ -170,6 +174,16 @@ async fn more_than_a_batch_is_taken_batch_after_batch_and_written_in_bounded_par
     .unwrap();
     assert_eq!(setup.found("word").await.len(), 100);
     assert!(sync.status().passes >= 12, "{}", sync.status().passes);
+    // A document has more than a thousand bytes, so that at most four of them are written at once.
+    let requests = setup.index.requests.lock().unwrap().clone();
+    assert!(requests.len() >= 125, "{}", requests.len());
+    let of_one = |request: &[usize]| request.iter().sum::<usize>();
+    assert!(
+        requests
+            .iter()
+            .all(|one| of_one(one) <= 5_000 && !one.is_empty())
+    );
+    assert!(requests.iter().any(|one| one.len() > 1));
     worker.stop().await.unwrap();
 }
 

@@ -1,11 +1,13 @@
 //! Audit: the rows and the documents are walked, each in their own order, and each page is held against the other side. What is in memory is a page.
 
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::decide::{Seen, Step, Truth, decide};
+use super::halves::{Halves, halves};
 use super::index::{Index, Proof, Trouble};
 use super::pass::{Pass, Wish};
-use super::source::{RowVersion, Source, SourceError};
+use super::source::{RowVersion, Source};
 
 /// So many differences are named, beside being counted.
 const NAMED: usize = 100;
@@ -22,6 +24,8 @@ pub enum Difference {
     Orphaned,
     /// The index has a version that Postgres does not know.
     Ahead,
+    /// Nothing can be read of its row: the statement for it fails with this id.
+    Unreadable,
 }
 
 /// What an audit found.
@@ -35,10 +39,12 @@ pub struct Audited {
     pub missing: u64,
     /// Documents of an older version.
     pub stale: u64,
-    /// Documents without a row.
+    /// Documents without a row, and such that no sync wrote.
     pub orphaned: u64,
     /// Documents of a version that Postgres does not know.
     pub ahead: u64,
+    /// Ids with which nothing can be read of a row: whether it differs is not known, and nothing is repaired.
+    pub unreadable: u64,
     /// How many of all these were seen to be true after they were written or deleted.
     pub repaired: u64,
     /// How many differed again after that, because their rows had changed meanwhile: they have jobs of their own.
@@ -55,7 +61,7 @@ impl Audited {
 
     /// How many documents differed.
     pub fn differences(&self) -> u64 {
-        self.missing + self.stale + self.orphaned + self.ahead
+        self.missing + self.stale + self.orphaned + self.ahead + self.unreadable
     }
 
     /// How many of them could not be repaired.
@@ -69,6 +75,7 @@ impl Audited {
             Difference::Stale => &mut self.stale,
             Difference::Orphaned => &mut self.orphaned,
             Difference::Ahead => &mut self.ahead,
+            Difference::Unreadable => &mut self.unreadable,
         } += 1;
         if self.named.len() < NAMED {
             self.named.push((id.to_owned(), difference));
@@ -119,6 +126,8 @@ impl Audit {
             started: Instant::now(),
             looked_at: 0,
         };
+        // Before the rows: what somebody else wrote in the place of a row's document may have its version.
+        walk.strangers().await?;
         walk.rows().await?;
         walk.documents().await?;
         Ok(walk.found)
@@ -133,6 +142,13 @@ struct Different {
     difference: Difference,
 }
 
+/// Of which side the pages are.
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    Rows,
+    Documents,
+}
+
 struct Walk<'a> {
     audit: Audit,
     source: &'a dyn Source,
@@ -143,12 +159,51 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Documents that no sync wrote. With repair, those in the place of a row's are written over, and the others deleted.
+    async fn strangers(&mut self) -> Result<(), Trouble> {
+        let (all, mut some) = self.index.strangers(self.audit.page).await?;
+        self.found.orphaned += all;
+        let left_to_name = NAMED.saturating_sub(self.found.named.len());
+        let named = some.iter().take(left_to_name);
+        let named = named.map(|id| (id.clone(), Difference::Orphaned));
+        self.found.named.extend(named);
+        let mut left = all;
+        while self.audit.repair && !some.is_empty() {
+            self.replace(&some).await?;
+            self.pace(some.len()).await;
+            let (now, next) = self.index.strangers(self.audit.page).await?;
+            if now >= left {
+                break;
+            }
+            (left, some) = (now, next);
+        }
+        self.found.repaired += all - left;
+        Ok(())
+    }
+
+    async fn replace(&self, strangers: &[String]) -> Result<(), Trouble> {
+        let Halves { read, unreadable } =
+            halves(strangers, |part| self.source.versions(part)).await?;
+        let force = |row: &RowVersion| Wish {
+            id: row.id.clone(),
+            force: true,
+            deleted: None,
+        };
+        let wishes: Vec<Wish> = read.iter().map(force).collect();
+        self.pass().run(&wishes).await;
+        let rows = read.iter().map(|row| &*row.id);
+        let kept: HashSet<&str> = rows.chain(unreadable.iter().map(|(id, _)| &**id)).collect();
+        let others = strangers.iter().filter(|id| !kept.contains(&***id));
+        let others: Vec<String> = others.cloned().collect();
+        self.index.remove_strangers(&others).await
+    }
+
     /// Every row against its document.
     async fn rows(&mut self) -> Result<(), Trouble> {
         let mut after = None;
         loop {
             let page = self.source.walk(after.as_deref(), self.audit.page).await;
-            let page = page.map_err(trouble)?;
+            let page = page?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
@@ -157,7 +212,7 @@ impl Walk<'_> {
             let ids: Vec<String> = page.iter().map(|row| row.id.clone()).collect();
             let seen = self.index.read(&ids, Proof::Stored).await?;
             let pairs = ids.iter().zip(page.iter().map(Some).zip(seen));
-            self.judge(suspicious(pairs)).await?;
+            self.judge(suspicious(pairs), Side::Rows).await?;
             self.pace(page.len()).await;
             after = Some(last);
         }
@@ -178,18 +233,19 @@ impl Walk<'_> {
                 .map(|(id, _)| id.clone())
                 .collect();
             self.found.documents += live.len() as u64;
-            let rows = self.source.versions(&live).await.map_err(trouble)?;
-            let there: std::collections::HashSet<&str> = rows.iter().map(|row| &*row.id).collect();
+            let rows = halves(&live, |part| self.source.versions(part)).await?.read;
+            let there: HashSet<&str> = rows.iter().map(|row| &*row.id).collect();
             let orphans = live.iter().filter(|id| !there.contains(&***id));
-            self.judge(orphans.cloned().collect()).await?;
+            self.judge(orphans.cloned().collect(), Side::Documents)
+                .await?;
             self.pace(page.len()).await;
             after = Some(last);
         }
     }
 
     /// Looks at them once more, the index before Postgres, so that nothing that changed between the two looks of a page counts.
-    async fn judge(&mut self, ids: Vec<String>) -> Result<(), Trouble> {
-        let different = self.different(&ids).await?;
+    async fn judge(&mut self, ids: Vec<String>, side: Side) -> Result<(), Trouble> {
+        let different = self.different(&ids, side).await?;
         for one in &different {
             self.found.note(&one.id, one.difference);
         }
@@ -203,16 +259,10 @@ impl Walk<'_> {
                 ..Wish::default()
             })
             .collect();
-        let pass = Pass {
-            source: self.source,
-            index: self.index,
-            proof: Proof::Stored,
-            bytes: 10 << 20,
-        };
-        pass.run(&wishes).await;
+        self.pass().run(&wishes).await;
         let ids: Vec<String> = wishes.into_iter().map(|wish| wish.id).collect();
-        let still = self.different(&ids).await?;
-        let before: std::collections::HashMap<&str, Option<i64>> = different
+        let still = self.different(&ids, side).await?;
+        let before: HashMap<&str, Option<i64>> = different
             .iter()
             .map(|one| (&*one.id, one.version))
             .collect();
@@ -222,21 +272,38 @@ impl Walk<'_> {
         Ok(())
     }
 
-    async fn different(&self, ids: &[String]) -> Result<Vec<Different>, Trouble> {
+    fn pass(&self) -> Pass<'_> {
+        Pass {
+            source: self.source,
+            index: self.index,
+            proof: Proof::Stored,
+            bytes: 10 << 20,
+        }
+    }
+
+    async fn different(&self, ids: &[String], side: Side) -> Result<Vec<Different>, Trouble> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let seen = self.index.read(ids, Proof::Stored).await?;
-        let rows = self.source.versions(ids).await.map_err(trouble)?;
-        let rows: std::collections::HashMap<&str, &RowVersion> =
-            rows.iter().map(|row| (&*row.id, row)).collect();
+        let Halves { read, unreadable } = halves(ids, |part| self.source.versions(part)).await?;
+        let rows: HashMap<&str, &RowVersion> = read.iter().map(|row| (&*row.id, row)).collect();
+        let unreadable: HashSet<&str> = unreadable.iter().map(|(id, _)| &**id).collect();
         let all = ids.iter().zip(seen);
         let different = all.filter_map(|(id, seen)| {
             let row = rows.get(&**id).copied();
+            let difference = match unreadable.contains(&**id) {
+                false => difference(row, seen)?,
+                true => {
+                    // One that has a document comes again with the documents; it counts once.
+                    let is_live = seen.is_some_and(|seen| seen.is_live);
+                    (is_live == (side == Side::Documents)).then_some(Difference::Unreadable)?
+                }
+            };
             Some(Different {
                 id: id.clone(),
                 version: row.map(|row| row.version),
-                difference: difference(row, seen)?,
+                difference,
             })
         });
         Ok(different.collect())
@@ -277,9 +344,4 @@ fn difference(row: Option<&RowVersion>, seen: Option<Seen>) -> Option<Difference
         _ if seen.is_some_and(|seen| seen.is_live) => Some(Difference::Stale),
         _ => Some(Difference::Missing),
     }
-}
-
-fn trouble(error: SourceError) -> Trouble {
-    let (SourceError::Rows(reason) | SourceError::Down(reason)) = error;
-    Trouble(reason)
 }

@@ -1,12 +1,12 @@
 //! What is to be done about one document: given what Postgres has, what the index shows and whether the document is to be written anyway. Pure.
 
 /// Of two writes of a document the one with the larger mark stays, whichever came last. The row's version decides; `pass` counts how often the same version was
-/// written on purpose, and is [`LAST`](Self::LAST) in a deletion, which therefore stands above all that was written up to its version.
+/// written or hidden on purpose, and is [`LAST`](Self::LAST) in a deletion, which therefore stands above all that was written up to its version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
     /// The row's version, or that of its deletion.
     pub version: i64,
-    /// 0 unless the version was written again, or is that of a deletion.
+    /// 0 unless the version was written again, hidden after it was written, or is that of a deletion.
     pub pass: u16,
 }
 
@@ -57,7 +57,9 @@ pub struct Seen {
 pub(crate) enum Truth {
     /// There is such a row.
     Live { version: i64 },
-    /// It was deleted, or is hidden, as of this version.
+    /// There is such a row, which must not be found. It may be shown again at the same version: where another table says who is hidden.
+    Hidden { version: i64 },
+    /// It was deleted as of this version.
     Dead { version: i64 },
     /// There is no row, and nobody said when it was deleted.
     Gone,
@@ -115,17 +117,41 @@ pub(crate) fn decide(truth: Truth, seen: Option<Seen>, force: bool) -> Step {
     match truth {
         Truth::Live { version } => match seen.map(|seen| seen.mark) {
             Some(mark) if mark.version > version => Step::Ahead(mark),
-            Some(mark) if mark.version == version => match (force, again(mark)) {
-                _ if live.is_none() => Step::Ahead(mark),
-                (false, _) => Step::Done(Reason::Equal),
-                (true, Some(again)) => Step::Write(again, Reason::Forced),
-                (true, None) => Step::Ahead(mark),
+            Some(mark) if mark.version == version => match (live, force, again(mark)) {
+                (Some(_), false, _) => Step::Done(Reason::Equal),
+                (_, true, Some(again)) => Step::Write(again, Reason::Forced),
+                // It was hidden at this version, and is shown again.
+                (None, false, Some(again)) => Step::Write(again, Reason::Missing),
+                // Above a deletion nothing of its version is written.
+                (_, _, None) => Step::Ahead(mark),
             },
             // A direct write of the same version that comes first has another token: the next pass is above it.
             _ if force => Step::Write(Mark::of(version), Reason::Forced),
             Some(_) if live.is_some() => Step::Write(Mark::of(version), Reason::Different),
             _ => Step::Write(Mark::of(version), Reason::Missing),
         },
+        // By the next mark, as whatever else was decided on by what is there: a write that comes late is refused, and the row may be shown again.
+        Truth::Hidden { version } => {
+            let reason = if force {
+                Reason::Forced
+            } else {
+                Reason::Deleted
+            };
+            let above = |mark| again(mark).unwrap_or(Mark::deletion(version));
+            match seen.map(|seen| seen.mark) {
+                Some(mark) if mark.version == version => match (live, force, again(mark)) {
+                    (Some(mark), _, _) => Step::Delete(above(mark), reason),
+                    // It may have been shown meanwhile, by a write that is still on its way.
+                    (None, true, Some(again)) => Step::Delete(again, reason),
+                    _ => Step::Done(Reason::Neither),
+                },
+                Some(mark) if mark.version > version => match live {
+                    Some(mark) => Step::Delete(Mark::deletion(mark.version), reason),
+                    None => Step::Done(Reason::Neither),
+                },
+                _ => Step::Delete(Mark::of(version), reason),
+            }
+        }
         // Also where the index has nothing: what a deletion leaves there stops writes that are still on their way.
         Truth::Dead { version } => match (live, dead) {
             (_, Some(mark)) if mark.version >= version => Step::Done(Reason::Neither),
@@ -163,6 +189,12 @@ mod tests {
         })
     }
 
+    /// What hiding a row left.
+    fn hidden(version: i64, pass: u16) -> Option<Seen> {
+        let is_live = false;
+        live(version, pass).map(|seen| Seen { is_live, ..seen })
+    }
+
     fn dead(version: i64) -> Option<Seen> {
         Some(Seen {
             mark: Mark::deletion(version),
@@ -177,6 +209,9 @@ mod tests {
         use Reason::{Deleted, Different, Equal, Forced, Missing, Neither};
         let row = Truth::Live { version: 5 };
         let gone = Truth::Dead { version: 5 };
+        let unseen = Truth::Hidden { version: 5 };
+        let hide = |version, pass| Step::Delete(Mark { version, pass }, Deleted);
+        let forced_hide = |pass| Step::Delete(Mark { version: 5, pass }, Forced);
         let write = |pass, why| Step::Write(Mark { version: 5, pass }, why);
         let delete = |version| Step::Delete(Mark::deletion(version), Deleted);
         let ahead = |version, pass| Step::Ahead(Mark { version, pass });
@@ -202,6 +237,28 @@ mod tests {
             (row, live(6, 0), FORCE, ahead(6, 0)),
             (row, dead(4), FORCE, write(0, Forced)),
             (row, dead(5), FORCE, ahead(5, last)),
+            // A row that is hidden is written over by one above what is there, and so is a row that is shown again.
+            (unseen, None, !FORCE, hide(5, 0)),
+            (unseen, live(4, 3), !FORCE, hide(5, 0)),
+            (unseen, live(5, 0), !FORCE, hide(5, 1)),
+            (unseen, live(5, 3), !FORCE, hide(5, 4)),
+            (unseen, live(5, last - 1), !FORCE, hide(5, last)),
+            (unseen, live(6, 2), !FORCE, delete(6)),
+            (unseen, hidden(4, 2), !FORCE, hide(5, 0)),
+            (unseen, hidden(5, 1), !FORCE, Step::Done(Neither)),
+            (unseen, hidden(6, 1), FORCE, Step::Done(Neither)),
+            (unseen, None, FORCE, forced_hide(0)),
+            (unseen, live(5, 3), FORCE, forced_hide(4)),
+            (unseen, hidden(5, 1), FORCE, forced_hide(2)),
+            (unseen, dead(5), FORCE, Step::Done(Neither)),
+            (unseen, dead(5), !FORCE, Step::Done(Neither)),
+            (row, hidden(4, 1), !FORCE, write(0, Missing)),
+            (row, hidden(5, 0), !FORCE, write(1, Missing)),
+            (row, hidden(5, 1), FORCE, write(2, Forced)),
+            (row, hidden(5, last - 1), FORCE, ahead(5, last - 1)),
+            (gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
+            (gone, hidden(4, 1), !FORCE, delete(5)),
+            (Truth::Gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
             // A deletion leaves its mark wherever it does not find it.
             (gone, None, !FORCE, delete(5)),
             (gone, live(4, 0), !FORCE, delete(5)),
@@ -230,9 +287,19 @@ mod tests {
     #[test]
     fn whatever_is_written_is_taken_by_the_index_that_was_seen() {
         for version in 0..8 {
-            for seen in [None, live(3, 0), live(3, 2), live(4, 0), dead(3), dead(4)] {
+            for seen in [
+                None,
+                live(3, 0),
+                live(3, 2),
+                live(4, 0),
+                dead(3),
+                dead(4),
+                hidden(3, 0),
+                hidden(4, 2),
+            ] {
                 for truth in [
                     Truth::Live { version },
+                    Truth::Hidden { version },
                     Truth::Dead { version },
                     Truth::Gone,
                 ] {
@@ -249,6 +316,62 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// Looks at a row that is hidden and shown at one version, whose writes come in any order, long after the look or never: a forced look that saw its own write
+    /// has made it as Postgres says, whatever comes afterwards.
+    #[test]
+    fn a_row_that_is_hidden_and_shown_at_one_version_comes_to_what_it_is() {
+        for seed in 0..5_000 {
+            let mut state: u64 = seed;
+            let mut draw = |below: u64| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) % below
+            };
+            let (mut seen, mut late): (Option<Seen>, Vec<Seen>) = (None, Vec::new());
+            let look = |seen, is_shown, force, token| {
+                let truth = match is_shown {
+                    true => Truth::Live { version: 5 },
+                    false => Truth::Hidden { version: 5 },
+                };
+                let (mark, is_live) = match decide(truth, seen, force) {
+                    Step::Write(mark, _) => (mark, true),
+                    Step::Delete(mark, _) => (mark, false),
+                    step => {
+                        assert!(matches!(step, Step::Done(_)), "{seed}: {step:?}");
+                        return None;
+                    }
+                };
+                Some(Seen {
+                    mark,
+                    token,
+                    is_live,
+                })
+            };
+            let take = |seen: &mut Option<Seen>, one: Seen| {
+                if seen.is_none_or(|seen| seen.mark < one.mark) {
+                    *seen = Some(one);
+                }
+            };
+            for _ in 0..4 + draw(26) {
+                match draw(2) == 1 {
+                    true if !late.is_empty() => {
+                        let one = late.swap_remove(draw(late.len() as u64) as usize);
+                        take(&mut seen, one);
+                    }
+                    _ => late.extend(look(seen, draw(2) == 1, draw(2) == 1, 0)),
+                }
+            }
+            let is_shown = draw(2) == 1;
+            let forced = look(seen, is_shown, FORCE, 1).expect("a forced look writes");
+            take(&mut seen, forced);
+            assert_eq!(seen, Some(forced), "{seed}");
+            late.into_iter().for_each(|one| take(&mut seen, one));
+            assert_eq!(seen, Some(forced), "{seed}");
+            assert_eq!(forced.is_live, is_shown, "{seed}");
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod document;
 mod rebuild;
+mod strangers;
 mod write;
 
 use std::collections::HashSet;
@@ -309,6 +310,14 @@ impl Index for Elastic {
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, Trouble>> {
         Box::pin(self.page(after, most))
+    }
+
+    fn strangers(&self, most: usize) -> BoxFuture<'_, Result<(u64, Vec<String>), Trouble>> {
+        Box::pin(self.strange(most))
+    }
+
+    fn remove_strangers<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(self.remove_strange(ids))
     }
 
     fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, Trouble>> {

@@ -79,6 +79,17 @@ pub trait Index: Send + Sync + 'static {
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, Trouble>>;
 
+    /// Documents that nobody wrote through this, and that no [`walk`](Self::walk) shows: how many there are, and the ids of at most so many of them. For indexes
+    /// that others can write too.
+    fn strangers(&self, _most: usize) -> BoxFuture<'_, Result<(u64, Vec<String>), Trouble>> {
+        Box::pin(async { Ok((0, Vec::new())) })
+    }
+
+    /// Deletes these, as far as they are still such strangers, and as they were seen.
+    fn remove_strangers<'a>(&'a self, _ids: &'a [String]) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Forgets deletions that are older than this, by the index's clock: how many. After that, a write that was on its way for so long would be taken.
     fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, Trouble>>;
 

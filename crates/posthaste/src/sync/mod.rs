@@ -23,6 +23,7 @@ mod decide;
 mod direct;
 #[cfg(feature = "elastic")]
 mod elastic;
+mod halves;
 mod index;
 mod job;
 mod pass;

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::decide::{Reason, Seen, Step, Truth, decide};
+use super::halves::{Halves, halves};
 use super::index::{Index, Proof, Trouble, Write, Written};
-use super::source::{Body, Row, RowVersion, Source, SourceError, caught};
+use super::source::{Body, Row, RowVersion, Source};
 
 /// What is asked for one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,10 +129,11 @@ impl Document {
     fn truth(&self, row: Option<(i64, bool)>) -> Truth {
         match (row, self.wish.deleted) {
             (Some((version, true)), _) => Truth::Live { version },
-            (Some((version, false)), deleted) => Truth::Dead {
-                version: deleted.map_or(version, |deleted| deleted.max(version)),
-            },
-            (None, Some(version)) => Truth::Dead { version },
+            (Some((version, false)), None) => Truth::Hidden { version },
+            (Some((version, false)), Some(deleted)) if deleted <= version => {
+                Truth::Hidden { version }
+            }
+            (_, Some(version)) => Truth::Dead { version },
             (None, None) => Truth::Gone,
         }
     }
@@ -340,52 +342,24 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Versions by id. Where the rows cannot be read, or that panics, the halves are; one that stands alone has failed.
+    /// Versions by id; a row of which none can be read has failed.
     async fn versions(&mut self, ids: &[String]) -> Result<HashMap<String, RowVersion>, Trouble> {
         let source = self.pass.source;
-        let mut all = HashMap::with_capacity(ids.len());
-        let mut parts = vec![ids];
-        while let Some(part) = parts.pop() {
-            match caught(async { source.versions(part).await }).await {
-                Ok(rows) => all.extend(rows.into_iter().map(|row| (row.id.clone(), row))),
-                Err(error) => parts.extend(self.halves(part, error)?),
-            }
-        }
-        Ok(all)
+        let Halves { read, unreadable } = halves(ids, |part| source.versions(part)).await?;
+        self.failed(unreadable);
+        Ok(read.into_iter().map(|row| (row.id.clone(), row)).collect())
     }
 
     async fn rows(&mut self, ids: &[String]) -> Result<Vec<Row>, Trouble> {
         let source = self.pass.source;
-        let mut all = Vec::with_capacity(ids.len());
-        let mut parts = vec![ids];
-        while let Some(part) = parts.pop() {
-            match caught(async { source.rows(part).await }).await {
-                Ok(rows) => all.extend(rows),
-                Err(error) => parts.extend(self.halves(part, error)?),
-            }
-        }
-        Ok(all)
+        let Halves { read, unreadable } = halves(ids, |part| source.rows(part)).await?;
+        self.failed(unreadable);
+        Ok(read)
     }
 
-    fn halves<'i>(
-        &mut self,
-        part: &'i [String],
-        error: SourceError,
-    ) -> Result<Vec<&'i [String]>, Trouble> {
-        let reason = match error {
-            SourceError::Rows(reason) => reason,
-            SourceError::Down(reason) => return Err(Trouble(reason)),
-        };
-        match part {
-            [] => Ok(Vec::new()),
-            [id] => {
-                self.documents[self.places[id]].fate = Some(Fate::Failed(reason));
-                Ok(Vec::new())
-            }
-            _ => {
-                let (first, second) = part.split_at(part.len() / 2);
-                Ok(vec![second, first])
-            }
+    fn failed(&mut self, unreadable: Vec<(String, String)>) {
+        for (id, reason) in unreadable {
+            self.documents[self.places[&id]].fate = Some(Fate::Failed(reason));
         }
     }
 }

@@ -1,12 +1,10 @@
 //! Where documents come from: the rows of Postgres, by their ids.
 
-use std::panic::AssertUnwindSafe;
-
 use deadpool_postgres::Pool;
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use crate::error::panic_text;
+use super::halves::halves;
+use super::index::Trouble;
 use crate::store::sync as store;
 
 /// A row, as much as a decision needs.
@@ -53,15 +51,11 @@ pub enum SourceError {
     Down(String),
 }
 
-/// A panic of whoever makes rows is an error that lies with one of the ids, until it is known with which.
-pub(super) async fn caught<T>(
-    asked: impl Future<Output = Result<T, SourceError>>,
-) -> Result<T, SourceError> {
-    let answer = AssertUnwindSafe(asked).catch_unwind().await;
-    answer.unwrap_or_else(|panic| {
-        let reason = format!("panicked: {}", panic_text(&*panic));
-        Err(SourceError::Rows(reason))
-    })
+impl From<SourceError> for Trouble {
+    fn from(error: SourceError) -> Self {
+        let (SourceError::Rows(reason) | SourceError::Down(reason)) = error;
+        Self(reason)
+    }
 }
 
 /// Reads rows by ids. What it reads must be committed and current: never from a replica, never in a snapshot that is older than the call.
@@ -189,7 +183,7 @@ impl Source for Query {
 /// Rows by ids, in the order of the ids: what a search shows. The index says which, Postgres what they are now; an id whose row is gone or hidden is left out, so nothing
 /// stale is ever shown. An error of a single row leaves that row out too.
 pub async fn rows_of(source: &dyn Source, ids: &[String]) -> Result<Vec<Row>, SourceError> {
-    let rows = source.rows(ids).await?;
+    let rows = halves(ids, |part| source.rows(part)).await?.read;
     let mut rows: std::collections::HashMap<String, Row> =
         rows.into_iter().map(|row| (row.id.clone(), row)).collect();
     let found = ids.iter().filter_map(|id| rows.remove(id));

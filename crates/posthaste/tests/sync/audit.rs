@@ -66,3 +66,22 @@ async fn the_audit_names_what_differs_and_repairs_it_when_asked() {
     assert_eq!(audited(&setup, true).await.repaired, 1);
     assert!(audited(&setup, false).await.is_equal());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_audit_looks_at_no_more_in_a_second_than_it_was_told() {
+    let setup = setup().await;
+    setup
+        .run("INSERT INTO note SELECT n, 'word' FROM generate_series(1, 1000) n")
+        .await;
+    let source = Table::new(setup.db.pool(2).unwrap(), "note");
+    let audit = Audit {
+        page: 100,
+        rate: Some(2_000),
+        repair: false,
+    };
+    let begun = std::time::Instant::now();
+    let found = audit.run(&source, &setup.index).await.unwrap();
+    assert_eq!(found.rows, 1_000);
+    let taken = begun.elapsed();
+    assert!(taken >= std::time::Duration::from_millis(400), "{taken:?}");
+}

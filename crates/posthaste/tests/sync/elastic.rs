@@ -2,7 +2,9 @@
 
 mod deleted;
 mod faults;
+mod filled;
 mod rebuild;
+mod strangers;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -13,6 +13,10 @@ pub struct Watched {
     pub inner: Arc<Postgres>,
     pub is_down: Arc<AtomicBool>,
     pub writes: Arc<Mutex<Vec<Write>>>,
+    /// The bytes of each document of each write.
+    pub requests: Arc<Mutex<Vec<Vec<usize>>>>,
+    /// What was asked for, look by look.
+    pub proofs: Arc<Mutex<Vec<Proof>>>,
 }
 
 impl Watched {
@@ -33,6 +37,9 @@ impl Index for Watched {
         Box::pin(async move {
             self.check()?;
             self.writes.lock().unwrap().extend_from_slice(writes);
+            let size = |write: &Write| write.document.as_ref().map_or(0, String::len);
+            let sizes = writes.iter().map(size).collect();
+            self.requests.lock().unwrap().push(sizes);
             self.inner.write(writes).await
         })
     }
@@ -44,6 +51,7 @@ impl Index for Watched {
     ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, Trouble>> {
         Box::pin(async move {
             self.check()?;
+            self.proofs.lock().unwrap().push(proof);
             self.inner.read(ids, proof).await
         })
     }

@@ -89,6 +89,7 @@ pub(crate) struct Report {
     stale: u64,
     orphaned: u64,
     ahead: u64,
+    unreadable: u64,
     pub(crate) repaired: u64,
     named: Vec<Named>,
 }
@@ -105,7 +106,7 @@ impl Report {
             id: id.clone(),
             how: how(*difference),
         });
-        let differ = found.missing + found.stale + found.orphaned + found.ahead;
+        let differ = found.differences();
         Self {
             table: table.to_owned(),
             is_equal: differ == found.repaired,
@@ -116,6 +117,7 @@ impl Report {
             stale: found.stale,
             orphaned: found.orphaned,
             ahead: found.ahead,
+            unreadable: found.unreadable,
             repaired: found.repaired,
         }
     }
@@ -127,6 +129,7 @@ fn how(difference: Difference) -> &'static str {
         Difference::Stale => "stale",
         Difference::Orphaned => "orphaned",
         Difference::Ahead => "ahead",
+        Difference::Unreadable => "unreadable",
         _ => "different",
     }
 }
@@ -140,6 +143,7 @@ impl fmt::Display for Report {
             (self.stale, "stale"),
             (self.orphaned, "orphaned"),
             (self.ahead, "ahead"),
+            (self.unreadable, "unreadable"),
         ];
         for (count, kind) in kinds.into_iter().filter(|(count, _)| *count > 0) {
             write!(f, ", {} {kind}", HumanCount(count))?;
@@ -151,7 +155,7 @@ impl fmt::Display for Report {
             (false, repaired) => write!(f, "; {repaired} repaired, the others DIFFER"),
         }?;
         for one in self.named.iter().take(SHOWN) {
-            write!(f, "\n  {:8}  {}", one.how, one.id)?;
+            write!(f, "\n  {:10}  {}", one.how, one.id)?;
         }
         Ok(())
     }

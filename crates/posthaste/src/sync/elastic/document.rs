@@ -75,6 +75,16 @@ pub(super) fn seen(version: i64, source: Option<&RawValue>) -> Result<Seen, Trou
     })
 }
 
+/// Whether what is stored has no field of ours: no sync wrote it.
+pub(super) fn lacks_ours(source: Option<&RawValue>) -> bool {
+    #[derive(Deserialize)]
+    struct Stored {
+        posthaste: Option<serde::de::IgnoredAny>,
+    }
+    let source = source.map_or("{}", RawValue::get);
+    serde_json::from_str(source).is_ok_and(|stored: Stored| stored.posthaste.is_none())
+}
+
 /// What must be an object in a definition, if it is there at all.
 const OBJECTS: [&str; 5] = [
     "/settings",
@@ -158,6 +168,10 @@ pub(super) fn number(alias: &str, index: &str) -> Option<u64> {
 
 pub(super) fn is_deletion() -> Value {
     json!({"exists": {"field": DELETED_AT}})
+}
+
+pub(super) fn is_strange() -> Value {
+    json!({"bool": {"must_not": [{"exists": {"field": ID}}]}})
 }
 
 pub(super) fn deleted_before(ms: i64) -> Value {

@@ -38,8 +38,9 @@ impl Elastic {
         let new = self.beside(&old).await?;
         let next = &*self.next_alias();
         let (from, to) = (self.at(&old, &self.shared.alias), self.at(&new, next));
-        let found = to.fill(source, audit).await?;
+        // Before it is filled: a row that was hidden, and is shown again at the same version, is written above what hiding it left.
         from.copy_deletions(&to).await?;
+        let found = to.fill(source, audit).await?;
         self.client().refresh(&new).await?;
         let alias = &*self.shared.alias;
         let (index, replaced) = (&*new, &*old);

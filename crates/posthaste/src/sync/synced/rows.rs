@@ -1,12 +1,13 @@
 //! The rows of a synced table as its settings describe them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use deadpool_postgres::Pool;
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
 use super::Synced;
+use crate::sync::halves::{Halves, halves};
 use crate::sync::source::{Body, Query, Row, RowVersion, Source, SourceError, Table};
 
 /// Rows of a table that `posthaste.sync_table` knows, with documents of all columns, of a statement, or of some columns.
@@ -39,17 +40,35 @@ impl Described {
             return Ok(page);
         };
         let ids: Vec<String> = page.iter().map(|row| row.id.clone()).collect();
-        let said = query.versions(&ids).await?;
+        let Halves { read, unreadable } = halves(&ids, |part| query.versions(part)).await?;
         let mut said: HashMap<String, RowVersion> =
-            said.into_iter().map(|row| (row.id.clone(), row)).collect();
+            read.into_iter().map(|row| (row.id.clone(), row)).collect();
+        let unreadable: HashSet<String> = unreadable.into_iter().map(|(id, _)| id).collect();
         let judged = page.into_iter().map(|row| {
             let hidden = RowVersion {
-                is_live: false,
+                // Of which the statement cannot say anything, that is as the table shows it; whoever looks closer learns that it is unreadable.
+                is_live: row.is_live && unreadable.contains(&row.id),
                 ..row
             };
             said.remove(&hidden.id).unwrap_or(hidden)
         });
         Ok(judged.collect())
+    }
+
+    /// One id alone that the statement fails with may be that of no row, and then is in nobody's way: the table knows.
+    async fn said<T>(
+        &self,
+        ids: &[String],
+        said: Result<Vec<T>, SourceError>,
+    ) -> Result<Vec<T>, SourceError> {
+        match said {
+            Err(SourceError::Rows(_))
+                if ids.len() == 1 && self.table.versions(ids).await?.is_empty() =>
+            {
+                Ok(Vec::new())
+            }
+            said => said,
+        }
     }
 }
 
@@ -58,16 +77,18 @@ impl Source for Described {
         &'a self,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
-        match &self.query {
-            Some(query) => query.versions(ids),
-            None => self.table.versions(ids),
-        }
+        Box::pin(async move {
+            match &self.query {
+                Some(query) => self.said(ids, query.versions(ids).await).await,
+                None => self.table.versions(ids).await,
+            }
+        })
     }
 
     fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
         Box::pin(async move {
             let mut rows = match &self.query {
-                Some(query) => query.rows(ids).await?,
+                Some(query) => self.said(ids, query.rows(ids).await).await?,
                 None => self.table.rows(ids).await?,
             };
             if !self.document.is_empty() {

@@ -21,7 +21,7 @@ use crate::sync::conformance::write;
 use crate::sync::world::{Line, World};
 
 /// The rows of a world, read at once.
-struct Immediate(World);
+pub struct Immediate(pub World);
 
 impl Source for Immediate {
     fn versions<'a>(
@@ -91,10 +91,10 @@ fn mortal(fake: &Arc<FakeElastic>, left: &Arc<AtomicU64>, after: bool) -> Elasti
     })
 }
 
-const ROWS: u64 = 30;
+pub const ROWS: u64 = 30;
 
 /// Rows 0 to 29; the index has an old version of some, a document too many, and what the deletion of "gone" left.
-async fn behind(fake: &Arc<FakeElastic>, world: &World) -> Elastic {
+pub async fn behind(fake: &Arc<FakeElastic>, world: &World) -> Elastic {
     let forever = Arc::new(AtomicU64::new(u64::MAX));
     let index = Elastic::new(mortal(fake, &forever, false), "notes").pause(Duration::ZERO);
     index.open().await.unwrap();
