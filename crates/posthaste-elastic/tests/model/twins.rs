@@ -61,6 +61,15 @@ fn without_an_acknowledgement_that_it_is_still_pending_a_transaction_happens_twi
 }
 
 #[test]
+fn on_three_documents_as_on_two_each_rule_is_needed() {
+    let stalls = Faults::STALLS;
+    for rule in [Weakness::NoMarks, Weakness::LateLook, Weakness::SilentUndo] {
+        let plan = Plan::three_documents(WITH_ROLL_BACK, stalls).without(rule);
+        breaks(&format!("{rule:?}, three documents"), NOTHING, plan);
+    }
+}
+
+#[test]
 fn marks_that_are_counted_let_a_late_hold_in_after_a_lost_write() {
     let executors = &[
         (0, Resume, 2),
