@@ -9,6 +9,7 @@ mod large;
 mod opened;
 mod recovered;
 mod refused;
+mod repeated;
 mod schedules;
 mod settled;
 mod standing;

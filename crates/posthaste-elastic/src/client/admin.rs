@@ -81,6 +81,16 @@ impl Client {
         }
     }
 
+    /// How many nodes may hold a copy of an index.
+    pub async fn data_nodes(&self) -> Result<u64, Error> {
+        #[derive(Deserialize)]
+        struct Health {
+            number_of_data_nodes: u64,
+        }
+        let call = Call::new("health", Method::GET, &["_cluster", "health"]);
+        Ok(self.ask::<Health>(call).await?.number_of_data_nodes)
+    }
+
     /// Whether there is such an index, or an alias of this name.
     pub async fn index_exists(&self, index: &str) -> Result<bool, Error> {
         Ok(self.describe_index(index).await?.is_some())

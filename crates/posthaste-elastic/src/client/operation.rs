@@ -54,6 +54,13 @@ pub struct Seen {
     pub primary_term: u64,
 }
 
+impl Seen {
+    /// Whether it was the first write of its shard, whose index may be as new.
+    pub(crate) fn is_first(self) -> bool {
+        self.seq_no == 0
+    }
+}
+
 /// A [stored](crate::Client::put_script) script and what it is given.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Script<'a, P> {

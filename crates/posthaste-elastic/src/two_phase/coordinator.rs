@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
 use super::document::Document;
 use super::execution::{Execution, Progress, Reason};
 use super::failure::{Failure, ended};
+use super::fit::Fit;
 use super::request::{Answer, Request};
 use super::state::State;
 use super::step::Step;
@@ -18,7 +18,9 @@ use crate::{Client, Error, ErrorKind, Operation};
 
 /// So many attempts a call makes before it leaves a transaction to recovery: with the waits between them some seconds.
 const ATTEMPTS: u32 = 10;
-/// So often a call finds documents held by others before it gives its transaction up.
+/// So many a pass of recovery makes while nothing can be written: it comes back, and others are waiting.
+const LOOKS: u32 = 3;
+/// So often a call finds documents that others set before it gives its transaction up.
 const PATIENCE: u8 = 6;
 /// What a caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +56,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Coordinator {
     pub(super) store: Store,
-    checked: OnceCell<()>,
+    pub(super) fit: Fit,
 }
 
 impl Coordinator {
@@ -67,28 +69,13 @@ impl Coordinator {
         };
         Self {
             store,
-            checked: OnceCell::new(),
+            fit: Fit::default(),
         }
     }
 
     /// The client that it calls with.
     pub fn client(&self) -> &Client {
         &self.store.client
-    }
-
-    /// Makes the indexes with so many replicas where they are not there, and stores the scripts.
-    ///
-    /// # Errors
-    /// [`Failure::Unfit`] if an index is there and is another.
-    pub async fn prepare(&self, replicas: u8) -> Result<(), Failure> {
-        self.store.prepare(replicas).await?;
-        self.check().await
-    }
-
-    /// Looks once whether the indexes are as they must be.
-    pub(super) async fn check(&self) -> Result<(), Failure> {
-        let check = || self.store.check();
-        self.checked.get_or_try_init(check).await.copied()
     }
 
     /// Makes a document with this balance, unless it is there.
@@ -111,8 +98,11 @@ impl Coordinator {
             document: document.to_owned(),
             error,
         };
-        self.create_once(create.map_err(Failure::Unavailable)?, unopened)
-            .await
+        let create = create.map_err(Failure::Unavailable)?;
+        match self.create_once(create, unopened).await? {
+            true => self.check_again().await,
+            false => Ok(()),
+        }
     }
 
     /// Writes a transaction down without beginning it; whoever runs or recovers it does. The same one again changes nothing.
@@ -136,14 +126,11 @@ impl Coordinator {
         let record = Record::new(transaction, State::Created);
         let create = Operation::create(&self.store.transactions, id, &record);
         let create = create.map_err(Failure::Unavailable)?.through(TIMES.0);
-        self.create_once(create, |error| Failure::Open(Some(error)))
-            .await?;
-        // It is written down: whoever recovers carries it out.
-        let stored = self.get(id).await.map_err(|failure| match failure {
-            Failure::Unavailable(error) => Failure::Open(Some(error)),
-            other => other,
-        })?;
-        match stored {
+        let lost = |error| Failure::Open(Some(error));
+        if self.create_once(create, lost).await? {
+            self.check_again().await.map_err(Failure::written_down)?;
+        }
+        match self.get(id).await.map_err(Failure::written_down)? {
             Some(stored) if stored.effects != transaction.effects() => {
                 Err(Failure::Different(transaction.id().clone()))
             }
@@ -151,15 +138,15 @@ impl Coordinator {
         }
     }
 
-    /// Creates something, unless it is there. `lost` says what an answer that did not come means.
+    /// Creates something, unless it is there. `lost` says what an answer that did not come means. Tells whether its index may be new.
     async fn create_once(
         &self,
         create: Operation,
         lost: impl Fn(Error) -> Failure,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         match self.store.client.write(&create).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            Ok(written) => Ok(written.seen.is_first()),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
             Err(error) if error.may_have_been_done() => Err(lost(error)),
             Err(error) => Err(Failure::Unavailable(error)),
         }
@@ -168,11 +155,13 @@ impl Coordinator {
     /// Makes a transaction, if it is not there, and brings it to its end.
     ///
     /// # Errors
-    /// It did not happen, or nobody knows yet: see [`Failure::may_have_moved`]. After [`Failure::Open`] the same call may be made again.
+    /// It did not happen, or nobody knows yet: see [`Failure::may_have_moved`]. After each failure of which that is true the same call may be made again.
     pub async fn run(&self, transaction: &Transaction) -> Result<(), Failure> {
         self.check().await?;
         let execution = Execution::create(transaction.effects().len(), PATIENCE);
-        let (state, reason) = self.go(transaction, execution, Last::Ended).await?;
+        let (state, reason) = self
+            .go(transaction, execution, ATTEMPTS, Last::Ended)
+            .await?;
         ended(state, reason)
     }
 
@@ -185,18 +174,25 @@ impl Coordinator {
     pub async fn run_to_settled(&self, transaction: &Transaction) -> Result<(), Failure> {
         self.check().await?;
         let execution = Execution::create(transaction.effects().len(), PATIENCE);
-        let (state, reason) = self.go(transaction, execution, Last::Settled).await?;
+        let (state, reason) = self
+            .go(transaction, execution, ATTEMPTS, Last::Settled)
+            .await?;
         ended(state, reason)
     }
 
     /// Gives a transaction up, unless it is decided.
     ///
     /// # Errors
-    /// [`Failure::Committed`] if it was committed before: it is brought to its end then.
+    /// [`Failure::Committed`] if it was committed before: it is brought to its end then. [`Failure::Absent`] if it is not there, which keeps no
+    /// creation away that is late: [create](Self::create) it, and give it up then.
     pub async fn roll_back(&self, id: &str) -> Result<(), Failure> {
         let transaction = self.stored(id).await?;
         let execution = Execution::roll_back(transaction.effects().len(), Reason::Asked);
-        match self.go(&transaction, execution, Last::Ended).await?.0 {
+        match self
+            .go(&transaction, execution, ATTEMPTS, Last::Ended)
+            .await?
+            .0
+        {
             State::Finished => Err(Failure::Committed),
             _ => Ok(()),
         }
@@ -207,9 +203,18 @@ impl Coordinator {
     /// # Errors
     /// As [`run`](Self::run).
     pub async fn resume(&self, id: &str) -> Result<(), Failure> {
+        self.resume_within(id, ATTEMPTS).await
+    }
+
+    /// As [`resume`](Self::resume), by one who comes back anyway.
+    pub(super) async fn resume_soon(&self, id: &str) -> Result<(), Failure> {
+        self.resume_within(id, LOOKS).await
+    }
+
+    async fn resume_within(&self, id: &str, looks: u32) -> Result<(), Failure> {
         let transaction = self.stored(id).await?;
         let execution = Execution::resume(transaction.effects().len(), PATIENCE);
-        let (state, reason) = self.go(&transaction, execution, Last::Ended).await?;
+        let (state, reason) = self.go(&transaction, execution, looks, Last::Ended).await?;
         ended(state, reason)
     }
 
@@ -274,14 +279,26 @@ impl Coordinator {
         &self,
         transaction: &Transaction,
         mut execution: Execution,
+        looks: u32,
         waits_for: Last,
     ) -> Result<(State, Option<Reason>), Failure> {
         let mut last = None;
         let mut attempt = 0;
         let mut has_written = false;
-        while attempt < ATTEMPTS {
+        while attempt < if has_written { ATTEMPTS } else { looks } {
             has_written |= execution.writes();
             let (progress, error) = self.step(transaction, &mut execution).await;
+            if error
+                .as_ref()
+                .is_some_and(|error| error.kind() == ErrorKind::NoIndex)
+            {
+                let checked = self.check_again().await;
+                let told = |failure: Failure| match has_written {
+                    true => failure.written_down(),
+                    false => failure,
+                };
+                checked.map_err(told)?;
+            }
             last = error.or(last);
             match progress {
                 // Settled by writes that were acknowledged: whoever comes next can only say so, as often as it takes.

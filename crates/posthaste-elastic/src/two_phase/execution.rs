@@ -21,7 +21,7 @@ pub enum Reason {
     TooLarge,
     /// A document is not there.
     Missing,
-    /// Others hold a document, again and again.
+    /// Others set a document, again and again.
     Busy,
     /// It was [adopted](super::Coordinator::adopt) at its end, which an account that still listed it did not agree with: a person should look at it.
     Listed,
@@ -54,7 +54,7 @@ pub struct Execution {
     may_be_there: bool,
     /// Set once it is to be given up.
     reason: Option<Reason>,
-    /// How often more it may find its documents held by others.
+    /// How often more it may find its documents set by others.
     patience: u8,
     /// Where the transaction is, as far as is known.
     state: Option<State>,
@@ -239,7 +239,8 @@ impl Execution {
         if refused(Obstacle::TooLarge) {
             return self.abandon(Reason::TooLarge);
         }
-        if refused(Obstacle::Busy) || refused(Obstacle::Full) {
+        // One that is full has a place as soon as any of its transactions ends; who sets a document may hold it for long.
+        if refused(Obstacle::Busy) {
             match self.patience.checked_sub(1) {
                 Some(left) => self.patience = left,
                 None => return self.abandon(Reason::Busy),
@@ -356,14 +357,13 @@ mod tests {
             (Obstacle::Insufficient, Reason::Insufficient),
             (Obstacle::TooLarge, Reason::TooLarge),
             (Obstacle::Busy, Reason::Busy),
-            (Obstacle::Full, Reason::Busy),
         ] {
             let given_up = (Progress::Next, Step::Abandon, Some(reason));
             assert_eq!(refused(0, obstacle), given_up);
         }
         for (patience, obstacle) in [
             (1, Obstacle::Busy),
-            (1, Obstacle::Full),
+            (0, Obstacle::Full),
             (0, Obstacle::Fenced),
         ] {
             let again = (Progress::Again, Step::Read, None);

@@ -13,10 +13,10 @@ pub enum Failure {
     /// It breaks a rule. Nothing was written.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The indexes are not as they must be. Nothing was written.
+    /// The indexes are not as they must be. This call moved nothing.
     #[error("{0}")]
     Unfit(String),
-    /// A document is not there. Nothing was written.
+    /// A document is not there. This call wrote nothing.
     #[error(
         "there is no document {0:?}: accounts are created before they take part, and never deleted"
     )]
@@ -24,7 +24,7 @@ pub enum Failure {
     /// There is a transaction of this name which does something else, and which goes its own way.
     #[error("the transaction {0} is there and does something else")]
     Different(TransactionId),
-    /// There is no such transaction.
+    /// There is no such transaction, or none yet: one whose creation is late may still come.
     #[error("there is no transaction {0}")]
     Absent(TransactionId),
     /// It was given up and moves nothing, now or later.
@@ -47,25 +47,43 @@ pub enum Failure {
     /// The documents were written so often that nothing could be said of them together.
     #[error("the documents were written at each look: read fewer of them together, or again")]
     Moving,
-    /// Nothing could be asked or written.
+    /// This call could write nothing.
     #[error(transparent)]
     Unavailable(Error),
 }
 
 impl Failure {
-    /// Whether the transaction may have moved something, or may yet do it.
+    /// Whether the transaction may have moved something, or may yet do it, by whatever call was ever made with its name.
+    ///
+    /// It is safe to do the same under another name only where this is false. Where it is true, the same call may be made again until one of them says.
     pub fn may_have_moved(&self) -> bool {
         match self {
-            Self::Open(_) | Self::Committed => true,
-            Self::Refused(_)
+            Self::Open(_)
+            | Self::Committed
+            // What an earlier call has written, or has sent that is late, was not seen.
             | Self::Unfit(_)
             | Self::Missing(_)
-            | Self::Different(_)
             | Self::Absent(_)
+            | Self::Unavailable(_) => true,
+            Self::Refused(_)
+            | Self::Different(_)
             | Self::RolledBack(_)
             | Self::Unopened { .. }
-            | Self::Moving
-            | Self::Unavailable(_) => false,
+            | Self::Moving => false,
+        }
+    }
+
+    /// As [`may_have_moved`](Self::may_have_moved), for a caller who knows that this was the first call ever made with the transaction's name.
+    pub fn may_have_moved_by_this_call(&self) -> bool {
+        matches!(self, Self::Open(_) | Self::Committed)
+    }
+
+    /// The same after the transaction was written down: whoever recovers carries it out.
+    pub(super) fn written_down(self) -> Self {
+        match self {
+            Self::Unavailable(error) => Self::Open(Some(error)),
+            Self::Unfit(why) => Self::Open(Some(Error::new("check", ErrorKind::NoIndex, why))),
+            other => other,
         }
     }
 

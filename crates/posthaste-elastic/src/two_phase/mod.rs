@@ -23,6 +23,7 @@ mod disagreement;
 mod document;
 mod execution;
 mod failure;
+mod fit;
 mod list;
 mod prepare;
 mod published;

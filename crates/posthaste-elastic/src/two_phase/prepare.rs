@@ -9,7 +9,27 @@ use crate::{Error, ErrorKind};
 
 impl Store {
     pub(super) async fn prepare(&self, replicas: u8) -> Result<(), Failure> {
+        // What is there is judged before anything is made.
+        let mut absent = Vec::new();
+        let mut copied = None;
         for (index, mapping) in self.mappings() {
+            let described = self.client.describe_index(index).await;
+            let has_replicas = match described.map_err(Failure::Unavailable)? {
+                Some(described) => {
+                    fits(&described, &parsed(mapping)?).map_err(|rule| unfit(index, rule))?;
+                    replicas_of(&described) != "0"
+                }
+                None => {
+                    absent.push((index, mapping));
+                    replicas > 0
+                }
+            };
+            copied = copied.or(has_replicas.then_some(index));
+        }
+        if let Some(index) = copied {
+            self.places(index).await?;
+        }
+        for (index, mapping) in absent {
             let definition = json!({
                 "settings": {"index": {
                     "number_of_replicas": replicas.to_string(),
@@ -22,6 +42,18 @@ impl Store {
             created.map_err(Failure::Unavailable)?;
         }
         self.programs().await
+    }
+
+    /// A write that waits for a second copy waits in vain where only one node holds data.
+    async fn places(&self, index: &str) -> Result<(), Failure> {
+        match self.client.data_nodes().await {
+            Ok(0 | 1) => Err(unfit(
+                index,
+                "would acknowledge writes that two nodes have, and one node holds data: make it with 0 replicas (--replicas 0), or let a second node join",
+            )),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Failure::Unavailable(error)),
+        }
     }
 
     /// Stores the scripts and the pipeline.
@@ -99,6 +131,11 @@ fn unfit(index: &str, rule: &str) -> Failure {
     Failure::Unfit(format!("the index {index} {rule}"))
 }
 
+fn replicas_of(described: &Value) -> &str {
+    let replicas = described.pointer("/settings/index/number_of_replicas");
+    replicas.and_then(Value::as_str).unwrap_or("1")
+}
+
 /// The rule by which an index would not keep what it acknowledges, if it breaks one.
 fn lasts(described: &Value) -> Result<(), &'static str> {
     let says = |path: &str| described.pointer(path).and_then(Value::as_str);
@@ -107,7 +144,12 @@ fn lasts(described: &Value) -> Result<(), &'static str> {
             "acknowledges writes that are not on disk: index.translog.durability must be request",
         );
     }
-    let replicas = says("/settings/index/number_of_replicas").unwrap_or("1");
+    if says("/settings/index/auto_expand_replicas").is_some_and(|range| range != "false") {
+        return Err(
+            "gets and loses replicas as nodes come and go, and no write waits for them: index.auto_expand_replicas must be false",
+        );
+    }
+    let replicas = replicas_of(described);
     let waits_for = says("/settings/index/write/wait_for_active_shards").unwrap_or("1");
     if replicas != "0" && matches!(waits_for, "0" | "1") {
         return Err(
@@ -161,6 +203,8 @@ mod tests {
         assert_eq!(judged(&two, &mapping), "fits");
         let one = json!({"number_of_replicas": "1"});
         assert!(judged(&one, &mapping).contains("wait_for_active_shards"));
+        let expands = json!({"number_of_replicas": "0", "auto_expand_replicas": "0-1"});
+        assert!(judged(&expands, &mapping).contains("auto_expand_replicas"));
         let late = json!({"number_of_replicas": "0", "translog": {"durability": "async"}});
         assert!(judged(&late, &mapping).contains("translog.durability"));
         assert!(judged(&none, &json!({})).contains("strict"));

@@ -5,16 +5,22 @@
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use serde_json::json;
-use tokio::time::sleep;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::coordinator::Coordinator;
 use super::failure::Failure;
 use super::read::Walk;
 use super::state::State;
+use crate::Hit;
 
 /// So many are brought to their ends at once.
 const AT_ONCE: usize = 8;
+/// Those that have not moved for so long are named,
+const UNMOVED: Duration = Duration::from_secs(3_600);
+/// once in so long.
+const NAME_EVERY: Duration = Duration::from_secs(600);
 /// In which a transaction is open.
 pub(super) const OPEN: [State; 4] = [
     State::Created,
@@ -37,7 +43,8 @@ pub struct Recovered {
 impl Coordinator {
     /// Sets about all transactions that have been due for as long as `grace`, those first that have been due for longest.
     ///
-    /// Each attempt puts the next one off, so that one which cannot be ended keeps nobody waiting. `grace` should be longer than an undisturbed
+    /// Each attempt that ends nothing puts the next one off, also where nothing but that can be written, so that one which cannot be ended keeps nobody waiting: for two
+    /// seconds, four, and so on up to an hour. `grace` should be longer than an undisturbed
     /// transaction takes: a shorter one costs attempts, and nothing else.
     ///
     /// # Errors
@@ -57,13 +64,11 @@ impl Coordinator {
     ) -> Result<Recovered, Failure> {
         self.check().await?;
         let mut recovered = Recovered::default();
-        // Their ids are enough.
-        let mut due = self.open_since("next_attempt_at", grace, false);
+        let mut due = self.open_since("next_attempt_at", grace, json!("transaction_state"));
         while let Some(page) = self.store.next(&mut due).await? {
-            let ids = page.hits.into_iter().map(|hit| hit.id);
             // Asked when a transaction's turn comes, not when the page is read.
-            let ids = ids.take_while(|_| goes_on());
-            let runs = ids.map(|id| async move { (self.resume(&id).await, id) });
+            let hits = page.hits.into_iter().take_while(|_| goes_on());
+            let runs = hits.map(|hit| async move { (self.attempt(&hit).await, hit.id) });
             let mut runs = stream::iter(runs).buffer_unordered(AT_ONCE);
             while let Some((told, id)) = runs.next().await {
                 match told {
@@ -79,10 +84,21 @@ impl Coordinator {
         Ok(recovered)
     }
 
+    /// Brings a transaction to its end, or puts the next attempt off.
+    async fn attempt(&self, hit: &Hit) -> Result<(), Failure> {
+        let told = self.resume_soon(&hit.id).await;
+        let is_open = matches!(&told, Err(failure) if !matches!(failure, Failure::RolledBack(_)));
+        if is_open && let Some(state) = state_of(hit) {
+            self.store.put_off(&hit.id, state).await;
+        }
+        told
+    }
+
     /// Recovers again and again, with this much time between, until the future is dropped.
     ///
-    /// What went wrong is logged, and met again by the next pass.
+    /// What went wrong is logged, and met again by the next pass. What has not moved for an hour is logged with what stands in its way, every ten minutes.
     pub async fn recover_always(&self, grace: Duration, between: Duration) {
+        let mut named: Option<Instant> = None;
         loop {
             match self.recover(grace).await {
                 Ok(recovered) => {
@@ -92,16 +108,38 @@ impl Coordinator {
                 }
                 Err(failure) => tracing::warn!(%failure, "recovery found nothing out"),
             }
+            if named.is_none_or(|named| named.elapsed() >= NAME_EVERY) && self.name_unmoved().await
+            {
+                named = Some(Instant::now());
+            }
             // Several processes that began together need not stay together.
             sleep(between.mul_f64(0.5 + fastrand::f64())).await;
         }
     }
 
-    /// The open transactions whose time in this field is at least so old, the oldest first, with what is written of them if asked.
-    pub(super) fn open_since(&self, field: &str, age: Duration, whole: bool) -> Walk<'_> {
+    /// Logs what a person should look at; whether that could be found out.
+    async fn name_unmoved(&self) -> bool {
+        match self.stuck(UNMOVED).await {
+            Ok(stuck) => {
+                for one in stuck {
+                    let why: Vec<_> = one.hindrances.iter().map(ToString::to_string).collect();
+                    let (transaction, why) = (one.id, why.join(", "));
+                    tracing::warn!(transaction, why, "a transaction has not moved for an hour");
+                }
+                true
+            }
+            Err(failure) => {
+                tracing::warn!(%failure, "what has not moved for an hour is not known");
+                false
+            }
+        }
+    }
+
+    /// The open transactions whose time in this field is at least so old, the oldest first, with what is asked for of what they hold.
+    pub(super) fn open_since(&self, field: &str, age: Duration, source: Value) -> Walk<'_> {
         let before = format!("now-{}s", age.as_secs());
         let query = json!({
-            "_source": whole,
+            "_source": source,
             "query": {"bool": {"filter": [
                 {"terms": {"transaction_state": OPEN}},
                 {"range": {(field): {"lte": before}}},
@@ -111,4 +149,15 @@ impl Coordinator {
         });
         Walk::new(&self.store.transactions, query)
     }
+}
+
+/// Where a transaction was when the search saw it.
+fn state_of(hit: &Hit) -> Option<State> {
+    #[derive(Deserialize)]
+    struct Seen {
+        transaction_state: State,
+    }
+    let source = hit.source.as_deref()?;
+    let seen: Seen = serde_json::from_str(source.get()).ok()?;
+    Some(seen.transaction_state)
 }

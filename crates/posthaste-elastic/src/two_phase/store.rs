@@ -4,9 +4,10 @@ use serde::de::DeserializeOwned;
 
 use super::document::{Document, Fence, Obstacle};
 use super::execution::Reason;
+use super::failure::Failure;
 use super::request::{Answer, Request};
 use super::state::State;
-use super::stored::{Record, TIMES, call};
+use super::stored::{Record, TIMES, call, touch};
 use super::transaction::{MAX_AMOUNT, Transaction};
 use crate::{Client, Effect as Done, Error, ErrorKind, Operation, Refusal, Script, Source};
 
@@ -104,6 +105,16 @@ impl Store {
         for outcome in self.client.bulk(&operations?).await? {
             answers.push(match outcome {
                 Ok(done) if done.effect == Done::Noop => Answer::Elsewhere,
+                // Its index may have been deleted, and made anew by this very write: nothing is held for it then.
+                Ok(done) if done.effect == Done::Created && done.seen.is_first() => {
+                    match self.check().await {
+                        Err(Failure::Unfit(why)) => {
+                            error = Some(Error::new("create", ErrorKind::NoIndex, why));
+                            Answer::Unknown
+                        }
+                        _ => Answer::Acknowledged,
+                    }
+                }
                 Ok(_) => Answer::Acknowledged,
                 Err(refusal) if refusal.kind == ErrorKind::Missing => Answer::Missing,
                 // The name is taken, or others wrote the document again and again.
@@ -148,6 +159,19 @@ impl Store {
             params: call.params,
         };
         Ok(Operation::update(index, id, &script)?.retried(RETRIES))
+    }
+
+    /// Puts the next attempt at a transaction off, if it is in this state, whether or not it breaks a rule.
+    /// Where that fails, the next pass finds the transaction again.
+    pub(super) async fn put_off(&self, id: &str, state: State) {
+        let call = touch(state);
+        let script = Script {
+            id: call.script,
+            params: call.params,
+        };
+        if let Ok(operation) = Operation::update(&self.transactions, id, &script) {
+            let _ = self.client.write(&operation.retried(RETRIES)).await;
+        }
     }
 
     /// A script that wrote nothing does not say why: the documents do, by the same law. It is a hint.

@@ -106,13 +106,22 @@ pub(super) fn call(
             let params = json!({"from": from, "to": to, "reason": reason, "ended": to.is_final()});
             (ADVANCE, params)
         }
-        Request::Touch(state) => (TOUCH, json!({"state": state, "ended": state.is_final()})),
+        Request::Touch(state) => return Some(touch(state)),
         Request::Hold(effect, seen) => (HOLD, hold(id, transaction.effects().get(effect)?, seen)),
         Request::Settle(_) => release(true),
         Request::Undo(_) => release(false),
         Request::Read | Request::Look(_) | Request::Create => return None,
     };
     Some(Call { script, params })
+}
+
+/// The script that writes a transaction in this state and leaves it there, with its next attempt put off.
+pub(super) fn touch(state: State) -> Call {
+    let params = json!({"state": state, "ended": state.is_final()});
+    Call {
+        script: TOUCH,
+        params,
+    }
 }
 
 fn hold(id: &TransactionId, effect: &Effect, seen: Fence) -> Value {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
+use serde_json::json;
 
 use super::coordinator::Coordinator;
 use super::document::{Document, Obstacle};
@@ -103,7 +104,7 @@ impl Coordinator {
     /// They could not be found.
     pub async fn stuck(&self, unmoved: Duration) -> Result<Vec<Stuck>, Failure> {
         let mut stuck = Vec::new();
-        let mut open = self.open_since("modification_time", unmoved, true);
+        let mut open = self.open_since("modification_time", unmoved, json!(true));
         while let Some(page) = self.store.next(&mut open).await? {
             let looks = page.hits.into_iter().map(|hit| self.hindered(hit));
             let looked: Vec<Stuck> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;

@@ -11,6 +11,7 @@ hold! {
     a_write_by_alias_makes_no_index,
     an_index_that_the_disk_watch_has_closed_says_so_of_each_write,
     a_mapping_grows_and_what_is_mapped_stays_so,
+    how_many_nodes_hold_data_is_said,
 }
 
 async fn an_alias_stands_for_one_index_and_then_for_another(client: Client) {
@@ -118,4 +119,8 @@ async fn a_mapping_grows_and_what_is_mapped_stays_so(client: Client) {
     let other = json!({"properties": {"n": {"type": "keyword"}}});
     let refused = client.put_mapping("grown", &other).await;
     assert_eq!(kind(refused), ErrorKind::Refused);
+}
+
+async fn how_many_nodes_hold_data_is_said(client: Client) {
+    assert_eq!(client.data_nodes().await.unwrap(), 1);
 }

@@ -238,7 +238,7 @@ async fn what_cannot_be_adopted_is_named_and_nothing_is_written() {
     put(&client, transactions, "itself", itself).await;
     let coordinator = Coordinator::new(client.clone(), documents, transactions);
     let refused = coordinator.adopt().await.unwrap_err();
-    assert!(!refused.may_have_moved());
+    assert!(!refused.may_have_moved_by_this_call());
     let said = refused.to_string();
     for part in [
         "document lists",

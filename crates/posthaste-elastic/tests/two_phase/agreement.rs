@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use posthaste_elastic::two_phase::{
-    Answer, Coordinator, Document, Effect, Event, Fence, Request, State, Transaction,
+    Answer, Coordinator, Document, Effect, Event, Fence, MAX_HOLDS, Obstacle, Request, State,
+    Transaction,
 };
 use serde_json::{Map, json};
 
@@ -81,6 +82,7 @@ async fn the_scripts_of_the_server_do_what_the_model_does() {
         let told = one(&coordinator, transaction, request).await;
         *seen.entry(kind(request, told)).or_default() += 1;
     }
+    filled(&coordinator, &mut seen).await;
     println!("{seen:?}");
     for kind in [
         "Hold Acknowledged",
@@ -88,6 +90,7 @@ async fn the_scripts_of_the_server_do_what_the_model_does() {
         "Hold Refused(Insufficient)",
         "Hold Refused(TooLarge)",
         "Hold Refused(Busy)",
+        "Hold Refused(Full)",
         "Settle Acknowledged",
         "Undo Acknowledged",
         "Create Acknowledged",
@@ -98,6 +101,22 @@ async fn the_scripts_of_the_server_do_what_the_model_does() {
         "Touch Elsewhere",
     ] {
         assert!(seen.contains_key(kind), "never seen: {kind}");
+    }
+}
+
+/// As many transactions as a document may hold, and one more.
+async fn filled(coordinator: &Coordinator, seen: &mut BTreeMap<String, u32>) {
+    opened(coordinator, &[("full", 1000)]).await;
+    for at in 0..=MAX_HOLDS {
+        let transaction = Transaction::transfer(&format!("f{at}"), "full", "rich", 1).unwrap();
+        let request = Request::Hold(0, Fence(0));
+        let told = one(coordinator, &transaction, request).await;
+        let expected = match at {
+            MAX_HOLDS => Answer::Refused(Obstacle::Full),
+            _ => Answer::Acknowledged,
+        };
+        assert_eq!(told, expected, "hold {at}");
+        *seen.entry(kind(request, told)).or_default() += 1;
     }
 }
 

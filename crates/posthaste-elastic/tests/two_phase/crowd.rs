@@ -1,10 +1,15 @@
 //! Many at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use posthaste_elastic::two_phase::{Failure, Reason, State, Transaction};
+use posthaste_elastic::two_phase::{
+    Execution, Failure, MAX_HOLDS, Reason, State, Step, Transaction,
+};
+use posthaste_testkit::eventually;
 use tokio::task::JoinSet;
 
+use super::fake::{Marks, fake};
 use super::{balances, coordinator, document, opened, state};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,4 +90,57 @@ async fn one_transaction_run_by_many_happens_once() {
         (a.holds.len(), b.holds.len(), a.balance + b.balance),
         (0, 0, 10)
     );
+}
+
+#[tokio::test]
+async fn who_finds_a_document_full_waits_for_a_place_and_is_not_given_up() {
+    let (fake, coordinator) = fake(5, Marks::Compared).await;
+    let coordinator = Arc::new(coordinator);
+    opened(&coordinator, &[("hot", 1_000), ("b", 0)]).await;
+    for at in 0..MAX_HOLDS {
+        let transfer = Transaction::transfer(&format!("t{at}"), "hot", "b", 1).unwrap();
+        let mut execution = Execution::create(2, 0);
+        while execution.step() != Step::Commit {
+            coordinator.step(&transfer, &mut execution).await;
+        }
+    }
+    let next = tokio::spawn({
+        let coordinator = Arc::clone(&coordinator);
+        let next = Transaction::transfer("next", "hot", "b", 1).unwrap();
+        async move { coordinator.run(&next).await }
+    });
+    // Its eighth attempt, at five requests each: to read, look, touch, hold, and find out why not; the first need not read.
+    let before = fake.requests();
+    let tried = async || Ok(fake.requests() > before + 38);
+    eventually(Duration::from_secs(60), "it tries again and again", tried)
+        .await
+        .unwrap();
+    coordinator.resume("t0").await.unwrap();
+    next.await.unwrap().unwrap();
+    assert_eq!(state(&coordinator, "next").await, Some(State::Finished));
+}
+
+#[tokio::test]
+async fn of_four_hundred_at_once_on_one_account_none_is_given_up() {
+    let (fake, coordinator) = fake(6, Marks::Compared).await;
+    let coordinator = Arc::new(coordinator);
+    opened(&coordinator, &[("hot", 400), ("b", 0)]).await;
+    let mut running = JoinSet::new();
+    for at in 0..400 {
+        let coordinator = Arc::clone(&coordinator);
+        let transfer = Transaction::transfer(&format!("t{at}"), "hot", "b", 1).unwrap();
+        running.spawn(async move { coordinator.run(&transfer).await });
+    }
+    while let Some(told) = running.join_next().await {
+        match told.unwrap() {
+            // A machine that is slow leaves some to recovery.
+            Ok(()) | Err(Failure::Open(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    fake.pass(Duration::from_secs(3_601));
+    coordinator.client().refresh("transactions").await.unwrap();
+    coordinator.recover(Duration::ZERO).await.unwrap();
+    let left = balances(&coordinator, &["hot", "b"]).await;
+    assert_eq!((left["hot"], left["b"]), (0, 400));
 }

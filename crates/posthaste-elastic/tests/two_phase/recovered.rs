@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use posthaste_elastic::Operation;
 use posthaste_elastic::two_phase::{
-    Coordinator, Execution, Failure, Hindrance, State, Step, Transaction,
+    Coordinator, Effect, Execution, Failure, Hindrance, Obstacle, Record, State, Step, Transaction,
 };
+use posthaste_testkit::elastic::FakeElastic;
 
+use super::fake::{Marks, fake};
 use super::{balances, coordinator, opened, state};
 
 const AT_ONCE: Duration = Duration::ZERO;
@@ -86,4 +89,115 @@ async fn several_recover_what_others_left_behind_and_none_hides_another() {
         coordinator.roll_back("lost").await,
         Err(Failure::Committed)
     ));
+}
+
+/// What stands of a transaction, whether or not it breaks a rule.
+fn record(fake: &FakeElastic, id: &str) -> Record {
+    let held = fake.document("transactions", id).unwrap();
+    serde_json::from_value(held.source.unwrap()).unwrap()
+}
+
+async fn refreshed(coordinator: &Coordinator) {
+    coordinator.client().refresh("transactions").await.unwrap();
+}
+
+#[tokio::test]
+async fn more_than_a_page_that_cannot_even_be_looked_at_keep_nobody_waiting_and_are_named() {
+    const LOST: usize = 150;
+    const MINUTE: Duration = Duration::from_secs(60);
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let (fake, coordinator) = fake(11, Marks::Compared).await;
+    opened(&coordinator, &[("far", 1_000), ("a", 10), ("b", 0)]).await;
+    for at in 0..LOST {
+        let transfer = Transaction::transfer(&format!("lost{at}"), "far", "b", 1).unwrap();
+        left_behind(&coordinator, &transfer, Step::Begin).await;
+    }
+    fake.pass(Duration::from_secs(5));
+    let good = Transaction::transfer("good", "a", "b", 1).unwrap();
+    coordinator.create(&good).await.unwrap();
+    fake.away([("documents", "far")]);
+    fake.pass(2 * MINUTE);
+    refreshed(&coordinator).await;
+
+    let begun = std::time::Instant::now();
+    let recovered = coordinator.recover(MINUTE).await.unwrap();
+    println!(
+        "a pass over {LOST} that cannot be ended takes {:?}",
+        begun.elapsed()
+    );
+    assert_eq!((recovered.finished, recovered.open.len()), (1, LOST));
+    assert_eq!(state(&coordinator, "good").await, Some(State::Finished));
+    // Nothing of them could be written but that they are put off.
+    for at in 0..LOST {
+        assert_eq!(record(&fake, &format!("lost{at}")).attempts, Some(1));
+    }
+    refreshed(&coordinator).await;
+    let next = coordinator.recover(MINUTE).await.unwrap();
+    assert_eq!((next.finished, next.open.len()), (0, 0), "they are put off");
+
+    // Attempts are no moves.
+    assert_eq!(coordinator.stuck(HOUR).await.unwrap().len(), 0);
+    fake.pass(HOUR - MINUTE);
+    let recovered = coordinator.recover(MINUTE).await.unwrap();
+    assert_eq!(recovered.open.len(), LOST);
+    refreshed(&coordinator).await;
+    let stuck = coordinator.stuck(HOUR).await.unwrap();
+    assert_eq!(stuck.len(), LOST);
+    for one in stuck {
+        assert_eq!(one.hindrances, [Hindrance::Unreadable("far".into())]);
+        assert_eq!(one.record.unwrap().attempts, Some(2));
+    }
+    fake.away([]);
+    fake.pass(HOUR);
+    let recovered = coordinator.recover(MINUTE).await.unwrap();
+    assert_eq!((recovered.finished, recovered.open.len()), (LOST, 0));
+    let left = balances(&coordinator, &["far", "a", "b"]).await;
+    assert_eq!((left["far"], left["a"], left["b"]), (850, 9, 151));
+}
+
+#[tokio::test]
+async fn what_stands_in_the_way_is_a_rule_a_document_that_refuses_or_one_that_cannot_be_read() {
+    let (fake, coordinator) = fake(12, Marks::Compared).await;
+    opened(&coordinator, &[("far", 10), ("poor", 1), ("b", 0)]).await;
+    let far = Transaction::transfer("far", "far", "b", 1).unwrap();
+    let poor = Transaction::transfer("poor", "poor", "b", 2).unwrap();
+    for transfer in [&far, &poor] {
+        coordinator.create(transfer).await.unwrap();
+    }
+    // Somebody else writes one that takes from a document twice.
+    let twice = Record {
+        effects: vec![Effect::add("b", -1), Effect::add("b", -1)],
+        ..record(&fake, "far")
+    };
+    let twice = Operation::index("transactions", "twice", &twice).unwrap();
+    coordinator.client().write(&twice).await.unwrap();
+    fake.away([("documents", "far")]);
+    fake.pass(Duration::from_secs(120));
+    refreshed(&coordinator).await;
+    let stuck = coordinator.stuck(Duration::from_secs(60)).await.unwrap();
+    let named = |id: &str| {
+        let one = stuck.iter().find(|one| one.id == id).unwrap();
+        (one.hindrances.clone(), one.hindrances[0].to_string())
+    };
+    let (hindrances, said) = named("far");
+    assert_eq!(hindrances, [Hindrance::Unreadable("far".into())]);
+    assert_eq!(said, "the document far cannot be read");
+    let (hindrances, said) = named("poor");
+    let refuses = Hindrance::Refused("poor".into(), Obstacle::Insufficient);
+    assert_eq!(hindrances, [refuses]);
+    assert!(said.contains("poor has less available"), "{said}");
+    let (hindrances, said) = named("twice");
+    assert!(
+        matches!(hindrances[..], [Hindrance::Rule(_)]),
+        "{hindrances:?}"
+    );
+    assert!(said.contains("one effect for each document"), "{said}");
+
+    // One that breaks a rule is set about by nobody, and does not come first each time.
+    let recovered = coordinator.recover(Duration::from_secs(60)).await.unwrap();
+    assert_eq!((recovered.rolled_back, recovered.open.len()), (1, 2));
+    for id in ["far", "twice"] {
+        assert_eq!(record(&fake, id).attempts, Some(1), "{id}");
+    }
+    assert_eq!(record(&fake, "twice").transaction_state, State::Created);
 }

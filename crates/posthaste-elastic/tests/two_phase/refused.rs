@@ -18,7 +18,7 @@ async fn what_cannot_be_carried_out_is_refused_before_anything_is_written() {
         coordinator.create(&nobody).await,
     ] {
         let told = told.unwrap_err();
-        assert!(!told.may_have_moved());
+        assert!(!told.may_have_moved_by_this_call());
         assert!(matches!(told, Failure::Missing(name) if name == "nobody"));
     }
     assert_eq!(state(&coordinator, "t").await, None);
@@ -75,6 +75,9 @@ async fn an_index_without_the_mapping_or_without_an_answer_for_its_replicas_is_r
     let alone = json!({"settings": {"number_of_replicas": 1}});
     let told = refused("unfit-alone", Some(alone)).await;
     assert!(told.contains("wait_for_active_shards"), "{told}");
+    let expands = json!({"settings": {"number_of_replicas": 0, "auto_expand_replicas": "0-1"}});
+    let told = refused("unfit-expands", Some(expands)).await;
+    assert!(told.contains("auto_expand_replicas"), "{told}");
     let late = json!({"settings": {"number_of_replicas": 0, "translog": {"durability": "async"}}});
     let told = refused("unfit-late", Some(late)).await;
     assert!(told.contains("translog.durability"), "{told}");
@@ -86,6 +89,8 @@ async fn an_index_without_the_mapping_or_without_an_answer_for_its_replicas_is_r
     let other = Coordinator::new(client.clone(), "unfit-words", "unfit-other-transactions");
     let told = other.prepare(0).await.unwrap_err().to_string();
     assert!(told.contains("another mapping"), "{told}");
+    let made = client.index_exists("unfit-other-transactions").await;
+    assert!(!made.unwrap(), "nothing is made before all is judged");
     // One of the two is not enough.
     let whole = Coordinator::new(client.clone(), "unfit-whole", "unfit-whole-transactions");
     whole.prepare(0).await.unwrap();
@@ -98,4 +103,28 @@ async fn an_index_without_the_mapping_or_without_an_answer_for_its_replicas_is_r
     let swapped = Coordinator::new(client, "unfit-whole-transactions", "unfit-whole");
     let told = swapped.run(&transfer).await.unwrap_err().to_string();
     assert!(told.contains("another mapping"), "{told}");
+}
+
+#[tokio::test]
+async fn replicas_that_have_no_node_to_be_on_are_refused_before_an_index_is_made() {
+    let Some(client) = support::opensearch("placeless") else {
+        return;
+    };
+    let coordinator = Coordinator::new(client.clone(), "placeless", "placeless-transactions");
+    let begun = std::time::Instant::now();
+    let told = coordinator.prepare(1).await.unwrap_err();
+    assert!(matches!(told, Failure::Unfit(_)), "{told:?}");
+    let told = told.to_string();
+    assert!(
+        told.contains("--replicas 0") && told.contains("second node"),
+        "{told}"
+    );
+    assert!(
+        begun.elapsed() < std::time::Duration::from_secs(10),
+        "it waited"
+    );
+    assert!(!client.index_exists("placeless").await.unwrap());
+    coordinator.prepare(0).await.unwrap();
+    // What is there without replicas needs no second node, whatever is asked for.
+    coordinator.prepare(1).await.unwrap();
 }

@@ -34,6 +34,10 @@ async fn who_waits_until_it_is_settled_sees_all_of_it_and_it_is_finished_behind(
 async fn a_last_word_that_is_lost_is_said_by_recovery() {
     let (fake, coordinator) = fake(7, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
+    // The first write of an index is followed by a look at it.
+    opened(&coordinator, &[("c", 1), ("d", 0)]).await;
+    let first = Transaction::transfer("first", "c", "d", 1).unwrap();
+    coordinator.run(&first).await.unwrap();
     let before = fake.requests();
     // It looks, begins, holds, commits and settles.
     fake.plan([None; 5].into_iter().chain([Some(Fault::LostBefore)]));

@@ -67,6 +67,7 @@ impl State {
             ("GET", []) => Ok(Reply::ok(json!({
                 "cluster_name": "fake", "version": {"number": "2.19.0", "distribution": "opensearch"},
             }))),
+            ("GET", ["_cluster", "health"]) => Ok(Reply::ok(json!({"number_of_data_nodes": 1}))),
             ("PUT", ["_scripts", id]) => {
                 self.stored.insert((*id).to_owned());
                 Ok(Reply::acknowledged())

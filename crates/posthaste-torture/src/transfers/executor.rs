@@ -91,7 +91,8 @@ fn claim(made: &Result<(), Failure>) -> &'static str {
     match made {
         Ok(()) => "finished",
         Err(Failure::RolledBack(_)) => "rolled-back",
-        Err(failure) if failure.may_have_moved() => "open",
+        // Nobody else makes this transfer.
+        Err(failure) if failure.may_have_moved_by_this_call() => "open",
         Err(_) => "unmoved",
     }
 }
