@@ -3,6 +3,7 @@
 use posthaste_elastic::two_phase::{Coordinator, Failure, Transaction};
 use serde_json::json;
 
+use super::fake::{Marks, fake};
 use super::{coordinator, opened, state};
 use crate::support;
 
@@ -127,4 +128,47 @@ async fn replicas_that_have_no_node_to_be_on_are_refused_before_an_index_is_made
     coordinator.prepare(0).await.unwrap();
     // What is there without replicas needs no second node, whatever is asked for.
     coordinator.prepare(1).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_index_that_was_deleted_meanwhile_and_made_anew_by_a_write_moves_nothing() {
+    let (fake, coordinator) = fake(3, Marks::Compared).await;
+    opened(&coordinator, &[("a", 10), ("b", 0)]).await;
+    let transfer = |id| Transaction::transfer(id, "a", "b", 1).unwrap();
+    coordinator.run(&transfer("before")).await.unwrap();
+    let client = coordinator.client();
+    client.delete_index("transactions").await.unwrap();
+    let told = coordinator.run(&transfer("t")).await.unwrap_err();
+    assert!(
+        matches!(told, Failure::Open(_)),
+        "it wrote something: {told:?}"
+    );
+    let told = told.to_string();
+    assert!(
+        told.contains("the index transactions has replicas"),
+        "{told}"
+    );
+    let a = fake.document("documents", "a").unwrap().source.unwrap();
+    assert_eq!((&a["balance"], &a["holds"]), (&json!(9), &json!([])));
+    for told in [
+        coordinator.run(&transfer("u")).await,
+        coordinator.create(&transfer("u")).await,
+        coordinator.open("c", 1).await,
+    ] {
+        assert!(matches!(told, Err(Failure::Unfit(_))), "{told:?}");
+    }
+    client.delete_index("transactions").await.unwrap();
+    coordinator.prepare(0).await.unwrap();
+    client.delete_index("transactions").await.unwrap();
+    let told = coordinator.create(&transfer("v")).await;
+    assert!(matches!(told, Err(Failure::Open(_))), "{told:?}");
+    client.delete_index("transactions").await.unwrap();
+    coordinator.prepare(0).await.unwrap();
+    client.delete_index("documents").await.unwrap();
+    let told = coordinator.run(&transfer("w")).await;
+    let Err(Failure::Unfit(why)) = told else {
+        panic!("{told:?}");
+    };
+    assert!(why.contains("documents is not there"), "{why}");
+    assert!(fake.document("transactions", "w").is_none());
 }

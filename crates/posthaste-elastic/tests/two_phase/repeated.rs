@@ -67,6 +67,25 @@ async fn a_second_run_that_sees_a_document_missing_does_not_say_that_nothing_mov
 }
 
 #[tokio::test]
+async fn who_gives_up_what_is_not_there_yet_is_not_told_that_nothing_moves() {
+    let mut later = 0;
+    for seed in 0..8 {
+        let (fake, coordinator) = fake(seed, Marks::Compared).await;
+        opened(&coordinator, &[("a", 10), ("b", 0)]).await;
+        fake.plan([None, Some(Fault::Late)]);
+        let told = coordinator.create(&transfer()).await;
+        assert!(matches!(told, Err(Failure::Open(_))), "{told:?}");
+        // By some seeds the creation comes before the look.
+        if let Err(told) = coordinator.roll_back("t").await {
+            assert!(matches!(told, Failure::Absent(_)), "{told:?}");
+            happens_after(&fake, &coordinator, &told).await;
+            later += 1;
+        }
+    }
+    assert!(later > 0);
+}
+
+#[tokio::test]
 async fn who_creates_it_first_gives_up_also_what_is_late() {
     let (fake, coordinator) = fake(1, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
