@@ -36,6 +36,17 @@ CREATE TABLE page (id bigint PRIMARY KEY, title text, body text);
 -- name: sync_table
 SELECT posthaste.sync_table('page', delay => '0');
 
+-- name: sync_table_silent
+SELECT posthaste.sync_table('page', enqueue => false);
+
+-- name: audit_rows
+INSERT INTO page (id, title, body) SELECT n, 'page ' || n, '' FROM generate_series(1, $1::bigint) AS n;
+
+-- What a sync would have written, with one word.
+-- name: audit_documents
+INSERT INTO posthaste.search (index, id, version, pass, token, words)
+SELECT 'page', id::text, version, 0, 0, 'page'::tsvector FROM page;
+
 -- A title, and some hundred letters of words; each row with its job by the triggers.
 -- name: sync_fill
 INSERT INTO page (id, title, body)

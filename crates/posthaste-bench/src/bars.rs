@@ -1,5 +1,6 @@
 //! The bars, one file each.  A bar knows its contestants, plays its rounds and judges its requirements.
 
+pub(crate) mod audit;
 pub(crate) mod bulk;
 pub(crate) mod churn;
 pub(crate) mod counters;
@@ -22,7 +23,7 @@ use crate::bench::Bench;
 use crate::report::Bar;
 
 /// All bars in the order in which they are measured and shown.
-pub(crate) const ORDER: [&str; 15] = [
+pub(crate) const ORDER: [&str; 16] = [
     "drain",
     "pinned",
     "churn",
@@ -38,6 +39,7 @@ pub(crate) const ORDER: [&str; 15] = [
     "relay",
     "two-phase",
     "sync",
+    "audit",
 ];
 
 /// Measures one bar; what went wrong becomes part of it.
@@ -46,6 +48,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, name: &str) -> Bar {
         "paused" => paused::ROUNDS,
         "crowd" => crowd::ROUNDS,
         "counters" => counters::ROUNDS,
+        "audit" => audit::ROUNDS,
         _ => bench.plan.rounds,
     };
     let mut bar = Bar::new(name, title(name), rounds);
@@ -72,6 +75,7 @@ fn title(name: &str) -> &'static str {
         "relay" => "a backlog sent to the workers that people run",
         "two-phase" => "transfers between two documents of OpenSearch",
         "sync" => "an index made true to its table, and seen to be",
+        "audit" => "very many rows held against their documents",
         "counters" => "all counters while very many jobs wait",
         _ => "",
     }
@@ -94,6 +98,7 @@ async fn attempt(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         "two-phase" => two_phase::measure(bench, bar).await,
         "counters" => counters::measure(bench, bar).await,
         "sync" => sync::measure(bench, bar).await,
+        "audit" => audit::measure(bench, bar).await,
         unknown => bail!("there is no bar named {unknown}"),
     }
 }

@@ -52,6 +52,7 @@ fn obey(line: CommandLine) -> Result<()> {
         Some(Command::WorkBacklog(options)) => {
             runtime()?.block_on(bars::memory::work_backlog(&options))
         }
+        Some(Command::AuditRows(options)) => runtime()?.block_on(bars::audit::audit_rows(&options)),
         None => measure(&line.run),
     }
 }

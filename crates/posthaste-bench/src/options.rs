@@ -22,6 +22,9 @@ pub(crate) enum Command {
     /// Work a backlog in a process of its own and print memory samples as JSON; the bar `memory` starts it.
     #[command(hide = true)]
     WorkBacklog(BacklogOptions),
+    /// Audit rows and documents in a process of its own and print memory samples as JSON; the bar `audit` starts it.
+    #[command(hide = true)]
+    AuditRows(AuditOptions),
 }
 
 /// Options of a measuring run.
@@ -54,6 +57,9 @@ pub(crate) struct RunOptions {
     /// Rows of the bar `sync`.
     #[arg(long)]
     pub(crate) sync_rows: Option<u64>,
+    /// Rows of the bar `audit`.
+    #[arg(long)]
+    pub(crate) audit_rows: Option<u64>,
     /// The folder that holds initdb, postgres and pg_dump.
     #[arg(long)]
     pub(crate) pg_bin: Option<PathBuf>,
@@ -90,6 +96,17 @@ pub(crate) struct BacklogOptions {
     pub(crate) hook: Option<String>,
 }
 
+/// Options of the process that audits.
+#[derive(Debug, Args)]
+pub(crate) struct AuditOptions {
+    /// The database.
+    #[arg(long, env = "POSTHASTE_BENCH_URL", hide_env_values = true)]
+    pub(crate) url: String,
+    /// How many rows there are, and documents.
+    #[arg(long)]
+    pub(crate) rows: u64,
+}
+
 /// Sizes and durations of all bars.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -113,6 +130,7 @@ pub(crate) struct Plan {
     pub(crate) hook_jobs: u64,
     pub(crate) transfers: usize,
     pub(crate) sync_rows: u64,
+    pub(crate) audit_rows: u64,
 }
 
 impl Plan {
@@ -128,6 +146,7 @@ impl Plan {
         plan.bulk_rows = options.bulk_rows.unwrap_or(plan.bulk_rows);
         plan.relay_jobs = options.relay_jobs.unwrap_or(plan.relay_jobs);
         plan.sync_rows = options.sync_rows.unwrap_or(plan.sync_rows);
+        plan.audit_rows = options.audit_rows.unwrap_or(plan.audit_rows);
         plan.crowd_jobs = options.crowd_jobs.unwrap_or(plan.crowd_jobs);
         plan
     }
@@ -155,6 +174,7 @@ impl Plan {
             hook_jobs: 100_000,
             transfers: 4_000,
             sync_rows: 200_000,
+            audit_rows: 10_000_000,
         }
     }
 
@@ -180,6 +200,7 @@ impl Plan {
             hook_jobs: 5_000,
             transfers: 300,
             sync_rows: 10_000,
+            audit_rows: 100_000,
         }
     }
 }

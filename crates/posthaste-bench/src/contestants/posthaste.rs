@@ -1,5 +1,6 @@
 //! posthaste, through its library; the only module of the bench, with those below it, that uses it.
 
+mod audited;
 mod carrier;
 mod crew;
 mod producer;
@@ -12,6 +13,7 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
+pub(crate) use self::audited::{audit, fill_equal};
 pub(crate) use self::carrier::{Carrier, REQUESTS};
 pub(crate) use self::crew::{Crew, Manner};
 pub(crate) use self::producer::{Extra, Producer};
