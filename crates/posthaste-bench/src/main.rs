@@ -1,5 +1,6 @@
 //! Measures posthaste against the shapes that other Postgres queues use, and says pass or miss per bar.
 
+mod again;
 mod bars;
 mod bench;
 mod claims;

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 
+use crate::again;
 use crate::bench::Bench;
 use crate::contestants::posthaste;
 use crate::database::Database;
@@ -13,7 +13,6 @@ use crate::options::AuditOptions;
 use crate::report::Bar;
 use crate::rounds::{Figures, play};
 use crate::statistics::{greatest, slices};
-use crate::taint::Watch;
 use crate::verdict::{Bound, Evidence, Requirement};
 
 /// One is enough: it takes minutes, and asks for no comparison.
@@ -52,22 +51,8 @@ struct Said {
 }
 
 async fn audit_in_a_process(database: &Database, rows: u64) -> Result<Figures> {
-    let watch = Watch::begin()?;
-    let output = Command::new(std::env::current_exe()?)
-        .args(["audit-rows", &format!("--rows={rows}")])
-        // The password stays out of the process list.
-        .env("POSTHASTE_BENCH_URL", database.url())
-        .kill_on_drop(true)
-        .output()
-        .await?;
-    let processor = watch.finish()?;
-    ensure!(
-        output.status.success(),
-        "the audit failed: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let said: Said =
-        serde_json::from_slice(&output.stdout).context("the audit printed no samples")?;
+    let arguments = ["audit-rows".to_owned(), format!("--rows={rows}")];
+    let (said, processor) = again::run::<Said>(database, &arguments).await?;
     let resident = said.resident.iter();
     let resident: Vec<f64> = resident
         .map(|bytes| *bytes as f64 / f64::from(1 << 20))

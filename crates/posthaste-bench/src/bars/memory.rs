@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 
+use crate::again;
 use crate::bench::Bench;
 use crate::contestants::posthaste::{self, Carrier, Crew, Manner};
 use crate::database::Database;
@@ -14,7 +14,6 @@ use crate::processes::Memory;
 use crate::report::Bar;
 use crate::rounds::{Figures, play};
 use crate::statistics::{greatest, slices};
-use crate::taint::Watch;
 use crate::verdict::{Bound, Evidence, Requirement};
 
 const OURS: &str = "posthaste";
@@ -61,27 +60,13 @@ pub(crate) async fn work_in_a_process(
     jobs: u64,
     hook: Option<&str>,
 ) -> Result<Figures> {
-    let watch = Watch::begin()?;
-    let output = Command::new(std::env::current_exe()?)
-        .args([
-            "work-backlog",
-            &format!("--jobs={jobs}"),
-            &format!("--every={}", (jobs / SAMPLES).max(1)),
-        ])
-        .args(hook.map(|hook| format!("--hook={hook}")))
-        // The password stays out of the process list.
-        .env("POSTHASTE_BENCH_URL", database.url())
-        .kill_on_drop(true)
-        .output()
-        .await?;
-    let processor = watch.finish()?;
-    ensure!(
-        output.status.success(),
-        "the worker failed: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let samples: Vec<Sample> =
-        serde_json::from_slice(&output.stdout).context("the worker printed no samples")?;
+    let mut arguments = vec![
+        "work-backlog".to_owned(),
+        format!("--jobs={jobs}"),
+        format!("--every={}", (jobs / SAMPLES).max(1)),
+    ];
+    arguments.extend(hook.map(|hook| format!("--hook={hook}")));
+    let (samples, processor) = again::run::<Vec<Sample>>(database, &arguments).await?;
     posthaste::ensure_nothing_remains(database).await?;
     let resident: Vec<f64> = samples
         .iter()
