@@ -211,8 +211,8 @@ async fn a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwh
     let mut seen = Vec::new();
     let mut after = None;
     loop {
-        let mut query =
-            json!({"size": 10, "version": true, "_source": false, "sort": [{"n": "asc"}]});
+        let sort = [moment.last_sort()];
+        let mut query = json!({"size": 10, "version": true, "_source": false, "sort": sort});
         if let Some(after) = &after {
             query["search_after"] = json!(after);
         }
@@ -224,7 +224,11 @@ async fn a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwh
         client.write(&put("walked", "0", 24)).await.unwrap();
         client.refresh("walked").await.unwrap();
     }
+    seen.sort_unstable();
     assert_eq!(seen, (0..25).collect::<Vec<_>>());
+    let by_place = json!({"sort": [{"_shard_doc": "asc"}]});
+    let outcome = client.search("walked", &by_place).await;
+    assert_eq!(kind(outcome), ErrorKind::Refused, "as Elasticsearch sorts");
     let lost = moment.clone();
     client.close_point_in_time(moment).await.unwrap();
     client.close_point_in_time(lost.clone()).await.unwrap();

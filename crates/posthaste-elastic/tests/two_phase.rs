@@ -7,6 +7,7 @@ mod crowd;
 mod fake;
 mod large;
 mod opened;
+mod played;
 mod recovered;
 mod refused;
 mod repeated;
@@ -15,6 +16,7 @@ mod settled;
 mod standing;
 mod stopped;
 mod times;
+mod walked;
 
 use std::collections::BTreeMap;
 

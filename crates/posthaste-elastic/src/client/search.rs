@@ -46,6 +46,16 @@ pub struct Hit {
 pub struct PointInTime {
     id: String,
     keep: String,
+    last: &'static str,
+}
+
+impl PointInTime {
+    /// What to sort by last, so that any two documents are told apart and `search_after` passes none over.
+    ///
+    /// Elasticsearch 8 sorts by no `_id` unless a setting allows it, but knows where each document stands in a point in time; OpenSearch 2 the other way round.
+    pub fn last_sort(&self) -> Value {
+        json!({(self.last): "asc"})
+    }
 }
 
 impl Client {
@@ -91,14 +101,14 @@ impl Client {
             id: String,
         }
         let index = name::index(MOMENT, index)?;
-        let path: &[&str] = match self.flavour().await? {
-            Flavour::OpenSearch => &[index, "_search", "point_in_time"],
-            Flavour::Elasticsearch => &[index, "_pit"],
+        let (path, last): (&[&str], _) = match self.flavour().await? {
+            Flavour::OpenSearch => (&[index, "_search", "point_in_time"], "_id"),
+            Flavour::Elasticsearch => (&[index, "_pit"], "_shard_doc"),
         };
         let keep = format!("{}ms", keep.as_millis().max(1));
         let call = Call::new(MOMENT, Method::POST, path).with("keep_alive", keep.as_str());
         let Opened { id } = self.ask(call).await?;
-        Ok(PointInTime { id, keep })
+        Ok(PointInTime { id, keep, last })
     }
 
     /// Lets go of a moment before its time.

@@ -59,7 +59,7 @@ impl Coordinator {
             refreshed.map_err(Failure::Unavailable)?;
         }
         let everything = json!({"match_all": {}});
-        let mut walk = Walk::over(transactions, &everything, true);
+        let mut walk = Walk::over(transactions, &everything, json!(true));
         while let Some(page) = self.store.next(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
@@ -68,7 +68,7 @@ impl Coordinator {
                 }
             }
         }
-        let mut walk = Walk::over(documents, &everything, false);
+        let mut walk = Walk::over(documents, &everything, json!(false));
         while let Some(page) = self.store.next(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             let accounts = self.raw(documents, &ids).await?;
@@ -93,7 +93,7 @@ impl Coordinator {
 
     async fn adopt_transactions(&self, adopted: &mut Adopted) -> Result<(), Failure> {
         let index = &self.store.transactions;
-        let mut walk = Walk::over(index, &json!({"match_all": {}}), false);
+        let mut walk = Walk::over(index, &json!({"match_all": {}}), json!(false));
         while let Some(page) = self.store.next(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             let mut published = Vec::new();
@@ -142,7 +142,7 @@ impl Coordinator {
 
     async fn adopt_documents(&self, adopted: &mut Adopted) -> Result<(), Failure> {
         let index = &self.store.documents;
-        let mut walk = Walk::over(index, &json!({"match_all": {}}), false);
+        let mut walk = Walk::over(index, &json!({"match_all": {}}), json!(false));
         while let Some(page) = self.store.next(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             let accounts = self.raw(index, &ids).await?;

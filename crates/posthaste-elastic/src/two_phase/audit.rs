@@ -110,16 +110,34 @@ impl Coordinator {
             let refreshed = self.store.client.refresh(index).await;
             refreshed.map_err(Failure::Unavailable)?;
         }
-        let mut walk = Walk::over(indexes[0], &everything, false);
-        while let Some(page) = self.store.next(&mut walk).await? {
+        let mut documents = Walk::over(indexes[0], &everything, json!(false));
+        let judged = self.judge_all(&mut documents, &mut audit).await;
+        self.store.leave(&mut documents).await;
+        judged?;
+        let mut transactions = Walk::over(indexes[1], &everything, json!(true));
+        let judged = self.judge_all_transactions(&mut transactions, &mut audit);
+        let judged = judged.await;
+        self.store.leave(&mut transactions).await;
+        judged.map(|()| audit)
+    }
+
+    async fn judge_all(&self, walk: &mut Walk<'_>, audit: &mut Audit) -> Result<(), Failure> {
+        while let Some(page) = self.store.next(walk).await? {
             let ids = page.hits.into_iter().map(|hit| hit.id).collect();
-            self.judge(ids, &mut audit).await?;
+            self.judge(ids, audit).await?;
         }
-        let mut walk = Walk::over(indexes[1], &everything, true);
-        while let Some(page) = self.store.next(&mut walk).await? {
-            self.judge_transactions(page, &mut audit).await?;
+        Ok(())
+    }
+
+    async fn judge_all_transactions(
+        &self,
+        walk: &mut Walk<'_>,
+        audit: &mut Audit,
+    ) -> Result<(), Failure> {
+        while let Some(page) = self.store.next(walk).await? {
+            self.judge_transactions(page, audit).await?;
         }
-        Ok(audit)
+        Ok(())
     }
 
     async fn judge(&self, mut ids: Vec<String>, audit: &mut Audit) -> Result<(), Failure> {
@@ -200,7 +218,7 @@ impl Coordinator {
             {"terms": {"transaction_state": [State::Committed, State::Finished]}},
         ]}});
         let mut settled = BTreeMap::<String, i128>::new();
-        let mut walk = Walk::over(index, &query, true);
+        let mut walk = Walk::over(index, &query, json!(true));
         while let Some(page) = self.store.next(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());

@@ -78,6 +78,11 @@ impl Failure {
         matches!(self, Self::Open(_) | Self::Committed)
     }
 
+    /// What was to be read is not there any more.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self, Self::Unavailable(error) if error.kind() == ErrorKind::Missing)
+    }
+
     /// The same after the transaction was written down: whoever recovers carries it out.
     pub(super) fn written_down(self) -> Self {
         match self {

@@ -28,12 +28,10 @@ impl Coordinator {
     /// They could not be found.
     pub async fn list(&self, states: &[State], limit: usize) -> Result<Vec<Listed>, Failure> {
         let states = if states.is_empty() { &OPEN } else { states };
-        let query = json!({
-            "query": {"bool": {"filter": [{"terms": {"transaction_state": states}}]}},
-            "sort": [{"modification_time": "desc"}, {"_id": "asc"}],
-        });
+        let query = json!({"bool": {"filter": [{"terms": {"transaction_state": states}}]}});
         let mut listed = Vec::new();
-        let mut walk = Walk::new(&self.store.transactions, query).at_most(limit);
+        let walk = Walk::over(&self.store.transactions, &query, json!(true));
+        let mut walk = walk.by("modification_time", "desc").at_most(limit);
         while let Some(page) = self.store.next(&mut walk).await? {
             listed.extend(page.hits.into_iter().map(|hit| {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
@@ -44,6 +42,7 @@ impl Coordinator {
                 break;
             }
         }
+        self.store.leave(&mut walk).await;
         listed.truncate(limit);
         Ok(listed)
     }

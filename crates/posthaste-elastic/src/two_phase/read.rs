@@ -2,42 +2,55 @@
 //!
 //! A transaction may set some megabytes, so that a hundred of them are more than a client takes in. Where an answer is too long, half as many are asked for.
 
-use serde_json::{Value, json};
+use std::mem;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
 use super::store::Store;
-use crate::{Document, Error, ErrorKind, Page, Reading, Refusal, Source};
+use crate::{Document, Error, ErrorKind, Page, PointInTime, Reading, Refusal, Source};
 
 /// So many documents are searched for at once.
 pub(super) const PAGE: usize = 100;
 /// So many are read by their ids at once.
 const AT_ONCE: usize = 500;
+/// What a walk sees is kept for so long from one page to the next: recovery brings a page of transactions to their ends meanwhile.
+const KEPT: Duration = Duration::from_secs(900);
 
-/// All that a query finds in one index, page by page.
+/// All that a query finds in one index at the moment of its first page, page by page.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     index: &'a str,
-    query: Value,
+    query: Map<String, Value>,
+    sort: Vec<Value>,
     size: usize,
+    moment: Option<PointInTime>,
+    is_over: bool,
 }
 
 impl<'a> Walk<'a> {
-    /// The query says in which order, which must tell any two documents apart.
-    pub(super) fn new(index: &'a str, query: Value) -> Self {
+    /// What is asked for of each hit's source is `true`, `false` or the name of a field.
+    pub(super) fn over(index: &'a str, query: &Value, source: Value) -> Self {
+        let mut asked = Map::new();
+        asked.insert("query".into(), query.clone());
+        asked.insert("_source".into(), source);
         Self {
             index,
-            query,
+            query: asked,
+            sort: Vec::new(),
             size: PAGE,
+            moment: None,
+            is_over: false,
         }
     }
 
-    /// Everything in an index by its id, with what it holds if that is asked. Nothing is deleted there, so that nothing is missed.
-    pub(super) fn over(index: &'a str, query: &Value, whole: bool) -> Self {
-        let sort = json!([{"_id": "asc"}]);
-        Self::new(
-            index,
-            json!({"query": query, "sort": sort, "_source": whole}),
-        )
+    /// In the order of this field, after those that were named before. What has no such field comes last.
+    pub(super) fn by(mut self, field: &str, order: &str) -> Self {
+        self.sort.push(json!({(field): order}));
+        // A server that need not count leaves out what has no value behind the first page: it believes that nothing there could come next.
+        self.query.insert("track_total_hits".into(), json!(true));
+        self
     }
 
     /// At most so many at once.
@@ -50,19 +63,46 @@ impl<'a> Walk<'a> {
 impl Store {
     /// The next page; none, if that was all.
     pub(super) async fn next(&self, walk: &mut Walk<'_>) -> Result<Option<Page>, Failure> {
-        loop {
-            walk.query["size"] = json!(walk.size);
-            match self.client.search(walk.index, &walk.query).await {
-                Ok(page) => {
-                    let Some(last) = page.hits.last() else {
-                        return Ok(None);
-                    };
-                    walk.query["search_after"] = Value::Array(last.sort.clone());
-                    return Ok(Some(page));
-                }
-                Err(error) if error.kind() == ErrorKind::TooLong && walk.size > 1 => walk.size /= 2,
-                Err(error) => return Err(Failure::Unavailable(error)),
+        if walk.is_over {
+            return Ok(None);
+        }
+        let moment = match &mut walk.moment {
+            Some(moment) => moment,
+            none => {
+                let opened = self.client.open_point_in_time(walk.index, KEPT).await;
+                let moment = opened.map_err(Failure::Unavailable)?;
+                walk.sort.push(moment.last_sort());
+                let sort = Value::Array(mem::take(&mut walk.sort));
+                walk.query.insert("sort".into(), sort);
+                none.insert(moment)
             }
+        };
+        let page = loop {
+            walk.query.insert("size".into(), json!(walk.size));
+            match self.client.search_at(moment, walk.query.clone()).await {
+                Ok(page) => break page,
+                Err(error) if error.kind() == ErrorKind::TooLong && walk.size > 1 => walk.size /= 2,
+                Err(error) => {
+                    self.leave(walk).await;
+                    return Err(Failure::Unavailable(error));
+                }
+            }
+        };
+        if let Some(last) = page.hits.last() {
+            let after = Value::Array(last.sort.clone());
+            walk.query.insert("search_after".into(), after);
+        }
+        if page.hits.len() < walk.size {
+            self.leave(walk).await;
+        }
+        Ok((!page.hits.is_empty()).then_some(page))
+    }
+
+    /// Ends a walk, and lets go of what the server keeps for it. Where that fails, or nobody comes here, the server lets go by itself.
+    pub(super) async fn leave(&self, walk: &mut Walk<'_>) {
+        walk.is_over = true;
+        if let Some(moment) = walk.moment.take() {
+            let _ = self.client.close_point_in_time(moment).await;
         }
     }
 

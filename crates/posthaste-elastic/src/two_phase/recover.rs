@@ -13,7 +13,7 @@ use super::coordinator::Coordinator;
 use super::failure::Failure;
 use super::read::Walk;
 use super::state::State;
-use crate::Hit;
+use crate::{Hit, Page};
 
 /// So many are brought to their ends at once.
 const AT_ONCE: usize = 8;
@@ -32,7 +32,7 @@ pub(super) const OPEN: [State; 4] = [
 /// What one pass over the transactions that are due came to.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// So many have happened.
+    /// So many have happened, whoever brought them to their ends since the pass began.
     pub finished: usize,
     /// So many were given up.
     pub rolled_back: usize,
@@ -65,23 +65,41 @@ impl Coordinator {
         self.check().await?;
         let mut recovered = Recovered::default();
         let mut due = self.open_since("next_attempt_at", grace, json!("transaction_state"));
-        while let Some(page) = self.store.next(&mut due).await? {
-            // Asked when a transaction's turn comes, not when the page is read.
-            let hits = page.hits.into_iter().take_while(|_| goes_on());
-            let runs = hits.map(|hit| async move { (self.attempt(&hit).await, hit.id) });
-            let mut runs = stream::iter(runs).buffer_unordered(AT_ONCE);
-            while let Some((told, id)) = runs.next().await {
-                match told {
-                    Ok(()) => recovered.finished += 1,
-                    Err(Failure::RolledBack(_)) => recovered.rolled_back += 1,
-                    Err(failure) => recovered.open.push((id, failure)),
-                }
+        let mut pages = 0;
+        loop {
+            match self.store.next(&mut due).await {
+                Ok(Some(page)) => self.recover_page(page, &goes_on, &mut recovered).await,
+                Ok(None) => break,
+                // What the pass was looking at was not kept: a node is gone, or it took very long. What is left is still due.
+                Err(failure) if pages > 0 && failure.is_missing() => break,
+                Err(failure) => return Err(failure),
             }
+            pages += 1;
             if !goes_on() {
                 break;
             }
         }
+        self.store.leave(&mut due).await;
         Ok(recovered)
+    }
+
+    async fn recover_page(
+        &self,
+        page: Page,
+        goes_on: &impl Fn() -> bool,
+        recovered: &mut Recovered,
+    ) {
+        // Asked when a transaction's turn comes, not when the page is read.
+        let hits = page.hits.into_iter().take_while(|_| goes_on());
+        let runs = hits.map(|hit| async move { (self.attempt(&hit).await, hit.id) });
+        let mut runs = stream::iter(runs).buffer_unordered(AT_ONCE);
+        while let Some((told, id)) = runs.next().await {
+            match told {
+                Ok(()) => recovered.finished += 1,
+                Err(Failure::RolledBack(_)) => recovered.rolled_back += 1,
+                Err(failure) => recovered.open.push((id, failure)),
+            }
+        }
     }
 
     /// Brings a transaction to its end, or puts the next attempt off.
@@ -138,16 +156,12 @@ impl Coordinator {
     /// The open transactions whose time in this field is at least so old, the oldest first, with what is asked for of what they hold.
     pub(super) fn open_since(&self, field: &str, age: Duration, source: Value) -> Walk<'_> {
         let before = format!("now-{}s", age.as_secs());
-        let query = json!({
-            "_source": source,
-            "query": {"bool": {"filter": [
-                {"terms": {"transaction_state": OPEN}},
-                {"range": {(field): {"lte": before}}},
-            ]}},
-            // The same time needs an order, too, or a page could lose one.
-            "sort": [{(field): "asc"}, {"creation_time": "asc"}, {"_id": "asc"}],
-        });
-        Walk::new(&self.store.transactions, query)
+        let query = json!({"bool": {"filter": [
+            {"terms": {"transaction_state": OPEN}},
+            {"range": {(field): {"lte": before}}},
+        ]}});
+        let walk = Walk::over(&self.store.transactions, &query, source);
+        walk.by(field, "asc").by("creation_time", "asc")
     }
 }
 

@@ -107,8 +107,15 @@ impl Coordinator {
         let mut open = self.open_since("modification_time", unmoved, json!(true));
         while let Some(page) = self.store.next(&mut open).await? {
             let looks = page.hits.into_iter().map(|hit| self.hindered(hit));
-            let looked: Vec<Stuck> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
-            stuck.extend(looked);
+            let looked: Result<Vec<Stuck>, Failure> =
+                stream::iter(looks).buffered(AT_ONCE).try_collect().await;
+            match looked {
+                Ok(looked) => stuck.extend(looked),
+                Err(failure) => {
+                    self.store.leave(&mut open).await;
+                    return Err(failure);
+                }
+            }
         }
         Ok(stuck)
     }

@@ -75,7 +75,7 @@ const CASES: [Case; 14] = [
 ];
 
 /// Indexes with the published mappings, their names of fields as they are.
-async fn published(client: &Client, name: &str) {
+pub(super) async fn published(client: &Client, name: &str) {
     let settings = json!({"number_of_replicas": 0});
     let accounts = json!({"settings": settings, "mappings": {"properties": {
         "balance": {"type": "long"}, "pending_transactions": {"type": "keyword"}}}});

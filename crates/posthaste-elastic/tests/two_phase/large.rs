@@ -57,22 +57,24 @@ async fn what_is_longer_together_than_an_answer_may_be_is_read_in_parts() {
     assert!(audit.agrees(), "{audit:?}");
     assert_eq!(audit.documents, MANY as u64);
     assert_eq!(audit.transactions.values().sum::<u64>(), 2 * MANY as u64);
-    let recovered = coordinator.recover(Duration::ZERO).await.unwrap();
-    // Searches may still show one that was just ended.
-    assert!(
-        recovered.finished >= MANY && recovered.open.is_empty(),
-        "{recovered:?}"
-    );
-
     // One that is longer by itself is an error, and not passed over.
     let hopeless = client(&fake).largest_answer(4_000);
     let hopeless = Coordinator::new(hopeless, "documents", "transactions");
     for failed in [
         hopeless.audit().await.is_err(),
         hopeless.list(&[State::Finished], 5).await.is_err(),
+        hopeless.stuck(Duration::ZERO).await.is_err(),
     ] {
         assert!(failed);
     }
+    assert_eq!(fake.held_moments(), 0);
+
+    let recovered = coordinator.recover(Duration::ZERO).await.unwrap();
+    // Searches may still show one that was just ended.
+    assert!(
+        recovered.finished >= MANY && recovered.open.is_empty(),
+        "{recovered:?}"
+    );
 }
 
 /// Those of the published protocol may lack times, which stand in the order of pages.

@@ -206,7 +206,7 @@ impl Inner {
     }
 
     pub(super) fn fail_over(&mut self) {
-        self.state.forget_moments();
+        self.state.moments.forget();
         for index in self.state.indexes.values_mut() {
             index.promote(None);
         }

@@ -19,6 +19,7 @@ mod faults;
 mod http;
 mod index;
 mod mapping;
+mod moments;
 mod query;
 mod reply;
 mod state;
@@ -146,6 +147,16 @@ impl FakeElastic {
         let ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let state = &mut self.inner().state;
         state.now = state.now.saturating_add(ms);
+    }
+
+    /// From now on it is an Elasticsearch 8, as far as the two differ for the crates' own client.
+    pub fn pose_as_elasticsearch(&self) {
+        self.inner().state.is_elasticsearch = true;
+    }
+
+    /// How many points in time it holds.
+    pub fn held_moments(&self) -> usize {
+        self.inner().state.moments.count()
     }
 
     /// From now on answers only who sends this header `authorization`.

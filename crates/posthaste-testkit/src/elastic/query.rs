@@ -64,13 +64,33 @@ pub(super) fn finds(
     })
 }
 
+/// Elasticsearch 8 sorts by no document's id unless it is told to, but by where a document is; OpenSearch 2 the other way round.
+pub(super) fn refuse_unsortable(sort: &Value, is_elasticsearch: bool) -> Result<(), Reply> {
+    let (name, kind, reason) = match is_elasticsearch {
+        true => (
+            "_id",
+            "illegal_argument_exception",
+            "Fielddata access on the _id field is disallowed",
+        ),
+        false => (
+            "_shard_doc",
+            "query_shard_exception",
+            "No mapping found for [_shard_doc] in order to sort on",
+        ),
+    };
+    match list(sort).any(|by| name_of(by) == name) {
+        true => Err(Reply::error(400, kind, reason)),
+        false => Ok(()),
+    }
+}
+
 /// What a hit is sorted by.
 pub(super) fn keys(sort: &Value, id: &str, doc: &Doc, mappings: &Value) -> Vec<Value> {
     let source = doc.source.as_deref().unwrap_or(&Value::Null);
     list(sort)
         .map(|by| match name_of(by) {
             "_id" => json!(id),
-            "_doc" | "_seq_no" => json!(doc.seq_no),
+            "_doc" | "_seq_no" | "_shard_doc" => json!(doc.seq_no),
             "_version" => json!(doc.version),
             name => {
                 let kind = type_of(mappings, name).or(by[name]["unmapped_type"].as_str());

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::index::{Index, Searchable};
+use super::index::Index;
+use super::moments::Moments;
 use super::query;
 use super::reply::Reply;
 use super::write::Write;
@@ -24,8 +25,9 @@ pub(super) struct State {
     stored: BTreeSet<String>,
     pub(super) scripts: BTreeMap<String, Script>,
     pipelines: BTreeMap<String, Value>,
-    moments: BTreeMap<String, (String, Searchable)>,
-    opened: u64,
+    pub(super) moments: Moments,
+    /// Whether it is an Elasticsearch, which has its own calls for points in time and sorts by no document's id.
+    pub(super) is_elasticsearch: bool,
     pub(super) now: i64,
 }
 
@@ -37,8 +39,8 @@ impl Default for State {
             stored: BTreeSet::new(),
             scripts: BTreeMap::new(),
             pipelines: BTreeMap::new(),
-            moments: BTreeMap::new(),
-            opened: 0,
+            moments: Moments::default(),
+            is_elasticsearch: false,
             now: BEGIN,
         }
     }
@@ -63,10 +65,19 @@ impl State {
         path: &[&str],
         body: &Value,
     ) -> Result<Reply, Reply> {
+        if let Some(reply) = self.moment(method, path, body) {
+            return reply;
+        }
         match (method, path) {
-            ("GET", []) => Ok(Reply::ok(json!({
-                "cluster_name": "fake", "version": {"number": "2.19.0", "distribution": "opensearch"},
-            }))),
+            ("GET", []) => {
+                let version = match self.is_elasticsearch {
+                    true => json!({"number": "8.19.0"}),
+                    false => json!({"number": "2.19.0", "distribution": "opensearch"}),
+                };
+                Ok(Reply::ok(
+                    json!({"cluster_name": "fake", "version": version}),
+                ))
+            }
             ("GET", ["_cluster", "health"]) => Ok(Reply::ok(json!({"number_of_data_nodes": 1}))),
             ("PUT", ["_scripts", id]) => {
                 self.stored.insert((*id).to_owned());
@@ -89,20 +100,6 @@ impl State {
                 })?;
                 let held = held.iter().map(|index| (index.clone(), json!({})));
                 Ok(Reply::ok(Value::Object(held.collect())))
-            }
-            ("DELETE", ["_search", "point_in_time"]) => {
-                for id in body["pit_id"].as_array().into_iter().flatten() {
-                    self.moments.remove(id.as_str().unwrap_or_default());
-                }
-                Ok(Reply::ok(json!({"pits": []})))
-            }
-            ("POST", [index, "_search", "point_in_time"]) => {
-                let searchable = self.index(index)?.searchable.clone();
-                self.opened += 1;
-                let id = format!("moment-{}", self.opened);
-                let name = self.name(index).to_owned();
-                self.moments.insert(id.clone(), (name, searchable));
-                Ok(Reply::ok(json!({"pit_id": id})))
             }
             ("POST", [index, "_refresh"]) => {
                 self.index(index)?;
@@ -307,12 +304,13 @@ impl State {
             }
             None => {
                 let id = body["pit"]["id"].as_str().unwrap_or_default();
-                let held = self.moments.get(id).cloned();
+                let held = self.moments.get(id);
                 let reason = "No search context found for id";
                 let gone = || Reply::error(404, "search_context_missing_exception", reason);
                 held.ok_or_else(gone)?
             }
         };
+        query::refuse_unsortable(&body["sort"], self.is_elasticsearch)?;
         let mappings = self.indexes.get(&name);
         let mappings = mappings.map_or(&Value::Null, |index| &index.definition["mappings"]);
         let mut found = Vec::new();
@@ -352,11 +350,6 @@ impl State {
             answer["pit_id"] = body["pit"]["id"].clone();
         }
         Ok(Reply::ok(answer))
-    }
-
-    /// What is held at no other moment than now is gone.
-    pub(super) fn forget_moments(&mut self) {
-        self.moments.clear();
     }
 }
 
