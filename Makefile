@@ -42,7 +42,7 @@ two-phase: ## Check the two-phase commit: the model in full, schedules, the real
 	@scripts/two-phase.sh $(ARGS)
 
 bench: ## Measure against the rivals, into docs/benchmarks; ARGS go to the bench
-	@scripts/setup.sh test
+	@scripts/setup.sh bench
 	cargo run --release -p posthaste-bench -- $(ARGS)
 
 fmt: ## Format

@@ -6,6 +6,7 @@
 #   scripts/setup.sh test receivers  also the servers and workers behind the relay, as far as this machine can have them
 #   scripts/setup.sh receivers  all of these servers and workers, or it fails
 #   scripts/setup.sh ci      what `test` and `receivers` need, and cargo-deny
+#   scripts/setup.sh bench   what `test` needs, and what the bench measures beside, as far as this machine can have it
 #   scripts/setup.sh torture what `test` needs, PostgreSQL 16 and 17, Redis and RabbitMQ
 #   scripts/setup.sh examples [LANGUAGE…]  what `up` needs, and what the examples in other languages need
 #   scripts/setup.sh pg-bin  prints a bin folder that `posthaste up` would not find by itself, if one is needed
@@ -27,6 +28,8 @@ missing=()
 . scripts/setup/examples.sh
 # shellcheck source=scripts/setup/receivers.sh
 . scripts/setup/receivers.sh
+# shellcheck source=scripts/setup/rivals.sh
+. scripts/setup/rivals.sh
 
 main() {
     case ${1:-up} in
@@ -37,6 +40,10 @@ main() {
         ;;
     receivers) ensure "${receivers[@]}" ;;
     ci) ensure build_chain pg15 pg18 pgbouncer cargo_deny "${receivers[@]}" ;;
+    bench)
+        ensure build_chain pg15 pg18 pgbouncer
+        wish redis rabbitmq opensearch graphile_worker
+        ;;
     torture) ensure build_chain pg15 pg16 pg17 pg18 pgbouncer redis rabbitmq ;;
     examples)
         shift
@@ -46,7 +53,7 @@ main() {
         ensure build_chain any_postgres $parts
         ;;
     pg-bin) any_postgres_is_found_by_posthaste || pg18_bin ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 }
 

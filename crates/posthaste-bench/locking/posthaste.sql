@@ -87,6 +87,12 @@ SELECT greatest((SELECT promoted FROM posthaste.pass_6 ORDER BY page DESC LIMIT 
 INSERT INTO posthaste.job (name, queue)
 SELECT 'bench.' || n / $2::bigint % 10, 'queue ' || n % $2::bigint FROM generate_series(1, $1::bigint) AS n;
 
+-- name: preload_varied
+INSERT INTO posthaste.job (name, queue, priority, tag, scheduled_at)
+SELECT 'bench.' || n / $2::bigint % 10, 'queue ' || n % $2::bigint, (n / $2::bigint / 10 % 3)::integer, 'tag ' || n / $2::bigint / 30 % 4,
+  CASE WHEN n / $2::bigint / 120 % 10 = 0 THEN now() + interval '1 day' END
+FROM generate_series(1, $1::bigint) AS n;
+
 -- name: register
 INSERT INTO posthaste.worker (name) VALUES ('bench') RETURNING id;
 
@@ -94,7 +100,7 @@ INSERT INTO posthaste.worker (name) VALUES ('bench') RETURNING id;
 -- name: claim_and_close
 WITH claim AS MATERIALIZED (
   SELECT slot, batch, token, count(*)::integer AS n
-  FROM (SELECT gen_random_uuid() AS token OFFSET 0) AS fence, LATERAL posthaste.claim('queue ' || $1::bigint, '{0}', $2::bigint, token, $3::integer, 1 << 30)
+  FROM (SELECT gen_random_uuid() AS token OFFSET 0) AS fence, LATERAL posthaste.claim('queue ' || $1::bigint, '{0,1,2}', $2::bigint, token, $3::integer, 1 << 30)
   GROUP BY slot, batch, token),
 closed AS MATERIALIZED (
   SELECT posthaste.close_whole(array_agg(slot), array_agg(batch), array_agg(token), array_agg(n)) AS rest FROM claim)

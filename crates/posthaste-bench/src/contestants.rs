@@ -1,6 +1,7 @@
-//! Who is measured: posthaste through its library, two rivals through their statements, and bare statements.
+//! Who is measured: posthaste through its library, two rivals through their statements, one through its own library, and bare statements.
 
 pub(crate) mod bare;
+pub(crate) mod graphile;
 pub(crate) mod posthaste;
 pub(crate) mod receiver;
 pub(crate) mod rival;

@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_postgres::Client;
 
 use crate::stage::{self, BOUND, Stage, count};
+use crate::tls;
 
 const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 /// Whatever proxy the machine uses, it does not lead to its own loopback.
@@ -277,16 +278,7 @@ async fn who_answers_over_tls_must_show_a_certificate_that_is_trusted() -> anyho
 async fn serve_tls(
     made: &rcgen::CertifiedKey<rcgen::KeyPair>,
 ) -> anyhow::Result<std::net::SocketAddr> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![made.cert.der().clone()],
-            key.map_err(anyhow::Error::msg)?,
-        )?;
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let acceptor = tls::acceptor(made)?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {

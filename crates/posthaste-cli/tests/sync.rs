@@ -1,5 +1,7 @@
 //! `posthaste sync`, `sync install`, `sync audit`, `reindex` and `search`: a table and its index with no Rust at all.
 
+mod asked;
+mod placed;
 mod rebuild;
 
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
@@ -50,6 +52,14 @@ async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
         (&did[0]["table"], &did[0]["failed"]),
         (&"pages".into(), &0.into())
     );
+    // Why each was written, by the tag of its jobs.
+    let counts = did[0]["counts"].as_array().into_iter().flatten();
+    let written: u64 = counts
+        .filter(|one| (&one["tag"], &one["what"]) == (&"reindex".into(), &"written".into()))
+        .filter(|one| one["reason"] == "missing")
+        .filter_map(|one| one["jobs"].as_u64())
+        .sum();
+    assert!(written >= 17, "{did}");
     let audit: Value = serde_json::from_str(&ours(&["sync", "audit", "--json"]).await?)?;
     assert_eq!(
         (
@@ -136,6 +146,8 @@ async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_s
     assert!(status.contains("pages  page"), "{status}");
     sync.terminate()?;
     assert!(sync.exit(BOUND).await?.success());
+    // What it did, at its end.
+    sync.line("pages: ", BOUND).await?;
     let repair = good(&stage, &database, &["sync", "audit", "--repair"]).await?;
     assert!(
         repair.contains("20 missing; all repaired, equal now"),
@@ -146,88 +158,6 @@ async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_s
             .await?
             .ends_with("; equal")
     );
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_for()
--> anyhow::Result<()> {
-    let (stage, database, client) = with_pages("postgres:").await?;
-    let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
-    let jobs = async || {
-        count(&client, "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' AND state = 'claimable' AND priority = 1000").await
-    };
-    let plan = ours(&["reindex", "pages", "--where", "t.id <= 7", "--dry-run"]).await?;
-    assert!(
-        plan.contains("FROM public.page t WHERE (t.id <= 7)") && plan.contains("-- about "),
-        "{plan}"
-    );
-    assert_eq!(jobs().await?, 0);
-    ours(&["reindex", "pages", "--pause"]).await?;
-    ours(&[
-        "reindex",
-        "pages",
-        "--where",
-        "t.id <= 7",
-        "--force",
-        "--tag",
-        "mine",
-    ])
-    .await?;
-    assert_eq!(jobs().await?, 7);
-    ours(&[
-        "reindex",
-        "pages",
-        "--column",
-        "edited_at",
-        "--since",
-        "2000-01-01",
-        "--until",
-        "2001-01-01",
-    ])
-    .await?;
-    assert_eq!(jobs().await?, 7);
-    ours(&["reindex", "pages", "--ids", "8,999"]).await?;
-    assert_eq!(jobs().await?, 9);
-    let tagged =
-        "SELECT count(*) FROM posthaste.job WHERE tag = 'mine' AND kwargs ->> 'force' = 'true'";
-    assert_eq!(count(&client, tagged).await?, 7);
-    // It rests; what changes is synced.
-    client
-        .batch_execute("INSERT INTO page (title) VALUES ('beside')")
-        .await?;
-    let status: Value = serde_json::from_str(&ours(&["status", "--json"]).await?)?;
-    assert_eq!(
-        (
-            &status["syncs"][0]["reindex"],
-            &status["syncs"][0]["reindex_paused"]
-        ),
-        (&9.into(), &true.into())
-    );
-    let mut sync = stage.spawn_on(&database, &["sync"])?;
-    eventually(BOUND, "the change is found", async || {
-        Ok(ours(&["search", "beside"]).await? == "21  beside")
-    })
-    .await?;
-    assert_eq!(jobs().await?, 9);
-    sync.terminate()?;
-    assert!(sync.exit(BOUND).await?.success());
-    // What rests is not waited for.
-    ours(&["sync", "--once"]).await?;
-    assert_eq!(jobs().await?, 9);
-    assert_eq!(
-        ours(&["reindex", "pages", "--cancel"]).await?,
-        "pages: 9 jobs cancelled"
-    );
-    ours(&["reindex", "pages", "--resume"]).await?;
-    ours(&["reindex", "pages", "--all"]).await?;
-    let mut sync = stage.spawn_on(&database, &["sync"])?;
-    let far = ours(&["reindex", "pages", "--wait"]).await?;
-    // Sums since the installation are a moment behind.
-    assert!(far.starts_with("pages: 0 left, "), "{far}");
-    sync.terminate()?;
-    assert!(sync.exit(BOUND).await?.success());
-    assert!(ours(&["sync", "audit"]).await?.ends_with("; equal"));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use posthaste_testkit::{Child, PgServer, PgVersion, eventually};
 
@@ -81,4 +82,20 @@ fn put(path: &Path, content: &str, uid: u32, gid: u32) -> anyhow::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     std::os::unix::fs::chown(path, Some(uid), Some(gid))?;
     Ok(())
+}
+
+/// Says to whoever connects that it is who this certificate names.
+pub(crate) fn acceptor(
+    made: &rcgen::CertifiedKey<rcgen::KeyPair>,
+) -> anyhow::Result<tokio_rustls::TlsAcceptor> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![made.cert.der().clone()],
+            key.map_err(anyhow::Error::msg)?,
+        )?;
+    Ok(Arc::new(config).into())
 }

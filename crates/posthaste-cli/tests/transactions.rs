@@ -55,6 +55,9 @@ async fn a_transaction_is_made_listed_recovered_and_audited_without_a_database()
     };
     let unfit = place.run(&["recover", "--once"]).await?.failure()?;
     assert!(unfit.contains("cli-documents is not there"), "{unfit}");
+    // By itself it makes replicas, for which this server has no node: it says so at once, and makes nothing.
+    let alone = place.run(&["prepare"]).await?.failure()?;
+    assert!(alone.contains("--replicas 0"), "{alone}");
     place.opened().await?;
     let rent = ["create", "rent", "--transfer", "alice", "bob", "900"];
     assert_eq!(place.run(&rent).await?.good()?, "rent is created");
@@ -62,6 +65,11 @@ async fn a_transaction_is_made_listed_recovered_and_audited_without_a_database()
     let other = ["create", "rent", "--transfer", "alice", "bob", "901"];
     let other = place.run(&other).await?.failure()?;
     assert!(other.contains("does something else"), "{other}");
+    let nobody = place.run(&["roll-back", "nobody"]).await?.failure()?;
+    assert!(
+        nobody.contains("no transaction nobody") && nobody.contains("may still come"),
+        "{nobody}"
+    );
     let list = async || place.run(&["list"]).await?.good();
     eventually(BOUND, "the list shows it", async || {
         Ok(list().await?.contains("alice -900, bob +900"))
@@ -181,8 +189,9 @@ async fn a_pass_is_told_although_nobody_could_look_for_what_does_not_move() -> a
         stage.run(&all).await
     };
     run(&["prepare", "--replicas", "0"]).await?.good()?;
-    // Both indexes are looked at, and those that are due; then the server is gone for a moment.
-    fake.plan([None, None, None, Some(Fault::UnavailableBefore)]);
+    // Both indexes are looked at, then which server it is, and those that are due at a moment that is opened and closed; then the server is gone for a moment.
+    let before = [None; 6].into_iter();
+    fake.plan(before.chain([Some(Fault::UnavailableBefore)]));
     let said = run(&["recover", "--once"]).await?;
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(
@@ -192,6 +201,47 @@ async fn a_pass_is_told_although_nobody_could_look_for_what_does_not_move() -> a
     assert!(said.err.contains("is not known"), "{said:?}");
     let said = run(&["recover", "--once"]).await?.good()?;
     assert!(!said.contains("is not known"), "{said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_not_moved_for_an_hour_is_listed_and_named_by_recovery() -> anyhow::Result<()> {
+    let (stage, fake) = (Stage::new()?, FakeElastic::start(1).await?);
+    let run = async |arguments: &[&str]| {
+        let mut all = vec!["transactions"];
+        all.extend(arguments);
+        let url = fake.url();
+        all.extend(["--elastic", &url]);
+        stage.run(&all).await?.good()
+    };
+    run(&["prepare", "--replicas", "0"]).await?;
+    run(&["open", "alice=1000", "bob=0"]).await?;
+    run(&["create", "rent", "--transfer", "alice", "bob", "9"]).await?;
+    fake.away([("documents", "alice")]);
+    let refreshed = || fake.call("POST", "/transactions/_refresh", b"");
+    let young = std::time::Duration::from_secs(3_500);
+    fake.pass(young);
+    refreshed();
+    let unmoved = ["list", "--unmoved", "3600"];
+    assert_eq!(run(&unmoved).await?, "no transaction is so");
+    let said = run(&["recover", "--once"]).await?;
+    assert!(
+        said.contains("1 still open") && !said.contains("for an hour"),
+        "{said}"
+    );
+    fake.pass(young);
+    refreshed();
+    let said = run(&unmoved).await?;
+    assert!(said.starts_with("rent is created since "), "{said}");
+    assert!(
+        said.ends_with("the document alice cannot be read"),
+        "{said}"
+    );
+    let said = run(&["recover", "--once"]).await?;
+    assert!(
+        said.contains("\nfor an hour: rent is created since "),
+        "{said}"
+    );
     Ok(())
 }
 

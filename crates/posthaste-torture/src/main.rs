@@ -109,6 +109,9 @@ struct RunOptions {
     /// SIGKILL of a RabbitMQ.
     #[arg(long, default_value_t = 50)]
     rabbitmq_kills: u64,
+    /// Answers to COMMIT that are lost to producers beside relays.
+    #[arg(long, default_value_t = 50)]
+    relay_half_answers: u64,
     /// Rounds of relays, which share those.
     #[arg(long, default_value_t = 5)]
     relay_rounds: u64,
@@ -229,6 +232,7 @@ fn plan(options: &RunOptions) -> anyhow::Result<Plan> {
         (Kind::RedisLoss, options.redis_losses),
         (Kind::RedisFull, options.redis_fulls),
         (Kind::RabbitMqKill, options.rabbitmq_kills),
+        (Kind::HalfAnswer, options.relay_half_answers),
     ]
     .into();
     let server = server(&options.server)?;

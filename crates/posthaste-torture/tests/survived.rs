@@ -62,6 +62,7 @@ async fn every_message_arrives_as_it_must_whatever_is_killed_cut_full_and_forgot
         (Kind::RedisLoss, 2),
         (Kind::RedisFull, 1),
         (Kind::RabbitMqKill, 2),
+        (Kind::HalfAnswer, 2),
     ]
     .into();
     let seed = fastrand::u64(..) >> 16;

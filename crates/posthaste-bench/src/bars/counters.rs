@@ -1,4 +1,4 @@
-//! The whole set of counters while very many jobs wait, half of their backlog drained: in many lanes, and in one.
+//! The whole set of counters while very many jobs wait, half of their backlog drained: in many lanes, in one, and of every kind.
 
 use std::time::Instant;
 
@@ -15,9 +15,35 @@ use crate::statistics::percentile;
 use crate::taint::Watch;
 use crate::verdict::{Bound, Evidence, Requirement};
 
-const MANY: &str = "100 queues of 10 names";
-const ONE: &str = "one queue of 10 names";
-const QUEUES: i64 = 100;
+/// What waits.
+struct Shape {
+    name: &'static str,
+    queues: i64,
+    /// Queues and priorities of which something waits when half of it was drained.
+    lanes: usize,
+    preload: &'static str,
+}
+
+const MANY: Shape = Shape {
+    name: "100 queues of 10 names",
+    queues: 100,
+    lanes: 100,
+    preload: "preload_mixed",
+};
+const ONE: Shape = Shape {
+    name: "one queue of 10 names",
+    queues: 1,
+    lanes: 1,
+    preload: "preload_mixed",
+};
+const VARIED: Shape = Shape {
+    name: "10 queues of 10 names, 3 priorities and 4 tags, a tenth scheduled",
+    queues: 10,
+    // All that is due of the first priority is done.
+    lanes: 20,
+    preload: "preload_varied",
+};
+const SHAPES: [Shape; 3] = [MANY, ONE, VARIED];
 const READS: usize = 50;
 /// Loading takes minutes; one backlog is read many times.
 pub(super) const ROUNDS: u32 = 1;
@@ -32,22 +58,39 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
          The first read of a session also plans the statements."
             .to_owned(),
     );
-    play(&[MANY, ONE], ROUNDS, &mut bar.runs, async |shape| {
-        read(bench, jobs, [QUEUES, 1][shape]).await
+    let names = SHAPES.map(|shape| shape.name);
+    play(&names, ROUNDS, &mut bar.runs, async |shape| {
+        let shape = SHAPES.get(shape).context("no such shape")?;
+        read(bench, jobs, shape).await
     })
     .await?;
     let evidence = Evidence::from_runs(&bar.runs, ROUNDS);
     let whole = |text| Requirement::bar(text, "ms", Bound::AtMost(50.0));
     let first = |text| Requirement::aim(text, "ms", Bound::AtMost(200.0));
     bar.judgements = vec![
-        evidence.median(whole("the whole set, many queues"), MANY, "read_p50_ms")?,
-        evidence.median(whole("the whole set, one queue"), ONE, "read_p50_ms")?,
-        evidence.median(first("a session's first read"), MANY, "first_read_ms")?,
+        evidence.median(
+            whole("the whole set, many queues"),
+            MANY.name,
+            "read_p50_ms",
+        )?,
+        evidence.median(whole("the whole set, one queue"), ONE.name, "read_p50_ms")?,
+        evidence.median(
+            whole("the whole set, of every kind"),
+            VARIED.name,
+            "read_p50_ms",
+        )?,
+        evidence.median(first("a session's first read"), MANY.name, "first_read_ms")?,
+        evidence.median(
+            first("a session's first read, of every kind"),
+            VARIED.name,
+            "first_read_ms",
+        )?,
     ];
     Ok(())
 }
 
-async fn read(bench: &Bench<'_>, jobs: u64, queues: i64) -> Result<Figures> {
+async fn read(bench: &Bench<'_>, jobs: u64, shape: &Shape) -> Result<Figures> {
+    let queues = shape.queues;
     let database = Database::fresh(bench.server).await?;
     posthaste::prepare(&database).await?;
     let statements = posthaste::statements();
@@ -55,7 +98,7 @@ async fn read(bench: &Bench<'_>, jobs: u64, queues: i64) -> Result<Figures> {
     let hasty = database.session(Session::Hasty).await?;
     hasty
         .execute(
-            statements.get("preload_mixed")?,
+            statements.get(shape.preload)?,
             &[&i64::try_from(enqueued)?, &queues],
         )
         .await?;
@@ -72,12 +115,14 @@ async fn read(bench: &Bench<'_>, jobs: u64, queues: i64) -> Result<Figures> {
         let begun = Instant::now();
         let found = counters(&reader).await?;
         taken.push(begun.elapsed().as_secs_f64() * 1000.0);
-        let waiting: i64 = found.jobs.iter().map(|of| of.claimable).sum();
+        let waiting = found.jobs.iter().map(|of| of.claimable + of.scheduled);
+        let waiting: i64 = waiting.sum();
         ensure!(
             u64::try_from(waiting)? == jobs,
             "{waiting} jobs were counted"
         );
-        ensure!(i64::try_from(found.oldest.len())? == queues);
+        let lanes = found.oldest.len();
+        ensure!(lanes == shape.lanes, "{lanes} lanes have an oldest job");
     }
     let (first, rest) = taken.split_first().context("nothing was read")?;
     Ok(Figures::measured_under(watch.finish()?)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -10,6 +10,7 @@ use crate::bench::Bench;
 use crate::clock::{Clock, Sightings};
 use crate::contestants::JOB_NAME;
 use crate::contestants::bare::Bare;
+use crate::contestants::graphile::{self, Graphile};
 use crate::contestants::posthaste::{self, Crew, Manner, Producer};
 use crate::database::Database;
 use crate::report::Bar;
@@ -20,7 +21,9 @@ use crate::verdict::{Bound, Evidence, Requirement};
 
 const OURS: &str = "posthaste";
 const POLLING: &str = "posthaste, by polling";
+const GRAPHILE: &str = "graphile-worker";
 const JOBS_PER_SECOND: u64 = 50;
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// Plays the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
@@ -32,13 +35,17 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
          a figure \"in commits\" is told in medians of that commit's round trip in the same run."
             .to_owned(),
     );
-    play(&[OURS, POLLING], rounds, &mut bar.runs, async |index| {
-        let manner = if index == 0 {
-            Manner::fast()
-        } else {
-            Manner::fast().without_bell()
-        };
-        trickle(bench, manner, seconds).await
+    let has_rival = graphile::packages().is_some();
+    bar.remarks.push(if has_rival {
+        "graphile-worker 0.17.3 runs by its own library on Node.js, told by LISTEN as its users have it; its handler writes a line to a pipe, and time runs until that line is read here."
+    } else {
+        "graphile-worker was not installed (scripts/setup.sh bench)."
+    }.to_owned());
+    let mut contestants = vec![OURS, POLLING];
+    contestants.extend(has_rival.then_some(GRAPHILE));
+    play(&contestants, rounds, &mut bar.runs, async |index| {
+        let contestant = contestants.get(index).context("no such contestant")?;
+        trickle(bench, contestant, seconds).await
     })
     .await?;
     let evidence = Evidence::from_runs(&bar.runs, rounds);
@@ -50,10 +57,69 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         evidence.median(p99, OURS, "start_p99_commits")?,
         evidence.median(polling, POLLING, "start_p50_ms")?,
     ];
+    if has_rival {
+        for (text, figure) in [
+            (
+                "commit to start, p50, times graphile-worker's",
+                "start_p50_ms",
+            ),
+            (
+                "commit to start, p99, times graphile-worker's",
+                "start_p99_ms",
+            ),
+        ] {
+            let first = Requirement::aim(text, "×", Bound::AtMost(1.0));
+            let judged = evidence.ratio(first, OURS, GRAPHILE, figure)?;
+            bar.judgements.push(judged);
+        }
+    }
     Ok(())
 }
 
-async fn trickle(bench: &Bench<'_>, manner: Manner, seconds: u64) -> Result<Figures> {
+/// Who starts the jobs, and a session that enqueues them.
+enum Starter {
+    Ours(Crew, Producer),
+    Graphile(Graphile),
+}
+
+impl Starter {
+    async fn start(
+        contestant: &str,
+        database: &Database,
+        started: impl Fn(u64) + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let manner = match contestant {
+            GRAPHILE => return Ok(Self::Graphile(Graphile::start(database, started).await?)),
+            POLLING => Manner::fast().without_bell(),
+            _ => Manner::fast(),
+        };
+        let crew = Crew::start(database, manner, started).await?;
+        Ok(Self::Ours(crew, Producer::connect(database).await?))
+    }
+
+    async fn enqueue(&self, number: u64) -> Result<()> {
+        match self {
+            Self::Ours(_, producer) => producer.enqueue(number).await,
+            Self::Graphile(graphile) => graphile.enqueue(number).await,
+        }
+    }
+
+    async fn reach(&self, jobs: u64) -> Result<()> {
+        match self {
+            Self::Ours(crew, _) => crew.reach(jobs, LONGEST).await.map(drop),
+            Self::Graphile(graphile) => graphile.reach(jobs, LONGEST).await,
+        }
+    }
+
+    async fn stop(self) -> Result<()> {
+        match self {
+            Self::Ours(crew, _) => crew.stop().await,
+            Self::Graphile(graphile) => graphile.stop().await,
+        }
+    }
+}
+
+async fn trickle(bench: &Bench<'_>, contestant: &str, seconds: u64) -> Result<Figures> {
     let database = Database::fresh(bench.server).await?;
     posthaste::prepare(&database).await?;
     let bare = Bare::new();
@@ -63,14 +129,11 @@ async fn trickle(bench: &Bench<'_>, manner: Manner, seconds: u64) -> Result<Figu
     let clock = Clock::start();
     let (committed, started) = (Sightings::default(), Sightings::default());
     let seen = started.clone();
-    let crew = Crew::start(&database, manner, move |number| {
-        seen.note(number, clock.now())
-    })
-    .await?;
-    let producer = Producer::connect(&database).await?;
+    let started_at = move |number| seen.note(number, clock.now());
+    let starter = Starter::start(contestant, &database, started_at).await?;
     // The first job finds a worker that does not know its lane yet.
-    producer.enqueue(0).await?;
-    crew.reach(1, Duration::from_secs(30)).await?;
+    starter.enqueue(0).await?;
+    starter.reach(1).await?;
 
     let watch = Watch::begin()?;
     let mut pace = interval(Duration::from_millis(500 / JOBS_PER_SECOND));
@@ -79,7 +142,7 @@ async fn trickle(bench: &Bench<'_>, manner: Manner, seconds: u64) -> Result<Figu
     let mut commits = Vec::new();
     for number in 1..=jobs {
         pace.tick().await;
-        producer.enqueue(number).await?;
+        starter.enqueue(number).await?;
         committed.note(number, clock.now());
         pace.tick().await;
         let begun = Instant::now();
@@ -87,9 +150,9 @@ async fn trickle(bench: &Bench<'_>, manner: Manner, seconds: u64) -> Result<Figu
         bystander.execute(&row, &[&JOB_NAME, &arguments]).await?;
         commits.push(begun.elapsed().as_secs_f64() * 1e3);
     }
-    crew.reach(jobs + 1, Duration::from_secs(30)).await?;
+    starter.reach(jobs + 1).await?;
     let processor = watch.finish()?;
-    crew.stop().await?;
+    starter.stop().await?;
     let starts = started.milliseconds_since(&committed);
     let commit = percentile(&commits, 0.5);
     let (p50, p99) = (percentile(&starts, 0.5), percentile(&starts, 0.99));

@@ -4,12 +4,14 @@ mod audit;
 mod install;
 mod rebuild;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Subcommand;
 use jiff::Timestamp;
+use posthaste::sync::SyncStatus;
 use serde::Serialize;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -114,12 +116,12 @@ impl Run {
             }
         };
         worker.run_until(empty, database, signals).await?;
-        if self.once {
-            let report: Vec<Did> = syncs.iter().map(Did::new).collect();
-            terminal.results(&report, "nothing to sync")?;
-            return all_indexed(&report);
+        let report: Vec<Did> = syncs.iter().map(Did::new).collect();
+        terminal.results(&report, "nothing to sync")?;
+        match self.once {
+            true => all_indexed(&report),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -174,11 +176,34 @@ struct Did {
     failed: u64,
     put_off: u64,
     last_error: Option<String>,
+    counts: Vec<Count>,
+}
+
+/// So many jobs of a tag had this done to them, for this reason.
+#[derive(Serialize)]
+struct Count {
+    tag: String,
+    what: String,
+    reason: String,
+    jobs: u64,
 }
 
 impl Did {
     fn new(one: &Started) -> Self {
         let statuses = one.syncs.each_ref().map(|(_, sync)| sync.status());
+        let mut counts = BTreeMap::<_, u64>::new();
+        for count in statuses.iter().flat_map(SyncStatus::counts) {
+            *counts
+                .entry((count.tag, count.what, count.reason))
+                .or_default() += count.jobs;
+        }
+        let counts = counts.into_iter().map(|((tag, what, reason), jobs)| Count {
+            tag: tag.to_owned(),
+            what: what.to_owned(),
+            reason: reason.to_owned(),
+            jobs,
+        });
+        let counts = counts.collect();
         let total = |what: &str| statuses.iter().map(|status| status.total(what)).sum();
         let mut errors = statuses
             .iter()
@@ -190,6 +215,7 @@ impl Did {
             failed: total("failed"),
             put_off: total("put_off"),
             last_error: errors.next_back(),
+            counts,
         }
     }
 }

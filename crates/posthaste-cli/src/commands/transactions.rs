@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 enum Command {
     /// Make the two indexes, if they are not there, and store the scripts
     Prepare {
-        /// So many replicas; with any, a write is acknowledged when two copies have it
+        /// So many replicas; with any, a write is acknowledged when two copies have it, which takes two nodes. 0 for a single node
         #[arg(long, value_name = "N", default_value_t = 1)]
         replicas: u8,
     },
@@ -106,7 +106,8 @@ async fn short(
         Command::List(arguments) => list::run(arguments, coordinator, terminal).await,
         Command::Show { id } => list::show(id, coordinator, terminal).await,
         Command::RollBack { id } => {
-            coordinator.roll_back(id).await?;
+            let rolled_back = coordinator.roll_back(id).await;
+            rolled_back.map_err(|failure| told(failure, id))?;
             ended(terminal, id, State::RolledBack)
         }
         Command::Balance { documents } => balance(documents, coordinator, terminal).await,
@@ -139,11 +140,13 @@ fn ended(terminal: &Terminal, id: &str, state: State) -> anyhow::Result<()> {
 fn told(failure: Failure, id: &str) -> anyhow::Error {
     let line = format!("{id}: {}", failure::redact(&failure.to_string()));
     let more = match failure {
-        // An earlier call may have written it down.
-        Failure::Unavailable(_) => {
-            " This call wrote nothing; 'posthaste transactions show' says whether it is there."
+        _ if failure.may_have_moved_by_this_call() => "",
+        Failure::Absent(_) => {
+            " This call moved nothing; one whose creation is late may still come, and happen."
         }
-        _ if failure.may_have_moved() => "",
+        _ if failure.may_have_moved() => {
+            " This call moved nothing; what an earlier one of this name has done, 'posthaste transactions show' says."
+        }
         _ => " Nothing was moved.",
     };
     anyhow::anyhow!("{line}.{more}")

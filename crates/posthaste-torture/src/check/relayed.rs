@@ -51,7 +51,10 @@ fn burnt(book: &Book<'_>, judge: &mut Judge) {
             burnt += attempts.map_or(0, |(burnt, _)| *burnt).unsigned_abs();
         }
     }
-    let is_borne = burnt <= book.history.faults.len() as u64;
+    let faults = book.history.faults.iter();
+    // What a producer does not hear costs no relay anything.
+    let strikes = faults.filter(|fault| fault.kind != Kind::HalfAnswer);
+    let is_borne = burnt <= strikes.count() as u64;
     let what = "burnt attempts: more than one for each fault";
     judge.must(Rule::Attempts, is_borne, 0, what);
 }

@@ -7,7 +7,7 @@ use super::scenario::{
     LATE_TO_THE_LOCK, LINE, LONG_WINDOW, LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT,
     REPEATABLE_READ, REUSED_NUMBER, SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW,
     SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario,
-    TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN, UNEVEN_SLOT, WHOLE_BATCH,
+    TICK, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN, UNEVEN_SLOT, WHOLE_BATCH,
 };
 use super::script::Edits;
 
@@ -231,4 +231,10 @@ END $f$;
 
     "a turn that tells nobody" by COUNTED_TURNS:
         "PERFORM posthaste.tell_left(v_next);" => "";
+
+    "a tick that was made already" by TICK:
+        "next_at IS NOT DISTINCT FROM p_at FOR UPDATE" => "true FOR UPDATE";
+
+    "a tick that somebody else is making" by TICK:
+        "next_at IS NOT DISTINCT FROM p_at FOR UPDATE SKIP LOCKED;" => "next_at IS NOT DISTINCT FROM p_at;";
 };

@@ -7,6 +7,7 @@ mod lanes;
 mod order;
 mod ring;
 mod road;
+mod tick;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -114,6 +115,7 @@ pub use lanes::*;
 pub use order::*;
 pub use ring::*;
 pub use road::*;
+pub use tick::*;
 
 /// Everything that the store itself passes in an ordinary run of the tests; the plain stress has its own test.
 pub const ALL: &[Scenario] = &[
@@ -147,4 +149,5 @@ pub const ALL: &[Scenario] = &[
     CLOSED_EARLY,
     COUNTED_LATE,
     COUNTED_TURNS,
+    TICK,
 ];

@@ -1,5 +1,7 @@
 //! Kafka: the suite on a real broker, what it refuses, and a consumer that others wrote.
 
+mod mocked;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +65,13 @@ fn read(bootstrap: &str, topic: &str) -> Vec<(Received, Option<String>, i32)> {
     received
 }
 
+async fn received(bootstrap: &str, topic: &str) -> Vec<Received> {
+    let (bootstrap, topic) = (bootstrap.to_owned(), topic.to_owned());
+    let read = tokio::task::spawn_blocking(move || read(&bootstrap, &topic));
+    let read = read.await.unwrap().into_iter();
+    read.map(|(one, ..)| one).collect()
+}
+
 /// Sends to a topic of the test's own, whatever the job is called.
 struct To {
     kafka: Kafka,
@@ -122,11 +131,8 @@ impl Subject for Topic {
     }
 
     async fn received(&self) -> Vec<Received> {
-        let bootstrap = receivers::Kafka::shared().unwrap().bootstrap();
-        let topic = self.topic.clone();
-        let read = tokio::task::spawn_blocking(move || read(&bootstrap, &topic));
-        let read = read.await.unwrap().into_iter();
-        read.map(|(one, ..)| one).collect()
+        let kafka = receivers::Kafka::shared().unwrap();
+        received(&kafka.bootstrap(), &self.topic).await
     }
 
     fn unacceptable(&self) -> Option<NewJob> {

@@ -132,6 +132,8 @@ impl Asked {
                 read_only: 1.0,
                 ..none
             }),
+            // A node is started again: another copy of each shard becomes the primary one.
+            14 if rng.u32(0..4) == 0 => fake.fail_over(),
             _ => {}
         }
         let said = self.carry_out(inner);

@@ -21,7 +21,7 @@ fn arrived(queue: &str, key: i64, at: Moment) -> Run {
     }
 }
 
-/// 1 and 2 go to Sidekiq, 3 to asynq, 4 to 6 through the drain, 5 and 6 in one transaction; 7 is rolled back.
+/// 1 and 2 go to Sidekiq, 3 to asynq, 4 to 6 through the drain, 5 and 6 in one transaction; 7 is rolled back, and nobody was told what became of 8, which the database has.
 fn sound() -> History {
     History {
         meant: vec![producer(vec![
@@ -29,6 +29,7 @@ fn sound() -> History {
             (Fate::Committed, vec![to("c", 4)]),
             (Fate::Committed, vec![to("c", 5), to("c", 6)]),
             (Fate::RolledBack, vec![to("a", 7)]),
+            (Fate::Unknown, vec![to("a", 8)]),
         ])],
         runs: vec![
             arrived("a", 1, SECOND),
@@ -37,10 +38,11 @@ fn sound() -> History {
             arrived("c", 4, 4 * SECOND),
             arrived("c", 5, 5 * SECOND),
             arrived("c", 6, 6 * SECOND),
+            arrived("a", 8, 5 * SECOND),
         ],
         faults: Vec::new(),
         end: End {
-            promised: [1, 2, 3, 4, 5, 6].into(),
+            promised: [1, 2, 3, 4, 5, 6, 8].into(),
             ..End::default()
         },
     }
@@ -63,6 +65,7 @@ fn a_sound_history_of_relays_breaks_no_rule_and_each_is_asked() {
     for rule in [
         Rule::H1,
         Rule::H2,
+        Rule::H3,
         Rule::H4,
         Rule::H5,
         Rule::H6,
@@ -80,6 +83,12 @@ fn what_was_committed_arrives_and_what_was_rolled_back_does_not() {
     assert_eq!(broken(|h| drop(h.runs.remove(1))), [Rule::H1]);
     let back = |h: &mut History| h.runs.push(arrived("a", 7, 4 * SECOND));
     assert_eq!(broken(back), [Rule::H2]);
+    // What nobody was told of arrives if the database has it, and only then.
+    assert_eq!(broken(|h| drop(h.runs.remove(6))), [Rule::H3]);
+    let rolled_back = |h: &mut History| {
+        h.end.promised.remove(&8);
+    };
+    assert_eq!(broken(rolled_back), [Rule::H3]);
     let left = |h: &mut History| h.end.shown.push((2, "claimable".into()));
     assert_eq!(broken(left), [Rule::H1, Rule::H6]);
 }
@@ -183,6 +192,11 @@ fn arguments_times_names_and_attempts_are_those_of_the_job() {
         h.end.attempts.insert(1, (1, 0));
     };
     assert_eq!(broken(burnt), [Rule::Attempts]);
+    let unheard = |h: &mut History| {
+        burnt(h);
+        h.faults.push(fault(Kind::HalfAnswer, SECOND, Some("p0")));
+    };
+    assert_eq!(broken(unheard), [Rule::Attempts]);
 }
 
 fn due() -> Vec<Intent> {

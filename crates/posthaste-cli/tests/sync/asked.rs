@@ -1,0 +1,155 @@
+//! What is asked for and nothing else: windows of time, how far it is, and audits that no single row or id stops.
+
+use posthaste_testkit::eventually;
+use serde_json::Value;
+
+use super::{TABLE, good, with_pages};
+use crate::stage::{BOUND, count};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_left()
+-> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    client
+        .batch_execute("ALTER TABLE page DISABLE TRIGGER USER; UPDATE page SET edited_at = timestamptz '2001-01-01 00:00 UTC' + id * interval '1 day'; ALTER TABLE page ENABLE TRIGGER USER")
+        .await?;
+    let ours = async |arguments: &str| {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        good(&stage, &database, &arguments).await
+    };
+    let far = ours("reindex pages --progress").await?;
+    assert_eq!(far, "pages: 0 left, 0 done");
+    // From the fifth to the ninth day, and before the tenth.
+    let window =
+        "reindex pages --column edited_at --since 2001-01-06T00:00Z --until 2001-01-11T00:00Z";
+    let begun = ours(window).await?;
+    assert_eq!(begun, "pages: 5 documents are to be looked at");
+    let taken = "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' AND (kwargs ->> 'id')::integer BETWEEN 5 AND 9";
+    assert_eq!(count(&client, taken).await?, 5);
+    let far = ours("reindex pages --progress").await?;
+    assert_eq!(far, "pages: 5 left, 0 done");
+    ours("sync --once").await?;
+    let far: Value = serde_json::from_str(&ours("reindex pages --progress --json").await?)?;
+    assert_eq!(far["left"], 0);
+    let audit = stage.run_on(&database, &["sync", "audit"]).await?;
+    assert!(
+        audit.out.contains("20 rows, 5 documents, 15 missing"),
+        "{audit:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn neither_a_row_that_cannot_be_made_nor_an_id_that_can_be_none_stops_an_audit()
+-> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    let rows = "rows = \"SELECT p.id::text, p.version, jsonb_build_object('all', p.title, 'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[])\"";
+    let text = format!("{TABLE}index = 'postgres:'\n").replace("document =", "# document =");
+    stage.write("posthaste.toml", &format!("{text}{rows}\n"))?;
+    let repair = stage
+        .run_on(&database, &["sync", "audit", "--repair"])
+        .await?;
+    assert_eq!(repair.code, Some(3), "{repair:?}");
+    let said = "20 rows, 19 documents, 19 missing, 1 unreadable; 19 repaired, the others DIFFER";
+    assert!(repair.out.contains(said), "{repair:?}");
+    client
+        .batch_execute("UPDATE posthaste.search SET id = 'abc' WHERE id = '3'")
+        .await?;
+    let audit = stage.run_on(&database, &["sync", "audit"]).await?;
+    assert_eq!(audit.code, Some(3), "{audit:?}");
+    let said = "1 missing, 1 orphaned, 1 unreadable; they DIFFER";
+    assert!(audit.out.contains(said), "{audit:?}");
+    client
+        .batch_execute("DELETE FROM page WHERE id = 7")
+        .await?;
+    let repair = good(&stage, &database, &["sync", "audit", "--repair"]).await?;
+    assert!(
+        repair.contains("1 missing, 1 orphaned; all repaired, equal now"),
+        "{repair}"
+    );
+    let audit = good(&stage, &database, &["sync", "audit"]).await?;
+    assert_eq!(audit, "pages: 19 rows, 19 documents; equal");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_for()
+-> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
+    let jobs = async || {
+        count(&client, "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' AND state = 'claimable' AND priority = 1000").await
+    };
+    let plan = ours(&["reindex", "pages", "--where", "t.id <= 7", "--dry-run"]).await?;
+    assert!(
+        plan.contains("FROM public.page t WHERE (t.id <= 7)") && plan.contains("-- about "),
+        "{plan}"
+    );
+    assert_eq!(jobs().await?, 0);
+    ours(&["reindex", "pages", "--pause"]).await?;
+    ours(&[
+        "reindex",
+        "pages",
+        "--where",
+        "t.id <= 7",
+        "--force",
+        "--tag",
+        "mine",
+    ])
+    .await?;
+    assert_eq!(jobs().await?, 7);
+    ours(&[
+        "reindex",
+        "pages",
+        "--column",
+        "edited_at",
+        "--since",
+        "2000-01-01",
+        "--until",
+        "2001-01-01",
+    ])
+    .await?;
+    assert_eq!(jobs().await?, 7);
+    ours(&["reindex", "pages", "--ids", "8,999"]).await?;
+    assert_eq!(jobs().await?, 9);
+    let tagged =
+        "SELECT count(*) FROM posthaste.job WHERE tag = 'mine' AND kwargs ->> 'force' = 'true'";
+    assert_eq!(count(&client, tagged).await?, 7);
+    // It rests; what changes is synced.
+    client
+        .batch_execute("INSERT INTO page (title) VALUES ('beside')")
+        .await?;
+    let status: Value = serde_json::from_str(&ours(&["status", "--json"]).await?)?;
+    assert_eq!(
+        (
+            &status["syncs"][0]["reindex"],
+            &status["syncs"][0]["reindex_paused"]
+        ),
+        (&9.into(), &true.into())
+    );
+    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    eventually(BOUND, "the change is found", async || {
+        Ok(ours(&["search", "beside"]).await? == "21  beside")
+    })
+    .await?;
+    assert_eq!(jobs().await?, 9);
+    sync.terminate()?;
+    assert!(sync.exit(BOUND).await?.success());
+    // What rests is not waited for.
+    ours(&["sync", "--once"]).await?;
+    assert_eq!(jobs().await?, 9);
+    assert_eq!(
+        ours(&["reindex", "pages", "--cancel"]).await?,
+        "pages: 9 jobs cancelled"
+    );
+    ours(&["reindex", "pages", "--resume"]).await?;
+    ours(&["reindex", "pages", "--all"]).await?;
+    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    let far = ours(&["reindex", "pages", "--wait"]).await?;
+    // Sums since the installation are a moment behind.
+    assert!(far.starts_with("pages: 0 left, "), "{far}");
+    sync.terminate()?;
+    assert!(sync.exit(BOUND).await?.success());
+    assert!(ours(&["sync", "audit"]).await?.ends_with("; equal"));
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Where an index lies: on a server behind TLS, in another database.
+
+use std::net::SocketAddr;
+
+use posthaste_testkit::elastic::FakeElastic;
+use posthaste_testkit::{Child, TestDb};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{TABLE, good, with_pages};
+use crate::stage::{self, Said, Stage, count};
+use crate::tls;
+
+const NO_PROXY: (&str, &str) = ("NO_PROXY", "127.0.0.1");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_server_behind_tls_is_written_to_and_asked_only_if_its_certificate_is_trusted()
+-> anyhow::Result<()> {
+    let fake = FakeElastic::start(1).await?;
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
+    let server = format!("https://{}", behind_tls(&made, &fake).await?);
+    let (stage, database, _client) = with_pages(&format!("{server}/pages")).await?;
+    let certificate = stage.write("authority.pem", &made.cert.pem())?;
+    let certificate = certificate.display().to_string();
+    let trusting = [NO_PROXY, ("SSL_CERT_FILE", certificate.as_str())];
+    let prepare = [
+        "transactions",
+        "prepare",
+        "--replicas",
+        "0",
+        "--elastic",
+        &server,
+    ];
+    for stranger in [&["sync", "audit"][..], &prepare] {
+        let said = run(&stage, &database, stranger, &[NO_PROXY]).await?;
+        let said = said.failure()?;
+        assert!(said.contains("invalid peer certificate"), "{said}");
+    }
+    assert_eq!(fake.requests(), 0);
+    for friend in [
+        &["reindex", "pages", "--all"][..],
+        &["sync", "--once"],
+        &prepare,
+    ] {
+        run(&stage, &database, friend, &trusting).await?.good()?;
+    }
+    let audit = run(&stage, &database, &["sync", "audit"], &trusting).await?;
+    assert_eq!(audit.good()?, "pages: 20 rows, 20 documents; equal");
+    Ok(())
+}
+
+async fn run(
+    stage: &Stage,
+    database: &TestDb,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> anyhow::Result<Said> {
+    let mut command = stage.command(arguments);
+    command.env("DATABASE_URL", database.url());
+    Said::by(Child::spawn(command.envs(environment.iter().copied()))?).await
+}
+
+/// The fake, for those who trust this certificate.
+async fn behind_tls(
+    made: &rcgen::CertifiedKey<rcgen::KeyPair>,
+    fake: &FakeElastic,
+) -> anyhow::Result<SocketAddr> {
+    let acceptor = tls::acceptor(made)?;
+    let server = fake.url().replace("http://", "");
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let (acceptor, server) = (acceptor.clone(), server.clone());
+            tokio::spawn(async move {
+                // Who does not trust it hangs up.
+                let mut asked = acceptor.accept(socket).await?;
+                let mut answered = TcpStream::connect(server).await?;
+                copy_bidirectional(&mut asked, &mut answered).await
+            });
+        }
+    });
+    Ok(address)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_in_another_database_are_true_to_the_rows_of_this_one() -> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    let elsewhere = stage::database().await?;
+    let index = format!("{TABLE}index = '{}'\n", elsewhere.url());
+    stage.write("posthaste.toml", &index)?;
+    let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
+    ours(&["reindex", "pages", "--all"]).await?;
+    ours(&["sync", "--once"]).await?;
+    assert_eq!(
+        ours(&["sync", "audit"]).await?,
+        "pages: 20 rows, 20 documents; equal"
+    );
+    let there = elsewhere.client().await?;
+    let documents = "SELECT count(*) FROM posthaste.search";
+    assert_eq!(count(&there, documents).await?, 20);
+    assert_eq!(count(&client, documents).await?, 0);
+    assert!(
+        ours(&["search", "page 7"])
+            .await?
+            .contains("7  words | old page 7")
+    );
+    Ok(())
+}
