@@ -1,5 +1,6 @@
 //! The whole set of counters while very many jobs wait, half of their backlog drained: in many lanes, in one, and of every kind.
 
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use ::posthaste::counters;
@@ -20,27 +21,27 @@ struct Shape {
     name: &'static str,
     queues: i64,
     /// Queues and priorities of which something waits when half of it was drained.
-    lanes: usize,
+    lanes: RangeInclusive<usize>,
     preload: &'static str,
 }
 
 const MANY: Shape = Shape {
     name: "100 queues of 10 names",
     queues: 100,
-    lanes: 100,
+    lanes: 100..=100,
     preload: "preload_mixed",
 };
 const ONE: Shape = Shape {
     name: "one queue of 10 names",
     queues: 1,
-    lanes: 1,
+    lanes: 1..=1,
     preload: "preload_mixed",
 };
 const VARIED: Shape = Shape {
     name: "10 queues of 10 names, 3 priorities and 4 tags, a tenth scheduled",
     queues: 10,
-    // All that is due of the first priority is done.
-    lanes: 20,
+    // Whole priorities of a queue are done.
+    lanes: 10..=30,
     preload: "preload_varied",
 };
 const SHAPES: [Shape; 3] = [MANY, ONE, VARIED];
@@ -122,7 +123,10 @@ async fn read(bench: &Bench<'_>, jobs: u64, shape: &Shape) -> Result<Figures> {
             "{waiting} jobs were counted"
         );
         let lanes = found.oldest.len();
-        ensure!(lanes == shape.lanes, "{lanes} lanes have an oldest job");
+        ensure!(
+            shape.lanes.contains(&lanes),
+            "{lanes} lanes have an oldest job"
+        );
     }
     let (first, rest) = taken.split_first().context("nothing was read")?;
     Ok(Figures::measured_under(watch.finish()?)
