@@ -39,9 +39,11 @@ pub(crate) struct Settled {
 }
 
 /// A batch that is not settled wholly waits this long for the next of its jobs to end.
-const PATIENCE: Duration = Duration::from_millis(5);
-/// And this long in all, which is a little longer than a batch is meant to run: one that is closed in parts costs ten times as much.
-const LONGEST_PATIENCE: Duration = Duration::from_millis(30);
+const PATIENCE: Duration = Duration::from_millis(10);
+/// And this long in all, several times what a batch is meant to run: one that is closed in parts costs ten times as much.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(100);
+/// While batches are incomplete, outcomes are looked at no more often than this: who tells them need not wake anybody for each.
+const GATHER: Duration = Duration::from_millis(1);
 /// Batches closed as a whole in one transaction, which holds a lock for each.
 const WHOLE: usize = 500;
 /// Outcomes taken from the channel at once.
@@ -79,12 +81,16 @@ pub(crate) async fn run(engine: Arc<Engine>, mut settled: UnboundedReceiver<Sett
             .filter(|(_, one)| one.is_whole() || one.until() <= now)
             .map(|(fence, _)| *fence)
             .collect();
-        let ripe = ripe
+        let ripe: Vec<_> = ripe
             .iter()
             .filter_map(|fence| waiting.remove(fence))
             .map(|one| one.jobs)
             .collect();
-        flush(&engine, ripe).await;
+        if ripe.is_empty() {
+            tokio::time::sleep(GATHER).await;
+        } else {
+            flush(&engine, ripe).await;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 #[path = "../examples/mail/deliveries.rs"]
 mod deliveries;
+mod killed;
 #[path = "../examples/mail/queue.rs"]
 #[allow(dead_code, reason = "the example itself says how long a lease is")]
 mod queue;

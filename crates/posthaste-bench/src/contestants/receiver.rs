@@ -41,7 +41,7 @@ impl Receiver {
     /// Messages that both send together.
     pub(crate) fn batch(self) -> usize {
         match self {
-            Self::Sidekiq => 1_000,
+            Self::Sidekiq => 2_500,
             // What is claimed together should be taken within the time in which it is acknowledged together.
             Self::Asynq | Self::RabbitMq => 250,
         }
