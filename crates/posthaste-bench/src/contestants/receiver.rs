@@ -43,7 +43,8 @@ impl Receiver {
         match self {
             Self::Sidekiq => 2_500,
             // What is claimed together should be taken within the time in which it is acknowledged together.
-            Self::Asynq | Self::RabbitMq => 250,
+            Self::Asynq => 250,
+            Self::RabbitMq => 200,
         }
     }
 
