@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::fake::{Marks, fake};
 
 const SCHEDULES: u64 = 10_000;
-/// Where somebody asks for more.
+/// Most of the other tests are over by then.
 const THREADS: u64 = 2;
 pub(super) const DOCUMENTS: [&str; 4] = ["d0", "d1", "d2", "d3"];
 pub(super) const BALANCE: i64 = 5;
@@ -236,13 +236,13 @@ pub(super) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// Plays so many schedules, on as many threads, and says how their transactions ended.
-fn play_all(schedules: u64, threads: u64) -> BTreeMap<String, u64> {
+/// Plays so many schedules, and says how their transactions ended.
+fn play_all(schedules: u64) -> BTreeMap<String, u64> {
     let first = fastrand::u64(..);
     let ends = Mutex::new(BTreeMap::<String, u64>::new());
     let some = |thread: u64| {
         let runtime = runtime();
-        for seed in (thread..schedules).step_by(threads as usize) {
+        for seed in (thread..schedules).step_by(THREADS as usize) {
             let seed = first.wrapping_add(seed);
             let Some(ended) = played(&runtime, seed, Marks::Compared) else {
                 panic!("POSTHASTE_SEED={seed} replays it");
@@ -254,7 +254,7 @@ fn play_all(schedules: u64, threads: u64) -> BTreeMap<String, u64> {
         }
     };
     std::thread::scope(|scope| {
-        for thread in 0..threads {
+        for thread in 0..THREADS {
             let some = &some;
             scope.spawn(move || some(thread));
         }
@@ -268,11 +268,8 @@ fn whatever_goes_wrong_meanwhile_money_is_where_it_belongs_in_the_end() {
         println!("{:?}", runtime().block_on(play(seed, Marks::Compared)));
         return;
     }
-    let (schedules, threads) = match asked("POSTHASTE_SCHEDULES") {
-        Some(schedules) => (schedules, THREADS),
-        None => (SCHEDULES, 1),
-    };
-    let ends = play_all(schedules, threads);
+    let schedules = asked("POSTHASTE_SCHEDULES").unwrap_or(SCHEDULES);
+    let ends = play_all(schedules);
     println!("{schedules} schedules: {ends:?}");
     let some = schedules / 10;
     for end in ["Some(Finished)", "Some(RolledBack)"] {

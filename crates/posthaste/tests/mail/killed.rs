@@ -40,7 +40,11 @@ async fn a_mail_whose_worker_is_killed_is_not_sent_again_by_another_process_and_
     eventually(SOON, "the next one is sent", sent)
         .await
         .unwrap();
-    assert_eq!(setup.task(id), "active", "its lease holds for half a minute");
+    assert_eq!(
+        setup.task(id),
+        "active",
+        "its lease holds for half a minute"
+    );
     // Which is over.
     let lease = "asynq:{mail}:lease";
     let ended = ["ZADD", lease, "XX", "CH", "1", &id.to_string()];
