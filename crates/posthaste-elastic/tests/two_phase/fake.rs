@@ -8,6 +8,8 @@ use posthaste_elastic::{Client, Request};
 use posthaste_testkit::elastic::FakeElastic;
 use serde_json::{Map, Value, json};
 
+use crate::support;
+
 /// Whether a hold is refused whose mark is another.
 #[derive(Clone, Copy, Debug)]
 pub enum Marks {
@@ -48,8 +50,7 @@ pub fn carried<F>(carry: impl Fn(Request) -> F + Send + Sync + 'static) -> Clien
 where
     F: Future<Output = Option<(u16, Vec<u8>)>> + Send + 'static,
 {
-    let client = Client::new(reqwest::Client::builder(), "http://fake").unwrap();
-    client.carried_by(carry)
+    support::client("http://fake").carried_by(carry)
 }
 
 fn advance(ctx: &mut Value, params: &Value) -> Result<(), String> {
