@@ -41,6 +41,7 @@ impl Receiver {
     /// Messages that both send together.
     pub(crate) fn batch(self) -> usize {
         match self {
+            // Room for whole claims, so that the next one is on its way while the last is handed over.
             Self::Sidekiq => 2_500,
             // What is claimed together should be taken within the time in which it is acknowledged together.
             Self::Asynq => 250,

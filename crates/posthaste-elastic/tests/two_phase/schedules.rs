@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::fake::{Marks, fake};
 
 const SCHEDULES: u64 = 10_000;
-/// Most of the other tests are over by then.
+/// So many play at once: most of the other tests are over by then.
 const THREADS: u64 = 2;
 pub(super) const DOCUMENTS: [&str; 4] = ["d0", "d1", "d2", "d3"];
 pub(super) const BALANCE: i64 = 5;
