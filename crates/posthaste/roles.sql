@@ -2,6 +2,7 @@
 -- what an older version gave does not stay. Members are yours to add: GRANT posthaste_producer TO app.
 --
 -- Roles belong to the whole cluster, grants to this database. The lock is that of the migrations.
+SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_advisory_xact_lock(1885893472, 0);
 
 DO $do$
@@ -38,7 +39,7 @@ BEGIN
   FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'S' LOOP
     EXECUTE format('GRANT SELECT, %s ON SEQUENCE posthaste.%I TO posthaste_worker',
                    CASE WHEN v_name IN ('job_id', 'worker_id', 'batch_id', 'turn') OR v_name LIKE 'sync\_%' THEN 'USAGE' ELSE 'UPDATE' END, v_name);
-    -- Whoever changes a synced table draws its versions.
+    -- The one that changes a synced table draws its versions.
     IF v_name LIKE 'sync\_%' THEN
       EXECUTE format('GRANT SELECT, USAGE ON SEQUENCE posthaste.%I TO posthaste_producer', v_name);
     END IF;
@@ -49,19 +50,28 @@ GRANT SELECT ON ALL TABLES IN SCHEMA posthaste TO posthaste_worker, posthaste_ob
 GRANT SELECT ON ALL SEQUENCES IN SCHEMA posthaste TO posthaste_observer;
 
 -- A worker enqueues too: its handlers do. Deltas of counters go to whichever table has its turn.
-GRANT INSERT ON posthaste.job, posthaste.staged_jobs, posthaste.outbox, posthaste.store, posthaste.attempt, posthaste.finished, posthaste.tally,
-  posthaste.tallied, posthaste.relay TO posthaste_worker;
-GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane, posthaste.held, posthaste.dead, posthaste.unique_key,
-  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume, posthaste.drain, posthaste.inbox, posthaste.search TO posthaste_worker;
-GRANT EXECUTE ON FUNCTION posthaste.limit_rate(text, integer, interval, integer) TO posthaste_worker;
--- Whoever meets a server that was promoted first says so for all.
-GRANT UPDATE ON posthaste.home TO posthaste_worker;
-GRANT INSERT ON posthaste.incarnation TO posthaste_worker;
+GRANT INSERT ON posthaste.job, posthaste.staged_jobs, posthaste.outbox, posthaste.store, posthaste.attempt, posthaste.finished, posthaste.stats_delta,
+  posthaste.stats_sum, posthaste.relay TO posthaste_worker;
+GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane, posthaste.in_flight, posthaste.dead, posthaste.unique_key,
+  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume, posthaste.ordered_relay, posthaste.inbox, posthaste.search TO posthaste_worker;
+-- The one that meets a server that was promoted first says so for all.
+GRANT UPDATE ON posthaste.store_identity TO posthaste_worker;
+GRANT INSERT ON posthaste.epoch TO posthaste_worker;
 
--- For INSERT INTO posthaste.job, posthaste.enqueue and Rust's enqueue. It lets the role write rows that nothing has checked.
+-- For INSERT INTO posthaste.job, posthaste.enqueue and Rust's enqueue. It lets the role write rows
+-- that nothing has checked, but not say which job a row is, who wrote it, how often it was tried or
+-- whose key and turn it has.
 GRANT USAGE ON SEQUENCE posthaste.job_id TO posthaste_producer;
-GRANT SELECT ON SEQUENCE posthaste.ready_current, posthaste.ready_scan, posthaste.parked_current, posthaste.parked_until, posthaste.flags, posthaste.bell_until
+GRANT SELECT ON SEQUENCE posthaste.ready_current, posthaste.ready_scan, posthaste.scheduled_current, posthaste.promote_horizon, posthaste.flags, posthaste.listeners_until
   TO posthaste_producer;
 GRANT SELECT ON posthaste.route, posthaste.synced TO posthaste_producer;
-GRANT INSERT, SELECT (id) ON posthaste.job, posthaste.store, posthaste.staged_jobs, posthaste.outbox TO posthaste_producer;
-GRANT INSERT, SELECT ON posthaste.unique_key TO posthaste_producer;
+GRANT INSERT, SELECT (id) ON posthaste.job, posthaste.staged_jobs, posthaste.outbox
+  TO posthaste_producer;
+GRANT INSERT (slot, queue, name, priority, enqueued_at, scheduled_at, expires_at, tag, max_attempts,
+              kwargs_bytes, kwargs, ordering_key, own_queue, own_priority, trace),
+  SELECT (id)
+  ON posthaste.store TO posthaste_producer;
+GRANT SELECT ON posthaste.unique_key TO posthaste_producer;
+GRANT EXECUTE ON FUNCTION
+  posthaste.enqueue_other(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
+                          text, text, boolean) TO posthaste_producer, posthaste_worker;

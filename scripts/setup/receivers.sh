@@ -3,7 +3,7 @@
 
 receivers=(redis rabbitmq nats kafka opensearch sidekiq asynq python_workers bullmq)
 received=$tools/receivers
-receivers_sources=crates/posthaste-testkit/receivers
+receivers_sources=lab/testkit/receivers
 
 # Like the tests, which look no further. Debian's servers are run with private folders and ports.
 has_redis() { has_command redis-server && has_command redis-cli; }

@@ -2,7 +2,7 @@
 # The rivals that the bench runs by their own libraries. Sourced by setup.sh.
 
 rivals=$tools/rivals
-graphile_sources=crates/posthaste-bench/rivals/graphile-worker
+graphile_sources=lab/bench/rivals/graphile-worker
 
 has_graphile_worker() { has_node && cmp -s "$graphile_sources/package-lock.json" "$rivals/graphile-worker/installed"; }
 packages_for_graphile_worker() { packages_for_node_examples; }

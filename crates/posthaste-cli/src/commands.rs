@@ -1,6 +1,7 @@
 //! One file per command: what it takes, and what it does.
 
 pub(crate) mod completions;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod enqueue;
 pub(crate) mod jobs;
@@ -12,6 +13,6 @@ pub(crate) mod relay;
 pub(crate) mod search;
 pub(crate) mod status;
 pub(crate) mod sync;
-pub(crate) mod transactions;
+pub(crate) mod two_phase;
 pub(crate) mod up;
 pub(crate) mod work;

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
+
 use crate::connect::Address;
 use crate::local_postgres::{Absent, FOLDER, LastWord, LocalPostgres};
 
@@ -41,7 +43,7 @@ impl Database {
     pub(crate) async fn open(choice: &Choice, absent: Absent) -> anyhow::Result<Self> {
         // An empty variable is how a shell unsets one for a single command.
         if let Some(url) = choice.database_url.as_deref().filter(|url| !url.is_empty()) {
-            let address = Address::parse(url)?;
+            let address = Address::parse(url).context("DATABASE_URL")?;
             return Ok(Self {
                 address,
                 url: url.to_owned(),
@@ -79,8 +81,8 @@ impl Database {
         &self.url
     }
 
-    /// Resolves when a server of our own is gone, into what to say then; anybody else's server comes
-    /// and goes as it likes.
+    /// Resolves when a server of our own is gone, into what to say then; anybody else's server
+    /// comes and goes as it likes.
     pub(crate) async fn gone(&self) -> anyhow::Error {
         match &self.private {
             Some(private) => private.gone().await,

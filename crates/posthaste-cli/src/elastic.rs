@@ -1,4 +1,5 @@
-//! The Elasticsearch or OpenSearch whose documents change together: `--elastic`, or a table of posthaste.toml.
+//! The Elasticsearch or OpenSearch whose documents change together: `--elastic`, or a table of
+//! posthaste.toml.
 
 use std::path::PathBuf;
 
@@ -8,12 +9,13 @@ use posthaste_elastic::two_phase::Coordinator;
 use serde_json::Value;
 
 use crate::failure;
-use crate::file::{self, FILE, TRANSACTIONS};
+use crate::file::{self, FILE, TWO_PHASE};
 
 /// Where documents and transactions are, as typed.
 #[derive(clap::Args)]
 pub(crate) struct Place {
-    /// Elasticsearch or OpenSearch, such as https://user:password@host:9200; else [transactions] of posthaste.toml says it
+    /// Elasticsearch or OpenSearch, such as https://user:password@host:9200; else [two_phase] of
+    /// posthaste.toml says it
     #[arg(
         long,
         global = true,
@@ -32,7 +34,7 @@ pub(crate) struct Place {
     #[arg(long = "transactions", global = true, value_name = "INDEX")]
     transactions_index: Option<String>,
 
-    /// The file with [transactions]: elastic, api_key, documents, transactions
+    /// The file with [two_phase]: elastic, api_key, documents, transactions
     #[arg(long, global = true, value_name = "FILE", default_value = FILE)]
     config: PathBuf,
 }
@@ -56,11 +58,11 @@ impl Said {
                 "documents" => &mut said.documents,
                 "transactions" => &mut said.transactions,
                 _ => bail!(
-                    "{TRANSACTIONS}: {setting}: is no setting; there are elastic, api_key, documents, transactions"
+                    "{TWO_PHASE}: {setting}: is no setting; there are elastic, api_key, documents, transactions"
                 ),
             };
             let Value::String(value) = value else {
-                bail!("{TRANSACTIONS}: {setting}: must be a text");
+                bail!("{TWO_PHASE}: {setting}: must be a text");
             };
             if setting == "api_key" {
                 failure::conceal(&value);
@@ -74,14 +76,14 @@ impl Said {
 impl Place {
     /// A coordinator for it; nothing is asked yet.
     pub(crate) fn coordinator(&self) -> anyhow::Result<Coordinator> {
-        let table = file::table(&self.config, TRANSACTIONS)?;
+        let table = file::table(&self.config, TWO_PHASE)?;
         let said = Said::of(table.unwrap_or_default())
             .with_context(|| self.config.display().to_string())?;
         // An empty variable is how a shell unsets one for a single command.
         let given = self.elastic.as_ref().filter(|url| !url.is_empty());
         let Some(url) = given.or(said.elastic.as_ref()) else {
             bail!(
-                "no Elasticsearch or OpenSearch: give --elastic URL, set POSTHASTE_ELASTIC, or write [transactions] with elastic = into {}.",
+                "no Elasticsearch or OpenSearch: give --elastic URL, set POSTHASTE_ELASTIC, or write [two_phase] with elastic = into {}.",
                 self.config.display()
             );
         };
@@ -124,7 +126,7 @@ mod tests {
             (Some("accounts"), None)
         );
         for (wrong, part) in [
-            (json!({"url": "geheim"}), "transactions: url: is no setting"),
+            (json!({"url": "geheim"}), "two_phase: url: is no setting"),
             (json!({"elastic": ["geheim"]}), "elastic: must be a text"),
         ] {
             let error = format!("{:#}", said(wrong).unwrap_err());

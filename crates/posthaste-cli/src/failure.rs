@@ -134,16 +134,28 @@ fn described(cause: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
+/// Whether something of the schema was not there: all of it, or what an older one has not.
+pub(crate) fn lacks_schema(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<DbError>().is_some_and(is_absent))
+}
+
+fn is_absent(refusal: &DbError) -> bool {
+    let absent = [
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_COLUMN,
+        SqlState::INVALID_SCHEMA_NAME,
+        SqlState::UNDEFINED_FUNCTION,
+    ];
+    absent.contains(refusal.code()) && refusal.message().contains("posthaste")
+}
+
 /// Refusals whose remedy is the same wherever they come from.
 fn remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(refusal) = cause.downcast_ref::<DbError>() {
         let code = refusal.code();
-        let absent = [
-            SqlState::UNDEFINED_TABLE,
-            SqlState::INVALID_SCHEMA_NAME,
-            SqlState::UNDEFINED_FUNCTION,
-        ];
-        if absent.contains(code) && refusal.message().contains("posthaste") {
+        if is_absent(refusal) {
             return Some(
                 "posthaste is not installed in this database. Run 'posthaste migrate' first."
                     .to_owned(),
@@ -151,7 +163,18 @@ fn remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         }
         if *code == SqlState::INSUFFICIENT_PRIVILEGE {
             return Some(format!(
-                "Postgres refused: {}. Ask the owner of the database for the right, or connect as another user.",
+                "Postgres refused: {}. Its owner or a superuser can grant that ('posthaste doctor' \
+                 says what is lacking), or connect as another user.",
+                refusal.message()
+            ));
+        }
+        if *code == SqlState::READ_ONLY_SQL_TRANSACTION
+            || refusal.message().contains("recovery is in progress")
+            || refusal.message().contains("during recovery")
+        {
+            return Some(format!(
+                "Postgres refused: {}. This server is a replica, or its sessions may only read: \
+                 connect to the primary.",
                 refusal.message()
             ));
         }

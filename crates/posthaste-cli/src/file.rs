@@ -1,12 +1,13 @@
-//! posthaste.toml: the routes by which jobs leave, the tables that indexes are kept true to, transactions over documents.
+//! posthaste.toml: the routes by which jobs leave, the tables that indexes are kept true to,
+//! transactions over documents.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
-use posthaste::relay::Route;
-use posthaste::sync::Synced;
+use posthaste_relay::Route;
+use posthaste_sync::{IndexKind, Synced};
 use serde_json::{Map, Value};
 
 use crate::failure;
@@ -15,9 +16,16 @@ use crate::failure;
 pub(crate) const FILE: &str = "posthaste.toml";
 
 /// The table of transactions over documents.
-pub(crate) const TRANSACTIONS: &str = "transactions";
+pub(crate) const TWO_PHASE: &str = "two_phase";
 
-/// Settings of a route in which `${NAME}` stands for a variable of the environment; elsewhere braces are places of templates.
+/// Indexes that are crates of their own.
+#[cfg(feature = "tantivy")]
+const INDEXES: &[&dyn IndexKind] = &[&posthaste_tantivy::Folders];
+#[cfg(not(feature = "tantivy"))]
+const INDEXES: &[&dyn IndexKind] = &[];
+
+/// Settings of a route in which `${NAME}` stands for a variable of the environment; elsewhere
+/// braces are places of templates.
 const OF_ROUTES: [&str; 5] = ["to", "secret", "secrets", "credentials", "settings"];
 /// The same of a synced table.
 const OF_TABLES: [&str; 2] = ["index", "api_key"];
@@ -83,12 +91,12 @@ fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
 fn parse(text: &str) -> anyhow::Result<File> {
     let mut file = parsed(text)?;
     // Read by the command that it is for.
-    file.remove(TRANSACTIONS);
+    file.remove(TWO_PHASE);
     let routes = tables(&mut file, "route")?;
     let synced = tables(&mut file, "sync")?;
     if let Some(unknown) = file.keys().next() {
         bail!(
-            "{unknown}: is not known here; there are [route.<name>], [sync.<name>] and [{TRANSACTIONS}]"
+            "{unknown}: is not known here; there are [route.<name>], [sync.<name>] and [{TWO_PHASE}]"
         );
     }
     let mut read = File::default();
@@ -109,16 +117,7 @@ fn parse(text: &str) -> anyhow::Result<File> {
     for (name, mut settings) in synced {
         fill_in("sync", &name, &mut settings, &OF_TABLES)?;
         let index = settings.get("index").cloned();
-        let table = Synced::read(&name, &settings)?;
-        let known = &read.tables;
-        // The triggers of one would take the place of the other's.
-        if let Some(other) = known.iter().find(|other| other.table() == table.table()) {
-            bail!(
-                "syncs {} and {name} are both of the table {}. A table has one sync.",
-                other.name(),
-                table.table()
-            );
-        }
+        let table = Synced::read_with(&name, &settings, INDEXES)?;
         // Each would take the other's documents for orphans; that of its own name is nobody else's.
         let is_shared = index.as_ref().and_then(Value::as_str) != Some("postgres:");
         if let Some((other, _)) = indexes

@@ -6,6 +6,7 @@ mod database;
 mod elastic;
 mod failure;
 mod file;
+mod handlers;
 mod local_postgres;
 mod routes;
 mod signals;
@@ -21,18 +22,18 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use commands::{
-    completions, doctor, enqueue, jobs, migrate, queues, rebase, reindex, relay, search, status,
-    sync, transactions, up, work,
+    completions, demo, doctor, enqueue, jobs, migrate, queues, rebase, reindex, relay, search,
+    status, sync, two_phase, up, work,
 };
 use database::{Choice, Database};
 use local_postgres::Absent;
 use signals::Signals;
 use terminal::Terminal;
 
-/// As docs/operations.md lists them.
+/// As docs/reference/cli.md lists them.
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor or an audit found something wrong, or a sync left documents out.";
 
-/// The transactional gate between Postgres and everything behind it.
+/// A Postgres job queue and transactional outbox.
 #[derive(Parser)]
 #[command(name = "posthaste", version, about, max_term_width = 100, after_help = EXIT_CODES)]
 struct Arguments {
@@ -50,6 +51,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Up(up::Arguments),
+    Demo(demo::Arguments),
     Migrate(migrate::Arguments),
     Enqueue(enqueue::Arguments),
     Work(work::Arguments),
@@ -57,7 +59,7 @@ enum Command {
     Sync(sync::Arguments),
     Reindex(reindex::Arguments),
     Search(search::Arguments),
-    Transactions(transactions::Arguments),
+    TwoPhase(two_phase::Arguments),
     Status(status::Arguments),
     Jobs(jobs::Arguments),
     Queues(queues::Arguments),
@@ -65,13 +67,13 @@ enum Command {
     Rebase(rebase::Arguments),
     Completions(completions::Arguments),
     #[command(hide = true)]
-    Load(up::packages::load::Arguments),
+    Load(demo::packages::load::Arguments),
 }
 
 /// The pool reports each connection that a server closes, also where that was asked for.
 const LOG: &str = "warn,deadpool_postgres=error";
 
-/// Whoever types the bare name wants to see what there is.
+/// The one that types the bare name wants to see what there is.
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
 fn main() -> ExitCode {
@@ -109,19 +111,42 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
     if let Command::Completions(completions) = &arguments.command {
         return completions::print(completions, Arguments::command(), terminal);
     }
+    match &arguments.command {
+        Command::Up(up) => up.check()?,
+        Command::Demo(demo) => demo.check()?,
+        Command::Work(work) => work.check()?,
+        _ => {}
+    }
     let signals = Signals::listen(terminal.clone())?;
-    if let Command::Transactions(transactions) = &arguments.command {
-        return transactions::run(transactions, terminal, &signals).await;
+    if let Command::TwoPhase(two_phase) = &arguments.command {
+        return two_phase::run(two_phase, terminal, &signals).await;
     }
     let absent = match &arguments.command {
-        Command::Up(_) | Command::Migrate(_) => Absent::Make,
+        Command::Up(_) | Command::Demo(_) | Command::Migrate(_) => Absent::Make,
         _ => Absent::Refuse,
     };
     let database = Database::open(&arguments.database, absent).await?;
     signals.leave(database.last_word()?);
-    let outcome = command(&arguments.command, &database, terminal, &signals).await;
+    let mut outcome = command(&arguments.command, &database, terminal, &signals).await;
+    if let Err(error) = &outcome
+        && failure::lacks_schema(error)
+        && let Some(why) = why_it_lacks(&database).await
+    {
+        outcome = Err(why);
+    }
     let closed = database.close().await;
     outcome.and(closed)
+}
+
+/// What is wrong with a schema that is there: it is older than this program, say.
+async fn why_it_lacks(database: &Database) -> Option<anyhow::Error> {
+    let client = database.address().connect().await.ok()?;
+    let is_there = "SELECT to_regclass('posthaste.migration') IS NOT NULL";
+    let row = client.query_typed_one(is_there, &[]).await.ok()?;
+    match row.try_get(0) {
+        Ok(true) => Some(posthaste::check_schema(&client).await.err()?.into()),
+        _ => None,
+    }
 }
 
 async fn command(
@@ -133,13 +158,14 @@ async fn command(
     let short = async {
         match command {
             Command::Up(arguments) => up::run(arguments, database, terminal, signals).await,
+            Command::Demo(arguments) => demo::run(arguments, database, terminal, signals).await,
             Command::Work(arguments) => work::run(arguments, database, terminal, signals).await,
             Command::Relay(arguments) => relay::run(arguments, database, terminal, signals).await,
             Command::Sync(arguments) => sync::run(arguments, database, terminal, signals).await,
             Command::Reindex(arguments) => reindex::run(arguments, database, terminal).await,
             Command::Search(arguments) => search::run(arguments, database, terminal).await,
             Command::Load(arguments) => {
-                up::packages::load::run(arguments, database, terminal, signals).await
+                demo::packages::load::run(arguments, database, terminal, signals).await
             }
             Command::Migrate(arguments) => migrate::run(arguments, database, terminal).await,
             Command::Enqueue(arguments) => {
@@ -151,12 +177,13 @@ async fn command(
             Command::Doctor(arguments) => doctor::run(arguments, database, terminal).await,
             Command::Rebase(arguments) => rebase::run(arguments, database, terminal).await,
             // They needed no database.
-            Command::Completions(_) | Command::Transactions(_) => Ok(()),
+            Command::Completions(_) | Command::TwoPhase(_) => Ok(()),
         }
     };
     match command {
         // These have something to bring to an end.
         Command::Up(_)
+        | Command::Demo(_)
         | Command::Work(_)
         | Command::Relay(_)
         | Command::Load(_)
@@ -172,7 +199,7 @@ async fn command(
         | Command::Queues(_)
         | Command::Doctor(_)
         | Command::Rebase(_)
-        | Command::Transactions(_)
+        | Command::TwoPhase(_)
         | Command::Completions(_) => {
             tokio::select! {
                 outcome = short => outcome,
@@ -197,7 +224,7 @@ fn fail(code: u8, line: &str) -> ExitCode {
     let _ = writeln!(
         std::io::stderr().lock(),
         "error: {}",
-        line.trim_start_matches("error: ")
+        terminal::tame(line.trim_start_matches("error: "))
     );
     ExitCode::from(code)
 }

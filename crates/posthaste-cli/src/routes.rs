@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use deadpool_postgres::Pool;
 use futures_util::future::try_join_all;
-use posthaste::relay::{Relay, Route};
+use posthaste_relay::{Relay, Route};
 use tokio_postgres::types::Type;
 
 use crate::connect::Address;
@@ -26,7 +26,11 @@ pub(crate) struct Started {
 
 impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "route {}: {} to {}", self.name, self.queue, self.label)
+        write!(f, "route {}: {} to {}", self.name, self.queue, self.label)?;
+        match self.relay.unfit() {
+            Some(problem) => write!(f, "; it waits until this is mended: {problem}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -44,11 +48,25 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Route>> {
     }
 }
 
-/// Begins to take jobs for each of them, all at once: a destination that is silent delays its own route only. Rows that jobs refer to are read in the
-/// same database.
+/// Begins to take jobs for each of them, all at once: a destination that is silent delays its own
+/// route only. Rows that jobs refer to are read in the same database. One that is refused for its
+/// destination's settings stops no other; an error when all are.
 pub(crate) async fn start(routes: Vec<Route>, address: &Address) -> anyhow::Result<Vec<Started>> {
     let pool = address.pool(CONNECTIONS)?;
-    try_join_all(routes.into_iter().map(|route| start_one(route, &pool))).await
+    let started = routes.into_iter().map(|route| start_one(route, &pool));
+    let started = try_join_all(started).await?;
+    match started.iter().all(|one| one.relay.unfit().is_some()) {
+        true => first_refusal(&started).map_or(Ok(started), Err),
+        false => Ok(started),
+    }
+}
+
+/// Why the first of them was refused, if one was.
+pub(crate) fn first_refusal(started: &[Started]) -> Option<anyhow::Error> {
+    started.iter().find_map(|one| {
+        let problem = anyhow!("{}", one.relay.unfit()?);
+        Some(problem.context(format!("route {} did not start", one.name)))
+    })
 }
 
 async fn start_one(route: Route, pool: &Pool) -> anyhow::Result<Started> {
@@ -58,7 +76,8 @@ async fn start_one(route: Route, pool: &Pool) -> anyhow::Result<Started> {
         let kept = keep(pool, &queue, how_long).await;
         kept.with_context(|| format!("route {name}: keep"))?;
     }
-    let relay = route.relay().database(pool.clone()).start().await;
+    let relay = route.relay().database(pool.clone()).wait_if_unfit();
+    let relay = relay.start().await;
     let relay = relay.with_context(|| format!("route {name} did not start"))?;
     Ok(Started {
         name,
@@ -68,7 +87,7 @@ async fn start_one(route: Route, pool: &Pool) -> anyhow::Result<Started> {
     })
 }
 
-/// Has the queue keep its done jobs for so long.
+/// Has the queue keep its done jobs for this long.
 async fn keep(pool: &Pool, queue: &str, how_long: Duration) -> anyhow::Result<()> {
     let how_long = format!("{} s", how_long.as_secs_f64());
     let keep = include_str!("commands/queues/keep.sql");

@@ -12,7 +12,7 @@ use crate::terminal::Terminal;
 /// What a shell reports for a program that Ctrl-C ended.
 const ENDED_BY_SIGNAL: i32 = 130;
 
-/// The process's ear for signals.
+/// What the process gets of signals.
 #[derive(Clone)]
 pub(crate) struct Signals {
     stop: CancellationToken,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use posthaste::sync::{Access, Index, IndexSync, Source, Synced};
+use posthaste_sync::{Access, Index, IndexSync, Source, Synced};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -20,7 +20,7 @@ const CONNECTIONS: usize = 4;
 /// Which file is read, as typed.
 #[derive(clap::Args)]
 pub(crate) struct Config {
-    /// The file that describes synced tables; posthaste.toml, or else what 'posthaste up' wrote
+    /// The file that describes synced tables; posthaste.toml, or else what 'posthaste demo' wrote
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -29,7 +29,8 @@ pub(crate) struct Config {
 pub(crate) struct Started {
     pub(crate) name: String,
     pub(crate) label: String,
-    /// Of changes, and of re-indexes: these have a queue of their own, which can be paused and never stands in the way of changes.
+    /// Of changes, and of re-indexes: these have a queue of their own, which can be paused and
+    /// never stands in the way of changes.
     pub(crate) syncs: [(String, IndexSync); 2],
 }
 
@@ -71,7 +72,7 @@ impl Config {
     }
 }
 
-/// The folder's own file, else the one that `posthaste up` left.
+/// The folder's own file, else the one that `posthaste demo` left.
 fn found(database: &Database) -> PathBuf {
     let own = PathBuf::from(FILE);
     let left = database.folder().join(FILE);
@@ -116,7 +117,7 @@ fn names(tables: &[Synced]) -> String {
 
 /// The queue of re-indexes of a table.
 pub(crate) fn reindex_queue(table: &str) -> String {
-    format!("{}.reindex", posthaste::sync::queue(table))
+    format!("{}.reindex", posthaste_sync::queue(table))
 }
 
 /// The rows of a table.
@@ -143,7 +144,7 @@ pub(crate) fn open(table: &Synced, address: &Address, access: Access) -> anyhow:
     })
 }
 
-/// Begins to sync each of them, looking at least so often where that is said.
+/// Begins to sync each of them, looking at least this often where that is said.
 pub(crate) async fn start(
     tables: Vec<Synced>,
     address: &Address,
@@ -157,6 +158,9 @@ pub(crate) async fn start(
     for table in tables {
         is_installed(&client, &table).await?;
         let Sides { source, index } = open(&table, address, Access::Write)?;
+        // Before anybody waits for what is there. One that cannot be asked now is asked by its
+        // sync.
+        let _ = posthaste_sync::fill(&*source, &*index).await;
         let label = format!("{} to {}", table.table(), index.label());
         let sync = || {
             let sync = table.sync(Arc::clone(&source), Arc::clone(&index));

@@ -15,6 +15,42 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Without a terminal a line now and then says how far things are.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
+/// What a terminal would act on instead of showing it, or by which a text would read otherwise than
+/// it is.
+fn acts(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text of ours, which may hold what others have written: nothing in it acts on a terminal.
+pub(crate) fn tame(text: &str) -> String {
+    let lines = text.split('\n').map(named);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A name, an error or a tag that somebody gave: on one line, and it is seen what it is.
+pub(crate) fn named(name: &str) -> String {
+    let mut shown = String::with_capacity(name.len());
+    for letter in name.chars() {
+        match acts(letter) {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
+/// JSON text, in which only what JSON itself escapes was escaped.
+fn tame_json(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    for letter in line.chars() {
+        match acts(letter) {
+            true => shown.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
 /// Both streams of the program.
 #[derive(Clone)]
 pub(crate) struct Terminal {
@@ -33,14 +69,15 @@ impl Terminal {
     /// A result: `text` for a person, `value` for a program, never both.
     pub(crate) fn result(&self, text: impl Display, value: &impl Serialize) -> anyhow::Result<()> {
         let line = if self.json {
-            serde_json::to_string(value)?
+            tame_json(&serde_json::to_string(value)?)
         } else {
-            text.to_string()
+            tame(&text.to_string())
         };
         self.print(&line)
     }
 
-    /// Several results: a line each for a person, `none` where there are none; a list for a program.
+    /// Several results: a line each for a person, `none` where there are none; a list for a
+    /// program.
     pub(crate) fn results<T: Display + Serialize>(
         &self,
         all: &[T],
@@ -76,7 +113,7 @@ impl Terminal {
     pub(crate) fn note(&self, line: &str) {
         self.bars.suspend(|| {
             // There is nowhere left to complain to.
-            let _ = writeln!(io::stderr().lock(), "{line}");
+            let _ = writeln!(io::stderr().lock(), "{}", tame(line));
         });
     }
 
@@ -241,5 +278,20 @@ impl Write for AboveBars {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_somebody_wrote_acts_on_a_terminal() {
+        let name = "a\u{1b}[2J\nb\u{9b}c\u{202e}d";
+        assert_eq!(named(name), r"a\u{1b}[2J\nb\u{9b}c\u{202e}d");
+        assert_eq!(tame("one\ntwo\r"), "one\ntwo\\r");
+        let json = tame_json(&serde_json::to_string(name).unwrap());
+        assert!(!json.chars().any(acts), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), name);
     }
 }

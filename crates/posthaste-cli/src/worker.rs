@@ -1,29 +1,25 @@
-//! The worker of `up`, `work`, `relay` and `sync`, with the handlers that this program ships.
+//! The worker of `up`, `demo`, `work`, `relay` and `sync`.
 
 use std::time::Duration;
 
 use anyhow::anyhow;
-use deadpool_postgres::Pool;
-use posthaste::relay::Relay;
-use posthaste::sync::IndexSync;
-use posthaste::{Config, Outcome, QueueConfig, Worker, WorkerHandle};
+use posthaste::{Config, QueueConfig, Worker, WorkerBuilder, WorkerHandle};
+use posthaste_relay::Relay;
+use posthaste_sync::IndexSync;
 
-use crate::commands::up;
-use crate::commands::work::outside::Outside;
 use crate::connect::Address;
 use crate::database::Database;
+use crate::handlers::Opened;
 use crate::signals::Signals;
 
-/// A file of a terabyte takes its time; a handler that hangs is no concern of the ones shipped here.
-const TIMEOUT: Duration = Duration::from_secs(3_600);
-/// Handlers hold a connection for two short moments, so fewer than run at once are enough.
-const HANDLER_CONNECTIONS: usize = 16;
+/// Gives a worker its handlers.
+pub(crate) type AddHandlers = Box<dyn FnOnce(WorkerBuilder) -> WorkerBuilder + Send>;
 
-/// Which queues, how wide, and how patient.
+/// Which queues, with which handlers, and how patient.
 pub(crate) struct Settings {
-    pub(crate) queues: Vec<(String, u16)>,
     pub(crate) patience: Patience,
-    pub(crate) outside: Outside,
+    pub(crate) queues: Vec<QueueConfig>,
+    pub(crate) handlers: Vec<AddHandlers>,
     /// Relays, with the queues that they send.
     pub(crate) relays: Vec<(String, Relay)>,
     /// Syncs, with the queues of their tables.
@@ -36,10 +32,39 @@ impl Settings {
         Self {
             patience,
             queues: Vec::new(),
-            outside: Outside::default(),
+            handlers: Vec::new(),
             relays: Vec::new(),
             syncs: Vec::new(),
         }
+    }
+
+    /// These handlers too, with their queues.
+    pub(crate) fn with(self, mut handlers: Opened) -> Self {
+        let queues = std::mem::take(&mut handlers.queues);
+        queues
+            .into_iter()
+            .fold(self, Self::queue)
+            .handlers(|builder| handlers.add_to(builder))
+    }
+
+    /// This queue too.
+    pub(crate) fn queue(mut self, queue: QueueConfig) -> Self {
+        self.queues.push(queue);
+        self
+    }
+
+    /// These handlers too.
+    pub(crate) fn handlers(
+        mut self,
+        add: impl FnOnce(WorkerBuilder) -> WorkerBuilder + Send + 'static,
+    ) -> Self {
+        self.handlers.push(Box::new(add));
+        self
+    }
+
+    /// Whether there is nothing to take jobs of.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queues.is_empty() && self.relays.is_empty() && self.syncs.is_empty()
     }
 }
 
@@ -58,20 +83,21 @@ pub(crate) struct Patience {
     /// Look for jobs ten times a second instead of being told of them: where DATABASE_URL leads
     /// to a pooler in transaction mode, or sessions are few
     #[arg(long)]
-    no_bell: bool,
+    no_notify: bool,
 }
 
 /// A worker at work.
 pub(crate) struct Running {
     handle: WorkerHandle,
-    handlers: Pool,
-    queues: String,
+    queues: Vec<String>,
 }
 
 impl Running {
-    /// The queues it works on, for a person.
-    pub(crate) fn queues(&self) -> &str {
-        &self.queues
+    /// The queues whose jobs have handlers, for a person.
+    pub(crate) fn queues(&self) -> Option<String> {
+        let plural = if self.queues.len() > 1 { "s" } else { "" };
+        let names = self.queues.join(", ");
+        (!names.is_empty()).then(|| format!("queue{plural} {names}"))
     }
 
     /// Completes when the worker has ended by itself: why.
@@ -82,7 +108,8 @@ impl Running {
         }
     }
 
-    /// Goes on until it is told to stop, until something is wrong, or until `empty` completes; then stops in good order.
+    /// Goes on until it is asked to stop, until something is wrong, or until `empty` completes; then
+    /// stops in good order.
     pub(crate) async fn run_until(
         mut self,
         empty: impl Future<Output = anyhow::Result<()>>,
@@ -101,33 +128,23 @@ impl Running {
 
     /// Stops claiming, waits for what runs, gives back what does not end in time.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
-        let stopped = self.handle.stop().await;
-        self.handlers.close();
-        Ok(stopped?)
+        Ok(self.handle.stop().await?)
     }
 }
 
 pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Result<Running> {
-    let handlers = address.pool(HANDLER_CONNECTIONS)?;
-    let pool = handlers.clone();
-    let mut builder = Worker::builder(address.pool(1)?).config(settings.patience.config());
-    if !settings.queues.is_empty() {
-        builder = builder
-            .handler("posthaste.noop", |_context, _job| async {
-                Ok(Outcome::Done)
-            })
-            .handler("file.digest", move |context, job| {
-                up::handler::file_digest(pool.clone(), context, job)
-            });
+    let database = match settings.patience.no_notify {
+        true => address.database().without_notifier(),
+        false => address.database(),
+    };
+    let mut builder = Worker::builder(database).config(settings.patience.config());
+    for add in settings.handlers {
+        builder = add(builder);
     }
-    if !settings.patience.no_bell {
-        builder = address.ring_for(builder);
-    }
-    let timeout = TIMEOUT.max(settings.outside.patience());
-    builder = settings.outside.add_to(builder);
-    for (name, concurrency) in &settings.queues {
-        let queue = QueueConfig::new(name, usize::from(*concurrency));
-        builder = builder.queue_config(QueueConfig { timeout, ..queue });
+    let queues = (settings.queues.iter()).map(|queue| queue.name.clone());
+    let queues = queues.collect();
+    for queue in settings.queues {
+        builder = builder.queue_config(queue);
     }
     for (queue, relay) in settings.relays {
         builder = builder.consumer(queue, relay);
@@ -135,22 +152,8 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
     for (queue, sync) in settings.syncs {
         builder = builder.consumer(queue, sync);
     }
-    let names: Vec<&str> = settings
-        .queues
-        .iter()
-        .map(|(queue, _)| queue.as_str())
-        .collect();
     let handle = builder.start().await?;
-    let queues = format!(
-        "queue{} {}",
-        if names.len() > 1 { "s" } else { "" },
-        names.join(", ")
-    );
-    Ok(Running {
-        handle,
-        handlers,
-        queues,
-    })
+    Ok(Running { handle, queues })
 }
 
 impl Patience {
@@ -160,7 +163,7 @@ impl Patience {
             format!("--grace={}", self.grace),
             format!("--rescue-after={}", self.rescue_after),
         ];
-        typed.extend(self.no_bell.then(|| "--no-bell".to_owned()));
+        typed.extend(self.no_notify.then(|| "--no-notify".to_owned()));
         typed
     }
 

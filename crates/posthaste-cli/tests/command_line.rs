@@ -11,8 +11,9 @@ async fn an_unreachable_server_is_told_in_one_line_with_the_way_out() -> anyhow:
     for arguments in [
         &["status"][..],
         &["migrate"],
-        &["work"],
-        &["up", "--once"],
+        &["work", "--exec", "x=true"],
+        &["up"],
+        &["demo", "--once"],
         &["enqueue", "x"],
     ] {
         let line = stage.run_with_url(&url, arguments).await?.failure()?;
@@ -30,8 +31,10 @@ async fn an_unreachable_server_is_told_in_one_line_with_the_way_out() -> anyhow:
 async fn what_is_no_address_is_told_without_a_word_of_it() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let way_out = "Write postgres://user:password@host:5432/database.";
-    let not_one = format!("error: DATABASE_URL is not a Postgres address. {way_out}");
-    let no_host = format!("error: DATABASE_URL names no host. {way_out}");
+    let not_one = format!(
+        "error: DATABASE_URL: the URL of the database is not a Postgres address. {way_out}"
+    );
+    let no_host = format!("error: DATABASE_URL: the URL of the database names no host. {way_out}");
     for (url, line) in [
         (SECRET.to_owned(), &not_one),
         (format!("password={SECRET} {SECRET}=x host=h"), &not_one),
@@ -50,7 +53,7 @@ async fn what_is_no_address_is_told_without_a_word_of_it() -> anyhow::Result<()>
             .await?
             .failure()?,
         format!(
-            "error: DATABASE_URL is not a Postgres address (invalid value for option `port`). {way_out}"
+            "error: DATABASE_URL: the URL of the database is not a Postgres address (invalid value for option `port`). {way_out}"
         )
     );
     Ok(())
@@ -94,10 +97,8 @@ async fn refusals_of_the_server_name_what_to_correct() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_told_and_not_shown() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let mut worker = stage.spawn(&["up", "--json", "."])?;
-    worker
-        .error_line("the worker goes on", stage::BOUND)
-        .await?;
+    let mut worker = stage.spawn(&["up", "--json"])?;
+    worker.error_line("jobs wait", stage::BOUND).await?;
     let url = std::fs::read_to_string(stage.private("url"))?;
     let place = url.trim().split(['@', '/']).nth(3).unwrap_or_default();
     let wrong = format!("postgres://posthaste:{SECRET}@{place}/posthaste");
@@ -117,7 +118,7 @@ async fn arguments_that_are_not_understood_exit_with_2_and_one_line() -> anyhow:
     let stage = Stage::new()?;
     for (arguments, line) in [
         (
-            &["up", "--onse"][..],
+            &["demo", "--onse"][..],
             "error: unexpected argument '--onse' found; tip: a similar argument exists: '--once'. Try 'posthaste --help'.",
         ),
         (
@@ -139,7 +140,7 @@ async fn arguments_that_are_not_understood_exit_with_2_and_one_line() -> anyhow:
 async fn help_does_not_show_the_database_url() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let url = format!("postgres://ann:{SECRET}@db/app");
-    for arguments in [&["--help"][..], &["up", "--help"], &["enqueue", "--help"]] {
+    for arguments in [&["--help"][..], &["demo", "--help"], &["enqueue", "--help"]] {
         let help = stage.run_with_url(&url, arguments).await?.good()?;
         assert!(
             help.contains("DATABASE_URL") && !help.contains(SECRET),
@@ -152,7 +153,11 @@ async fn help_does_not_show_the_database_url() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_without_a_database_is_told_how_to_get_one() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    for arguments in [&["status"][..], &["work"], &["enqueue", "x"]] {
+    for arguments in [
+        &["status"][..],
+        &["work", "--exec", "x=true"],
+        &["enqueue", "x"],
+    ] {
         assert_eq!(
             stage.run(arguments).await?.failure()?,
             "error: no database: DATABASE_URL is not set, and no private Postgres was made here. Set it, or run 'posthaste up' in this folder first."
@@ -175,11 +180,14 @@ async fn shells_get_their_completions() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let bash = stage.run(&["completions", "bash"]).await?.good()?;
     let script = stage.write("posthaste.bash", &bash)?;
-    let completed = std::process::Command::new("bash")
-        .args(["-c", "source \"$0\"; COMP_WORDS=(posthaste doc); COMP_CWORD=1; _posthaste posthaste doc posthaste; echo \"${COMPREPLY[@]}\""])
-        .arg(&script)
-        .output()?;
-    assert_eq!(String::from_utf8(completed.stdout)?.trim(), "doctor");
+    for (typed, command) in [("doc", "doctor"), ("dem", "demo")] {
+        let completed = std::process::Command::new("bash")
+            .args(["-c", "source \"$0\"; COMP_WORDS=(posthaste $1); COMP_CWORD=1; _posthaste posthaste $1 posthaste; echo \"${COMPREPLY[@]}\""])
+            .arg(&script)
+            .arg(typed)
+            .output()?;
+        assert_eq!(String::from_utf8(completed.stdout)?.trim(), command);
+    }
     let zsh = stage.run(&["completions", "zsh"]).await?.good()?;
     assert!(zsh.starts_with("#compdef posthaste"), "{zsh}");
     let fish = stage.run(&["completions", "fish"]).await?.good()?;
@@ -192,10 +200,28 @@ async fn shells_get_their_completions() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_help_tells_the_demo_from_what_runs_ones_own_jobs() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let help = stage.run(&["--help"]).await?.good()?;
+    for (command, about) in [
+        ("up", "Run everything for your own jobs"),
+        ("demo", "Show it on real input"),
+        ("work", "Work on jobs with commands and over HTTP"),
+    ] {
+        let mut lines = help.lines().map(str::trim);
+        let line = lines.find(|line| line.split(' ').next() == Some(command));
+        assert!(line.is_some_and(|line| line.contains(about)), "{help}");
+    }
+    let hidden = help.lines().any(|line| line.trim().starts_with("load"));
+    assert!(!hidden, "{help}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_exit_codes_are_those_of_the_help_and_of_the_page() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let help = stage.run(&["--help"]).await?.good()?;
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
     let page = std::fs::read_to_string(page)?;
     for (code, words) in [(0, "done"), (1, "failed"), (2, "arguments"), (3, "doctor")] {
         assert!(help.contains(&format!("{code} {words}")), "{help}");
@@ -213,5 +239,45 @@ async fn the_exit_codes_are_those_of_the_help_and_of_the_page() -> anyhow::Resul
         Some(1),
         "there is no database here"
     );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let server = posthaste_testkit::PgServer::start(posthaste_testkit::PgVersion::V15, &[])?;
+    let database = posthaste_testkit::TestDb::empty(&server).await?;
+    stage
+        .run_with_url(database.url(), &["migrate"])
+        .await?
+        .good()?;
+    let replica = server.start_replica(&[])?;
+    let follower = posthaste_testkit::connect(&replica.url(database.name())).await?;
+    posthaste_testkit::eventually(stage::BOUND, "the schema is there", async || {
+        let steps = "SELECT count(*) FROM posthaste.migration";
+        Ok(stage::count(&follower, steps).await.unwrap_or_default() > 0)
+    })
+    .await?;
+    for arguments in [
+        &["enqueue", "x"][..],
+        &["work", "--queue", "default", "--exec", "x=/bin/true"],
+        &["migrate"],
+        &["rebase"],
+        &["queues", "pause", "q"],
+        &["queues", "limit", "q", "5/s"],
+        &["queues", "keep", "q", "1h"],
+        &["jobs", "cancel", "1"],
+        &["jobs", "retry", "1"],
+        &["jobs", "redrive", "--name", "x"],
+    ] {
+        let said = stage
+            .run_with_url(&replica.url(database.name()), arguments)
+            .await?;
+        let line = said.failure()?;
+        assert!(
+            line.contains("connect to the primary"),
+            "{arguments:?}: {line}"
+        );
+    }
     Ok(())
 }

@@ -1,3 +1,5 @@
+mod unfit;
+
 use anyhow::Context as _;
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 use serde_json::Value;
@@ -42,6 +44,45 @@ async fn ask(stage: &Stage, url: &str) -> anyhow::Result<Said> {
     })
 }
 
+/// Functions and operators in `public` that match better than those of the server.
+const TRAPS: &str = include_str!("../../posthaste/tests/exact/traps.sql");
+
+/// The doctor is asked by a superuser, and everybody may create in `public`.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_names_a_schema_where_everybody_may_create_and_calls_nothing_there()
+-> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    for version in PgVersion::ALL {
+        let db = TestDb::empty(PgServer::shared(version)?).await?;
+        let mut client = connect(db.url()).await?;
+        posthaste::migrate(&mut client).await?;
+        assert!(!ask(&stage, db.url()).await?.has("hint", "open_schema"));
+        client
+            .batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
+            .await?;
+        client.batch_execute(TRAPS).await?;
+        ask(&stage, db.url()).await?.finds("hint", "open_schema");
+        for arguments in [
+            &["status"][..],
+            &["queues", "list"],
+            &["queues", "limit", "q", "5/s"],
+            &["jobs", "list"],
+        ] {
+            let said = stage.run_with_url(db.url(), arguments).await?;
+            assert_eq!(
+                said.code,
+                Some(0),
+                "{arguments:?}: {} {}",
+                said.out,
+                said.err
+            );
+        }
+        let called = "SELECT is_called FROM public.trapped";
+        assert!(!client.query_one(called, &[]).await?.get::<_, bool>(0));
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
     let stage = Stage::new()?;
@@ -69,7 +110,10 @@ async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
         .good()?;
     let client = db.client().await?;
     client
-        .batch_execute("INSERT INTO posthaste.migration (name, checksum) VALUES ('9999_later', '')")
+        .batch_execute(
+            "INSERT INTO posthaste.migration (name, checksum, version)
+             VALUES ('9999_later', '', '99.0.0')",
+        )
         .await?;
     let said = ask(&stage, db.url()).await?;
     said.finds("wrong", "schema");
@@ -79,7 +123,8 @@ async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
         said.text
     );
 
-    // Who holds space back: somebody with jobs in an open transaction, a forgotten one, a slot, a reader on a replica.
+    // Who holds space back: somebody with jobs in an open transaction, a forgotten one, a slot, a
+    // reader on a replica.
     client
         .batch_execute("DELETE FROM posthaste.migration WHERE name = '9999_later'")
         .await?;
@@ -106,7 +151,8 @@ async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
     a_reader_on_a_replica_is_named(&stage, &server, &db).await
 }
 
-/// Whether it holds the horizon by its connection or by its slot; and a replica that nobody reads is none.
+/// Whether it holds the horizon by its connection or by its slot; and a replica that nobody reads
+/// is none.
 async fn a_reader_on_a_replica_is_named(
     stage: &Stage,
     server: &PgServer,
@@ -176,9 +222,9 @@ async fn a_reader_on_a_replica_is_named(
 /// More transactions than a replica without readers may be behind.
 async fn many(client: &tokio_postgres::Client) -> anyhow::Result<()> {
     client.batch_execute("SET synchronous_commit = off").await?;
-    let burn =
+    let use_up =
         "DO $$ BEGIN FOR i IN 1..11000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$";
-    Ok(client.batch_execute(burn).await?)
+    Ok(client.batch_execute(use_up).await?)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,6 +259,19 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     let fine = stage.run_with_url(db.url(), &["doctor"]).await?;
     assert_eq!(fine.good()?.trim(), "nothing is wrong");
 
+    // The promoter has looked by a clock that was an hour ahead.
+    let tell = |ahead: &str| {
+        format!(
+            "SELECT setval('posthaste.promote_horizon', \
+             (extract(epoch FROM clock_timestamp() + interval '{ahead}') * 1000000)::bigint)"
+        )
+    };
+    client.batch_execute(&tell("1 hour")).await?;
+    ask(&stage, db.url())
+        .await?
+        .finds("wrong", "clock_stepped_back");
+    client.batch_execute(&tell("0")).await?;
+
     client
         .batch_execute("REVOKE INSERT ON posthaste.store FROM posthaste_producer")
         .await?;
@@ -239,7 +298,9 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     let said = ask(&stage, db.url()).await?;
     said.finds("wrong", "restore");
     said.finds("wrong", "sequences");
-    let refused = stage.run_with_url(db.url(), &["work"]).await?;
+    let refused = stage
+        .run_with_url(db.url(), &["work", "--exec", "x=true"])
+        .await?;
     assert!(refused.err.contains("posthaste rebase"), "{}", refused.err);
     ask(&stage, &server.pooled_url(db.name())?)
         .await?
@@ -282,7 +343,7 @@ async fn somebody_who_looks(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, 
     let client = db.client().await?;
     client
         .batch_execute(
-            "SELECT posthaste.recognise();
+            "SELECT posthaste.check_identity();
              CREATE ROLE looker LOGIN; GRANT posthaste_observer TO looker",
         )
         .await?;

@@ -180,7 +180,7 @@ async fn a_worker_that_is_stopped_gives_the_job_back_and_ends_the_command() -> a
         .query_one("SELECT state, attempt FROM posthaste.job", &[])
         .await?;
     let found: (&str, i32) = (row.get(0), row.get(1));
-    assert_eq!(found, ("claimable", 0));
+    assert_eq!(found, ("available", 0));
     Ok(())
 }
 
@@ -274,7 +274,7 @@ async fn who_answers_over_tls_must_show_a_certificate_that_is_trusted() -> anyho
     Ok(())
 }
 
-/// A server that says yes to whoever trusts its certificate.
+/// A server that says yes to the one that trusts its certificate.
 async fn serve_tls(
     made: &rcgen::CertifiedKey<rcgen::KeyPair>,
 ) -> anyhow::Result<std::net::SocketAddr> {
@@ -298,6 +298,42 @@ async fn serve_tls(
         anyhow::Ok(())
     });
     Ok(address)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_without_handlers_is_refused_and_told_what_to_give() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    for arguments in [&["work"][..], &["work", "--queue", "mail"]] {
+        let said = stage.run(arguments).await?;
+        let line = "error: posthaste work needs a handler. Give --exec NAME=COMMAND, which runs a command for each job of this name, or --http NAME=URL, which posts each job there; '*' is every name.";
+        assert_eq!((said.code, said.err.as_str()), (Some(2), line));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_takes_jobs_of_the_queue_default_alone_unless_others_are_named()
+-> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let put = "INSERT INTO posthaste.job (name, queue) VALUES ('x', 'file'), ('x', 'default')";
+    client.batch_execute(put).await?;
+    let mut worker = work(&stage, &database, &["--exec", "x=true"], &[]).await?;
+    let of_default = "SELECT count(*) FROM posthaste.job WHERE queue = 'default'";
+    eventually(BOUND, "that of default is done", async || {
+        Ok(count(&client, of_default).await? == 0)
+    })
+    .await?;
+    worker.terminate()?;
+    assert!(worker.exit(BOUND).await?.success());
+    let said = worker.stderr().join("\n");
+    assert!(said.contains("working on queue default;"), "{said}");
+    let left = client
+        .query_one("SELECT queue, state FROM posthaste.job", &[])
+        .await?;
+    let left: (&str, &str) = (left.get(0), left.get(1));
+    assert_eq!(left, ("file", "available"));
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,8 +13,8 @@ const FILES: i64 = 1_000;
 
 /// One at a time, so that there are twenty moments to be told apart; what a killed worker had is
 /// rescued soon, so that the test ends soon.
-const UP: &str = "up --once --json --concurrency 1 --rescue-after 3 files";
-const WORK: &str = "work --queue file=1 --rescue-after 3";
+const DEMO: &str = "demo --once --json --concurrency 1 --rescue-after 3 files";
+const JOIN: &str = "demo --join --concurrency 1 --rescue-after 3";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_killed_at_twenty_points_ends_like_one_that_was_not() -> anyhow::Result<()> {
@@ -22,11 +22,11 @@ async fn a_run_killed_at_twenty_points_ends_like_one_that_was_not() -> anyhow::R
     let database = stage::database().await?;
     let client = database.client().await?;
     for kill in 1..=KILLS {
-        let mut up = stage.spawn_on(&database, &words(UP))?;
-        reached(&client, kill, &up).await?;
-        killed(&mut up)?;
+        let mut demo = stage.spawn_on(&database, &words(DEMO))?;
+        reached(&client, kill, &demo).await?;
+        killed(&mut demo)?;
     }
-    let report = stage.run_on(&database, &words(UP)).await?.good()?;
+    let report = stage.run_on(&database, &words(DEMO)).await?.good()?;
     let report: Value = serde_json::from_str(&report)?;
     assert_eq!(report["run"], 1, "it began anew instead of going on");
     assert_eq!(
@@ -48,14 +48,14 @@ async fn workers_killed_at_twenty_points_leave_no_gap_while_another_goes_on() ->
     let (stage, undisturbed) = stage_with_files().await?;
     let database = stage::database().await?;
     let client = database.client().await?;
-    let mut up = stage.spawn_on(&database, &words(UP))?;
+    let mut demo = stage.spawn_on(&database, &words(DEMO))?;
     for kill in 1..=KILLS {
-        let mut worker = stage.spawn_on(&database, &words(WORK))?;
+        let mut worker = stage.spawn_on(&database, &words(JOIN))?;
         worker.error_line("working on", BOUND).await?;
-        reached(&client, kill, &up).await?;
+        reached(&client, kill, &demo).await?;
         killed(&mut worker)?;
     }
-    assert!(up.exit(BOUND * 2).await?.success(), "{:?}", up.stderr());
+    assert!(demo.exit(BOUND * 2).await?.success(), "{:?}", demo.stderr());
     assert_eq!(table(&database).await?, undisturbed);
     assert_eq!(
         count(&client, "SELECT count(*) FROM posthaste.job").await?,
@@ -71,7 +71,7 @@ async fn stage_with_files() -> anyhow::Result<(Stage, Vec<Row>)> {
     tree::make(&stage.folder.join("files"), usize::try_from(FILES)?)?;
     let database = stage::database().await?;
     stage
-        .run_on(&database, &["up", "--once", "files"])
+        .run_on(&database, &["demo", "--once", "files"])
         .await?
         .good()?;
     let undisturbed = table(&database).await?;
@@ -80,7 +80,7 @@ async fn stage_with_files() -> anyhow::Result<(Stage, Vec<Row>)> {
 }
 
 /// Waits for one of the points, which lie evenly between the first file and the last.
-async fn reached(client: &Client, point: i64, up: &Child) -> anyhow::Result<()> {
+async fn reached(client: &Client, point: i64, demo: &Child) -> anyhow::Result<()> {
     let enough = FILES * point / (KILLS + 2);
     let waited = eventually(BOUND, "the next point of progress", async || {
         let worked = "SELECT count(*) FROM public.file WHERE worked_at IS NOT NULL";
@@ -92,7 +92,12 @@ async fn reached(client: &Client, point: i64, up: &Child) -> anyhow::Result<()> 
     }
     let by_state = "SELECT string_agg(state || ' ' || n, ', ') FROM (SELECT state, count(*) AS n FROM posthaste.job GROUP BY state) AS by_state";
     let jobs: Option<String> = client.query_one(by_state, &[]).await?.try_get(0)?;
-    waited.with_context(|| format!("before kill {point}, with jobs {jobs:?}: {:?}", up.stderr()))
+    waited.with_context(|| {
+        format!(
+            "before kill {point}, with jobs {jobs:?}: {:?}",
+            demo.stderr()
+        )
+    })
 }
 
 fn killed(child: &mut Child) -> anyhow::Result<()> {

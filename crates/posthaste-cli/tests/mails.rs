@@ -1,4 +1,5 @@
-//! Mails over TLS, with a password, to a real server: its certificate is made here, and known to the relay by SSL_CERT_FILE.
+//! Mails over TLS, with a password, to a real server: its certificate is made here, and known to
+//! the relay by SSL_CERT_FILE.
 
 use std::path::PathBuf;
 
@@ -73,7 +74,8 @@ impl Setup {
         Child::spawn(&mut command)
     }
 
-    /// Relays until it says why nothing is sent. No attempt was burnt, and nothing that it wrote has the password.
+    /// Relays until it says why nothing is sent. No attempt was counted, and nothing that it wrote
+    /// has the password.
     async fn complaint(&self, trusts: bool) -> anyhow::Result<String> {
         let mut relay = self.relay(&[], trusts)?;
         let mut said = String::new();

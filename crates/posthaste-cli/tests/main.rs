@@ -2,6 +2,7 @@
 //! database and on the disk.
 
 mod command_line;
+mod demo;
 mod doctor;
 mod enqueue;
 mod handlers;
@@ -12,11 +13,12 @@ mod operate;
 mod pooler;
 mod private_postgres;
 mod relay;
+mod secrets;
 mod stage;
 mod status;
 mod stopping;
 mod sync;
 mod tls;
-mod transactions;
 mod tree;
+mod two_phase;
 mod up;

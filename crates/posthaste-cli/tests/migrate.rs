@@ -89,7 +89,7 @@ async fn who_may_not_make_roles_gets_the_sql_for_somebody_who_may() -> anyhow::R
 
     superuser.batch_execute(&printed).await?;
     let given = "SELECT count(*) FROM unnest(ARRAY['posthaste_producer', 'posthaste_worker']) r
-                  WHERE has_table_privilege(r, 'posthaste.store', 'INSERT')";
+                  WHERE has_any_column_privilege(r, 'posthaste.store', 'INSERT')";
     assert_eq!(stage::count(&superuser, given).await?, 2);
     let again = stage
         .run_with_url(&as_keeper, &["migrate", "--roles"])
@@ -97,6 +97,61 @@ async fn who_may_not_make_roles_gets_the_sql_for_somebody_who_may() -> anyhow::R
         .good()?;
     assert_eq!(again, "the schema is up to date; the roles are granted");
     assert_eq!(stage::count(&superuser, given).await?, 2);
+    Ok(())
+}
+
+/// A migration waits for somebody who has a table that it writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_long_behind_a_migration_that_waits_for_somebody() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let database = stage::empty_database().await?;
+    stage.run_on(&database, &["migrate"]).await?.good()?;
+    let user = database.client().await?;
+    // As an older version has left it.
+    user.batch_execute(
+        "UPDATE posthaste.migration SET checksum = '', version = '0.0.1' WHERE name = 'functions'",
+    )
+    .await?;
+    let line = stage
+        .run_on(&database, &["work", "--exec", "x=true"])
+        .await?
+        .failure()?;
+    assert!(line.contains("older than this program"), "{line}");
+    assert!(line.contains("posthaste migrate"), "{line}");
+    let hold = "LOCK TABLE posthaste.migration IN SHARE MODE";
+    user.batch_execute(&format!("BEGIN; {hold}")).await?;
+    let migration = stage.run_on(&database, &["migrate"]);
+    let others = async {
+        let other = database.client().await?;
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted
+                       AND relation = 'posthaste.migration'::regclass";
+        for _ in 0..2 {
+            posthaste_testkit::eventually(stage::BOUND, "the migration waits", async || {
+                Ok(stage::count(&other, waits).await? == 1)
+            })
+            .await?;
+            let behind = format!("SET statement_timeout = '5s'; {hold}");
+            other.batch_execute(&behind).await?;
+        }
+        user.batch_execute("COMMIT").await?;
+        anyhow::Ok(())
+    };
+    let (said, others) = tokio::join!(migration, others);
+    others?;
+    let said = said?.good()?;
+    assert_eq!(said, "applied functions");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_behind_a_step_is_printed_alone() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let printed = stage.run(&["migrate", "--print", "--from", "1"]).await?;
+    let printed = printed.good()?;
+    assert!(printed.contains("FUNCTION posthaste.claim("));
+    assert!(!printed.contains("CREATE TABLE posthaste.store"));
+    let refused = stage.run(&["migrate", "--from", "1"]).await?;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
     Ok(())
 }
 

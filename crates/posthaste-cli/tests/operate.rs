@@ -18,7 +18,7 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
         .await?
         .good()?;
     assert!(
-        listed.contains("mail.send") && listed.contains("claimable"),
+        listed.contains("mail.send") && listed.contains("available"),
         "{listed}"
     );
     assert!(!listed.contains("other"), "{listed}");
@@ -68,6 +68,13 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
     );
     let nothing = run(&["jobs", "redrive"]).await?;
     assert_eq!(nothing.code, Some(2), "all of them only when that is said");
+    let unknown = run(&["jobs", "list", "--state", "lost"]).await?;
+    assert_eq!(unknown.code, Some(2), "there is no such state");
+    let waiting = run(&["jobs", "redrive", "--state", "scheduled"]).await?;
+    assert_eq!(
+        waiting.failure()?,
+        "error: state: must be one of dead, discarded, expired, cancelled, not scheduled"
+    );
     assert_eq!(
         run(&["jobs", "redrive", "--state", "cancelled"])
             .await?

@@ -1,4 +1,5 @@
-//! Every command once more through PgBouncer in transaction mode, without named statements, whose server sessions take turns.
+//! Every command once more through PgBouncer in transaction mode, without named statements, whose
+//! server sessions take turns.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +69,7 @@ async fn every_command_passes_through_pgbouncer() -> anyhow::Result<()> {
     }
     for command in pooled.commands_of(&[]).await? {
         // They need no database.
-        if ["completions", "transactions"].contains(&&*command) {
+        if ["completions", "two-phase"].contains(&&*command) {
             continue;
         }
         ensure!(pooled.commands.contains(&command), "{command} was not run");
@@ -90,7 +91,7 @@ async fn every_command_passes_through_pgbouncer() -> anyhow::Result<()> {
 /// Each command at least once.
 async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     pooled.good("migrate --roles").await?;
-    let proof = pooled.good("up --once files").await?;
+    let proof = pooled.good("demo --once files").await?;
     ensure!(proof.ends_with("none differs"), "{proof}");
     let id = pooled
         .good("enqueue mail.send {\"to\":7} --queue mail")
@@ -114,7 +115,7 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
         pooled
             .good(&format!("jobs show {id}"))
             .await?
-            .contains("claimable")
+            .contains("available")
     );
     pooled.good(&format!("jobs cancel {id}")).await?;
     ensure!(
@@ -126,10 +127,12 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     pooled.good(&format!("jobs retry {id}")).await?;
     ensure!(pooled.good("jobs retry --all").await? == "no waiting job is so");
     let status: Value = serde_json::from_str(&pooled.good("status --json").await?)?;
-    ensure!(status["queues"]["default"]["claimable"] == 30, "{status}");
+    ensure!(status["queues"]["default"]["available"] == 30, "{status}");
     relay(pooled).await?;
     sync(pooled, db).await?;
-    work(pooled, db).await?;
+    work(pooled, db, "work").await?;
+    pooled.good("enqueue mail.send").await?;
+    work(pooled, db, "up").await?;
     // A pooler is told, and no failure.
     ensure!(pooled.good("doctor").await?.contains("pooler"));
     ensure!(
@@ -143,11 +146,11 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
 
 /// Relays, of a queue without jobs.
 async fn relay(pooled: &mut Pooled) -> anyhow::Result<()> {
-    let route = "[route.lines]\nto = \"stdout:\"\nmode = \"drain\"\n";
+    let route = "[route.lines]\nto = \"stdout:\"\nordered = true\n";
     pooled.stage.write("posthaste.toml", route)?;
     pooled.good("enqueue x --queue lines").await?;
     ensure!(pooled.good("relay --dry-run").await?.contains("\"x\""));
-    let said = pooled.good("relay --once --no-bell").await?;
+    let said = pooled.good("relay --once --no-notify").await?;
     ensure!(said.ends_with("lines: 1 sent"), "{said}");
     std::fs::remove_file(pooled.stage.folder.join("posthaste.toml"))?;
     Ok(())
@@ -173,11 +176,11 @@ async fn sync(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
 }
 
 /// A worker, which works on all that there is.
-async fn work(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
-    pooled.commands.insert("work".into());
+async fn work(pooled: &mut Pooled, db: &TestDb, command: &str) -> anyhow::Result<()> {
+    pooled.commands.insert(command.into());
     let arguments = [
-        "work",
-        "--no-bell",
+        command,
+        "--no-notify",
         "--queue",
         "default",
         "--queue",

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use crate::stage::{self, BOUND, Stage, count, server_of};
 use crate::tree;
 
-const WORK: [&str; 1] = ["work"];
+const WORK: [&str; 3] = ["work", "--exec", "x=true"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_private_durable_and_stops_with_the_command() -> anyhow::Result<()> {
@@ -137,7 +137,7 @@ async fn a_server_that_was_killed_is_started_again_with_all_that_was_committed()
 -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.run(&["migrate"]).await?.good()?;
-    let mut worker = stage.spawn(&["work", "--queue", "nothing"])?;
+    let mut worker = stage.spawn(&["work", "--queue", "nothing", "--exec", "x=true"])?;
     worker.error_line("working on", BOUND).await?;
     stage.run(&["enqueue", "kept"]).await?.good()?;
     let server = stage.server()?;
@@ -215,7 +215,7 @@ async fn an_ordinary_user_runs_it_as_themselves() -> anyhow::Result<()> {
     tree::make(&stage.folder.join("files"), 50)?;
     tree::close_one(&stage.folder.join("files"))?;
     let report = stage
-        .run(&["up", "--once", "files", "--json"])
+        .run(&["demo", "--once", "files", "--json"])
         .await?
         .good()?;
     let report: serde_json::Value = serde_json::from_str(&report)?;
@@ -237,7 +237,7 @@ async fn the_newest_supported_version_serves_as_well() -> anyhow::Result<()> {
     let bin = PgVersion::V18.bin()?;
     let bin = bin.to_string_lossy();
     let report = stage
-        .run(&["up", "--once", "files", "--json", "--pg-bin", &bin])
+        .run(&["demo", "--once", "files", "--json", "--pg-bin", &bin])
         .await?
         .good()?;
     let report: serde_json::Value = serde_json::from_str(&report)?;

@@ -1,5 +1,7 @@
 //! `posthaste relay`: routes of a file, to lines on standard output and to a real Redis.
 
+mod shown;
+
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
@@ -11,7 +13,7 @@ use tokio_postgres::Client;
 use crate::stage::{self, BOUND, Stage, count};
 
 const LINES: &str = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkind = \"audit.{name}\"\n";
-const DRAIN: &str = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nmode = \"drain\"\nbatch = 7\n";
+const ORDERED: &str = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nordered = true\nbatch = 7\n";
 
 async fn enqueue(client: &Client, jobs: i32) -> anyhow::Result<()> {
     let insert = "INSERT INTO posthaste.job (name, queue, kwargs)
@@ -61,12 +63,16 @@ async fn a_relay_sends_what_comes_until_it_is_told_to_stop() -> anyhow::Result<(
     let status = stage.run_on(&database, &["status"]).await?.good()?;
     let last = status.lines().last().unwrap_or_default();
     let cells: Vec<&str> = last.split_whitespace().collect();
-    assert_eq!(cells, ["audit", "lines", "stopped", "-", "-"], "{status}");
+    assert_eq!(
+        cells,
+        ["audit", "lines", "stopped", "-", "-", "-"],
+        "{status}"
+    );
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_whose_reader_has_gone_ends_and_burns_no_attempt() -> anyhow::Result<()> {
+async fn a_relay_whose_reader_has_gone_ends_and_counts_as_no_attempt() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     stage.write("posthaste.toml", LINES)?;
@@ -91,8 +97,8 @@ async fn a_relay_whose_reader_has_gone_ends_and_burns_no_attempt() -> anyhow::Re
     assert!(said.contains(reason), "{said}");
     let waiting = count(&client, "SELECT count(*) FROM posthaste.job").await?;
     assert!(waiting > 0);
-    let burnt = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
-    assert_eq!(count(&client, burnt).await?, 0);
+    let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
+    assert_eq!(count(&client, counted).await?, 0);
     let status = stage.run_on(&database, &["status", "--json"]).await?;
     let status: Value = serde_json::from_str(&status.good()?)?;
     let lag = status["relays"][0]["lag_seconds"].as_f64();
@@ -112,7 +118,7 @@ async fn a_route_that_was_not_named_is_left_alone() -> anyhow::Result<()> {
     let once = ["relay", "--once", "audit"];
     let out = stage.run_on(&database, &once).await?.good()?;
     assert_eq!(out.lines().last(), Some("audit: 1 sent"));
-    let left = "SELECT count(*) FROM posthaste.job WHERE queue = 'b' AND state = 'claimable'";
+    let left = "SELECT count(*) FROM posthaste.job WHERE queue = 'b' AND state = 'available'";
     assert_eq!(count(&client, left).await?, 1);
     Ok(())
 }
@@ -151,7 +157,7 @@ async fn a_dry_run_shows_what_would_be_sent_and_touches_nothing() -> anyhow::Res
         (first["id"].as_str(), first["kind"].as_str()),
         (Some(&*id), Some("audit.n"))
     );
-    let waiting = "SELECT count(*) FROM posthaste.job WHERE state = 'claimable'";
+    let waiting = "SELECT count(*) FROM posthaste.job WHERE state = 'available'";
     assert_eq!(count(&client, waiting).await?, 3);
     let one = [&arguments[..], &["--limit", "1"]].concat();
     let out = stage.run_on(&database, &one).await?.good()?;
@@ -211,12 +217,12 @@ async fn a_redis_that_forgets_is_refused_by_its_setting_and_can_be_allowed() -> 
         "{refused}"
     );
     assert!(
-        refused.contains("allow \"appendonly\" by name"),
+        refused.contains("name it in allow_unsafe: \"appendonly\""),
         "{refused}"
     );
     stage.write(
         "posthaste.toml",
-        &format!("{route}allow = [\"appendonly\"]\n"),
+        &format!("{route}allow_unsafe = [\"appendonly\"]\n"),
     )?;
     let done = run().await?.good()?;
     assert_eq!(done, "a: 2 sent");
@@ -226,11 +232,79 @@ async fn a_redis_that_forgets_is_refused_by_its_setting_and_can_be_allowed() -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_drains_one_sends_and_when_it_is_killed_the_other_goes_on_in_order()
+async fn a_route_that_is_refused_stops_no_other_and_begins_when_it_is_mended() -> anyhow::Result<()>
+{
+    let test = "a_route_that_is_refused_stops_no_other_and_begins_when_it_is_mended";
+    if !are_here(test, &[Receiver::Redis]) {
+        return Ok(());
+    }
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let redis = Redis::start(&[])?;
+    let routes = format!("{LINES}[route.b]\nto = \"sidekiq+{}\"\n", redis.url());
+    stage.write("posthaste.toml", &routes)?;
+    enqueue(&client, 1).await?;
+    let other = "SELECT posthaste.enqueue('n', queue => 'b')";
+    client.batch_execute(other).await?;
+    let mut relay = relay(&stage, &database).await?;
+    relay.line("audit.n", BOUND).await?;
+    let said = relay.stderr().join("\n");
+    assert!(said.contains("it waits until this is mended"), "{said}");
+    eventually(BOUND, "the status says why", async || {
+        let status = stage.run_on(&database, &["status"]).await?.good()?;
+        let says = |line: &str| line.contains(" down ") && line.contains("appendonly");
+        Ok(status
+            .lines()
+            .any(|line| line.starts_with("b ") && says(line)))
+    })
+    .await?;
+    redis.ask(&["CONFIG", "SET", "appendonly", "yes"])?;
+    eventually(BOUND, "it begins", async || {
+        Ok(redis.ask(&["LLEN", "queue:default"])? == 1)
+    })
+    .await?;
+    relay.terminate()?;
+    assert!(relay.exit(BOUND).await?.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_messages_were_rejected_is_said_and_counted() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let lacking = "kind = \"{kwargs.x}\"\nheaders = { y = \"{kwargs.y}\" }\n";
+    let route = format!("[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\n{lacking}");
+    stage.write("posthaste.toml", &route)?;
+    enqueue(&client, 3).await?;
+    let other = "SELECT posthaste.enqueue('n', '{\"x\": \"1\"}', queue => 'a')";
+    client.batch_execute(other).await?;
+    let once = stage.run_on(&database, &["relay", "--once"]).await?;
+    let once = once.good()?;
+    let lines: Vec<&str> = once.lines().collect();
+    let counts = "audit: 0 sent, 4 rejected for good";
+    assert!(lines[0].starts_with(counts), "{once}");
+    assert!(
+        lines[1..].contains(&"  3 rejected: the job has no argument \"x\""),
+        "{once}"
+    );
+    assert!(
+        lines[1..].contains(&"  1 rejected: the job has no argument \"y\""),
+        "{once}"
+    );
+    let status = stage.run_on(&database, &["status"]).await?.good()?;
+    assert!(
+        status.contains("\naudit: 3 rejected for good: "),
+        "{status}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_ordered_relays_one_sends_and_when_it_is_killed_the_other_goes_on_in_order()
 -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
-    stage.write("posthaste.toml", DRAIN)?;
+    stage.write("posthaste.toml", ORDERED)?;
     // So slow that it is killed in the midst of them.
     client
         .batch_execute("SELECT posthaste.limit_rate('a', 100, burst => 20)")
@@ -265,11 +339,10 @@ async fn of_two_drains_one_sends_and_when_it_is_killed_the_other_goes_on_in_orde
 #[tokio::test(flavor = "multi_thread")]
 async fn up_relays_too_where_a_file_says_so() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::empty_database().await?);
-    std::fs::create_dir(stage.folder.join("files"))?;
-    stage.write("files/one", "x")?;
     stage.write("posthaste.toml", LINES)?;
-    let mut up = stage.spawn_on(&database, &["up", "files"])?;
-    up.error_line("the worker goes on", BOUND).await?;
+    let mut up = stage.spawn_on(&database, &["up"])?;
+    up.error_line("only routes and syncs take jobs", BOUND)
+        .await?;
     enqueue(&database.client().await?, 1).await?;
     up.line("audit.n", BOUND).await?;
     up.terminate()?;

@@ -249,7 +249,9 @@ pub(crate) async fn database() -> anyhow::Result<TestDb> {
     })
     .await?;
     let client = copy.client().await?;
-    client.batch_execute("SELECT posthaste.recognise()").await?;
+    client
+        .batch_execute("SELECT posthaste.check_identity()")
+        .await?;
     Ok(copy)
 }
 

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use posthaste_testkit::eventually;
+
 use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,15 +37,17 @@ async fn status_counts_jobs_by_queue_and_state() -> anyhow::Result<()> {
     assert_eq!(
         table,
         [
-            ["queue", "claimable", "scheduled"],
+            ["queue", "available", "scheduled"],
             ["default", "1", "0"],
-            ["mail", "1", "1"]
+            ["mail", "1", "1"],
+            ["no", "worker", "works"],
+            ["no", "worker", "works"]
         ]
     );
     let names = stage.run_on(&database, &["status", "--by", "name,tag"]);
     assert_eq!(
         names.await?.good()?,
-        "name   tag     claimable   scheduled\na                      1           0\nb                      0           1\nc                      1           0"
+        "name   tag     available   scheduled\na                      1           0\nb                      0           1\nc                      1           0"
     );
     let json = stage
         .run_on(&database, &["status", "--json"])
@@ -52,10 +56,11 @@ async fn status_counts_jobs_by_queue_and_state() -> anyhow::Result<()> {
     let json: serde_json::Value = serde_json::from_str(&json)?;
     assert_eq!(json["queues"]["mail"]["scheduled"], 1);
     assert_eq!(json["queues"]["mail"]["dead"], 0);
+    assert_eq!(json["queues"]["mail"]["is_unworked"], true);
     assert!(json["queues"]["mail"]["oldest_seconds"].as_f64() >= Some(0.0));
     assert_eq!(json["jobs"][2]["name"], "b");
     assert_eq!(json["jobs"][2]["scheduled"], 1);
-    assert_eq!(json["jobs"][2]["done_total"], 0);
+    assert_eq!(json["jobs"][2]["completed_total"], 0);
     Ok(())
 }
 
@@ -77,7 +82,7 @@ async fn a_status_that_is_watched_is_shown_again_until_ctrl_c() -> anyhow::Resul
     for _ in 0..2 {
         let line = json.line("{", BOUND).await?;
         let line: serde_json::Value = serde_json::from_str(&line)?;
-        assert_eq!(line["queues"]["default"]["claimable"], 1);
+        assert_eq!(line["queues"]["default"]["available"], 1);
     }
     json.terminate()?;
     assert!(json.exit(BOUND).await?.success());
@@ -91,7 +96,8 @@ async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result
     let keys = stage.folder.join("keys");
     let status = stage.command(&["status", "--watch", "1"]);
     let program = status.get_program().to_string_lossy().into_owned();
-    // The terminal is that of `script`, which types what comes through the pipe. It starts a shell, of which Ctrl-C must leave nothing but the command.
+    // The terminal is that of `script`, which types what comes through the pipe. It starts a shell,
+    // of which Ctrl-C must leave nothing but the command.
     let mut command = std::process::Command::new("sh");
     command
         .args([
@@ -120,5 +126,115 @@ async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result
         drawn.last().is_some_and(|last| last.starts_with("queue")),
         "{shown:?}"
     );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_no_worker_has_is_told_by_the_worker_status_and_doctor() -> anyhow::Result<()>
+{
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let arguments = ["work", "--queue", "mail", "--exec", "letter=/bin/true"];
+    let mut worker = stage.spawn_on(&database, &arguments)?;
+    worker.error_line("working on", BOUND).await?;
+    for queue in ["mail", "mial"] {
+        let enqueue = ["enqueue", "letter", "--queue", queue];
+        stage.run_on(&database, &enqueue).await?.good()?;
+    }
+    let line = "jobs wait in a queue that no worker works on";
+    let told = worker.error_line(line, BOUND).await?;
+    assert!(told.contains("queue=\"mial\""), "{told}");
+    let status = stage.run_on(&database, &["status"]).await?.good()?;
+    let unworked = "\nno worker works on queue mial";
+    assert!(status.ends_with(unworked), "{status}");
+    let doctor = stage.run_on(&database, &["doctor"]).await?;
+    assert_eq!(doctor.code, Some(3), "{doctor:?}");
+    let finding = "jobs wait in queue mial, and none of the workers works on it";
+    assert!(doctor.out.contains(finding), "{doctor:?}");
+    worker.terminate()?;
+    assert!(worker.exit(BOUND).await?.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_shown_and_none_of_them_acts_on_the_terminal() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let evil = "\u{1b}[2Jx\r\n\u{9b}y";
+    let enqueue = "SELECT posthaste.enqueue($1, queue => $1, tag => $1)";
+    let id: i64 = client.query_one(enqueue, &[&evil]).await?.get(0);
+    let id = id.to_string();
+    client
+        .query_one("SELECT posthaste.limit_rate($1, 5)", &[&evil])
+        .await?;
+    for arguments in [
+        &["status"][..],
+        &["status", "--by", "name,tag"],
+        &["--json", "status"],
+        &["jobs", "list"],
+        &["jobs", "show", &id],
+        &["--json", "jobs", "show", &id],
+        &["queues", "list"],
+        &["queues", "pause", evil],
+        &["queues", "limit", evil, "none"],
+        &["queues", "keep", evil, "1 day"],
+    ] {
+        let said = stage.run_on(&database, arguments).await?;
+        assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
+        let acts = |letter: char| letter.is_control() && letter != '\n';
+        assert!(!said.out.contains(acts), "{arguments:?}: {said:?}");
+        assert!(said.out.contains("[2Jx"), "{arguments:?}: {said:?}");
+    }
+    Ok(())
+}
+
+/// Expired, had by a worker that died for the last time, and never confirmed.
+const ENDING: &str = "INSERT INTO posthaste.job (name, queue, expires_at, kwargs)
+    SELECT n.name, n.queue, now() - interval '1 s', '{\"n\": \"geheim\"}'
+      FROM (VALUES ('late', 'default', 3), ('crowd', 'nobodys', 20)) n(name, queue, jobs),
+           generate_series(1, n.jobs);
+    UPDATE posthaste.store SET last_error = 'kwargs.n: geheim' || id WHERE name = 'crowd';
+    INSERT INTO posthaste.worker (name, stopped_at) VALUES ('hand', clock_timestamp());
+    INSERT INTO posthaste.in_flight (id, until, enqueued_at, scheduled_at, expires_at, priority,
+      attempt, max_attempts, kwargs_bytes, crashes, state, worker, token, queue, name, tag, kwargs)
+    SELECT nextval('posthaste.job_id'), now(), now(), now(), 'infinity', 0, 0, 1, 2, 1, o.state,
+           o.worker, gen_random_uuid(), 'default', o.name, '', '{\"n\": \"geheim\"}'
+      FROM (VALUES ('running', (SELECT max(id) FROM posthaste.worker), 'orphan'),
+                   ('awaiting', NULL, 'unconfirmed')) o(state, worker, name)";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_in_no_workers_hands_is_a_line_of_the_leader_and_many_of_a_kind_are_one()
+-> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    database.client().await?.batch_execute(ENDING).await?;
+    let arguments = ["work", "--queue", "default", "--exec", "x=/bin/true"];
+    let mut worker = stage.spawn_on(&database, &arguments)?;
+    let all = [
+        ("late", 3, "a job is expired, in no worker's hands job="),
+        ("crowd", 1, "jobs are expired, in no worker's hands jobs=20"),
+        ("orphan", 1, "its worker died 2 times while it had this job"),
+        ("unconfirmed", 1, "it was not confirmed in time"),
+    ];
+    let lines = |said: &[String], name: &str| -> Vec<String> {
+        let named = format!("name=\"{name}\" queue=");
+        let lines = said.iter().filter(|line| line.contains(&named));
+        lines.cloned().collect()
+    };
+    eventually(BOUND, "each kind has its lines", async || {
+        let said = worker.stderr();
+        let has = |(name, most, _): &(&str, usize, _)| lines(&said, name).len() == *most;
+        Ok(all.iter().all(has))
+    })
+    .await?;
+    worker.terminate()?;
+    worker.exit(BOUND).await?;
+    let said = worker.stderr();
+    for (name, most, told) in all {
+        let lines = lines(&said, name);
+        assert_eq!(lines.len(), most, "{said:?}");
+        for line in lines {
+            assert!(line.contains("WARN") && line.contains(told), "{line}");
+        }
+    }
+    assert!(!said.concat().contains("geheim"), "{said:?}");
     Ok(())
 }

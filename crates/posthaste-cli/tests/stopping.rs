@@ -30,7 +30,7 @@ async fn busy(stage: &Stage, arguments: &[&str]) -> anyhow::Result<Child> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_ends_at_once_and_takes_the_private_server_along() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let mut child = busy(&stage, &["up", "files"]).await?;
+    let mut child = busy(&stage, &["demo", "files"]).await?;
     let server = stage.server()?;
     child.interrupt()?;
     child
@@ -46,12 +46,12 @@ async fn a_second_signal_ends_at_once_and_takes_the_private_server_along() -> an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_signal_gives_the_unfinished_job_back_unburnt() -> anyhow::Result<()> {
+async fn one_signal_gives_the_unfinished_job_back_with_no_attempt_counted() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let mut child = busy(&stage, &["up", "files", "--grace", "1"]).await?;
+    let mut child = busy(&stage, &["demo", "files", "--grace", "1"]).await?;
     child.terminate()?;
     assert!(child.exit(BOUND).await?.success());
-    let mut idle = stage.spawn(&["work", "--queue", "nothing"])?;
+    let mut idle = stage.spawn(&["work", "--queue", "nothing", "--exec", "x=true"])?;
     idle.error_line("working on", BOUND).await?;
     let client = stage.client().await?;
     let row = client
@@ -59,7 +59,7 @@ async fn one_signal_gives_the_unfinished_job_back_unburnt() -> anyhow::Result<()
         .await?;
     assert_eq!(
         (row.get::<_, &str>(0), row.get::<_, i32>(1)),
-        ("claimable", 0)
+        ("available", 0)
     );
     Ok(())
 }
@@ -68,7 +68,7 @@ async fn one_signal_gives_the_unfinished_job_back_unburnt() -> anyhow::Result<()
 async fn a_run_that_is_stopped_before_its_proof_fails_if_the_proof_was_asked_for()
 -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let mut child = busy(&stage, &["up", "files", "--once", "--grace", "1"]).await?;
+    let mut child = busy(&stage, &["demo", "files", "--once", "--grace", "1"]).await?;
     child.terminate()?;
     assert_eq!(child.exit(BOUND).await?.code(), Some(1));
     let said = child.stderr();

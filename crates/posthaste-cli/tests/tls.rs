@@ -45,6 +45,23 @@ async fn tls_is_used_where_it_is_offered_and_checked_where_that_is_asked_for() -
         .env("DATABASE_URL", with("?sslmode=verify-full"))
         .env("SSL_CERT_FILE", &certificate);
     Said::by(Child::spawn(&mut command)?).await?.good()?;
+    // The certificate is for the address, and not for the name.
+    let asked = |mode: &str| with(&format!("{mode}sslrootcert={}", certificate.display()));
+    let by_name = |mode: &str| asked(mode).replace("127.0.0.1", "localhost");
+    for url in [
+        asked("?sslmode=verify-full&"),
+        asked("?sslmode=require&"),
+        by_name("?sslmode=verify-ca&"),
+        by_name("?"),
+    ] {
+        stage.run_with_url(&url, &["status"]).await?.good()?;
+    }
+    let other = by_name("?sslmode=verify-full&");
+    let other = stage.run_with_url(&other, &["status"]).await?.failure()?;
+    assert!(other.contains("not valid for"), "{other}");
+    let foreign = with("?sslmode=require&sslcrl=mine");
+    let foreign = stage.run_with_url(&foreign, &["status"]).await?.failure()?;
+    assert!(foreign.contains("has sslcrl,"), "{foreign}");
     Ok(())
 }
 
@@ -84,7 +101,7 @@ fn put(path: &Path, content: &str, uid: u32, gid: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says to whoever connects that it is who this certificate names.
+/// Says to the one that connects that it is who this certificate names.
 pub(crate) fn acceptor(
     made: &rcgen::CertifiedKey<rcgen::KeyPair>,
 ) -> anyhow::Result<tokio_rustls::TlsAcceptor> {

@@ -1,247 +1,69 @@
-use std::fs;
-use std::path::Path;
+//! `up`: a system for one's own jobs, without a demo.
 
-use serde_json::Value;
+use posthaste_testkit::{eventually, is_alive};
 
 use crate::stage::{self, BOUND, Stage, count};
-use crate::tree;
+
+const OPEN_JOBS: &str = "SELECT count(*) FROM posthaste.job";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_run_needs_nothing_and_proves_itself() -> anyhow::Result<()> {
+async fn without_a_file_and_a_handler_it_stays_up_and_says_that_jobs_wait() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    tree::make(&stage.folder.join("files"), 300)?;
-    let report = stage.run(&["up", "--once", "files"]).await?.good()?;
-    let place = stage.folder.join("files");
+    let mut up = stage.spawn(&["up"])?;
+    let said = up.error_line("private Postgres started", BOUND).await?;
+    let url = format!("DATABASE_URL=$(cat {})", stage.private("url").display());
+    assert!(said.ends_with(&url), "{said}");
+    let said = up.error_line("jobs wait", BOUND).await?;
     assert!(
-        report.contains(&format!(
-            "committed  300 rows, each with its job (run 1, {})",
-            place.display()
-        )),
-        "{report}"
+        said.contains("--exec") && said.contains("--http") && said.contains("posthaste.toml"),
+        "{said}"
     );
-    assert!(report.contains("retried    0\ndead       0\n"), "{report}");
-    assert!(
-        report.ends_with(
-            "proof      300 of 300 listed files equal what sha256sum -z says; none differs"
-        ),
-        "{report}"
-    );
-    Ok(())
+    // The schema is there, for who comes with that address and for the commands in this folder.
+    let client = stage.client().await?;
+    stage.run(&["enqueue", "x"]).await?.good()?;
+    assert_eq!(count(&client, OPEN_JOBS).await?, 1);
+    assert!(is_alive(up.pid()));
+    let server = stage.server()?;
+    up.terminate()?;
+    assert!(up.exit(BOUND).await?.success());
+    eventually(BOUND, "its server is gone", async || Ok(!is_alive(server))).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_row_has_its_job_from_the_same_transaction() -> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    let database = stage::database().await?;
-    tree::make(&stage.folder.join("files"), 40)?;
-    run(&stage, &database, "files").await?;
-    let client = database.client().await?;
-    // Whoever refuses the job's row refuses the file's row with it.
-    client
-        .batch_execute(
-            "ALTER TABLE posthaste.store ADD CONSTRAINT no_more CHECK (name <> 'file.digest') NOT VALID;
-             DELETE FROM public.file_run",
-        )
-        .await?;
-    let line = stage
-        .run_on(&database, &["up", "--once", "files"])
-        .await?
-        .failure()?;
-    assert!(line.contains("no_more"), "{line}");
-    assert_eq!(count(&client, "SELECT count(*) FROM public.file").await?, 0);
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn links_and_pipes_are_no_files_and_names_are_bytes() -> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    let database = stage::database().await?;
-    let folder = stage.folder.join("files");
-    tree::make(&folder, 30)?;
-    let report = run(&stage, &database, "files").await?;
-    assert_eq!(report["listed"], 30);
-    assert_eq!(report["same"], 30);
-    let client = database.client().await?;
-    let odd = count(&client, r"SELECT count(*) FROM public.file WHERE position('\x0a'::bytea IN path) > 0 AND sha256 IS NOT NULL").await?;
-    assert!(odd > 1, "names with a newline: {odd}");
-    let links = count(
-        &client,
-        "SELECT count(*) FROM public.file WHERE position('link'::bytea IN path) > 0",
-    )
-    .await?;
-    assert_eq!(links, 0);
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_empty_folder_is_a_run_too() -> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    let database = stage::empty_database().await?;
-    fs::create_dir(stage.folder.join("nothing"))?;
-    let report = run(&stage, &database, "nothing").await?;
-    assert_eq!(
-        (&report["listed"], &report["differing"]),
-        (&Value::from(0), &Value::from(0))
-    );
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn its_own_folder_is_not_taken_for_somebodys_data() -> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    fs::write(stage.folder.join("only"), "one")?;
-    let report = stage.run(&["up", "--once", "--json", "."]).await?.good()?;
-    let report: Value = serde_json::from_str(&report)?;
-    assert_eq!(report["listed"], 1);
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_differs_is_named_and_fails_the_run() -> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    let database = stage::database().await?;
-    let folder = stage.folder.join("files");
-    tree::make(&folder, 20)?;
-    run(&stage, &database, "files").await?;
-    let client = database.client().await?;
-    // A run that was killed before its proof, on files that changed since: one is other, one is
-    // longer in the table than it is, one is gone, one was lost from the table.
-    client
-        .batch_execute(
-            r"UPDATE public.file_run SET finished_at = NULL;
-              UPDATE public.file SET sha256 = sha256('x') WHERE n = 1;
-              UPDATE public.file SET size = size + 1 WHERE n = 2;
-              DELETE FROM public.file WHERE n = 4",
-        )
-        .await?;
-    fs::remove_file(path_of(&client, 3).await?)?;
-    let said = stage
-        .run_on(&database, &["up", "--once", "--json", "files"])
-        .await?;
-    assert_eq!(said.code, Some(1), "{said:?}");
-    let report: Value = serde_json::from_str(&said.out)?;
-    assert_eq!(
-        (&report["same"], &report["differing"]),
-        (&Value::from(16), &Value::from(4))
-    );
-    let examples = report["examples"].to_string();
-    for how in [
-        "the digest differs",
-        "the size differs",
-        "sha256sum cannot read it",
-        "not in the table",
-    ] {
-        assert!(examples.contains(how), "{how}: {examples}");
-    }
-    assert!(
-        said.err
-            .contains("error: the table differs from sha256sum in 4 of 20 files, the first being "),
-        "{said:?}"
-    );
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_vanished_before_it_was_read_is_recorded_as_such() -> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    let database = stage::database().await?;
-    let folder = stage.folder.join("files");
-    tree::make(&folder, 20)?;
-    run(&stage, &database, "files").await?;
-    let client = database.client().await?;
-    fs::remove_file(path_of(&client, 7).await?)?;
-    // The same run once more, as if nothing had been committed yet.
-    client
-        .batch_execute(
-            "DELETE FROM public.file; UPDATE public.file_run SET finished_at = NULL, committed = 0",
-        )
-        .await?;
-    let report = run(&stage, &database, "files").await?;
-    assert_eq!(
-        (&report["same"], &report["unreadable"], &report["differing"]),
-        (&19.into(), &1.into(), &0.into())
-    );
-    let problem = client
-        .query_one("SELECT problem FROM public.file WHERE n = 7", &[])
-        .await?;
-    assert_eq!(problem.get::<_, &str>(0), "vanished");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_table_of_somebody_else_is_left_alone() -> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    let database = stage::empty_database().await?;
-    let client = database.client().await?;
-    client
-        .batch_execute(
-            "CREATE TABLE public.file (name text); INSERT INTO public.file VALUES ('mine')",
-        )
-        .await?;
-    let line = stage
-        .run_on(&database, &["up", "--once", "."])
-        .await?
-        .failure()?;
-    assert_eq!(
-        line,
-        "error: this database has a table public.file that is not posthaste's. Run 'posthaste up' on another database, or leave DATABASE_URL unset."
-    );
-    assert_eq!(count(&client, "SELECT count(*) FROM public.file").await?, 1);
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_is_not_there_is_told() -> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    let database = stage::database().await?;
-    let line = stage
-        .run_on(&database, &["up", "--once", "/no/such/folder"])
-        .await?
-        .failure()?;
-    assert_eq!(
-        line,
-        "error: cannot list /no/such/folder: no such file or directory. Give a folder that can be read."
-    );
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn it_stays_up_and_works_on_what_is_enqueued_beside_it() -> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    let database = stage::database().await?;
-    tree::make(&stage.folder.join("files"), 20)?;
-    let mut child = stage.spawn_on(&database, &["up", "files"])?;
-    child.error_line("the worker goes on", BOUND).await?;
-    let client = database.client().await?;
+async fn it_installs_the_schema_and_works_on_what_is_enqueued_by_the_handlers_given()
+-> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::empty_database().await?);
+    let mut up = stage.spawn_on(&database, &["up", "--exec", "mail.*=true"])?;
+    up.error_line("working on queue default;", BOUND).await?;
     stage
-        .run_on(&database, &["enqueue", "posthaste.noop"])
+        .run_on(&database, &["enqueue", "mail.send"])
         .await?
         .good()?;
-    posthaste_testkit::eventually(BOUND, "the job is done", async || {
-        Ok(count(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
+    let client = database.client().await?;
+    eventually(BOUND, "the job is done", async || {
+        Ok(count(&client, OPEN_JOBS).await? == 0)
     })
     .await?;
-    child.terminate()?;
-    assert!(child.exit(BOUND).await?.success());
+    up.terminate()?;
+    assert!(up.exit(BOUND).await?.success());
+    let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
+    assert_eq!(count(&client, tables).await?, 0, "that is the demo's");
     Ok(())
 }
 
-async fn run(
-    stage: &Stage,
-    database: &posthaste_testkit::TestDb,
-    folder: &str,
-) -> anyhow::Result<Value> {
-    let report = stage
-        .run_on(database, &["up", "--once", "--json", folder])
-        .await?
-        .good()?;
-    Ok(serde_json::from_str(&report)?)
-}
-
-async fn path_of(client: &tokio_postgres::Client, n: i64) -> anyhow::Result<std::path::PathBuf> {
-    let row = client
-        .query_one("SELECT path FROM public.file WHERE n = $1", &[&n])
-        .await?;
-    let name: std::ffi::OsString = std::os::unix::ffi::OsStringExt::from_vec(row.get(0));
-    Ok(Path::new(&name).to_owned())
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_nothing_would_take_from_is_refused_before_anything_is_made()
+-> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    for command in ["up", "demo"] {
+        let said = stage.run(&[command, "--queue", "mail"]).await?;
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(
+            said.err
+                .starts_with("error: --queue needs a handler. Give "),
+            "{said:?}"
+        );
+    }
+    assert!(!stage.folder.join(".posthaste").exists());
+    Ok(())
 }

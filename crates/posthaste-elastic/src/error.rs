@@ -1,4 +1,5 @@
-//! One error at the crate's door. It says what became of a call; what to do about it is the caller's to decide.
+//! The one error that this crate returns. It says what became of a call; what to do about it is the
+//! caller's to decide.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,7 +31,8 @@ pub enum ErrorKind {
     Invalid,
     /// The server does not know us, or we may not (401, 403).
     Denied,
-    /// It can never be done as it is: a document that the mapping forbids, a script that fails (400 and the like).
+    /// It can never be done as it is: a document that the mapping forbids, a script that fails (400
+    /// and the like).
     Refused,
     /// The document is not as the [condition](crate::Condition) demands (409).
     Conflict,
@@ -38,7 +40,8 @@ pub enum ErrorKind {
     Missing,
     /// There is no such index and no such alias.
     NoIndex,
-    /// The index takes no writes now: it is read-only, by the hand of an operator or because the disk is full.
+    /// The index takes no writes now: it is read-only, by the hand of an operator or because the
+    /// disk is full.
     Blocked,
     /// The server has too much to do (429): less at once, and later.
     TooMany,
@@ -50,7 +53,8 @@ pub enum ErrorKind {
     TimedOut,
     /// The answer is longer than the client [reads](crate::Client::largest_answer): less at once.
     TooLong,
-    /// The connection broke before an answer came, or what came is no answer that could be believed.
+    /// The connection broke before an answer came, or what came is no answer that could be
+    /// believed.
     Unanswered,
 }
 

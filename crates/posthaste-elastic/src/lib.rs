@@ -1,8 +1,10 @@
-//! Elasticsearch and OpenSearch: a small client, and several documents that change together or not at all.
+//! Elasticsearch and OpenSearch: a small client, and several documents that change together or not
+//! at all.
 //!
-//! The [`Client`] makes about a dozen calls, each once: whether to call again is for the caller to say, who is told
-//! [what became of a call](ErrorKind) and whether it [may have been done](Error::may_have_been_done) all the same.
-//! The crate needs no Postgres, reads no environment, and leaves TLS to the builder that it is given.
+//! The [`Client`] makes about a dozen calls, each once. An error says [what became of the
+//! call](ErrorKind) and whether it [may have been done](Error::may_have_been_done) all the same;
+//! the caller decides whether to call again. The crate needs no Postgres, reads no environment, and
+//! leaves TLS to the builder that it is given.
 
 mod client;
 mod error;

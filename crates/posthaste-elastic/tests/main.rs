@@ -1,4 +1,5 @@
-//! The client on a real server and the fake beside it, and the two-phase commit on both and in its model.
+//! The client on a real server and the fake beside it, and the two-phase commit on both and in its
+//! model.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

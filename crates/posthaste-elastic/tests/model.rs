@@ -1,5 +1,6 @@
-//! The two-phase commit, checked in every order of events within bounds: the very steps and decisions that the executor runs, over a store that does
-//! what a store over HTTP may do. Each rule has a twin without it, which must go wrong; so must the protocol as it was published.
+//! The two-phase commit, checked in every order of events within bounds: the very steps and
+//! decisions that the executor runs, over a store that does what a store over HTTP may do. Each
+//! rule has a twin without it, which must go wrong; so must the protocol as it was published.
 
 mod alike;
 mod cell;
@@ -22,7 +23,8 @@ use plan::{Executors, Faults, Plan};
 pub use scripts::on_transaction;
 use system::System;
 
-/// Every property holds in every state. There are this many of them at least, or the model has shrunk.
+/// Every property holds in every state. There are this many of them at least, or the model has
+/// shrunk.
 fn holds(name: &str, at_least: usize, plan: Plan) {
     let begun = Instant::now();
     // Depth first: what is left to look at stays small.
@@ -107,6 +109,15 @@ fn documents_that_two_transactions_set_are_both_set_by_the_same() {
         20_000,
         Plan::both_set(ALL_FOUR, Faults::STALLS),
     );
+}
+
+#[test]
+fn what_has_ended_may_be_forgotten_once_nobody_makes_it_any_more() {
+    let everybody = &[(0, Create, 1), (0, Resume, 2), (0, RollBack, 1)];
+    let plan = Plan::transfer(everybody, Faults::all(1)).pruned();
+    holds("forgotten", 50_000, plan);
+    let plan = Plan::one_slot(CREATORS, Faults::all(1)).pruned();
+    holds("forgotten, one slot", 50_000, plan);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use posthaste_testkit::elastic::FakeElastic;
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use serde_json::json;
 
-/// A client of the OpenSearch that all tests share, unless this machine has none: then the ledger names the test.
+/// A client of the OpenSearch that all tests share, unless this machine has none: then the ledger
+/// names the test.
 pub(crate) fn opensearch(test: &str) -> Option<Client> {
     if !receivers::are_here(test, &[Receiver::OpenSearch]) {
         return None;

@@ -1,4 +1,5 @@
-//! The two-phase commit on a real server: its scripts do what the model's do, whoever stops anywhere leaves nothing behind, and money stays.
+//! The two-phase commit on a real server: its scripts do what the model's do, whoever stops
+//! anywhere leaves nothing behind, and money stays.
 
 mod adopted;
 mod agreement;
@@ -8,14 +9,15 @@ mod fake;
 mod large;
 mod opened;
 mod played;
+mod pruned;
 mod recovered;
 mod refused;
 mod repeated;
 mod schedules;
 mod settled;
-mod standing;
 mod stopped;
 mod times;
+mod view;
 mod walked;
 
 use std::collections::BTreeMap;
@@ -26,7 +28,8 @@ use posthaste_testkit::ran;
 
 use crate::support;
 
-/// A coordinator with indexes of its own on the server that all tests share, unless this machine has none.
+/// A coordinator with indexes of its own on the server that all tests share, unless this machine
+/// has none.
 async fn coordinator(test: &str) -> Option<Coordinator> {
     let client = support::opensearch(test)?;
     let (documents, transactions) = (format!("{test}-documents"), format!("{test}-transactions"));

@@ -1,5 +1,6 @@
-//! A handler whose effect lies in the same database finishes its job in the transaction of the effect: a worker that was taken for dead
-//! meanwhile changes nothing, so the balance below grows by exactly one per job, however often a job is handed out.
+//! A handler whose effect lies in the same database finishes its job in the transaction of the
+//! effect: a worker that was taken for dead meanwhile changes nothing, so the balance below grows
+//! by exactly one per job, however often a job is handed out.
 //!
 //! `DATABASE_URL=postgres://… cargo run --example complete_in`; it ends when its jobs are done.
 #![expect(clippy::print_stdout, reason = "an example talks to people")]
@@ -54,7 +55,8 @@ async fn add_coin(pool: Pool, context: Context) -> HandlerResult {
     let tx = client.transaction().await?;
     tx.execute("UPDATE purse SET coins = coins + 1", &[])
         .await?;
-    // Fails, and with it the transaction, when this run of the job is no longer the one that counts.
+    // Fails, and with it the transaction, when this run of the job is no longer the one that
+    // counts.
     context.complete_in(&tx).await?;
     tx.commit().await?;
     Ok(Outcome::Done)

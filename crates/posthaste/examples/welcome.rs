@@ -1,4 +1,5 @@
-//! README's example, with what is around it: an account and its welcome are committed together, and a worker in the same process does the work.
+//! README's example, with what is around it: an account and its welcome are committed together, and
+//! a worker in the same process does the work.
 //!
 //! `DATABASE_URL=postgres://… cargo run --example welcome`; Ctrl-C ends it.
 #![expect(clippy::print_stdout, reason = "an example talks to people")]
@@ -20,28 +21,31 @@ async fn main() -> anyhow::Result<()> {
 }
 
 // README shows what follows.
-use posthaste::{NewJob, Outcome, Worker};
+use posthaste::{Context, JobArgs, Worker};
 
 #[derive(Serialize, Deserialize)]
 struct Welcome {
     to: String,
 }
 
+impl JobArgs for Welcome {
+    const NAME: &'static str = "mail.welcome";
+}
+
 async fn sign_up(client: &mut Client, name: &str) -> anyhow::Result<()> {
     let tx = client.transaction().await?;
     tx.execute("INSERT INTO account VALUES ($1)", &[&name])
         .await?;
-    let mail = NewJob::new("mail.welcome", &Welcome { to: name.into() })?;
-    posthaste::enqueue(&tx, &mail).await?;
+    posthaste::enqueue(&tx, Welcome { to: name.into() }).await?;
     Ok(tx.commit().await?) // the account and its mail, or neither
 }
 
+async fn welcome(_context: Context, mail: Welcome) -> anyhow::Result<()> {
+    println!("welcome, {}", mail.to); // an error would be tried again, after longer waits
+    Ok(())
+}
+
 async fn work(pool: Pool) -> anyhow::Result<()> {
-    let worker = Worker::builder(pool)
-        .queue("default", 16) // so many jobs at once
-        .handler_of("mail.welcome", |_context, mail: Welcome| async move {
-            println!("welcome, {}", mail.to); // an error would be tried again, ever later
-            Ok(Outcome::Done)
-        });
+    let worker = Worker::builder(pool).queue("default", 16).job(welcome); // 16 jobs at once
     Ok(worker.start().await?.run_until_signal().await?)
 }

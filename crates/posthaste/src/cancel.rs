@@ -1,26 +1,36 @@
-//! Cancel: tells consumers of jobs that somebody cancelled while they run. What waits is cancelled by the database alone (migrations/0010_operate.sql).
+//! Cancel: tells consumers of jobs that somebody cancelled while they run. What waits is cancelled
+//! by the database alone (sql/functions/cancel.sql).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::Engine;
+use tokio_util::sync::CancellationToken;
+
+use crate::parts::in_hand::InHand;
+use crate::parts::queue::Queues;
+use crate::store::link::Link;
 use crate::store::operate;
 
 /// How often is looked while there are jobs: a table that is nearly always empty.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs until the engine has stopped: what runs through the grace period may be cancelled still.
-pub(crate) async fn run(engine: Arc<Engine>) {
-    while !engine.stopped.is_cancelled() {
-        tokio::select! { () = engine.until_busy() => {}, () = engine.stopped.cancelled() => return }
-        match operate::cancelling(&engine.looks).await {
+pub(crate) async fn run(
+    queues: Queues,
+    in_hand: Arc<InHand>,
+    looks: Arc<Link>,
+    stopped: CancellationToken,
+) {
+    while !stopped.is_cancelled() {
+        tokio::select! { () = in_hand.until_busy() => {}, () = stopped.cancelled() => return }
+        match operate::cancelling(&looks).await {
             Ok(jobs) if !jobs.is_empty() => {
-                let queues = engine.queues.iter();
-                queues.for_each(|queue| queue.consumer.cancel(&jobs));
+                let each = queues.iter();
+                each.for_each(|queue| queue.consumer.cancel(&jobs));
             }
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "cancelled jobs could not be looked for"),
         }
-        tokio::select! { () = tokio::time::sleep(INTERVAL) => {}, () = engine.stopped.cancelled() => {} }
+        tokio::select! { () = tokio::time::sleep(INTERVAL) => {}, () = stopped.cancelled() => {} }
     }
 }

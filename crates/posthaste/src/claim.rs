@@ -1,389 +1,290 @@
-//! 3. Claim: when to look, what to look for, how much to take. Wake-ups are hints, polling is the truth.
+//! Claim: when to look, what to look for, how much to take. Wake-ups are hints, polling is the
+//! truth.
 
+mod claimer;
+mod lanes;
+mod lost;
 mod pace;
+pub(crate) mod quarantine;
+mod sent;
+pub(crate) mod unanswered;
+mod unreadable;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-use crate::engine::{Engine, Identity, Passed, QueueState};
+use crate::config::Config;
 use crate::error::Error;
+use crate::parts::gate::Passed;
+use crate::parts::notifications::Notifications;
+use crate::parts::queue::QueueState;
+use crate::retry::Backoff;
 use crate::store;
-pub(crate) use pace::Pace;
+pub(crate) use claimer::{Claimer, Handing};
+pub(crate) use lanes::Lanes;
+use lost::Lost;
+use pace::Pace;
+use sent::Sent;
+use unreadable::Unreadable;
 
-/// A queue whose rate is used up is looked at again after this at the latest: the rate may be changed meanwhile.
+/// A queue whose rate is used up is looked at again after this at the latest: the rate may be
+/// changed meanwhile.
 const LONGEST_LATER: Duration = Duration::from_secs(1);
+/// And not before this, however often it is notified.
+const SHORTEST_LATER: Duration = Duration::from_millis(50);
 /// A claim never asks for more jobs than this: beyond it a batch gains nothing.
 const LARGEST_CLAIM: usize = 5000;
-/// How much smaller a claim becomes when it held a job that cannot be read. To fail is dear, because the server may print a gigabyte before it gives
-/// up; claims that pass cost next to nothing.
-const CLOSING_IN: usize = 64;
+/// After a claim that failed.
+const AGAIN: Backoff = Backoff {
+    base: Duration::from_millis(50),
+    cap: Duration::from_millis(6_400),
+};
 
-/// Claims for one queue until the engine stops.
-pub(crate) async fn run(engine: Arc<Engine>, queue: Arc<QueueState>) {
-    let mut found_at = Instant::now();
-    let mut was_rung = false;
-    let mut failures = 0u32;
-    let mut unreadable = Unreadable::default();
-    while !engine.stopping.is_cancelled() {
-        let Some(passed) = engine.gate.pass(&engine.stopping).await else {
-            return;
-        };
-        let room = queue.consumer.capacity().min(unreadable.limit());
-        if room == 0 {
-            drop(passed);
-            // Told when jobs end; asked again all the same, because a wake-up is only a hint.
-            let asked_again = tokio::time::sleep(Duration::from_millis(50));
-            tokio::select! { () = queue.room.notified() => {}, () = asked_again => {}, () = engine.stopping.cancelled() => {} }
-            continue;
+/// Claims for one queue.
+pub(crate) struct Fetcher {
+    claimer: Arc<Claimer>,
+    queue: Arc<QueueState>,
+    config: Arc<Config>,
+    notifications: Arc<Notifications>,
+    /// Notified when the queue was and nothing was found there.
+    missed: Arc<Notify>,
+    /// How large claims may be.
+    pace: Mutex<Pace>,
+    /// Its last claim, where the answer was lost.
+    lost: Mutex<Option<Lost>>,
+}
+
+impl Fetcher {
+    pub(crate) fn new(
+        claimer: &Arc<Claimer>,
+        queue: &Arc<QueueState>,
+        config: &Arc<Config>,
+        notifications: &Arc<Notifications>,
+        missed: &Arc<Notify>,
+    ) -> Self {
+        Self {
+            claimer: Arc::clone(claimer),
+            queue: Arc::clone(queue),
+            config: Arc::clone(config),
+            notifications: Arc::clone(notifications),
+            missed: Arc::clone(missed),
+            pace: Mutex::default(),
+            lost: Mutex::default(),
         }
-        match claim(&engine, &queue, room, passed).await {
-            Ok(Found::Jobs(0)) => {
-                failures = 0;
-                unreadable = Unreadable::default();
-                if was_rung {
-                    queue.set_missed();
-                    engine.missed.notify_one();
+    }
+
+    /// Claims for one queue until the engine stops.
+    pub(crate) async fn run(self) {
+        self.claim_until_stopped().await;
+        self.give_back_lost();
+    }
+
+    async fn claim_until_stopped(&self) {
+        let mut found_at = Instant::now();
+        let mut was_woken = false;
+        let mut failures = 0u32;
+        let mut unreadable = Unreadable::default();
+        while !self.claimer.stopping.is_cancelled() {
+            let Some(passed) = self.claimer.gate.pass(&self.claimer.stopping).await else {
+                return;
+            };
+            let room = self.queue.consumer.capacity().min(unreadable.limit());
+            if room == 0 {
+                drop(passed);
+                // Told when jobs end; asked again all the same, because a wake-up is only a hint.
+                let asked_again = tokio::time::sleep(Duration::from_millis(50));
+                tokio::select! {
+                    () = self.queue.room.notified() => {}
+                    () = asked_again => {}
+                    () = self.claimer.stopping.cancelled() => {}
                 }
-                was_rung = rest(&engine, &queue, found_at.elapsed()).await;
+                continue;
             }
-            Ok(Found::Later(wait)) => {
-                failures = 0;
-                let wait = wait.min(LONGEST_LATER);
-                was_rung = false;
-                tokio::select! { () = tokio::time::sleep(wait) => {}, () = engine.stopping.cancelled() => {} }
+            self.queue.owed.asked();
+            let claimed = self.find_or_claim(room, passed).await;
+            if claimed.is_ok() {
+                self.queue.owed.answered();
             }
-            Ok(Found::Jobs(jobs)) => {
-                was_rung = false;
-                found_at = Instant::now();
-                failures = 0;
-                unreadable.passed(jobs);
+            match claimed {
+                Ok(ClaimResult::Jobs(0)) => {
+                    failures = 0;
+                    unreadable = Unreadable::default();
+                    if was_woken {
+                        self.queue.set_missed();
+                        self.missed.notify_one();
+                    }
+                    was_woken = self.rest(found_at.elapsed()).await;
+                }
+                Ok(ClaimResult::RateLimited(wait)) => {
+                    failures = 0;
+                    was_woken = false;
+                    self.later(wait.min(LONGEST_LATER)).await;
+                }
+                Ok(ClaimResult::Jobs(jobs)) => {
+                    was_woken = false;
+                    found_at = Instant::now();
+                    failures = 0;
+                    unreadable.passed(jobs);
+                }
+                Err(error) => {
+                    failures += 1;
+                    if self.recover(&error, room, failures, &mut unreadable).await {
+                        failures = 0;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Pauses while the queue's rate is used up. A change of the rate notifies; who enqueues
+    /// meanwhile does so too, and is not to be asked for at each notification.
+    async fn later(&self, wait: Duration) {
+        let woken = async {
+            tokio::time::sleep(SHORTEST_LATER).await;
+            self.queue.sleeper.woken.notified().await;
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = woken => {}
+            () = self.claimer.stopping.cancelled() => {}
+        }
+    }
+
+    /// Pauses after an empty look, `idle` after the last find; whether it was woken.
+    async fn rest(&self, idle: Duration) -> bool {
+        let longest = self.config.poll_interval;
+        let pause = self.notifications.pause(&self.queue.sleeper, idle, longest);
+        let over = async {
+            match pause {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        };
+        self.queue.set_sleeping(pause.is_none());
+        let woken = tokio::select! {
+            () = self.queue.sleeper.woken.notified() => true,
+            () = over => false,
+            () = self.claimer.stopping.cancelled() => false,
+        };
+        self.queue.set_sleeping(false);
+        woken
+    }
+
+    /// Claims and hands the jobs to the queue's consumer. While a largest claim comes back whole
+    /// there is more to be had, so the next one is on its way to the server while the jobs of the
+    /// last are handed over.
+    pub(crate) async fn claim<'a>(
+        &'a self,
+        room: usize,
+        mut passed: Passed<'a>,
+    ) -> Result<ClaimResult, Error> {
+        let mut made = self.make(room).await?;
+        let mut jobs = 0;
+        let mut failed = None;
+        while failed.is_none()
+            && made.rows.len() == LARGEST_CLAIM
+            && !self.claimer.stopping.is_cancelled()
+        {
+            // Who holds the gate open for these must not wait at it for the next: a quarantined job
+            // may wait in between.
+            let room = self.queue.consumer.capacity();
+            let room = room.saturating_sub(made.rows.len()).min(LARGEST_CLAIM);
+            let (LARGEST_CLAIM, Some(again)) = (room, self.claimer.gate.pass_again()) else {
+                break;
+            };
+            let hand_over = async {
+                // The claim is sent first.
+                tokio::task::yield_now().await;
+                self.hand_over(made)
+            };
+            let (next, found) = tokio::join!(self.make(room), hand_over);
+            // The jobs of the last one were delivered, so quarantined jobs wait for them by now.
+            passed = again;
+            // What fails here keeps nobody from the next one, if that was answered.
+            match found {
+                Ok(found) => jobs += found.jobs(),
+                Err(error) => failed = Some(error),
+            }
+            made = next?;
+        }
+        let found = self.hand_over(made);
+        drop(passed);
+        match (failed, found?) {
+            (Some(error), _) => Err(error),
+            (None, ClaimResult::Jobs(last)) => Ok(ClaimResult::Jobs(jobs + last)),
+            (None, later) => Ok(later),
+        }
+    }
+
+    async fn make(&self, room: usize) -> Result<Made<'_>, Error> {
+        let sent = Sent::new(&self.claimer).await?;
+        let priorities = self.queue.priorities();
+        let room = room.min(self.pace().limit(priorities.len()));
+        let limit = i32::try_from(room).unwrap_or(i32::MAX);
+        let begun = Instant::now();
+        let claimed = store::claim(
+            &self.claimer.link,
+            &self.queue.name,
+            &priorities,
+            sent.worker.id,
+            sent.token,
+            limit,
+            self.config.claim_bytes,
+        );
+        match claimed.await {
+            Ok(rows) => {
+                self.pace().took(room, rows.len(), begun.elapsed());
+                Ok(Made { sent, rows })
             }
             Err(error) => {
-                failures += 1;
-                recover(&engine, &queue, &error, room, failures, &mut unreadable).await;
+                self.claim_failed(sent, priorities, &error);
+                Err(error)
             }
         }
     }
-}
 
-/// Pauses after an empty look, `idle` after the last find; whether it was woken.
-async fn rest(engine: &Engine, queue: &QueueState, idle: Duration) -> bool {
-    let longest = engine.config.poll_interval;
-    let pause = engine.bell.pause(&queue.sleeper, idle, longest);
-    let over = async {
-        match pause {
-            Some(pause) => tokio::time::sleep(pause).await,
-            None => std::future::pending().await,
-        }
-    };
-    queue.set_asleep(pause.is_none());
-    let woken = tokio::select! {
-        () = queue.sleeper.rung.notified() => true,
-        () = over => false,
-        () = engine.stopping.cancelled() => false,
-    };
-    queue.set_asleep(false);
-    woken
-}
-
-/// Closes in on a job that cannot be read: it lies among the next so many, so a part of them is asked for.
-#[derive(Default)]
-struct Unreadable {
-    within: Option<usize>,
-}
-
-impl Unreadable {
-    fn limit(&self) -> usize {
-        self.within
-            .map_or(LARGEST_CLAIM, |within| (within / CLOSING_IN).max(1))
+    /// Reads what was claimed and delivers it.
+    fn hand_over(&self, made: Made<'_>) -> Result<ClaimResult, Error> {
+        let claim = store::read_claim(&made.rows, &self.queue.name, made.sent.token)?;
+        let found = claim.jobs.len() + claim.unreadable.len();
+        let again = claim.again;
+        made.sent.hand_out(&self.queue, claim);
+        Ok(match again {
+            Some(wait) if found == 0 && !wait.is_zero() => ClaimResult::RateLimited(wait),
+            // No pause, whatever was handed out.
+            Some(_) => ClaimResult::Jobs(found.max(1)),
+            None => ClaimResult::Jobs(found),
+        })
     }
 
-    fn passed(&mut self, jobs: usize) {
-        self.within = self
-            .within
-            .map(|within| within.saturating_sub(jobs))
-            .filter(|within| *within > 0);
-    }
-
-    fn failed(&mut self, asked: usize) {
-        self.within = Some(self.within.unwrap_or(asked).min(asked));
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What a claim brought.
 #[derive(Debug)]
-pub(crate) enum Found {
-    /// So many jobs; none counts as one when more is to follow at once.
+pub(crate) enum ClaimResult {
+    /// This many jobs; none counts as one when more is to follow at once.
     Jobs(usize),
     /// None, and there will be none before this is over: the queue's rate is used up.
-    Later(Duration),
+    RateLimited(Duration),
 }
 
-impl Found {
+impl ClaimResult {
     fn jobs(&self) -> usize {
         match self {
             Self::Jobs(jobs) => *jobs,
-            Self::Later(_) => 0,
+            Self::RateLimited(_) => 0,
         }
     }
 }
 
-/// Rows of a claim that was made, to be handed over.
-struct Made {
-    worker: Arc<Identity>,
-    token: Uuid,
+/// A claim that was answered, to be handed over.
+struct Made<'a> {
+    sent: Sent<'a>,
     rows: Vec<tokio_postgres::Row>,
-}
-
-/// Claims and hands the jobs to the queue's consumer. While a largest claim comes back whole there is more to be had, so the next one is on its way to the
-/// server while the jobs of the last are handed over.
-pub(crate) async fn claim<'a>(
-    engine: &'a Arc<Engine>,
-    queue: &Arc<QueueState>,
-    room: usize,
-    mut passed: Passed<'a>,
-) -> Result<Found, Error> {
-    let mut made = make(engine, queue, room).await?;
-    let mut jobs = 0;
-    while made.rows.len() == LARGEST_CLAIM && !engine.stopping.is_cancelled() {
-        // Who holds the gate open for these must not wait at it for the next: a suspect may wait in between.
-        let room = queue.consumer.capacity();
-        let room = room.saturating_sub(made.rows.len()).min(LARGEST_CLAIM);
-        let (LARGEST_CLAIM, Some(again)) = (room, engine.gate.pass_again()) else {
-            break;
-        };
-        let hand_over = async {
-            // The claim is sent first.
-            tokio::task::yield_now().await;
-            hand_over(engine, queue, made)
-        };
-        let (next, found) = tokio::join!(make(engine, queue, room), hand_over);
-        // The jobs of the last one were delivered, so suspects wait for them by now.
-        passed = again;
-        jobs += found?.jobs();
-        made = next?;
-    }
-    let found = hand_over(engine, queue, made)?;
-    drop(passed);
-    Ok(match found {
-        Found::Jobs(last) => Found::Jobs(jobs + last),
-        later => later,
-    })
-}
-
-async fn make(engine: &Arc<Engine>, queue: &QueueState, room: usize) -> Result<Made, Error> {
-    let worker = engine.worker().await?;
-    let token = Uuid::new_v4();
-    let priorities = queue.priorities();
-    let room = room.min(queue.pace().limit(priorities.len()));
-    let limit = i32::try_from(room).unwrap_or(i32::MAX);
-    let begun = Instant::now();
-    let claimed = store::claim(
-        &engine.claims,
-        &queue.name,
-        &priorities,
-        worker.id,
-        token,
-        limit,
-        engine.config.claim_bytes,
-    );
-    match claimed.await {
-        Ok(rows) => {
-            queue.pace().took(room, rows.len(), begun.elapsed());
-            Ok(Made {
-                worker,
-                token,
-                rows,
-            })
-        }
-        Err(error) => {
-            failed(engine, worker.id, token, &error);
-            Err(error)
-        }
-    }
-}
-
-/// Reads what was claimed and delivers it.
-fn hand_over(engine: &Arc<Engine>, queue: &Arc<QueueState>, made: Made) -> Result<Found, Error> {
-    let claim = store::read_claim(&made.rows, &queue.name, made.token);
-    let claim = claim.inspect_err(|error| failed(engine, made.worker.id, made.token, error))?;
-    let found = claim.jobs.len() + claim.unreadable.len();
-    engine.deliver(queue, &made.worker, claim.jobs);
-    for (fence, id, error) in claim.unreadable {
-        tracing::error!(queue = &*queue.name, job = %id, error, "a job that cannot be read is ended");
-        engine.bury(queue, &made.worker, fence, id, error);
-    }
-    Ok(match claim.again {
-        Some(wait) if found == 0 && !wait.is_zero() => Found::Later(wait),
-        // No pause, whatever was handed out.
-        Some(_) => Found::Jobs(found.max(1)),
-        None => Found::Jobs(found),
-    })
-}
-
-fn failed(engine: &Engine, worker: i64, token: Uuid, error: &Error) {
-    // No answer, or one that could not be read: the claim may stand although nobody will work it.
-    if error.leaves_in_doubt() {
-        engine.uncertain(worker, token);
-    }
-    if error
-        .sqlstate()
-        .is_some_and(|state| state.code() == "55000")
-    {
-        engine.forget_worker(worker);
-    }
-}
-
-/// Decides what a failed claim means, and waits.
-async fn recover(
-    engine: &Arc<Engine>,
-    queue: &Arc<QueueState>,
-    error: &Error,
-    asked: usize,
-    failures: u32,
-    unreadable: &mut Unreadable,
-) {
-    tracing::warn!(queue = &*queue.name, failures, %error, "a claim failed");
-    if is_of_the_data(error) {
-        // A job that cannot be read breaks the claim that holds it. Smaller ones find it; alone, it is ended, and nobody else is harmed.
-        unreadable.failed(asked);
-        if asked == 1 {
-            bury(engine, queue, error).await;
-            *unreadable = Unreadable::default();
-        }
-        return;
-    }
-    let longest = Duration::from_millis(50).saturating_mul(1 << failures.min(7));
-    let wait = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
-    tokio::select! { () = tokio::time::sleep(wait) => {}, () = engine.stopping.cancelled() => {} }
-}
-
-/// Whether a claim failed because of what it was to hand out: not the connection, a lock, a restart, a missing right or a full disk.
-fn is_of_the_data(error: &Error) -> bool {
-    match error.sqlstate().map(|state| state.code()) {
-        Some("53200") => true, // out of memory: the text of one job may be what did not fit
-        Some(code) => {
-            !error.is_connection()
-                && !["25", "28", "40", "42", "53", "55", "57", "58"].contains(&&code[..2])
-        }
-        // No SQLSTATE, and yet not the connection: the row came, and we could not read it.
-        None => !error.is_connection(),
-    }
-}
-
-/// Ends the next job, which is a claim too: not beside a suspect.
-pub(crate) async fn bury(engine: &Arc<Engine>, queue: &Arc<QueueState>, error: &Error) {
-    let Some(_passed) = engine.gate.pass(&engine.stopping).await else {
-        return;
-    };
-    let Ok(worker) = engine.worker().await else {
-        return;
-    };
-    let text = error.to_string();
-    match store::bury_next(
-        &engine.claims,
-        &queue.name,
-        &queue.priorities(),
-        worker.id,
-        Uuid::new_v4(),
-        &text,
-    )
-    .await
-    {
-        Ok(buried) => tracing::error!(
-            queue = &*queue.name,
-            buried,
-            error = text,
-            "a job that cannot be read was ended"
-        ),
-        Err(error) => {
-            tracing::error!(queue = &*queue.name, %error, "a job that cannot be read could not be ended")
-        }
-    }
-}
-
-/// The lanes that others have seen; without them the first jobs of each would wait for their discovery.
-pub(crate) async fn load_lanes(engine: &Engine) {
-    for queue in &engine.queues {
-        match store::lanes(&engine.looks, &queue.name).await {
-            Ok(lanes) => lanes.into_iter().for_each(|priority| queue.learn(priority)),
-            Err(error) => {
-                tracing::warn!(queue = &*queue.name, %error, "known lanes could not be read; they will be discovered")
-            }
-        }
-    }
-}
-
-/// Looks for priorities that nobody has seen yet, on a connection of its own, so that a slow look delays no claim. The rate follows the cost: behind
-/// rolled-back or uncommitted rows a look may take long.
-pub(crate) async fn discover(engine: Arc<Engine>) {
-    const SHORTEST: Duration = Duration::from_millis(40);
-    const ASLEEP: Duration = Duration::from_millis(500);
-    while !engine.stopping.is_cancelled() {
-        let started = Instant::now();
-        let mut shortest = ASLEEP;
-        for queue in engine.queues.iter().filter(|queue| queue.is_searched()) {
-            shortest = SHORTEST;
-            loop {
-                match store::discover(&engine.looks, &queue.name, &queue.priorities()).await {
-                    Ok(Some(priority)) => {
-                        queue.learn(priority);
-                        queue.sleeper.rung.notify_one();
-                    }
-                    Ok(None) => break,
-                    Err(error) => {
-                        tracing::debug!(queue = &*queue.name, %error, "lanes could not be discovered");
-                        break;
-                    }
-                }
-            }
-        }
-        let took = started.elapsed();
-        tokio::select! { () = tokio::time::sleep(shortest.max(took * 20)) => {}, () = missed(&engine, took) => {}, () = engine.stopping.cancelled() => {} }
-    }
-}
-
-/// A queue was rung for and nothing was found there. The rate follows the cost all the same.
-async fn missed(engine: &Engine, last_took: Duration) {
-    tokio::time::sleep(last_took).await;
-    engine.missed.notified().await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{LARGEST_CLAIM, Unreadable};
-
-    /// Claims that fail, and that pass, until the job at this place is alone.
-    fn closing_in(place: usize) -> (usize, usize) {
-        let mut unreadable = Unreadable::default();
-        let (mut before, mut failed, mut passed) = (place, 0, 0);
-        loop {
-            let asked = unreadable.limit();
-            if asked <= before {
-                before -= asked;
-                passed += 1;
-                unreadable.passed(asked);
-                continue;
-            }
-            failed += 1;
-            unreadable.failed(asked);
-            if asked == 1 {
-                return (failed, passed);
-            }
-        }
-    }
-
-    #[test]
-    fn few_claims_fail_until_an_unreadable_job_is_alone_wherever_it_lies() {
-        for place in 0..LARGEST_CLAIM {
-            let (failed, passed) = closing_in(place);
-            assert!(
-                failed <= 3 && passed <= 400,
-                "{place}: {failed} fail, {passed} pass"
-            );
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Settings of a worker, as plain data. The library reads no environment and no files.
+//! Settings of a worker, as plain data: none of them comes from the environment or a file.
 
 use std::time::Duration;
 
@@ -9,25 +9,30 @@ use crate::retry::Backoff;
 pub struct Config {
     /// Shown in `posthaste.worker`; a host name and process id help people.
     pub name: String,
-    /// Longest pause between two looks at an empty queue. After work was found the pause starts at a millisecond and grows with idleness. Behind a
-    /// bell ([`WorkerBuilder::bell`](crate::WorkerBuilder::bell)) a queue that is rung for is looked at once a second or less often.
+    /// Longest pause between two looks at an empty queue. After work was found the pause starts at
+    /// a millisecond and grows with idleness. Behind a notifier
+    /// ([`WorkerBuilder::notifier`](crate::WorkerBuilder::notifier)) a queue that is notified is
+    /// looked at once a second or less often.
     pub poll_interval: Duration,
     /// How often the worker says that it lives.
     pub heartbeat_interval: Duration,
-    /// A worker whose heart did not beat for this long, as watched by the leader itself, is dead, and its jobs are rescued.
+    /// A worker without a heartbeat for this long, as watched by the leader itself, is dead, and
+    /// its jobs are rescued.
     pub rescue_after: Duration,
     /// How long running jobs may go on after a stop was asked for; then they are given back.
     pub shutdown_grace: Duration,
     /// Whether this worker may be elected to do maintenance. Somebody must.
     pub maintenance: bool,
-    /// How often the leader looks for scheduled jobs that are due, and how late they start at most. Behind a bell it sleeps while none is.
+    /// How often the leader looks for scheduled jobs that are due, and how late they start at most.
+    /// With a notifier it sleeps while none is.
     pub promote_interval: Duration,
-    /// How often the leader looks after generations and dead workers; up to 16 times as long while nothing is to be done.
+    /// How often the leader looks after segments and dead workers; up to 16 times as long while
+    /// nothing is to be done.
     pub maintenance_interval: Duration,
     /// How often, at most, the leader looks for expired jobs; a slow look stretches it.
     pub expire_interval: Duration,
-    /// A generation that has grown beyond this many bytes is followed by a new one.
-    pub generation_bytes: i64,
+    /// A segment that has grown beyond this many bytes is followed by a new one.
+    pub segment_bytes: i64,
     /// A claim hands out about this many bytes of arguments at most.
     pub claim_bytes: i64,
 }
@@ -44,7 +49,7 @@ impl Default for Config {
             promote_interval: Duration::from_millis(25),
             maintenance_interval: Duration::from_millis(250),
             expire_interval: Duration::from_secs(30),
-            generation_bytes: 48 << 20,
+            segment_bytes: 48 << 20,
             claim_bytes: 16 << 20,
         }
     }
@@ -64,7 +69,7 @@ impl Config {
             longer_than_0(setting, interval)?;
         }
         for (setting, bytes) in [
-            ("generation_bytes", self.generation_bytes),
+            ("segment_bytes", self.segment_bytes),
             ("claim_bytes", self.claim_bytes),
         ] {
             if bytes <= 0 {
@@ -85,7 +90,7 @@ pub struct QueueConfig {
     pub name: String,
     /// How many jobs of it run at once in this worker.
     pub concurrency: usize,
-    /// A run that takes longer burns an attempt.
+    /// A run that takes longer counts as an attempt.
     pub timeout: Duration,
     /// The wait before the next attempt.
     pub backoff: Backoff,
@@ -131,7 +136,7 @@ pub(crate) fn text(what: &str, text: &str, shortest: usize) -> Result<(), String
     Ok(())
 }
 
-fn longer_than_0(setting: &str, time: Duration) -> Result<(), String> {
+pub(crate) fn longer_than_0(setting: &str, time: Duration) -> Result<(), String> {
     if time.is_zero() {
         return Err(format!("{setting} must be longer than 0"));
     }

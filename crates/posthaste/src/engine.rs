@@ -1,399 +1,288 @@
-//! The engine of a worker process: its identity, its connections, and the loops that claim, acknowledge and maintain. It runs on a thread and
-//! runtime of its own, on which no consumer's code ever runs, so that a handler that never yields stops nobody but itself.
+//! The engine of a worker process: starts the loops that claim, acknowledge and maintain, each with
+//! the parts that it uses, and ends them. They run on a thread and runtime of their own, on which
+//! no handler's code ever runs, so that a handler that never yields stops nobody but itself. No
+//! loop knows this module.
 
-mod gate;
-mod identity;
 mod overdue;
-mod queue;
-mod watched;
+mod stop;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Notify, RwLockWriteGuard, watch};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use crate::acknowledge::{self, Batch, Settled};
-use crate::bell::{self, Bell, Listen};
+use crate::acknowledge::Completer;
+use crate::cancel;
+use crate::claim::quarantine::Quarantine;
+use crate::claim::unanswered;
+use crate::claim::{Claimer, Fetcher, Handing, Lanes};
 use crate::config::Config;
-use crate::consumer::{Delivery, Ticket};
+use crate::consumer::{Attendant, Settled};
 use crate::error::{Error, ErrorKind};
-use crate::heartbeat;
-use crate::job::JobId;
-use crate::maintenance;
-use crate::retry::Verdict;
-use crate::store::link::Link;
-use crate::store::{self, Claimed, Fence};
-use crate::tally::{self, Tally};
-use crate::{cancel, claim, relay, work};
-use gate::Gate;
-
-pub(crate) use gate::Passed;
-pub(crate) use identity::Identity;
-pub(crate) use queue::QueueState;
-
-/// Shared by the loops of one worker process.
-pub(crate) struct Engine {
-    pub(crate) config: Config,
-    pub(crate) queues: Vec<Arc<QueueState>>,
-    pub(crate) claims: Link,
-    pub(crate) acknowledgements: Link,
-    /// Acknowledgements that could not be given with their batch; opened when there is one.
-    pub(crate) repeats: Link,
-    /// Searches for lanes and suspects.
-    pub(crate) looks: Link,
-    /// The scheduled road, and the lease of maintenance.
-    pub(crate) promotion: Link,
-    /// Every other duty of maintenance; some are slow.
-    pub(crate) upkeep: Link,
-    /// What the database knows of relays; opened when there is one.
-    pub(crate) relays: Link,
-    pub(crate) gate: Gate,
-    pub(crate) bell: Bell,
-    /// Told when a queue was rung for and nothing was found.
-    pub(crate) missed: Notify,
-    /// What was done and not told yet.
-    pub(crate) tally: Tally,
-    /// No more claims.
-    pub(crate) stopping: CancellationToken,
-    /// Nothing more to settle: the loops end.
-    pub(crate) stopped: CancellationToken,
-    pub(crate) identity: watch::Sender<Option<Arc<Identity>>>,
-    pub(crate) uncertain: Mutex<HashMap<Uuid, Uncertain>>,
-    registering: tokio::sync::Mutex<()>,
-    outstanding: AtomicUsize,
-    /// Told when jobs were handed out.
-    handed_out: Notify,
-    in_hand: AtomicUsize,
-    hopeless: AtomicBool,
-    /// What ended before its time; the first of them.
-    failure: OnceLock<String>,
-    /// Outcomes are not taken any more: that task has ended.
-    deaf: CancellationToken,
-    settle: UnboundedSender<Settled>,
-}
-
-/// A claim whose answer never came.
-#[derive(Clone, Copy)]
-pub(crate) struct Uncertain {
-    pub(crate) worker: i64,
-    pub(crate) since: std::time::Instant,
-}
+use crate::heartbeat::{self, Heartbeat};
+use crate::identity::Registration;
+use crate::maintenance::Maintenance;
+use crate::metrics::Runs;
+use crate::notifier::{self, Notifier};
+use crate::parts::gate::Gate;
+use crate::parts::in_hand::InHand;
+use crate::parts::notifications::Notifications;
+use crate::parts::owed::Owed;
+use crate::parts::queue::{QueueState, Queues};
+use crate::parts::watched::Watched;
+use crate::stats::{self, Stats};
+use crate::store::link::{self, Link};
+use crate::store::session::Listen;
 
 /// What a process needs to begin.
-pub(crate) struct Parts {
+pub(crate) struct Start {
     pub(crate) pool: Pool,
     pub(crate) config: Config,
     pub(crate) queues: Vec<Arc<QueueState>>,
+    pub(crate) listen: Option<Listen>,
+    /// The answers to heartbeats, for the one that asks how the worker is.
+    pub(crate) owed: Arc<Owed>,
     pub(crate) stop: CancellationToken,
 }
 
-impl Engine {
-    pub(crate) fn new(parts: Parts) -> (Arc<Self>, UnboundedReceiver<Settled>) {
-        let (settle, settled) = unbounded_channel();
-        let link = || Link::new(parts.pool.clone());
-        let engine = Self {
-            claims: link(),
-            acknowledgements: link(),
-            repeats: link(),
-            looks: link(),
-            promotion: link(),
-            upkeep: link(),
-            relays: link(),
-            config: parts.config,
-            queues: parts.queues,
-            gate: Gate::default(),
-            bell: Bell::default(),
-            missed: Notify::new(),
-            tally: Tally::default(),
-            stopping: parts.stop,
-            stopped: CancellationToken::new(),
-            identity: watch::Sender::new(None),
-            uncertain: Mutex::new(HashMap::new()),
-            registering: tokio::sync::Mutex::new(()),
-            outstanding: AtomicUsize::new(0),
-            handed_out: Notify::new(),
-            in_hand: AtomicUsize::new(0),
-            hopeless: AtomicBool::new(false),
-            failure: OnceLock::new(),
-            deaf: CancellationToken::new(),
-            settle,
-        };
-        (Arc::new(engine), settled)
-    }
-
-    /// Remembers a claim that may have been committed although no answer came.
-    pub(crate) fn uncertain(&self, worker: i64, token: Uuid) {
-        let since = std::time::Instant::now();
-        self.uncertain
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(token, Uncertain { worker, since });
-    }
-
-    /// Whether there is a claim that may have been committed although no answer came.
-    fn has_uncertain(&self) -> bool {
-        !self
-            .uncertain
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty()
-    }
-
-    /// Hands claimed jobs to the queue's consumer, each with a ticket.
-    pub(crate) fn deliver(
-        &self,
-        queue: &Arc<QueueState>,
-        worker: &Arc<Identity>,
-        jobs: Vec<Claimed>,
-    ) {
-        if jobs.is_empty() {
-            return;
-        }
-        let mut sizes: HashMap<Fence, usize> = HashMap::new();
-        for (fence, _) in &jobs {
-            *sizes.entry(*fence).or_default() += 1;
-        }
-        let batches: HashMap<Fence, Arc<Batch>> = sizes
-            .into_iter()
-            .map(|(fence, jobs)| {
-                (
-                    fence,
-                    Arc::new(Batch {
-                        fence,
-                        jobs,
-                        backoff: queue.backoff,
-                        worker: Arc::clone(worker),
-                    }),
-                )
-            })
-            .collect();
-        self.delivered(jobs.len());
-        let claim = jobs
-            .into_iter()
-            .map(|(fence, job)| Delivery {
-                ticket: Ticket::new(
-                    Arc::clone(&job),
-                    Arc::clone(&batches[&fence]),
-                    self.settle.clone(),
-                ),
-                job,
-            })
-            .collect();
-        queue.consumer.consume(claim);
-    }
-
-    /// Ends a claimed job whose row cannot be read.
-    pub(crate) fn bury(
-        &self,
-        queue: &Arc<QueueState>,
-        worker: &Arc<Identity>,
-        fence: Fence,
-        id: JobId,
-        error: String,
-    ) {
-        self.delivered(1);
-        let batch = Arc::new(Batch {
-            fence,
-            jobs: usize::MAX,
-            backoff: queue.backoff,
-            worker: Arc::clone(worker),
-        });
-        let verdict = Verdict::Bury {
-            attempt: None,
-            state: "dead",
-            error,
-        };
-        // The receiver lives as long as the engine.
-        let _ = self.settle.send(Settled {
-            batch,
-            id,
-            job: None,
-            is_keyed: true,
-            is_completed: false,
-            verdict,
-        });
-    }
-
-    /// Jobs that were delivered and are not settled yet.
-    pub(crate) fn outstanding(&self) -> usize {
-        self.outstanding.load(Ordering::SeqCst)
-    }
-
-    /// Those of them that run, or whose outcomes are on their way. Not those that wait by themselves, for somebody's open transaction perhaps: who
-    /// wants to be alone would wait for a stranger.
-    pub(crate) fn in_hand(&self) -> usize {
-        self.in_hand.load(Ordering::SeqCst)
-    }
-
-    fn delivered(&self, jobs: usize) {
-        self.outstanding.fetch_add(jobs, Ordering::SeqCst);
-        self.in_hand.fetch_add(jobs, Ordering::SeqCst);
-        self.handed_out.notify_waiters();
-    }
-
-    /// Waits until jobs are out: whoever looks after them sleeps meanwhile.
-    pub(crate) async fn until_busy(&self) {
-        let handed_out = self.handed_out.notified();
-        if self.outstanding() == 0 {
-            handed_out.await;
-        }
-    }
-
-    pub(crate) fn settled(&self, jobs: usize) {
-        self.set_aside(jobs);
-        self.settled_aside(jobs);
-    }
-
-    /// These jobs have ended, and their acknowledgements wait by themselves from now on.
-    pub(crate) fn set_aside(&self, jobs: usize) {
-        self.in_hand.fetch_sub(jobs, Ordering::SeqCst);
-    }
-
-    /// Jobs that were set aside are settled.
-    pub(crate) fn settled_aside(&self, jobs: usize) {
-        self.outstanding.fetch_sub(jobs, Ordering::SeqCst);
-    }
-
-    /// Jobs have ended: consumers may have room, although the jobs are not settled yet.
-    pub(crate) fn ended(&self) {
-        self.queues.iter().for_each(|queue| queue.room.notify_one());
-    }
-
-    /// The shutdown deadline has passed: acknowledgements are no longer repeated.
-    pub(crate) fn gave_up(&self) -> bool {
-        self.hopeless.load(Ordering::SeqCst)
-    }
-
-    /// Waits until nothing is outstanding, at most this long; what nobody settles any more is not waited for.
-    pub(crate) async fn drained(&self, within: Duration) -> bool {
-        tokio::select! {
-            drained = tokio::time::timeout(within, until_0(&self.outstanding)) => drained.is_ok(),
-            () = self.deaf.cancelled() => false,
-        }
-    }
-
-    /// Closes the gate and waits until no claim is under way and nothing is in hand; nothing if that takes longer than this. Until the guard is
-    /// dropped it stays so.
-    pub(crate) async fn alone(&self, within: Duration) -> Option<RwLockWriteGuard<'_, ()>> {
-        let alone = async {
-            let closed = self.gate.close().await;
-            until_0(&self.in_hand).await;
-            closed
-        };
-        tokio::time::timeout(within, alone).await.ok()
-    }
+/// Runs the loops on the calling thread until they were stopped and everything is settled, or the
+/// deadline has passed.
+pub(crate) fn run(start: Start) -> Result<(), Error> {
+    let (process, settled) = Process::new(start);
+    process.run(settled)
 }
 
-async fn until_0(jobs: &AtomicUsize) {
-    while jobs.load(Ordering::SeqCst) > 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// How long after the grace period acknowledgements are still tried.
-const LAST_TRIES: Duration = Duration::from_secs(10);
-
-/// Runs the engine on the calling thread until it was stopped and everything is settled, or the deadline has passed.
-pub(crate) fn run(
-    engine: Arc<Engine>,
-    settled: UnboundedReceiver<Settled>,
+/// What has to be there to start and to end the loops. None of them has all of it.
+struct Process {
     pool: Pool,
+    config: Arc<Config>,
+    queues: Queues,
     listen: Option<Listen>,
-) -> Result<(), Error> {
-    let failed = |error: std::io::Error| Error::from(ErrorKind::Ended(error.to_string()));
-    // However this ends, the heart ends with it: one that went on would keep the jobs from being rescued.
-    let _stopped = engine.stopped.clone().drop_guard();
-    let returns = Link::new(pool.clone());
-    let beats = heartbeat::start(Arc::clone(&engine), pool).map_err(failed)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed)?;
-    runtime.block_on(async {
-        let acknowledging = acknowledge::run(Arc::clone(&engine), settled);
-        tokio::spawn(engine.watched_to_the_end("acknowledge", acknowledging));
-        claim::load_lanes(&engine).await;
-        let mut claiming = tokio::task::JoinSet::new();
-        for queue in &engine.queues {
-            let name = format!("claim from {}", queue.name);
-            let claims = claim::run(Arc::clone(&engine), Arc::clone(queue));
-            claiming.spawn(engine.watched(&name, claims));
-        }
-        claiming.spawn(engine.watched("suspects", work::suspect::run(Arc::clone(&engine))));
-        tokio::spawn(engine.watched("discover", claim::discover(Arc::clone(&engine))));
-        tokio::spawn(engine.watched("sleep", bell::watch::run(Arc::clone(&engine))));
-        if let Some(listen) = listen {
-            tokio::spawn(engine.watched("bell", bell::run(Arc::clone(&engine), listen)));
-        }
-        tokio::spawn(engine.watched("cancel", cancel::run(Arc::clone(&engine))));
-        tokio::spawn(engine.watched("tally", tally::run(Arc::clone(&engine))));
-        tokio::spawn(engine.watched("watch", overdue::run(Arc::clone(&engine))));
-        tokio::spawn(engine.watched("relays", relay::keep::run(Arc::clone(&engine))));
-        let returning = maintenance::return_uncertain(Arc::clone(&engine), returns);
-        tokio::spawn(engine.watched("return claims", returning));
-        if engine.config.maintenance {
-            let maintaining = maintenance::run(Arc::clone(&engine));
-            tokio::spawn(engine.watched("maintenance", maintaining));
-        }
-        engine.stopping.cancelled().await;
-        stop(&engine, claiming).await;
-    });
-    runtime.shutdown_background();
-    beats
-        .join()
-        .map_err(|_| ErrorKind::Ended("the heartbeat thread panicked".into()))?;
-    match engine.failure.get() {
-        Some(what) => Err(ErrorKind::Ended(what.clone()).into()),
-        None => Ok(()),
-    }
+    /// Kept to the end, because the channel of outcomes is closed with it.
+    claimer: Arc<Claimer>,
+    /// For statements that look and change nothing of a job.
+    looks: Arc<Link>,
+    notifications: Arc<Notifications>,
+    /// What was done and not flushed yet.
+    stats: Arc<Stats>,
+    owed: Arc<Owed>,
+    watched: Watched,
+    ends: Ends,
 }
 
-/// Gives back what was not started, waits for what runs, then gives that back too; signs off when nothing is left.
-async fn stop(engine: &Engine, mut claiming: tokio::task::JoinSet<()>) {
-    engine
-        .queues
-        .iter()
-        .for_each(|queue| queue.consumer.give_back());
-    // A claim that is under way hands out jobs still: they go straight back. Without its answer they would have to be rescued.
-    let last_claims = async { while claiming.join_next().await.is_some() {} };
-    let answered = tokio::time::timeout(LAST_TRIES, last_claims).await.is_ok();
-    if !answered {
-        tracing::warn!("a claim has no answer; its jobs will be rescued");
-    }
-    let mut clean = engine.drained(engine.config.shutdown_grace).await;
-    if !clean {
-        tracing::warn!(
-            jobs = engine.outstanding(),
-            "the grace period is over; unfinished jobs are given back"
+/// What ends after the claims, in this order.
+#[derive(Default)]
+struct Ends {
+    /// Acknowledgements are not repeated any more: the deadline has passed.
+    hopeless: CancellationToken,
+    /// Nothing runs any more: the consumers' own tasks end.
+    ended: CancellationToken,
+    /// Nothing more to settle: the loops end.
+    stopped: CancellationToken,
+}
+
+impl Process {
+    fn new(start: Start) -> (Self, UnboundedReceiver<Settled>) {
+        let (settle, settled) = unbounded_channel();
+        let line = |patience| Arc::new(Link::new(start.pool.clone(), patience));
+        let (claims, looks) = (line(link::WORK), line(link::LOOKS));
+        let queues: Queues = start.queues.into();
+        let consumers = Arc::clone(&queues);
+        let registration = Registration::new(
+            Arc::clone(&claims),
+            start.config.name.clone(),
+            queues.iter().map(|queue| Arc::clone(&queue.name)).collect(),
+            move || {
+                consumers
+                    .iter()
+                    .for_each(|queue| queue.consumer.worker_lost())
+            },
         );
-        engine
-            .queues
-            .iter()
-            .for_each(|queue| queue.consumer.abort());
-        clean = engine.drained(LAST_TRIES).await;
-        engine.hopeless.store(true, Ordering::SeqCst);
+        let in_hand = Arc::new(InHand::default());
+        let claimer = Claimer {
+            link: claims,
+            registration: Arc::new(registration),
+            gate: Gate::default(),
+            unanswered: Arc::default(),
+            handing: Handing { in_hand, settle },
+            stopping: start.stop.clone(),
+        };
+        let process = Self {
+            pool: start.pool,
+            config: Arc::new(start.config),
+            queues,
+            listen: start.listen,
+            claimer: Arc::new(claimer),
+            looks,
+            notifications: Arc::default(),
+            stats: Arc::default(),
+            owed: start.owed,
+            watched: Watched::new(start.stop),
+            ends: Ends::default(),
+        };
+        (process, settled)
     }
-    // Nothing runs any more, or nothing that could be helped: the consumers' tasks end too.
-    engine
-        .queues
-        .iter()
-        .for_each(|queue| queue.consumer.abort());
-    tally::tell(engine).await;
-    relay::keep::tell(engine).await;
-    let worker = engine.identity.borrow().as_ref().map(|worker| worker.id);
-    if let (true, Some(worker)) = (clean, worker)
-        && let Err(error) =
-            store::stop(&engine.claims, worker, answered && !engine.has_uncertain()).await
-    {
-        tracing::warn!(%error, "the worker could not sign off");
+
+    fn run(self, settled: UnboundedReceiver<Settled>) -> Result<(), Error> {
+        let failed = |error: std::io::Error| Error::from(ErrorKind::Ended(error.to_string()));
+        // However this ends, the heartbeat ends with it: one that went on would keep the jobs from
+        // being rescued.
+        let _stopped = self.ends.stopped.clone().drop_guard();
+        let heartbeat = Heartbeat {
+            registration: Arc::clone(&self.claimer.registration),
+            config: Arc::clone(&self.config),
+            owed: Arc::clone(&self.owed),
+            stopped: self.ends.stopped.clone(),
+        };
+        let beats = heartbeat::start(heartbeat, self.watched.clone(), self.pool.clone());
+        let beats = beats.map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        runtime.block_on(async {
+            self.acknowledge(settled);
+            let claiming = self.claim().await;
+            self.look();
+            let attending = self.attend();
+            self.maintain();
+            self.claimer.stopping.cancelled().await;
+            stop::stop(&self, claiming, attending).await;
+        });
+        runtime.shutdown_background();
+        beats
+            .join()
+            .map_err(|_| ErrorKind::Ended("the heartbeat thread panicked".into()))?;
+        match self.watched.failure() {
+            Some(what) => Err(ErrorKind::Ended(what.to_owned()).into()),
+            None => Ok(()),
+        }
     }
-    engine.stopped.cancel();
+
+    /// A connection for one loop alone.
+    fn line(&self, patience: Duration) -> Link {
+        Link::new(self.pool.clone(), patience)
+    }
+
+    fn spawn(&self, name: &str, task: impl Future<Output = ()> + Send + 'static) {
+        tokio::spawn(self.watched.task(name, task));
+    }
+
+    fn acknowledge(&self, settled: UnboundedReceiver<Settled>) {
+        let in_hand = &self.claimer.handing.in_hand;
+        let completer = Completer {
+            link: self.line(link::WORK),
+            repeats: self.line(link::WORK),
+            queues: Arc::clone(&self.queues),
+            in_hand: Arc::clone(in_hand),
+            stats: Arc::clone(&self.stats),
+            runs: Runs::default(),
+            watched: self.watched.clone(),
+            hopeless: self.ends.hopeless.clone(),
+        };
+        let acknowledging = Arc::new(completer).run(settled);
+        let acknowledging = self.watched.task("acknowledge", acknowledging);
+        tokio::spawn(in_hand.settled_by(acknowledging));
+    }
+
+    /// Starts what claims, once the lanes are read that others have seen.
+    async fn claim(&self) -> JoinSet<()> {
+        let missed = Arc::new(Notify::new());
+        let lanes = Lanes {
+            queues: Arc::clone(&self.queues),
+            link: Arc::clone(&self.looks),
+            missed: Arc::clone(&missed),
+            stopping: self.claimer.stopping.clone(),
+        };
+        lanes.load().await;
+        let mut claiming = JoinSet::new();
+        for queue in self.queues.iter() {
+            let (config, notifications) = (&self.config, &self.notifications);
+            let fetcher = Fetcher::new(&self.claimer, queue, config, notifications, &missed);
+            let name = format!("claim from {}", queue.name);
+            claiming.spawn(self.watched.task(&name, fetcher.run()));
+        }
+        let quarantine = Quarantine {
+            claimer: Arc::clone(&self.claimer),
+            queues: Arc::clone(&self.queues),
+            looks: Arc::clone(&self.looks),
+        };
+        claiming.spawn(self.watched.task("quarantine", quarantine.run()));
+        self.spawn("discover", lanes.discover());
+        claiming
+    }
+
+    /// Starts what wakes the others, and what looks after the jobs that run.
+    fn look(&self) {
+        let queues = || Arc::clone(&self.queues);
+        let looks = || Arc::clone(&self.looks);
+        let in_hand = || Arc::clone(&self.claimer.handing.in_hand);
+        let stopping = || self.claimer.stopping.clone();
+        let stopped = || self.ends.stopped.clone();
+        let longest = self.config.poll_interval;
+        let watch = notifier::watch::run(queues(), looks(), longest, stopping());
+        self.spawn("sleep", watch);
+        if let Some(listen) = &self.listen {
+            let notifier = Notifier {
+                queues: queues(),
+                notifications: Arc::clone(&self.notifications),
+                looks: looks(),
+                listen: Arc::clone(listen),
+                stopping: stopping(),
+            };
+            self.spawn("notifier", notifier.run());
+        }
+        let cancel = cancel::run(queues(), in_hand(), looks(), stopped());
+        self.spawn("cancel", cancel);
+        let stats = stats::run(Arc::clone(&self.stats), looks(), stopped());
+        self.spawn("stats", stats);
+        self.spawn("watch", overdue::run(queues(), in_hand(), stopped()));
+    }
+
+    /// Starts the consumers' own tasks.
+    fn attend(&self) -> JoinSet<()> {
+        // What they ask and write; opened when one does.
+        let link = Arc::new(self.line(link::LONGEST));
+        let mut attending = JoinSet::new();
+        for queue in self.queues.iter() {
+            let attendant = Attendant {
+                queue: Arc::clone(&queue.name),
+                registration: Arc::clone(&self.claimer.registration),
+                link: Arc::clone(&link),
+                rescue_after: self.config.rescue_after,
+                ended: self.ends.ended.clone(),
+            };
+            if let Some(task) = queue.consumer.attend(attendant) {
+                let name = format!("consumer of {}", queue.name);
+                attending.spawn(self.watched.task(&name, task));
+            }
+        }
+        attending
+    }
+
+    fn maintain(&self) {
+        let returning = unanswered::give_back(
+            Arc::clone(&self.claimer.unanswered),
+            self.line(link::WORK),
+            self.ends.stopped.clone(),
+        );
+        self.spawn("return claims", returning);
+        if self.config.maintenance {
+            let maintenance = Maintenance {
+                config: Arc::clone(&self.config),
+                registration: Arc::clone(&self.claimer.registration),
+                notifications: Arc::clone(&self.notifications),
+                road: self.line(link::ROAD),
+                duties: self.line(link::LONGEST),
+                stopping: self.claimer.stopping.clone(),
+            };
+            self.spawn("maintenance", maintenance.run());
+        }
+    }
 }
 
 #[cfg(test)]

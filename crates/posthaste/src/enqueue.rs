@@ -1,36 +1,70 @@
-//! 1. Enqueue: one statement on the caller's own transaction. Nothing here opens, commits or rolls back.
+//! Enqueue: one statement on the caller's own transaction. Nothing here opens, commits or rolls
+//!    back.
 
 pub(crate) mod copy;
 
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+
 use crate::error::Error;
 use crate::executor::{Executor, Value};
-use crate::job::{JobId, NewJob};
+use crate::job::{IntoJob, JobId, NewJob};
 
 const ENQUEUE: &str = include_str!("store/enqueue.sql");
 const ENQUEUE_NOWAIT: &str = include_str!("store/enqueue_nowait.sql");
 const COPY: &str = include_str!("store/copy.sql");
 const COPY_ENTER: &str = include_str!("store/copy_enter.sql");
 const COPY_ROUTES: &str = include_str!("store/copy_routes.sql");
-const COPY_RING: &str = include_str!("store/copy_ring.sql");
+const COPY_RING: &str = include_str!("store/copy_notify.sql");
 const ENQUEUE_PLAIN: &str = include_str!("store/enqueue_plain.sql");
 const ENQUEUE_MANY: &str = include_str!("store/enqueue_many.sql");
 
-/// Rows sent in one statement by [`enqueue_many`]: enough to pay for the round trip, few enough to stay small.
+/// Rows sent in one statement by [`enqueue_many`]: enough to pay for the round trip, few enough to
+/// stay small.
 const MANY: usize = 1000;
-/// Bytes of the jobs in one such statement, but for one job that is larger. Postgres cuts the connection at a message of 1 GiB.
+/// Bytes of the jobs in one such statement, but for one job that is larger. Postgres cuts the
+/// connection at a message of 1 GiB.
 const MANY_BYTES: usize = 8 << 20;
 
-/// Enqueues a job in the caller's transaction and returns its id. It becomes visible to workers when that transaction commits, and never if it
-/// rolls back.
+/// Enqueues a job in the caller's transaction and returns its id. It becomes visible to workers
+/// when that transaction commits, and never if it rolls back.
 ///
-/// With a unique key that an unfinished job holds, nothing is enqueued and that job's id is returned.
-pub async fn enqueue<E: Executor>(mut executor: E, job: &NewJob) -> Result<JobId, Error> {
+/// The job is a value of a [kind of job](crate::JobArgs) or a [`NewJob`]. With a unique key that an
+/// unfinished job holds, nothing is enqueued and that job's id is returned.
+///
+/// ```no_run
+/// # #[derive(serde::Serialize)]
+/// # struct Welcome { to: String }
+/// # impl posthaste::JobArgs for Welcome { const NAME: &'static str = "mail.welcome"; }
+/// # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let tx = client.transaction().await?;
+/// tx.execute("INSERT INTO account (name) VALUES ($1)", &[&"Ada"]).await?;
+/// posthaste::enqueue(&tx, Welcome { to: "Ada".into() }).await?;
+/// tx.commit().await?; // both or neither
+/// # Ok(()) }
+/// ```
+pub async fn enqueue<'a, E: Executor>(
+    mut executor: E,
+    job: impl IntoJob<'a>,
+) -> Result<JobId, Error> {
+    let job = job.into_job();
+    let job = due(&job, Timestamp::now());
     job.check()?;
-    one(&mut executor, job).await
+    one(&mut executor, &job).await
 }
 
-/// As [`enqueue()`], but never waits for a transaction that is just taking the same unique key: `None` then. Nothing was enqueued, and nobody knows yet
-/// whether the other's job will exist; the transaction goes on.
+/// The job, with its delay turned into the instant when it is due.
+fn due(job: &NewJob, now: Timestamp) -> Cow<'_, NewJob> {
+    match job.scheduled_from(now) {
+        Some(scheduled) => Cow::Owned(scheduled),
+        None => Cow::Borrowed(job),
+    }
+}
+
+/// As [`enqueue()`], but never waits for a transaction that is just taking the same unique key:
+/// `None` then. Nothing was enqueued, and nobody knows yet whether the other's job will exist; the
+/// transaction goes on.
 ///
 /// ```no_run
 /// use posthaste::{NewJob, enqueue_nowait};
@@ -43,20 +77,22 @@ pub async fn enqueue<E: Executor>(mut executor: E, job: &NewJob) -> Result<JobId
 /// }
 /// # Ok(()) }
 /// ```
-pub async fn enqueue_nowait<E: Executor>(
+pub async fn enqueue_nowait<'a, E: Executor>(
     mut executor: E,
-    job: &NewJob,
+    job: impl IntoJob<'a>,
 ) -> Result<Option<JobId>, Error> {
+    let job = job.into_job();
+    let job = due(&job, Timestamp::now());
     job.check()?;
     if job.unique_key.is_none() {
-        return one(&mut executor, job).await.map(Some);
+        return one(&mut executor, &job).await.map(Some);
     }
-    let ids = send(&mut executor, ENQUEUE_NOWAIT, &values(job)).await?;
+    let ids = send(&mut executor, ENQUEUE_NOWAIT, &values(&job)).await?;
     Ok(ids.first().copied())
 }
 
 /// The parameters of enqueue.sql.
-fn values(job: &NewJob) -> [Value<'_>; 10] {
+fn values(job: &NewJob) -> [Value<'_>; 11] {
     [
         Value::Text(Some(&job.name)),
         Value::Json(&job.kwargs),
@@ -68,6 +104,7 @@ fn values(job: &NewJob) -> [Value<'_>; 10] {
         Value::Text(job.unique_key.as_deref()),
         Value::Integer(job.max_attempts),
         Value::Text(job.ordering_key.as_deref()),
+        Value::Text(job.trace.as_deref()),
     ]
 }
 
@@ -96,17 +133,22 @@ async fn send<E: Executor>(
     Ok(ids.into_iter().map(JobId).collect())
 }
 
-/// Enqueues many jobs in the caller's transaction and returns their ids in the same order; at most a thousand of them, or about
-/// 8 MiB, a statement.
+/// Enqueues many jobs in the caller's transaction and returns their ids in the same order; at most
+/// a thousand of them, or about 8 MiB, a statement.
 ///
-/// Jobs with unique keys go one by one, because each key has to be looked at, and in the order of their keys: two such calls that take the same keys
-/// wait for each other at most, and do not deadlock.
-pub async fn enqueue_many<E: Executor>(
-    mut executor: E,
-    jobs: &[NewJob],
-) -> Result<Vec<JobId>, Error> {
-    jobs.iter().try_for_each(NewJob::check)?;
-    let numbered = jobs.iter().enumerate();
+/// Jobs with unique keys go one by one, because each key has to be looked at, and in the order of
+/// their keys: two such calls that take the same keys wait for each other at most, and do not
+/// deadlock.
+pub async fn enqueue_many<'a, E, J>(mut executor: E, jobs: J) -> Result<Vec<JobId>, Error>
+where
+    E: Executor,
+    J: IntoIterator<Item: IntoJob<'a>>,
+{
+    let now = Timestamp::now();
+    let jobs: Vec<Cow<'a, NewJob>> = jobs.into_iter().map(IntoJob::into_job).collect();
+    let jobs: Vec<Cow<'_, NewJob>> = jobs.iter().map(|job| due(job, now)).collect();
+    jobs.iter().try_for_each(|job| job.check())?;
+    let numbered = jobs.iter().map(|job| &**job).enumerate();
     let (plain, mut keyed): (Vec<_>, Vec<_>) =
         numbered.partition(|(_, job)| job.unique_key.is_none());
     let (places, plain): (Vec<usize>, Vec<&NewJob>) = plain.into_iter().unzip();
@@ -121,7 +163,7 @@ pub async fn enqueue_many<E: Executor>(
             ids[place] = id;
         }
     }
-    keyed.sort_by(|(_, a), (_, b)| a.unique_key.cmp(&b.unique_key));
+    keyed.sort_by_key(|(_, job)| &job.unique_key);
     for (place, job) in keyed {
         ids[place] = one(&mut executor, job).await?;
     }
@@ -144,7 +186,7 @@ fn chunks<'s, 'j>(jobs: &'s [&'j NewJob]) -> impl Iterator<Item = &'s [&'j NewJo
     })
 }
 
-fn columns<'j>(jobs: &[&'j NewJob]) -> [Value<'j>; 9] {
+fn columns<'j>(jobs: &[&'j NewJob]) -> [Value<'j>; 10] {
     fn column<'j, T>(jobs: &[&'j NewJob], of: impl Fn(&'j NewJob) -> T) -> Vec<T> {
         jobs.iter().map(|job| of(job)).collect()
     }
@@ -158,6 +200,7 @@ fn columns<'j>(jobs: &[&'j NewJob]) -> [Value<'j>; 9] {
         Value::Texts(column(jobs, |job| Some(job.tag.as_str()))),
         Value::Integers(column(jobs, |job| job.max_attempts)),
         Value::Texts(column(jobs, |job| job.ordering_key.as_deref())),
+        Value::Texts(column(jobs, |job| job.trace.as_deref())),
     ]
 }
 

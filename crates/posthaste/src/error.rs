@@ -1,14 +1,19 @@
-//! One error at the library's door. It says what happened; `retry` decides what to do about it.
+//! The one error that this library returns, and how errors become texts. It says what happened;
+//! the one that gets it decides what to do about it.
+
+pub(crate) mod driver;
 
 use std::any::Any;
 use std::fmt;
 
-use crate::executor::DriverError;
+use tokio_postgres::error::{DbError, SqlState};
+
+use driver::DriverError;
 
 /// What went wrong in a call to posthaste.
 ///
-/// Opaque on purpose: ask it with the predicates. Its text is one line, names the way out where there is one, and never contains arguments
-/// of jobs or connection secrets.
+/// Opaque on purpose: ask it with the predicates. Its text is one line, names the way out where
+/// there is one, and never contains arguments of jobs or connection secrets.
 pub struct Error(Box<ErrorKind>);
 
 #[derive(Debug, thiserror::Error)]
@@ -22,15 +27,15 @@ pub(crate) enum ErrorKind {
         what: &'static str,
         source: tokio_postgres::Error,
     },
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", meaning(source.sqlstate().map(SqlState::code), &source.to_string()))]
     Driver {
         what: &'static str,
         source: DriverError,
     },
     #[error("{what}: no answer within {seconds} s")]
     TimedOut { what: &'static str, seconds: u64 },
-    #[error("cannot connect to Postgres: {0}")]
-    Connect(String),
+    #[error("cannot connect to Postgres{0}")]
+    Connect(Chain),
     #[error("{0}")]
     Schema(String),
     #[error("{0}")]
@@ -39,18 +44,108 @@ pub(crate) enum ErrorKind {
     Ended(String),
 }
 
+/// Why there is no connection: an error of a pool or a driver, or our own words.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    text: String,
+    /// Where to, if that is known.
+    place: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Chain {
+    pub(crate) fn of(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self {
+            text: chain(&error),
+            place: None,
+            source: Some(Box::new(error)),
+        }
+    }
+}
+
+impl From<String> for Chain {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            place: None,
+            source: None,
+        }
+    }
+}
+
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, " at {place}: {}", self.text),
+            None => write!(f, ": {}", self.text),
+        }
+    }
+}
+
+/// An error with its causes, the outermost first. One that repeats what stands before it is left
+/// out. What Postgres said comes with its hint and SQLSTATE.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        next = cause.source();
+        let said = match cause.downcast_ref::<DbError>() {
+            Some(refusal) => refused(refusal),
+            None => cause.to_string(),
+        };
+        // tokio-postgres says no more than this of a refusal, whose words are its cause.
+        if text.ends_with(NO_WORDS) && next.is_none() {
+            text.truncate(text.len() - NO_WORDS.len());
+        }
+        if !text.contains(&said) {
+            let between = if text.is_empty() || text.ends_with(": ") {
+                ""
+            } else {
+                ": "
+            };
+            text = text + between + &said;
+        }
+    }
+    text
+}
+
+const NO_WORDS: &str = "db error";
+
 /// The server's words, with its hint; tokio-postgres itself only says "db error".
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
-    match error.as_db_error() {
-        Some(db) => match db.hint() {
-            Some(hint) => format!("{} ({}); {hint}", db.message(), db.code().code()),
-            None => format!("{} ({})", db.message(), db.code().code()),
-        },
-        None => match std::error::Error::source(error) {
-            Some(source) => format!("{error}: {source}"),
-            None => error.to_string(),
-        },
-    }
+    chain(error)
+}
+
+fn refused(refusal: &DbError) -> String {
+    let (said, code) = (refusal.message(), refusal.code().code());
+    let more = match refusal.hint() {
+        Some(hint) => format!("; {hint}"),
+        None => meaning(Some(code), said).to_owned(),
+    };
+    format!("{said} ({code}){more}")
+}
+
+/// What a refusal means whose words do not say it. A driver may know no SQLSTATE.
+fn meaning(code: Option<&str>, said: &str) -> &'static str {
+    let meaning = match code {
+        Some("42P01" | "42883" | "3F000") | None
+            if said.contains("\"posthaste") || said.contains(" posthaste.") =>
+        {
+            "; the database is not migrated, or its schema is older than this program: \
+             run `posthaste migrate` or call posthaste::migrate()"
+        }
+        Some("25006") => {
+            "; this server is a replica, or the session may only read: connect to the primary"
+        }
+        Some("55000" | "0A000")
+            if said.contains("recovery is in progress") || said.contains("during recovery") =>
+        {
+            "; this server is a replica: connect to the primary"
+        }
+        _ => "",
+    };
+    // A driver's words may have it already.
+    if said.contains(meaning) { "" } else { meaning }
 }
 
 /// Whether it is the connection that failed.
@@ -68,7 +163,7 @@ pub(crate) fn is_connection(error: &tokio_postgres::Error) -> bool {
 }
 
 /// What a panic says.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "with something that is no text".into())
@@ -83,7 +178,8 @@ impl Error {
             })
     }
 
-    /// The fence was lost: somebody else finished, rescued or took over the job, and this call changed nothing.
+    /// The fence was lost: somebody else finished, rescued or took over the job, and this call
+    /// changed nothing.
     pub fn is_lost(&self) -> bool {
         matches!(*self.0, ErrorKind::Lost)
     }
@@ -107,7 +203,13 @@ impl Error {
         }
     }
 
-    pub(crate) fn invalid(field: &'static str, reason: impl Into<String>) -> Self {
+    /// A setting is wrong, or something that was to be used cannot be: for crates beside this one.
+    pub fn config(text: impl Into<String>) -> Self {
+        ErrorKind::Config(text.into()).into()
+    }
+
+    /// An argument is refused before anything is sent.
+    pub fn invalid(field: &'static str, reason: impl Into<String>) -> Self {
         ErrorKind::Invalid {
             field,
             reason: reason.into(),
@@ -120,21 +222,34 @@ impl Error {
         self.sqlstate().is_some() && !self.is_connection()
     }
 
-    /// Whether it took effect is not known. What was never sent, because there was no connection, certainly did not.
+    /// Whether it took effect is not known. What was never sent, because there was no connection,
+    /// certainly did not.
     pub(crate) fn leaves_in_doubt(&self) -> bool {
         !self.is_rollback() && !matches!(*self.0, ErrorKind::Connect(_))
     }
 
-    /// Adapts an error of the driver that came before anything was sent: the server refused, or there was no connection.
+    /// Adapts an error of the driver that came before anything was sent: the server refused, or
+    /// there was no connection.
     pub(crate) fn unsent(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Error {
         move |source| {
-            let lost = ErrorKind::Connect(describe(&source));
-            let error = Self::postgres(what)(source);
-            if error.is_rollback() {
-                error
+            let refuses = source.code().is_some() && !is_connection(&source);
+            if refuses {
+                Self::postgres(what)(source)
             } else {
-                lost.into()
+                ErrorKind::Connect(Chain::of(source)).into()
             }
+        }
+    }
+
+    /// With the place that could not be connected to, if this is what went wrong.
+    pub(crate) fn at(self, place: impl FnOnce() -> Option<String>) -> Self {
+        match *self.0 {
+            ErrorKind::Connect(chain) => ErrorKind::Connect(Chain {
+                place: place(),
+                ..chain
+            })
+            .into(),
+            kind => kind.into(),
         }
     }
 
@@ -143,8 +258,8 @@ impl Error {
         move |source| ErrorKind::Driver { what, source }.into()
     }
 
-    /// Adapts an error of our own driver; `what` says what was being done.
-    pub(crate) fn postgres(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Error {
+    /// Adapts an error of our own driver; `what` says what could not be done.
+    pub fn postgres(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Error {
         move |source| ErrorKind::Postgres { what, source }.into()
     }
 }
@@ -172,7 +287,46 @@ impl std::error::Error for Error {
         match &*self.0 {
             ErrorKind::Postgres { source, .. } => Some(source),
             ErrorKind::Driver { source, .. } => Some(source),
+            ErrorKind::Connect(chain) => chain.source.as_deref().map(|source| source as _),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Said(&'static str, #[source] Option<Box<Said>>);
+
+    #[test]
+    fn an_error_is_told_with_all_its_causes_and_nothing_twice() {
+        let cause = |text, below: Option<Said>| Said(text, below.map(Box::new));
+        let full = cause("the disk is full", None);
+        let write = cause("cannot write: the disk is full", Some(full));
+        let error = cause("the report is not there", Some(write));
+        assert_eq!(
+            chain(&error),
+            "the report is not there: cannot write: the disk is full"
+        );
+        let refusal = cause("relation \"x\" does not exist", None);
+        let pool = cause(
+            "cannot create: db error",
+            Some(cause("db error", Some(refusal))),
+        );
+        assert_eq!(chain(&pool), "cannot create: relation \"x\" does not exist");
+    }
+
+    #[test]
+    fn what_a_refusal_means_is_told_once() {
+        let said = "cannot execute CREATE SCHEMA in a read-only transaction";
+        let meaning = super::meaning(Some("25006"), said);
+        assert!(meaning.contains("replica"), "{meaning}");
+        assert_eq!(
+            super::meaning(Some("25006"), &format!("{said}{meaning}")),
+            ""
+        );
     }
 }

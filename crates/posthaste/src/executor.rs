@@ -1,4 +1,5 @@
-//! The caller's own transaction, whichever driver holds it. One contract for all of them: a statement, a list of [`Value`]s, rows of one number.
+//! The caller's own transaction, whichever driver holds it. One contract for all of them: a
+//! statement, a list of [`Value`]s, rows of one number or of one text.
 
 #[cfg(feature = "diesel-async")]
 mod diesel;
@@ -10,11 +11,13 @@ mod tokio_postgres;
 
 use std::future::Future;
 
-use ::tokio_postgres::error::SqlState;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-/// What is bound to a parameter of a statement: in its own type, or as text where the driver has none for it. The statements cast.
+use crate::error::driver::DriverError;
+
+/// What is bound to a parameter of a statement: in its own type, or as text where the driver has
+/// none for it. The statements cast.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Value<'a> {
@@ -32,6 +35,8 @@ pub enum Value<'a> {
     Uuid(Uuid),
     /// `text[]`.
     Texts(Vec<Option<&'a str>>),
+    /// `bigint[]`.
+    Longs(Option<Vec<i64>>),
     /// `integer[]`.
     Integers(Vec<Option<i32>>),
     /// `timestamptz[]`.
@@ -40,8 +45,9 @@ pub enum Value<'a> {
 
 /// Runs a statement in the caller's transaction.
 ///
-/// Implemented for references to the transactions and connections of tokio-postgres and deadpool-postgres, and behind the features `sqlx`,
-/// `diesel-async` and `sea-orm` for those of these crates. A connection without an open transaction runs each statement in one of its own.
+/// Implemented for references to the transactions and connections of tokio-postgres and
+/// deadpool-postgres, and behind the features `sqlx`, `diesel-async` and `sea-orm` for those of
+/// these crates. A connection without an open transaction runs each statement in one of its own.
 ///
 /// | driver | pass |
 /// |---|---|
@@ -50,11 +56,20 @@ pub enum Value<'a> {
 /// | diesel-async | `&mut connection`: the one that its `transaction` hands to the closure |
 /// | sea-orm | `&transaction` or `&connection` |
 ///
-/// diesel-async tells neither SQLSTATEs nor, always, that the server cut the connection: [`Error::sqlstate`](crate::Error::sqlstate) is `None` there, and the
-/// call after such a cut is the first for which [`Error::is_connection`](crate::Error::is_connection) is certain to hold.
+/// diesel-async tells neither SQLSTATEs nor, always, that the server cut the connection:
+/// [`Error::sqlstate`](crate::Error::sqlstate) is `None` there, and the call after such a cut is
+/// the first for which [`Error::is_connection`](crate::Error::is_connection) is certain to hold.
+#[diagnostic::on_unimplemented(
+    message = "posthaste cannot run statements in a `{Self}`",
+    label = "this is no transaction or connection that posthaste knows",
+    note = "tokio-postgres and deadpool-postgres: pass `&transaction` or `&client`",
+    note = "sqlx: pass `&mut *transaction` or `&mut connection` (feature `sqlx`)",
+    note = "diesel-async: pass `&mut connection` (feature `diesel-async`)",
+    note = "sea-orm: pass `&transaction` or `&connection` (feature `sea-orm`)"
+)]
 pub trait Executor: Send {
-    /// Whether a statement that is sent again is not planned again, and arguments are bound as `jsonb`. Then there is a faster statement for
-    /// a plain job, which takes longer to plan.
+    /// Whether a statement that is sent again is not planned again, and arguments are bound as
+    /// `jsonb`. Then there is a faster statement for a plain job, which takes longer to plan.
     const PREPARES: bool;
 
     /// Runs one statement and returns the first column of its rows, named `id`.
@@ -63,13 +78,22 @@ pub trait Executor: Send {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> impl Future<Output = Result<Vec<i64>, DriverError>> + Send;
+
+    /// Runs one statement and returns the first column of its rows, which is `text`, never NULL and
+    /// named `answer`.
+    fn texts(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> impl Future<Output = Result<Vec<String>, DriverError>> + Send;
 }
 
-/// An executor whose statements have no names, for a driver that would name them: `Unnamed(&transaction)` of deadpool-postgres,
-/// `Unnamed(&mut *transaction)` of sqlx.
+/// An executor whose statements have no names, for a driver that would name them:
+/// `Unnamed(&transaction)` of deadpool-postgres, `Unnamed(&mut *transaction)` of sqlx.
 ///
-/// Behind a pooler that hands out server sessions by the transaction and does not follow names (PgBouncer before 1.21, or without its
-/// `max_prepared_statements`), a named statement is not there in the next transaction, or is another program's. tokio-postgres's own transactions name
+/// Behind a pooler that hands out server sessions by the transaction and does not follow names
+/// (PgBouncer before 1.21, or without its `max_prepared_statements`), a named statement is not
+/// there in the next transaction, or is another program's. tokio-postgres's own transactions name
 /// nothing here and need no wrapper.
 ///
 /// ```no_run
@@ -93,51 +117,13 @@ impl<E: Executor> Executor for &mut E {
     ) -> Result<Vec<i64>, DriverError> {
         (**self).run(sql, values).await
     }
-}
 
-/// What a driver said, in the terms in which posthaste judges it.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct DriverError {
-    message: String,
-    sqlstate: Option<SqlState>,
-    is_connection: bool,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
-}
-
-impl DriverError {
-    /// The server refused: its words, and the SQLSTATE where the driver tells it.
-    pub fn refused(message: impl Into<String>, sqlstate: Option<&str>) -> Self {
-        Self {
-            message: message.into(),
-            sqlstate: sqlstate.map(SqlState::from_code),
-            is_connection: false,
-            source: None,
-        }
-    }
-
-    /// The connection failed: whether the statement took effect is not known.
-    pub fn connection(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            sqlstate: None,
-            is_connection: true,
-            source: None,
-        }
-    }
-
-    /// With the driver's own error, for whoever asks for the source.
-    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
-        self
-    }
-
-    pub(crate) fn sqlstate(&self) -> Option<&SqlState> {
-        self.sqlstate.as_ref()
-    }
-
-    pub(crate) fn is_connection(&self) -> bool {
-        self.is_connection
+    async fn texts(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<String>, DriverError> {
+        (**self).texts(sql, values).await
     }
 }
 
@@ -163,6 +149,10 @@ impl Value<'_> {
             Self::Time(value) => value.map(|value| value.to_string()),
             Self::Uuid(value) => Some(value.to_string()),
             Self::Texts(values) => array(values, |value| (*value).to_owned()),
+            Self::Longs(values) => {
+                let values = values.as_ref()?.iter().map(i64::to_string);
+                Some(format!("{{{}}}", values.collect::<Vec<_>>().join(",")))
+            }
             Self::Integers(values) => array(values, i32::to_string),
             Self::Times(values) => array(values, Timestamp::to_string),
         }

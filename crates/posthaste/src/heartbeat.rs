@@ -1,37 +1,71 @@
-//! The heartbeat: a thread, a runtime and a connection of its own, so that nothing a handler or a busy engine does can stop it.
+//! The heartbeat: a thread, a runtime and a connection of its own, so that nothing a handler or a
+//! busy engine does can stop it.
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use deadpool_postgres::Pool;
+use tokio_util::sync::CancellationToken;
 
-use crate::engine::{Engine, Identity};
+use crate::config::Config;
+use crate::identity::{Identity, Registration};
+use crate::parts::owed::Owed;
+use crate::parts::watched::Watched;
 use crate::store;
 use crate::store::link::Link;
 
-/// Starts the thread; it ends with the engine.
-pub(crate) fn start(engine: Arc<Engine>, pool: Pool) -> Result<JoinHandle<()>, std::io::Error> {
+/// What beats.
+pub(crate) struct Heartbeat {
+    pub(crate) registration: Arc<Registration>,
+    pub(crate) config: Arc<Config>,
+    /// The answers to its beats.
+    pub(crate) owed: Arc<Owed>,
+    pub(crate) stopped: CancellationToken,
+}
+
+/// Starts the thread; it ends with the worker.
+pub(crate) fn start(
+    heartbeat: Heartbeat,
+    watched: Watched,
+    pool: Pool,
+) -> Result<JoinHandle<()>, std::io::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     std::thread::Builder::new()
-        .name("posthaste-heart".into())
+        .name("posthaste-heartbeat".into())
         .spawn(move || {
-            let beats = beat(Arc::clone(&engine), Link::new(pool));
-            runtime.block_on(engine.watched("heartbeat", beats));
+            let link = Link::new(pool, patience(heartbeat.config.rescue_after));
+            runtime.block_on(watched.task("heartbeat", beat(heartbeat, link)));
         })
 }
 
-/// Beats for the identity that claims, and for each before it of which something still runs: after a failover the worker goes on under a new id,
-/// and the jobs that it had before are not to be rescued from it while it works on them.
-async fn beat(engine: Arc<Engine>, link: Link) {
-    let mut identity = engine.identity.subscribe();
+/// How long the first answer is waited for, and each one after it in a row twice as long: two that
+/// are lost leave time for a third beat before this worker is declared dead. A shorter wait would
+/// never connect where each answer is late.
+fn patience(rescue_after: Duration) -> Duration {
+    (rescue_after / 6).max(Duration::from_secs(1))
+}
+
+/// How soon a beat is followed by the next; sooner where it has no answer.
+fn pause(interval: Duration, is_answered: bool) -> Duration {
+    if is_answered { interval } else { interval / 4 }
+}
+
+/// Beats for the identity that claims, and for each before it of which something still runs: after
+/// a failover the worker goes on under a new id, and the jobs that it had before are not to be
+/// rescued from it while it works on them.
+async fn beat(heartbeat: Heartbeat, link: Link) {
+    let interval = heartbeat.config.heartbeat_interval;
+    let mut identity = heartbeat.registration.subscribe();
     let mut known: Vec<Weak<Identity>> = Vec::new();
     loop {
         if let Some(worker) = &*identity.borrow_and_update() {
             let newest = Arc::downgrade(worker);
+            // First, so that it waits for no answer about those before it.
             if !known.iter().any(|one| one.ptr_eq(&newest)) {
-                known.push(newest);
+                known.insert(0, newest);
             }
         }
         let ids: Vec<Option<i64>> = known
@@ -39,38 +73,68 @@ async fn beat(engine: Arc<Engine>, link: Link) {
             .map(|one| one.upgrade().map(|worker| worker.id))
             .collect();
         let mut lives = Vec::with_capacity(ids.len());
+        let mut all_answered = true;
+        heartbeat.owed.asked();
         for id in ids {
-            lives.push(match id {
-                Some(id) => is_living(&engine, &link, id).await,
-                None => false,
-            });
+            let beaten = match id {
+                Some(id) => beat_once(&heartbeat.registration, &link, id).await,
+                None => Some(false),
+            };
+            all_answered &= beaten.is_some();
+            lives.push(beaten.unwrap_or(true));
+        }
+        if all_answered && !lives.is_empty() {
+            heartbeat.owed.answered();
         }
         let mut lives = lives.into_iter();
         known.retain(|_| lives.next().unwrap_or(false));
         tokio::select! {
-            () = tokio::time::sleep(engine.config.heartbeat_interval) => {}
-            // A new identity beats at once: the leader's watch over it begins with the first beat it sees.
+            () = tokio::time::sleep(pause(interval, all_answered)) => {}
+            // A new identity beats at once: the leader's watch over it begins with the first beat
+            // it sees.
             _ = identity.changed() => {}
-            () = engine.stopped.cancelled() => return,
+            () = heartbeat.stopped.cancelled() => return,
         }
     }
 }
 
-/// One beat; false when the database does not count this worker among the living any more.
-async fn is_living(engine: &Engine, link: &Link, worker: i64) -> bool {
+/// One beat; false when the database does not count this worker among the living any more, nothing
+/// when that is not known.
+async fn beat_once(registration: &Registration, link: &Link, worker: i64) -> Option<bool> {
     match store::beat(link, worker).await {
-        Ok(true) => true,
+        Ok(true) => Some(true),
         Ok(false) => {
             tracing::warn!(
                 worker,
                 "this worker was declared dead; it goes on under a new id"
             );
-            engine.forget_worker(worker);
-            false
+            registration.forget(worker);
+            Some(false)
         }
         Err(error) => {
             tracing::warn!(worker, %error, "a heartbeat failed");
-            true
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{patience, pause};
+    use crate::Config;
+
+    #[test]
+    fn two_beats_without_an_answer_leave_time_for_a_third() {
+        let default = Config::default();
+        let quick = (Duration::from_millis(500), Duration::from_secs(4));
+        for (interval, rescue_after) in [(default.heartbeat_interval, default.rescue_after), quick]
+        {
+            let first = patience(rescue_after);
+            // After a wait in vain the next is twice as long.
+            let third = pause(interval, true) + first + first * 2 + pause(interval, false) * 2;
+            assert!(third < rescue_after, "{third:?} of {rescue_after:?}");
         }
     }
 }

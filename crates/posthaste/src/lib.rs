@@ -1,90 +1,124 @@
-//! posthaste: the transactional gate between Postgres and everything behind it.
+//! A Postgres job queue and transactional outbox.
 //!
-//! A program commits a job in the same transaction as its data; from there posthaste guarantees that the work happens: never before the
-//! commit, never for a rolled-back transaction, never lost, and not slowed down by somebody else's long transaction.
+//! A program commits a job in the same transaction as its data; from there posthaste guarantees
+//! that the work happens: never before the commit, never for a rolled-back transaction, never lost,
+//! and not slowed down by somebody else's long transaction.
 //!
-//! The modules stand in the order in which a job passes through them: [`enqueue()`] writes it, the store keeps it, a claim hands it to
-//! a [`Consumer`], the worker runs it, and the acknowledgement closes it.
+//! A job passes through the modules in this order: [`enqueue()`] writes it, the store keeps it, a
+//! claim hands it to the worker, a handler runs it, and the acknowledgement closes it.
 //!
 //! ```no_run
-//! use posthaste::{NewJob, Outcome, Worker};
+//! use posthaste::{Context, JobArgs, Worker};
 //!
 //! #[derive(serde::Serialize, serde::Deserialize)]
 //! struct Welcome {
-//!     name: String,
+//!     to: String,
 //! }
 //!
-//! # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
+//! impl JobArgs for Welcome {
+//!     const NAME: &'static str = "mail.welcome";
+//! }
+//!
+//! async fn welcome(_context: Context, mail: Welcome) -> anyhow::Result<()> {
+//!     println!("welcome, {}", mail.to);
+//!     Ok(())
+//! }
+//!
+//! # async fn example(pool: deadpool_postgres::Pool) -> anyhow::Result<()> {
 //! let mut client = pool.get().await?;
 //! let tx = client.transaction().await?;
-//! tx.execute("INSERT INTO account (name) VALUES ($1)", &[&"ada"]).await?;
-//! let mail = NewJob::new("mail.welcome", &Welcome { name: "ada".into() })?;
-//! posthaste::enqueue(&tx, &mail).await?;
+//! tx.execute("INSERT INTO account (name) VALUES ($1)", &[&"Ada"]).await?;
+//! posthaste::enqueue(&tx, Welcome { to: "Ada".into() }).await?;
 //! tx.commit().await?; // both or neither
 //!
-//! let worker = Worker::builder(pool)
-//!     .queue("default", 16)
-//!     .handler_of("mail.welcome", |_context, mail: Welcome| async move {
-//!         println!("welcome, {}", mail.name);
-//!         Ok(Outcome::Done)
-//!     })
-//!     .start()
-//!     .await?;
+//! let worker = Worker::builder(pool).queue("default", 16).job(welcome).start().await?;
 //! worker.run_until_signal().await?;
 //! # Ok(()) }
 //! ```
 #![forbid(unsafe_code)]
 
-mod error;
+// A module imports only what stands in a group above its own.
+mod counters;
+pub mod error;
+mod json_text;
+pub mod settings;
+
+mod executor;
 mod job;
+mod shutdown;
+
+mod enqueue;
+mod history;
+mod periodic;
+mod retry;
+
+mod config;
+mod handler;
+mod store;
+
+mod client;
+mod database;
+mod identity;
+pub mod metrics;
+pub mod sql;
+mod stats;
+
+pub mod consumer;
+
+#[cfg(feature = "http")]
+pub mod http;
+mod parts;
 
 mod acknowledge;
 mod cancel;
 mod claim;
-mod consumer;
-mod enqueue;
-mod executor;
-#[cfg(feature = "http")]
-mod http;
-pub mod relay;
-mod store;
-pub mod sync;
+mod heartbeat;
+mod maintenance;
+mod notifier;
+
+mod engine;
+
 mod work;
 
-mod bell;
-mod config;
-mod counters;
-mod engine;
-mod heartbeat;
-mod history;
-mod maintenance;
-mod periodic;
-mod retry;
-mod settings;
-mod shutdown;
-mod tally;
+pub mod testing;
 
+pub use client::Client;
 pub use config::{Config, QueueConfig};
-pub use consumer::{Consumer, Delivery, Outcome, Ticket};
-pub use counters::{Counter, Counters, Oldest, counters};
+pub use counters::{Counter, Counters, Oldest};
+pub use database::Database;
+#[cfg(feature = "rustls")]
+pub use database::url::connect;
 pub use enqueue::copy::enqueue_copy;
 pub use enqueue::{enqueue, enqueue_many, enqueue_nowait};
 pub use error::Error;
-pub use executor::{DriverError, Executor, Unnamed, Value};
-pub use history::{Failure, Found, failures, find, retry};
+pub use error::driver::DriverError;
+pub use executor::{Executor, Unnamed, Value};
+pub use handler::{HandlerError, HandlerResult, IntoHandlerResult, RetryLater};
+pub use history::{Failure, FoundJob, ListedJob};
 #[cfg(feature = "http")]
+#[doc(inline)]
 pub use http::Secret;
-pub use job::{Event, IllegalTransition, Job, JobId, NewJob, State, next};
+#[doc(inline)]
+pub use job::Outcome;
+pub use job::{
+    Event, IllegalTransition, IntoJob, Job, JobArgs, JobId, Misread, NewJob, State, is_traceparent,
+    next,
+};
 pub use periodic::{Missed, Periodic};
 pub use retry::Backoff;
 pub use shutdown::signal;
 pub use store::Fence;
-pub use store::migrate::{MigrationReport, check_schema, migrate, migrations_sql};
+pub use store::client::{Filter, Rate};
+pub use store::migrate::{
+    MigrationReport, check_schema, migrate, migrations_sql, migrations_sql_after,
+};
 pub use store::restore::rebase;
 pub use store::roles::{grant_roles, roles_sql};
+pub use work::claims::{Claim, ClaimedJob, Claims};
+pub use work::context::Context;
 #[cfg(feature = "exec")]
 pub use work::exec::Exec;
-pub use work::handler::{Context, HandlerError, HandlerResult, TryAgain};
+pub use work::handlers::Next;
 #[cfg(feature = "http")]
 pub use work::http::Http;
 pub use work::{Worker, WorkerBuilder, WorkerHandle};

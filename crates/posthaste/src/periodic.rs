@@ -1,4 +1,5 @@
-//! Periodic jobs: what they are, and which ticks are due. The leader enqueues them (maintenance/periodic.rs).
+//! Periodic jobs: what they are, and which ticks are due. The leader enqueues them
+//! (maintenance/periodic.rs).
 
 pub(crate) mod schedule;
 
@@ -11,7 +12,7 @@ use schedule::Schedule;
 /// What becomes of ticks that passed while no worker was there to enqueue them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missed {
-    /// Each of them is made up for, a thousand at most.
+    /// Each of them is made up for, the newest thousand at most.
     All,
     /// One job for all of them.
     #[default]
@@ -49,8 +50,8 @@ pub struct Periodic {
 }
 
 impl Periodic {
-    /// A periodic job: its own name (by which a later version replaces it), five fields of cron, and the job that each tick enqueues. Its
-    /// `scheduled_at` is the tick.
+    /// A periodic job: its own name (by which a later version replaces it), five fields of cron,
+    /// and the job that each tick enqueues. Its `scheduled_at` is the tick.
     pub fn new(
         name: impl Into<String>,
         schedule: impl Into<String>,
@@ -95,31 +96,29 @@ impl Periodic {
     }
 }
 
-/// The most ticks that are enqueued at once; the rest follows.
+/// The most ticks that are made up for: a clock that jumps by a year makes no more of them.
 const MOST: usize = 1000;
 
-/// Ticks to be enqueued now, and the tick after them. `at` is the one that was to come, if a leader has seen the job before.
+/// Ticks to be enqueued now, and the one that is to come. `at` is the one that was, if a leader has
+/// seen the job before: it lies ahead when the clock has stepped back.
 pub(crate) fn due(
     schedule: &Schedule,
     missed: Missed,
     at: Option<Timestamp>,
     now: Timestamp,
 ) -> (Vec<Timestamp>, Option<Timestamp>) {
-    let Some(at) = at else {
-        return (Vec::new(), schedule.next(now));
+    let next = schedule.next(now);
+    let Some(at) = at.filter(|at| *at <= now) else {
+        return (Vec::new(), next);
     };
     if missed == Missed::All {
-        let ticks = std::iter::successors(Some(at), |tick| schedule.next(*tick));
-        let ticks: Vec<Timestamp> = ticks.take_while(|tick| *tick <= now).take(MOST).collect();
-        let next = ticks.last().and_then(|last| schedule.next(*last));
-        return (ticks, next);
+        return (schedule.newest(at, now, MOST), next);
     }
     // On time is what is not a whole minute late: schedules have no seconds.
-    let wanted = |tick: &Timestamp| {
-        *tick >= at && (missed == Missed::Last || now.duration_since(*tick).as_secs() < 60)
-    };
-    let last = schedule.last_until(now).filter(wanted);
-    (last.into_iter().collect(), schedule.next(now))
+    let wanted =
+        |tick: &Timestamp| missed == Missed::Last || now.duration_since(*tick).as_secs() < 60;
+    let last = schedule.newest(at, now, 1).into_iter().filter(wanted);
+    (last.collect(), next)
 }
 
 #[cfg(test)]
@@ -158,5 +157,21 @@ mod tests {
             );
         }
         assert_eq!(due(&hourly, Missed::Last, None, now).0, []);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_by_a_year_makes_up_for_the_newest_thousand_and_steps_back_at_once() {
+        let minutes = Schedule::parse("* * * * *", "Europe/Berlin").expect("a schedule");
+        let (first, now) = (at("2026-11-21T10:00:00Z"), at("2027-11-21T10:00:30Z"));
+        let (ticks, next) = due(&minutes, Missed::All, Some(first), now);
+        let (oldest, newest) = (at("2027-11-20T17:21:00Z"), at("2027-11-21T10:00:00Z"));
+        assert_eq!((ticks.len(), ticks[0], ticks[999]), (1000, oldest, newest));
+        assert!(ticks.is_sorted());
+        assert_eq!(next, Some(at("2027-11-21T10:01:00Z")));
+        for missed in [Missed::All, Missed::Last, Missed::None] {
+            let back = at("2026-11-21T10:02:30Z");
+            let expected = (vec![], Some(at("2026-11-21T10:03:00Z")));
+            assert_eq!(due(&minutes, missed, next, back), expected);
+        }
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::consumer::Outcome;
-use crate::job::Job;
+use crate::job::{Job, Outcome};
 
-/// How long to wait before the next attempt: `base * 2^attempt`, at most `cap`, of which a random half is jitter.
+/// How long to wait before the next attempt: `base`, twice as long after each further failure, at
+/// most `cap`, of which a random half is jitter.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,31 +35,29 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The wait after `attempt` earlier failures; `chance` in 0..=1 picks the jitter.
-    pub fn after(&self, attempt: i32, chance: f64) -> Duration {
-        let doubled = self
-            .base
-            .saturating_mul(
-                1u32.checked_shl(attempt.clamp(0, 31) as u32)
-                    .unwrap_or(u32::MAX),
-            )
-            .min(self.cap);
+    /// The wait after a failure that this many came before; `chance` in 0..=1 picks the jitter.
+    pub fn after(&self, failures: u32, chance: f64) -> Duration {
+        let doubled = self.base.saturating_mul(1 << failures.min(31));
+        let doubled = doubled.min(self.cap);
         doubled / 2 + doubled.mul_f64(chance.clamp(0.0, 1.0) / 2.0)
     }
 }
 
 /// What a consumer's run of a job came to.
-#[derive(Debug)]
-pub(crate) enum Report {
+#[derive(Clone, Debug)]
+pub(crate) enum RunResult {
     /// The consumer said so.
     Returned(Outcome),
     /// It returned an error.
     Failed(String),
+    /// Its arguments are none for the handler; the error names what of them, and says what it is,
+    /// which no log is to say.
+    Misread { error: String },
     /// It returned an error that says when to try again, and whether this attempt counts.
     FailedUntil {
         error: String,
         after: Duration,
-        burns: bool,
+        counts_as_attempt: bool,
     },
     /// It panicked or dropped the job without a word.
     Panicked(String),
@@ -71,23 +69,36 @@ pub(crate) enum Report {
     Unknown,
     /// It was not started, or not finished when the worker stopped.
     GivenBack,
-    /// The handler finished it in its own transaction. Whether that transaction committed is the database's to say: if it did not, the job
-    /// goes back, if it did, giving back changes nothing.
+    /// The handler finished it in its own transaction. Whether that transaction committed is the
+    /// database's to say: if it did not, the job goes back, if it did, giving back changes nothing.
     CompletedInTransaction,
 }
 
-/// How the store is to close a job; the codes are `ack_k.outcome` (migrations/0004_acknowledge.sql).
+impl RunResult {
+    /// What it comes to where somebody cancelled the job: only what is done stays done.
+    pub(crate) fn unless_cancelled(self, is_cancelled: bool) -> Self {
+        match self {
+            Self::Returned(Outcome::Done) | Self::CompletedInTransaction => self,
+            _ if is_cancelled => Self::Cancelled,
+            _ => self,
+        }
+    }
+}
+
+/// How the store is to close a job; the codes are `job_done_k.outcome`
+/// (sql/functions/complete.sql).
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum Disposition {
     Done,
-    Park {
+    Reschedule {
+        /// Attempts counted.
         attempt: i32,
         after: Option<Duration>,
         until: Option<Timestamp>,
         error: Option<String>,
     },
-    Bury {
-        /// Attempts burnt; none when that is not known.
+    DeadLetter {
+        /// Attempts counted; none when that is not known.
         attempt: Option<i32>,
         state: &'static str,
         error: String,
@@ -98,12 +109,12 @@ pub(crate) enum Verdict {
     GiveBack,
 }
 
-impl Verdict {
+impl Disposition {
     pub(crate) fn code(&self) -> i16 {
         match self {
             Self::Done => 0,
-            Self::Park { .. } => 1,
-            Self::Bury { .. } => 2,
+            Self::Reschedule { .. } => 1,
+            Self::DeadLetter { .. } => 2,
             Self::Await { .. } => 4,
             Self::GiveBack => 8,
         }
@@ -113,67 +124,78 @@ impl Verdict {
 /// An unknown name is looked at again after this: another version of the program may know it.
 const UNKNOWN_NAME_AFTER: Duration = Duration::from_secs(60);
 
-/// The one place where attempts are counted.
-pub(crate) fn verdict(job: &Job, report: &Report, backoff: &Backoff, chance: f64) -> Verdict {
-    let burn = |after: Option<Duration>, error: Option<String>| {
-        let attempt = job.attempt.saturating_add(1);
+/// The one place where the attempts of runs are counted; those of dead workers the database counts
+/// (sql/functions/rescue.sql).
+pub(crate) fn disposition(
+    job: &Job,
+    result: &RunResult,
+    backoff: &Backoff,
+    chance: f64,
+) -> Disposition {
+    let attempted = |after: Option<Duration>, error: Option<String>| {
+        let attempt = job.attempt;
+        let failures = u32::try_from(job.attempts_counted()).unwrap_or_default();
         if job.max_attempts.is_some_and(|most| attempt >= most) {
-            return Verdict::Bury {
+            return Disposition::DeadLetter {
                 attempt: Some(attempt),
                 state: "dead",
                 error: error.unwrap_or_else(|| "the last attempt asked for a retry".into()),
             };
         }
-        Verdict::Park {
+        Disposition::Reschedule {
             attempt,
-            after: Some(after.unwrap_or_else(|| backoff.after(job.attempt, chance))),
+            after: Some(after.unwrap_or_else(|| backoff.after(failures, chance))),
             until: None,
             error,
         }
     };
-    match report {
-        Report::Returned(Outcome::Done) => Verdict::Done,
-        Report::Returned(Outcome::Retry { after }) => burn(*after, None),
-        Report::Returned(Outcome::Snooze { until }) => Verdict::Park {
-            attempt: job.attempt,
+    match result {
+        RunResult::Returned(Outcome::Done) => Disposition::Done,
+        RunResult::Returned(Outcome::Retry { after }) => attempted(*after, None),
+        RunResult::Returned(Outcome::Snooze { until }) => Disposition::Reschedule {
+            attempt: job.attempts_counted(),
             after: None,
             until: Some(*until),
             error: None,
         },
-        Report::Returned(Outcome::Await { until }) => Verdict::Await { until: *until },
-        Report::Returned(Outcome::Discard { reason }) => Verdict::Bury {
-            attempt: Some(job.attempt.saturating_add(1)),
+        RunResult::Returned(Outcome::Await { until }) => Disposition::Await { until: *until },
+        RunResult::Returned(Outcome::Discard { reason }) => Disposition::DeadLetter {
+            attempt: Some(job.attempt),
             state: "discarded",
             error: printable(reason),
         },
-        Report::Failed(error) => burn(None, Some(printable(error))),
-        Report::FailedUntil {
+        RunResult::Failed(error) | RunResult::Misread { error, .. } => {
+            attempted(None, Some(printable(error)))
+        }
+        RunResult::FailedUntil {
             error,
             after,
-            burns: true,
-        } => burn(Some(*after), Some(printable(error))),
-        Report::FailedUntil {
+            counts_as_attempt: true,
+        } => attempted(Some(*after), Some(printable(error))),
+        RunResult::FailedUntil {
             error,
             after,
-            burns: false,
-        } => Verdict::Park {
-            attempt: job.attempt,
+            counts_as_attempt: false,
+        } => Disposition::Reschedule {
+            attempt: job.attempts_counted(),
             after: Some(*after),
             until: None,
             error: Some(printable(error)),
         },
-        Report::Panicked(error) => burn(None, Some(printable(&format!("panicked: {error}")))),
-        Report::TimedOut(limit) => burn(
+        RunResult::Panicked(error) => {
+            attempted(None, Some(printable(&format!("panicked: {error}"))))
+        }
+        RunResult::TimedOut(limit) => attempted(
             None,
             Some(format!("ran longer than {} s", limit.as_secs_f32())),
         ),
-        Report::Cancelled => Verdict::Bury {
+        RunResult::Cancelled => Disposition::DeadLetter {
             attempt: None,
             state: "cancelled",
             error: "cancelled while it ran".into(),
         },
-        Report::Unknown => Verdict::Park {
-            attempt: job.attempt,
+        RunResult::Unknown => Disposition::Reschedule {
+            attempt: job.attempts_counted(),
             after: Some(UNKNOWN_NAME_AFTER),
             until: None,
             error: Some(printable(&format!(
@@ -181,7 +203,7 @@ pub(crate) fn verdict(job: &Job, report: &Report, backoff: &Backoff, chance: f64
                 job.name
             ))),
         },
-        Report::GivenBack | Report::CompletedInTransaction => Verdict::GiveBack,
+        RunResult::GivenBack | RunResult::CompletedInTransaction => Disposition::GiveBack,
     }
 }
 

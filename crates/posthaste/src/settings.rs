@@ -1,4 +1,5 @@
-//! Settings by their names. Whoever reads one takes it out; what is left at the end nobody knows. Pure.
+//! Settings by their names, as a file has them: for crates whose relays, syncs or consumers are
+//! described in one. The one that reads one takes it out; what is left at the end nobody knows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,20 +8,24 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 /// The settings that were not read yet.
-pub(crate) struct Fields {
+pub struct Fields {
     left: BTreeMap<String, Value>,
     /// Names that were asked for.
     known: Vec<&'static str>,
 }
 
-/// What a setting may be read as. The error of one that is something else says what it must be and not what it is: it may be a secret.
-pub(crate) trait Read: Sized {
+/// What a setting may be read as. The error of one that is something else says what it must be and
+/// not what it is: it may be a secret.
+pub trait Read: Sized {
+    /// What it must be, for an error.
     const WHAT: &'static str;
+    /// Reads it; none when it is something else.
     fn read(value: Value) -> Option<Self>;
 }
 
 impl Fields {
-    pub(crate) fn new(settings: BTreeMap<String, Value>) -> Self {
+    /// All of them.
+    pub fn new(settings: BTreeMap<String, Value>) -> Self {
         Self {
             left: settings,
             known: Vec::new(),
@@ -28,7 +33,7 @@ impl Fields {
     }
 
     /// Takes a setting out.
-    pub(crate) fn take<T: Read>(&mut self, name: &'static str) -> Result<Option<T>, String> {
+    pub fn take<T: Read>(&mut self, name: &'static str) -> Result<Option<T>, String> {
         if !self.known.contains(&name) {
             self.known.push(name);
         }
@@ -41,7 +46,7 @@ impl Fields {
     }
 
     /// Takes a setting out that is one of a few words.
-    pub(crate) fn word<T: Copy>(
+    pub fn word<T: Copy>(
         &mut self,
         name: &'static str,
         words: &[(&str, T)],
@@ -57,7 +62,7 @@ impl Fields {
     }
 
     /// Takes a number out that must not be 0.
-    pub(crate) fn positive(&mut self, name: &'static str) -> Result<Option<usize>, String> {
+    pub fn positive(&mut self, name: &'static str) -> Result<Option<usize>, String> {
         let number = self.take(name)?;
         match number {
             Some(0) => Err(format!("{name}: must be at least 1")),
@@ -66,7 +71,7 @@ impl Fields {
     }
 
     /// Refuses what nobody has asked for.
-    pub(crate) fn all_known(&self, of: &str) -> Result<(), String> {
+    pub fn all_known(&self, of: &str) -> Result<(), String> {
         let Some(name) = self.left.keys().next() else {
             return Ok(());
         };

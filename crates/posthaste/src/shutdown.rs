@@ -10,7 +10,7 @@ pub async fn signal() -> Result<(), Error> {
     Ok(())
 }
 
-/// The process's ear for SIGTERM and SIGINT: it hears what comes from now on, also while nobody waits.
+/// Receives SIGTERM and SIGINT of the process: all that come from now on, also while nobody waits.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -50,8 +50,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_signal_that_comes_while_nobody_waits_is_heard() {
-        let mut signals = Signals::listen().expect("an ear");
-        let mut witness = Signals::listen().expect("another ear");
+        let mut signals = Signals::listen().expect("signals");
+        let mut witness = Signals::listen().expect("signals");
         for _ in 0..2 {
             terminated().await;
             // It has arrived, and is not asked for before that.

@@ -1,4 +1,5 @@
-//! Jobs whose effect happens elsewhere: held until they are confirmed, whoever comes first, or tried again.
+//! Jobs whose effect happens elsewhere: they wait until they are confirmed, whoever comes first, or
+//! tried again.
 
 use jiff::{SignedDuration, Timestamp};
 use posthaste::{Outcome, enqueue};
@@ -22,7 +23,7 @@ async fn a_confirmation_that_comes_before_the_acknowledgement_ends_the_job() {
                     .get()
                     .await?
                     .execute(
-                        "SELECT posthaste.done(posthaste.delivery_id($1))",
+                        "SELECT posthaste.confirm(posthaste.delivery_id($1))",
                         &[&job.id.0],
                     )
                     .await?;
@@ -39,7 +40,8 @@ async fn a_confirmation_that_comes_before_the_acknowledgement_ends_the_job() {
     worker.stop().await.unwrap();
 }
 
-/// The receiver's transaction cannot see the job being held: it is open across the acknowledgement, or its snapshot is older.
+/// The receiver's transaction cannot see the job being held: it is open across the acknowledgement,
+/// or its snapshot is older.
 #[tokio::test]
 async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_job() {
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
@@ -57,7 +59,7 @@ async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_
         let id: i64 = claimed.get(2);
         let begin = format!("BEGIN ISOLATION LEVEL {isolation}; SELECT 1");
         receiver.batch_execute(&begin).await.unwrap();
-        let done = "SELECT posthaste.done(posthaste.delivery_id($1))";
+        let done = "SELECT posthaste.confirm(posthaste.delivery_id($1))";
         if isolation == "READ COMMITTED" {
             receiver.execute(done, &[&id]).await.unwrap();
         }
@@ -75,7 +77,7 @@ async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_
         assert_eq!(count(&client, "awaiting").await, 1, "{isolation}");
         receiver.batch_execute("COMMIT").await.unwrap();
         client
-            .batch_execute("SELECT posthaste.confirm_held('infinity', 100)")
+            .batch_execute("SELECT posthaste.confirm_in_flight('infinity', 100)")
             .await
             .unwrap();
         assert_eq!(unfinished(&client).await, 0, "{isolation}");
@@ -89,7 +91,7 @@ async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_awaited_job_that_is_not_confirmed_is_tried_again_and_burns_an_attempt() {
+async fn an_awaited_job_that_is_not_confirmed_is_tried_again_and_counts_as_an_attempt() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let worker = worker(&db.pool(4).unwrap())
@@ -134,7 +136,7 @@ async fn a_late_acknowledgement_does_not_take_the_confirmation_of_whoever_has_th
         let give_back = "SELECT posthaste.return_claim((SELECT max(id) FROM posthaste.worker), $1)";
         client.execute(give_back, &[&lost]).await.unwrap();
         let now = client.query_one(claim, &[&kept]).await.unwrap();
-        let confirm = "SELECT posthaste.done(posthaste.delivery_id($1))";
+        let confirm = "SELECT posthaste.confirm(posthaste.delivery_id($1))";
         client
             .execute(confirm, &[&now.get::<_, i64>(2)])
             .await

@@ -1,4 +1,5 @@
-//! Claims: their cost does not depend on what was done before, and a claim whose answer is lost loses nothing.
+//! Claims: their cost does not depend on what was done before, and a claim whose answer is lost
+//! loses nothing.
 
 use posthaste_testkit::{PgVersion, eventually};
 use tokio_postgres::Client;
@@ -34,9 +35,9 @@ async fn cost(client: &Client, worker: i64) -> i64 {
         + plan[0]["Plan"]["Shared Read Blocks"].as_i64().unwrap()
 }
 
-/// Somebody claimed a part of what had come; then more came, in this generation and in the next.
+/// Somebody claimed a part of what had come; then more came, in this segment and in the next.
 #[tokio::test]
-async fn what_came_behind_a_window_of_before_is_claimed_before_a_newer_generation() {
+async fn what_came_behind_a_window_of_before_is_claimed_before_a_newer_segment() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -49,13 +50,13 @@ async fn what_came_behind_a_window_of_before_is_claimed_before_a_newer_generatio
     ] {
         client.batch_execute(step).await.unwrap();
     }
-    // One of the first window, two of the same generation behind it, and the first of the next.
+    // One of the first window, two of the same segment behind it, and the first of the next.
     assert_eq!(claim(&client, worker, 4).await, [3, 4, 5, 6]);
     assert_eq!(claim(&client, worker, 4).await, [7]);
 }
 
 #[tokio::test]
-async fn the_room_that_expired_jobs_leave_goes_to_their_own_generation_first() {
+async fn the_room_that_expired_jobs_leave_goes_to_their_own_segment_first() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -70,7 +71,8 @@ async fn the_room_that_expired_jobs_leave_goes_to_their_own_generation_first() {
     assert_eq!(claim(&client, worker, 3).await, [5, 7, 8]);
 }
 
-/// What a claim hands out that waits for its lane behind `holder`, which ends its transaction and lets go as soon as it does.
+/// What a claim hands out that waits for its lane behind `holder`, which ends its transaction and
+/// lets go as soon as it does.
 async fn claim_behind(holder: &Client, client: Client, worker: i64) -> Vec<i64> {
     let waiting = tokio::spawn(async move { claim(&client, worker, 10).await });
     eventually(SOON, "the claim waits", async || {
@@ -89,8 +91,7 @@ async fn claim_behind(holder: &Client, client: Client, worker: i64) -> Vec<i64> 
 }
 
 #[tokio::test]
-async fn a_transaction_over_two_generations_that_commits_during_a_claim_is_handed_out_in_its_order()
-{
+async fn a_transaction_over_two_segments_that_commits_during_a_claim_is_handed_out_in_its_order() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let other = db.client().await.unwrap();
@@ -109,12 +110,13 @@ async fn a_transaction_over_two_generations_that_commits_during_a_claim_is_hande
         .batch_execute("SELECT posthaste.enqueue('b'); SELECT pg_advisory_lock(1885893475, posthaste.lane_key('default', 0))")
         .await
         .unwrap();
-    // The claim has looked at the first generation, in which nothing was to be seen, and found something in the second.
+    // The claim has looked at the first segment, in which nothing was to be seen, and found
+    // something in the second.
     assert_eq!(claim_behind(&other, client, worker).await, [1, 3, 2]);
 }
 
 #[tokio::test]
-async fn what_is_moved_aside_during_a_claim_still_comes_before_a_newer_generation() {
+async fn what_is_moved_to_the_overflow_during_a_claim_still_comes_before_a_newer_segment() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let other = db.client().await.unwrap();
@@ -127,7 +129,7 @@ async fn what_is_moved_aside_during_a_claim_still_comes_before_a_newer_generatio
         client.batch_execute(step).await.unwrap();
     }
     other
-        .batch_execute("BEGIN; SELECT posthaste.move_aside(0, 1000)")
+        .batch_execute("BEGIN; SELECT posthaste.move_to_overflow(0, 1000)")
         .await
         .unwrap();
     assert_eq!(claim_behind(&other, client, worker).await, [1, 2, 3, 4, 5]);
@@ -181,7 +183,7 @@ async fn after_a_job_expired_unclaimed_other_batches_are_closed_whole() {
         .await
         .unwrap();
     assert_eq!(claim(&client, worker, 10).await.len(), 10);
-    let whole = "SELECT posthaste.close_whole(ARRAY[0::smallint], ARRAY[batch], ARRAY[token], ARRAY[n]) FROM posthaste.claim_0 WHERE n > 0";
+    let whole = "SELECT posthaste.close_batches(ARRAY[0::smallint], ARRAY[batch], ARRAY[token], ARRAY[n]) FROM posthaste.claim_0 WHERE n > 0";
     let left: Vec<i32> = client.query_one(whole, &[]).await.unwrap().get(0);
     assert!(left.is_empty(), "the batch was closed by one row");
 }
@@ -382,5 +384,5 @@ async fn a_late_acknowledgement_is_told_that_it_lost_and_changes_nothing() {
         .await
         .unwrap()
         .get(0);
-    assert_eq!(state, "suspect");
+    assert_eq!(state, "quarantined");
 }

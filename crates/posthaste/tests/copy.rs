@@ -32,7 +32,8 @@ fn every_kind() -> Vec<NewJob> {
             .scheduled_at(year)
             .expires_at(year + SignedDuration::from_hours(1))
             .tag("t\u{e4}g")
-            .max_attempts(None),
+            .max_attempts(None)
+            .trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 a=b"),
     ]
 }
 
@@ -42,7 +43,7 @@ async fn rows(client: &Client) -> Vec<String> {
                       CASE WHEN scheduled_at - enqueued_at BETWEEN interval '-1 minute' AND interval '1 minute' THEN 'due' ELSE scheduled_at::text END,
                       CASE WHEN expires_at - greatest(scheduled_at, enqueued_at) BETWEEN interval '30 days -1 minute' AND interval '30 days 1 minute'
                            THEN 'default' ELSE expires_at::text END,
-                      unique_key, last_error)
+                      unique_key, last_error, trace)
                  FROM posthaste.store ORDER BY id";
     let rows = client.query(sql, &[]).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
@@ -135,9 +136,10 @@ async fn a_job_that_copy_cannot_take_is_named_and_leaves_nothing() {
     tx.commit().await.unwrap();
 }
 
-/// Generations are rotated and what can be sealed is sealed, while a COPY is in the middle of its jobs.
+/// Segments are rotated and what can be sealed is sealed, while a COPY is in the middle of its
+/// jobs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_generation_that_a_copy_writes_is_not_sealed_before_it_ends() {
+async fn a_segment_that_a_copy_writes_is_not_sealed_before_it_ends() {
     let db = database(PgVersion::V15).await;
     let mut client = db.client().await.unwrap();
     let store = Store::new(db.url()).await.unwrap();
@@ -161,7 +163,7 @@ async fn a_generation_that_a_copy_writes_is_not_sealed_before_it_ends() {
     });
     assert_eq!(enqueue_copy(&tx, jobs).await.unwrap(), 2000);
     turn().await;
-    let scan = "SELECT ready_scan FROM posthaste.ring()";
+    let scan = "SELECT ready_scan FROM posthaste.segments()";
     assert_eq!(store.value::<i64>(scan, &[]).await.unwrap(), 0, "sealed");
     tx.commit().await.unwrap();
     let mut come = store.claim_all().await.unwrap();

@@ -1,4 +1,5 @@
-//! The counters: at every moment they say what the view shows, whoever has counted how far, and reading them stays cheap.
+//! The counters: at every moment they say what the view shows, whoever has counted how far, and
+//! reading them stays cheap.
 
 pub mod agreement;
 
@@ -6,13 +7,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use posthaste::{Counter, Outcome, counters};
+use posthaste::{Counter, Outcome};
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use serde_json::Value;
 use tokio_postgres::Client;
 
 use crate::stress::{self, settings::Settings};
-use crate::support::{SOON, database, hand, migrated, quick_queue, worker};
+use crate::support::{SOON, database, hand, jobs, migrated, quick_queue, worker};
 
 async fn agree_under_stress(version: PgVersion) {
     let database = migrated(stress::server(version)).await;
@@ -35,7 +36,7 @@ async fn the_counters_say_what_the_view_shows_at_every_moment_on_18() {
 
 /// The counter of the only kind of this name.
 async fn of(client: &Client, name: &str) -> Counter {
-    let found = counters(client).await.unwrap().jobs;
+    let found = jobs(client).counters().await.unwrap().jobs;
     let mut found = found.into_iter().filter(|counter| counter.name == name);
     let counter = found.next().unwrap_or_default();
     assert_eq!(found.next(), None, "{name} is counted once");
@@ -69,15 +70,15 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
                  SELECT posthaste.enqueue('stale', queue => 'nobody', expires_at => clock_timestamp() + interval '50 ms');
                  SELECT posthaste.cancel(posthaste.enqueue('called off', scheduled_at => now() + interval '1 hour'));
                  SELECT posthaste.enqueue('in turn', queue => 'nobody', ordering_key => 'k') FROM generate_series(1, 3);
-                 SELECT posthaste.enqueue('waiting', queue => 'nobody') FROM generate_series(1, 300)",
+                 SELECT posthaste.enqueue('idle', queue => 'nobody') FROM generate_series(1, 300)",
             )
             .await
             .unwrap();
-        assert_eq!(of(&client, "good").await.claimable, 30);
+        assert_eq!(of(&client, "good").await.available, 30);
         let worker = worker(&db.pool(4).unwrap())
             .queue_config(quick_queue())
             .handler("*", async |_, job| match (&*job.name, job.attempt) {
-                ("once", 0) | ("never" | "slow", _) => Err("not yet".into()),
+                ("once", 1) | ("never" | "slow", _) => Err("not yet".into()),
                 ("unwanted", _) => Ok(Outcome::Discard {
                     reason: "no".into(),
                 }),
@@ -90,7 +91,7 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
             .await
             .unwrap();
         becomes(&client, "good", |good| {
-            (good.claimable, good.running, good.done_total) == (0, 0, 30)
+            (good.available, good.running, good.completed_total) == (0, 0, 30)
         })
         .await;
         let good = of(&client, "good").await;
@@ -99,7 +100,7 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
             ("default", 7, "t")
         );
         becomes(&client, "once", |once| {
-            (once.done_total, once.failed_total, once.retried_total) == (3, 3, 3)
+            (once.completed_total, once.failed_total, once.retried_total) == (3, 3, 3)
         })
         .await;
         becomes(&client, "never", |never| {
@@ -117,11 +118,11 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
         .await;
         becomes(&client, "later", |later| later.scheduled == 2).await;
         becomes(&client, "stale", |stale| {
-            (stale.claimable, stale.expired, stale.expired_total) == (0, 1, 1)
+            (stale.available, stale.expired, stale.expired_total) == (0, 1, 1)
         })
         .await;
         becomes(&client, "in turn", |one| {
-            (one.claimable, one.waiting) == (1, 2)
+            (one.available, one.blocked) == (1, 2)
         })
         .await;
         becomes(&client, "called off", |one| {
@@ -133,20 +134,20 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
         })
         .await;
         becomes(&client, "handed on", |one| {
-            (one.running, one.awaiting, one.done_total) == (0, 1, 0)
+            (one.running, one.awaiting, one.completed_total) == (0, 1, 0)
         })
         .await;
         client
-            .batch_execute("SELECT posthaste.done(posthaste.delivery_id(h.id)) FROM posthaste.held h; SELECT posthaste.redrive(name => 'never', at_most => 3)")
+            .batch_execute("SELECT posthaste.confirm(posthaste.delivery_id(h.id)) FROM posthaste.in_flight h; SELECT posthaste.redrive(name => 'never', at_most => 3)")
             .await
             .unwrap();
         becomes(&client, "handed on", |one| {
-            (one.awaiting, one.done_total) == (0, 1)
+            (one.awaiting, one.completed_total) == (0, 1)
         })
         .await;
         becomes(&client, "never", |never| {
             (
-                never.claimable + never.running,
+                never.available + never.running,
                 never.dead,
                 never.dead_total,
             ) == (0, 4, 7)
@@ -159,8 +160,8 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
         .await
         .unwrap();
         worker.stop().await.unwrap();
-        assert_eq!(of(&client, "waiting").await.claimable, 300);
-        let oldest = counters(&client).await.unwrap().oldest;
+        assert_eq!(of(&client, "idle").await.available, 300);
+        let oldest = jobs(&client).counters().await.unwrap().oldest;
         assert_eq!(oldest.len(), 1, "{oldest:?}");
         assert_eq!((&*oldest[0].queue, oldest[0].priority), ("nobody", 0));
         assert!(
@@ -168,24 +169,24 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
             "{oldest:?}"
         );
 
-        let before = counters(&client).await.unwrap().jobs;
+        let before = jobs(&client).counters().await.unwrap().jobs;
         client
             .batch_execute("SELECT posthaste.recount()")
             .await
             .unwrap();
         assert_eq!(
-            counters(&client).await.unwrap().jobs,
+            jobs(&client).counters().await.unwrap().jobs,
             before,
             "counted anew"
         );
     }
 }
 
-/// So many claims of so many jobs each, closed at once.
+/// This many claims of this many jobs each, closed at once.
 async fn claim_and_close(client: &Client, worker: i64, claims: i32, jobs: i32) {
     let closed = client
         .query_one(
-            "SELECT count(posthaste.close_whole(ARRAY[c.slot], ARRAY[c.batch], ARRAY[c.token], ARRAY[c.n])) FROM (
+            "SELECT count(posthaste.close_batches(ARRAY[c.slot], ARRAY[c.batch], ARRAY[c.token], ARRAY[c.n])) FROM (
                SELECT slot, batch, token, count(*)::integer AS n
                  FROM (SELECT gen_random_uuid() AS token FROM generate_series(1, $2::integer) OFFSET 0) t,
                       LATERAL posthaste.claim('default', '{0}', $1, t.token, $3::integer, 1 << 30) GROUP BY 1, 2, 3) c",
@@ -232,8 +233,8 @@ async fn a_backlog_is_read_once_and_not_by_those_who_read_the_counters() {
         client.query_one(open, &[&worker]).await.unwrap();
         let drained = pages(&client).await;
         assert!(drained * 2 < uncounted, "{drained} of {uncounted} pages");
-        let found = counters(&client).await.unwrap().jobs;
-        let waiting: i64 = found.iter().map(|of| of.claimable).sum();
+        let found = jobs(&client).counters().await.unwrap().jobs;
+        let waiting: i64 = found.iter().map(|of| of.available).sum();
         let running: i64 = found.iter().map(|of| of.running).sum();
         assert_eq!((waiting, running), (20_000 - 7_777 - 33, 33));
     }
@@ -243,7 +244,7 @@ async fn tuples(client: &Client) -> BTreeMap<String, i64> {
     let rows = client
         .query(
             "SELECT relname::text, pg_stat_get_dead_tuples(oid) + pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid) FROM pg_class
-              WHERE relnamespace = 'posthaste'::regnamespace AND relkind = 'r' AND relname ~ '^(counted|opened|left|tally|tallied)_'",
+              WHERE relnamespace = 'posthaste'::regnamespace AND relkind = 'r' AND relname ~ '^(counted|opened|left|stats_delta|stats_sum)_'",
             &[],
         )
         .await
@@ -267,8 +268,8 @@ async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
                 .batch_execute(
                     "SELECT posthaste.enqueue('n' || i % 3) FROM generate_series(1, 1000) i;
                      SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour') FROM generate_series(1, 300);
-                     SELECT posthaste.tell(array_fill('default'::text, '{400}'), array_fill(0, '{400}'), array_fill('n0'::text, '{400}'),
-                                           array_fill(''::text, '{400}'), array_fill('done_total'::text, '{400}'), array_fill(1::bigint, '{400}'))",
+                     SELECT posthaste.flush_stats(array_fill('default'::text, '{400}'), array_fill(0, '{400}'), array_fill('n0'::text, '{400}'),
+                                           array_fill(''::text, '{400}'), array_fill('completed_total'::text, '{400}'), array_fill(1::bigint, '{400}'))",
                 )
                 .await
                 .unwrap();
@@ -279,10 +280,13 @@ async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
                 read.push(pages(&client).await);
             }
         }
-        let found = counters(&client).await.unwrap().jobs;
-        assert_eq!(found.iter().map(|of| of.claimable).sum::<i64>(), 12 * 100);
+        let found = jobs(&client).counters().await.unwrap().jobs;
+        assert_eq!(found.iter().map(|of| of.available).sum::<i64>(), 12 * 100);
         assert_eq!(found.iter().map(|of| of.scheduled).sum::<i64>(), 12 * 300);
-        assert_eq!(found.iter().map(|of| of.done_total).sum::<i64>(), 12 * 400);
+        assert_eq!(
+            found.iter().map(|of| of.completed_total).sum::<i64>(),
+            12 * 400
+        );
         let (least, most) = (read.iter().min().unwrap(), read.iter().max().unwrap());
         assert!(most < &(least * 2), "pages per read: {read:?}");
         assert_eq!(
@@ -291,7 +295,7 @@ async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
             "nothing is changed or deleted"
         );
         let turned: i64 = client
-            .query_one("SELECT pg_sequence_last_value('posthaste.tally_low')", &[])
+            .query_one("SELECT pg_sequence_last_value('posthaste.stats_low')", &[])
             .await
             .unwrap()
             .get(0);
@@ -317,5 +321,5 @@ async fn a_leader_with_nothing_to_count_writes_nothing() {
     let wrote: Option<String> = client.query_one(sql, &[]).await.unwrap().get(0);
     client.batch_execute("COMMIT").await.unwrap();
     assert_eq!(wrote, None);
-    assert_eq!(counters(&client).await.unwrap().oldest.len(), 100);
+    assert_eq!(jobs(&client).counters().await.unwrap().oldest.len(), 100);
 }

@@ -1,4 +1,5 @@
-//! Crashes: workers outlive the server, the server outlives its own half-done maintenance, and answers get lost.
+//! Crashes: workers outlive the server, the server outlives its own half-done maintenance, and
+//! answers get lost.
 
 mod forgotten;
 mod intents;
@@ -14,7 +15,7 @@ use posthaste::{Outcome, WorkerHandle};
 use posthaste_testkit::{PgServer, PgVersion, eventually};
 
 use crate::support;
-use intents::{Fate, Intents};
+use intents::{CommitResult, Intents};
 
 /// Crashes in one run; `POSTHASTE_CRASHES` asks for more.
 fn crashes() -> u64 {
@@ -51,7 +52,8 @@ impl Worked {
     }
 }
 
-/// A worker of the library whose handler only remembers, and complains when an attempt was burnt: nothing here ever fails.
+/// A worker of the library whose handler only remembers, and complains when an attempt was counted:
+/// nothing here ever fails.
 pub async fn remembering(url: &str, worked: &Worked) -> WorkerHandle {
     let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager)
@@ -60,7 +62,7 @@ pub async fn remembering(url: &str, worked: &Worked) -> WorkerHandle {
         .unwrap();
     let worked = worked.clone();
     let config = posthaste::Config {
-        generation_bytes: 256 << 10,
+        segment_bytes: 256 << 10,
         ..support::quick()
     };
     support::worker(&pool)
@@ -70,7 +72,7 @@ pub async fn remembering(url: &str, worked: &Worked) -> WorkerHandle {
             let worked = worked.clone();
             async move {
                 let key: serde_json::Value = job.kwargs()?;
-                assert_eq!(job.attempt, 0, "an attempt was burnt by nobody's fault");
+                assert_eq!(job.attempt, 1, "an attempt was counted by nobody's fault");
                 worked.note(key["key"].as_i64().expect("a key"));
                 Ok(Outcome::Done)
             }
@@ -101,7 +103,7 @@ async fn nothing_committed_is_lost(version: PgVersion) {
             server.restart().expect("a restart");
         });
     }
-    let fates = intents.stop().await;
+    let results = intents.stop().await;
     let client = database.client().await.expect("a connection");
     eventually(Duration::from_secs(60), "all jobs are done", async || {
         Ok(support::unfinished(&client).await == 0)
@@ -112,34 +114,38 @@ async fn nothing_committed_is_lost(version: PgVersion) {
         worker.stop().await.expect("a clean stop");
     }
     let kept = intents::kept(&client).await;
-    judge(&fates, &kept, &worked.all());
+    judge(&results, &kept, &worked.all());
     posthaste_testkit::ran::count("crashes", crashes());
 }
 
 /// Compares what producers intended, what the database kept and what was worked.
 fn judge(
-    fates: &HashMap<i64, Fate>,
+    results: &HashMap<i64, CommitResult>,
     kept: &std::collections::HashSet<i64>,
     worked: &HashMap<i64, u32>,
 ) {
     let mut committed = 0;
-    for (key, fate) in fates {
+    for (key, result) in results {
         let (is_kept, is_worked) = (kept.contains(key), worked.contains_key(key));
-        match fate {
-            Fate::Committed => assert!(is_kept && is_worked, "job {key} was committed and is lost"),
-            Fate::RolledBack => {
+        match result {
+            CommitResult::Committed => {
+                assert!(is_kept && is_worked, "job {key} was committed and is lost")
+            }
+            CommitResult::RolledBack => {
                 assert!(
                     !is_kept && !is_worked,
                     "job {key} was rolled back and worked"
                 )
             }
-            Fate::Unknown => assert_eq!(is_kept, is_worked, "job {key}: neither all nor nothing"),
+            CommitResult::Ambiguous => {
+                assert_eq!(is_kept, is_worked, "job {key}: neither all nor nothing")
+            }
         }
-        committed += usize::from(*fate == Fate::Committed);
+        committed += usize::from(*result == CommitResult::Committed);
     }
     assert!(committed > 300, "only {committed} jobs were committed");
     for key in worked.keys() {
-        assert!(fates.contains_key(key), "job {key} came from nowhere");
+        assert!(results.contains_key(key), "job {key} came from nowhere");
     }
 }
 

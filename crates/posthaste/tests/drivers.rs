@@ -1,4 +1,5 @@
-//! Enqueue and completion in transactions of other drivers: what one of them writes, all of them write.
+//! Enqueue and completion in transactions of other drivers: what one of them writes, all of them
+//! write.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -34,7 +35,8 @@ async fn every_kind<E: Executor>(mut transaction: E) -> Vec<JobId> {
         .scheduled_at(time("2999-12-31T23:59:59.999999Z"))
         .expires_at(time("3000-01-01T00:00:00Z"))
         .tag("t\u{e4}g")
-        .max_attempts(None);
+        .max_attempts(None)
+        .trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 a=b");
     let keyed = NewJob::new("keyed", &json!({})).unwrap().unique_key("key");
     let mut ids = vec![
         enqueue(&mut transaction, &plain).await.unwrap(),
@@ -66,7 +68,7 @@ async fn rows(client: &Client, ids: &[JobId]) -> Vec<String> {
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
     client
         .query(
-            "SELECT concat_ws(' | ', name, kwargs, queue, priority, tag, unique_key, ordering_key, coalesce(max_attempts, 0), state,
+            "SELECT concat_ws(' | ', name, kwargs, queue, priority, tag, unique_key, ordering_key, coalesce(max_attempts, 0), state, trace,
                               CASE WHEN scheduled_at > now() THEN scheduled_at END,
                               CASE WHEN scheduled_at > now() THEN expires_at END)
                FROM posthaste.job WHERE id = ANY($1) ORDER BY id",
@@ -205,8 +207,8 @@ async fn sea_orm_writes_what_tokio_postgres_writes() {
     }
 }
 
-/// What a handler does in a transaction of this driver: a row, the completion, and then a commit or a rollback. Each job is undone at first, so that it
-/// comes again, and done then.
+/// What a handler does in a transaction of this driver: a row, the completion, and then a commit or
+/// a rollback. Each job is undone at first, so that it comes again, and done then.
 async fn completes<R: Future<Output = HandlerResult> + Send + 'static>(
     driver: &str,
     run: impl Fn(String, Context, JobId, bool) -> R + Send + Sync + 'static,

@@ -31,7 +31,7 @@ async fn a_job_appears_with_its_transaction_and_vanishes_with_it() {
     assert_eq!(row.get::<_, i64>(0), id.0);
     assert_eq!(row.get::<_, &str>(1), "mail.welcome");
     assert_eq!(row.get::<_, &str>(2), "default");
-    assert_eq!(row.get::<_, &str>(3), "claimable");
+    assert_eq!(row.get::<_, &str>(3), "available");
     assert_eq!((row.get::<_, i32>(4), row.get::<_, i32>(5)), (0, 25));
     assert_eq!(row.get::<_, &str>(6), "ada");
 }
@@ -91,7 +91,7 @@ async fn insert_select_returns_ids_and_parks_what_is_not_due() {
         .filter(|row| row.get::<_, &str>(1) == "scheduled")
         .count();
     assert_eq!((rows.len(), scheduled), (1000, 500));
-    assert_eq!(count(&client, "claimable").await, 500);
+    assert_eq!(count(&client, "available").await, 500);
     assert_eq!(count(&client, "scheduled").await, 500);
 }
 
@@ -107,11 +107,11 @@ async fn a_volatile_time_is_judged_and_stored_once() {
         .await
         .unwrap();
     let early: i64 = client
-        .query_one("SELECT count(*) FROM posthaste.job WHERE state = 'claimable' AND scheduled_at > clock_timestamp()", &[])
+        .query_one("SELECT count(*) FROM posthaste.job WHERE state = 'available' AND scheduled_at > clock_timestamp()", &[])
         .await
         .unwrap()
         .get(0);
-    assert_eq!(early, 0, "a job that is not due must not be claimable");
+    assert_eq!(early, 0, "a job that is not due must not be available");
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Commands as handlers, looked at from outside: what they are given, what their ends mean, and that nothing of them is left.
+//! Commands as handlers, looked at from outside: what they are given, what their ends mean, and
+//! that nothing of them is left.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +13,7 @@ use tokio_postgres::Client;
 
 use crate::support::{SOON, all_done, count, database, unfinished, worker};
 
-/// Whoever waits for less time than this was not waited for.
+/// The one that waits for less time than this was not waited for.
 const LONG: Duration = Duration::from_secs(600);
 
 /// A folder for commands and for what they leave behind.
@@ -123,7 +124,10 @@ async fn a_command_gets_its_job_on_standard_input_and_in_its_environment() {
     let folder = Folder::new("given");
     let command = folder.script("cat >$1/input; env >$1/env.new; mv $1/env.new $1/env");
     let worker = start(&db, command).await;
-    put(&client, "mail.send", &json!({ "to": "ü", "n": [1, 2] })).await;
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let job = NewJob::new("mail.send", &json!({ "to": "ü", "n": [1, 2] })).unwrap();
+    let job = job.tag("a tag").trace(format!("{parent} a=b, c=d"));
+    enqueue(&client, &job).await.unwrap();
     all_done(&client).await;
     worker.stop().await.unwrap();
     let input: Value = serde_json::from_str(&folder.read("input").await).unwrap();
@@ -138,12 +142,28 @@ async fn a_command_gets_its_job_on_standard_input_and_in_its_environment() {
         ("DELIVERY_ID", ids.get(1)),
         ("JOB_NAME", "mail.send"),
         ("QUEUE", "default"),
-        ("ATTEMPT", "0"),
+        ("ATTEMPT", "1"),
         ("TAG", "a tag"),
     ] {
         let line = format!("POSTHASTE_{name}={value}");
         assert!(environment.lines().any(|found| found == line), "{line}");
     }
+    for line in [&*format!("TRACEPARENT={parent}"), "TRACESTATE=a=b, c=d"] {
+        assert!(environment.lines().any(|found| found == line), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_of_a_job_without_a_trace_gets_none() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let folder = Folder::new("untraced");
+    let command = folder.script("echo none $TRACEPARENT $TRACESTATE >$1/trace");
+    let worker = start(&db, command).await;
+    put(&client, "mail.send", &json!({})).await;
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+    assert_eq!(folder.read("trace").await, "none\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -302,12 +322,12 @@ async fn a_worker_that_stops_gives_the_job_back_and_ends_the_command() {
     assert!(pids.iter().all(|pid| is_alive(*pid)));
     worker.stop().await.unwrap();
     let (state, attempt, _) = job(&client).await;
-    assert_eq!((state.as_str(), attempt), ("claimable", 0));
+    assert_eq!((state.as_str(), attempt), ("available", 0));
     gone(&pids).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_does_not_exist_is_refused_and_one_that_vanishes_burns_nothing() {
+async fn a_command_that_does_not_exist_is_refused_and_one_that_vanishes_counts_as_no_attempt() {
     for wrong in ["/nowhere/command", "command", "/etc", "/etc/passwd"] {
         assert!(Exec::new(wrong).is_err(), "{wrong}");
     }
@@ -318,12 +338,12 @@ async fn a_command_that_does_not_exist_is_refused_and_one_that_vanishes_burns_no
     fs::remove_file(folder.0.join("command")).unwrap();
     let worker = start(&db, command).await;
     put(&client, "any", &json!({})).await;
-    eventually(SOON, "it was put off", async || {
+    eventually(SOON, "it was rescheduled", async || {
         Ok(job(&client).await.2.contains("there is no command"))
     })
     .await
     .unwrap();
-    assert_eq!(job(&client).await.1, 0, "no attempt was burnt");
+    assert_eq!(job(&client).await.1, 0, "no attempt was counted");
     worker.stop().await.unwrap();
 }
 

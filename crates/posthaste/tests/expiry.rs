@@ -11,7 +11,8 @@ const LANES_LOCKED: &str =
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885893475
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// A queue that nobody consumed for long is taken up again: its expired jobs are closed piece by piece, and no job among them is passed over.
+/// A queue that nobody consumed for long is taken up again: its expired jobs are closed piece by
+/// piece, and no job among them is passed over.
 #[tokio::test]
 async fn a_claim_over_a_hundred_thousand_expired_jobs_is_bounded() {
     let db = database(PgVersion::V15).await;
@@ -46,7 +47,8 @@ async fn a_claim_over_a_hundred_thousand_expired_jobs_is_bounded() {
     assert_eq!(kept, 99_998);
 }
 
-/// A claim that goes on behind an expired job meets one that has not expired, and behind it, in the window of later snapshots, expired ones again.
+/// A claim that goes on behind an expired job meets one that has not expired, and behind it, in the
+/// window of later snapshots, expired ones again.
 #[tokio::test]
 async fn a_claim_that_closes_expired_jobs_passes_over_no_other() {
     let db = database(PgVersion::V15).await;
@@ -101,7 +103,8 @@ async fn a_worker_comes_to_the_job_behind_many_expired_ones() {
     assert!(clean, "no claim of it was in doubt");
 }
 
-/// Somebody holds a parked slot, so that expiry stands before it: whatever it locked for a lane of the ring is free by then.
+/// Somebody holds a scheduled slot, so that expiry stands before it: whatever it locked for a lane
+/// of the ready log is free by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
     let db = database(PgVersion::V15).await;
@@ -114,7 +117,7 @@ async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
         .await
         .unwrap();
     holder
-        .batch_execute("BEGIN; LOCK TABLE posthaste.parked_6 IN ACCESS EXCLUSIVE MODE")
+        .batch_execute("BEGIN; LOCK TABLE posthaste.scheduled_6 IN ACCESS EXCLUSIVE MODE")
         .await
         .unwrap();
     let worker = worker(&db.pool(2).unwrap())
@@ -124,10 +127,12 @@ async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
         .await
         .unwrap();
     let stands = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-                   WHERE NOT l.granted AND l.relation = 'posthaste.parked_6'::regclass AND a.query LIKE '%posthaste.expire(%'";
-    eventually(SOON, "expiry stands before the parked slot", async || {
-        Ok(client.query_one(stands, &[]).await?.get::<_, i64>(0) == 1)
-    })
+                   WHERE NOT l.granted AND l.relation = 'posthaste.scheduled_6'::regclass AND a.query LIKE '%posthaste.expire(%'";
+    eventually(
+        SOON,
+        "expiry stands before the scheduled slot",
+        async || Ok(client.query_one(stands, &[]).await?.get::<_, i64>(0) == 1),
+    )
     .await
     .unwrap();
     let kept = "SELECT count(*) FROM posthaste.dead WHERE state = 'expired'";
@@ -138,7 +143,8 @@ async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
     worker.stop().await.unwrap();
 }
 
-/// What is behind a lane's cursor is its worker's, done or not: expiry has nothing to do there, and takes no lock.
+/// What is behind a lane's cursor is its worker's, done or not: expiry has nothing to do there, and
+/// takes no lock.
 #[tokio::test]
 async fn expiry_locks_no_lane_whose_expired_jobs_were_claimed() {
     let db = database(PgVersion::V15).await;

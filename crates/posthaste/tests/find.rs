@@ -4,18 +4,18 @@ pub mod hands;
 
 use std::sync::atomic::Ordering;
 
-use posthaste::{JobId, State, failures, find, retry};
+use posthaste::{JobId, State};
 use posthaste_testkit::{PgVersion, eventually};
 use tokio_postgres::Client;
 
 use self::hands::{Hands, id_of};
-use crate::support::{SOON, all_done, count, counting, database};
+use crate::support::{SOON, all_done, count, counting, database, jobs};
 
 const HOUR: &str =
     "ARRAY[1::smallint], ARRAY[1], ARRAY[interval '1 hour'], NULL, NULL, ARRAY['no']";
 
 async fn state(client: &Client, id: i64) -> Option<State> {
-    let found = find(client, JobId(id)).await.unwrap();
+    let found = jobs(client).find(JobId(id)).await.unwrap();
     found.map(|job| job.state)
 }
 
@@ -32,7 +32,7 @@ async fn a_job_is_found_by_its_number_wherever_it_is() {
         for (end, state) in [
             (
                 "ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL",
-                State::Done,
+                State::Completed,
             ),
             (HOUR, State::Retrying),
             (
@@ -55,7 +55,7 @@ async fn a_job_is_found_by_its_number_wherever_it_is() {
             let id = id_of(&client, plain).await;
             let fence = hands.claim(&client, 1).await;
             assert_eq!(self::state(&client, id).await, Some(State::Running));
-            let found = find(&client, JobId(id)).await.unwrap().unwrap();
+            let found = jobs(&client).find(JobId(id)).await.unwrap().unwrap();
             assert_eq!(found.worker, Some(hands.id));
             assert_eq!(found.worker_name.as_deref(), Some("hand"));
             assert!(found.claimed_at.is_some());
@@ -67,24 +67,24 @@ async fn a_job_is_found_by_its_number_wherever_it_is() {
         let fence = hands.claim(&client, 1).await;
         client
             .execute(
-                "SELECT posthaste.close_whole(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[1])",
+                "SELECT posthaste.close_batches(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[1])",
                 &[&fence.slot, &fence.batch, &fence.token],
             )
             .await
             .unwrap();
-        expected.push((whole, State::Done));
+        expected.push((whole, State::Completed));
         let awaited = id_of(&client, "SELECT posthaste.enqueue('x')").await;
         let fence = hands.claim(&client, 1).await;
         let awaits = "ARRAY[4::smallint], NULL, NULL, ARRAY[now() + interval '1 hour'], NULL, NULL";
         fence.settle(&client, awaited, awaits).await;
         client
             .execute(
-                "SELECT posthaste.done(posthaste.delivery_id($1))",
+                "SELECT posthaste.confirm(posthaste.delivery_id($1))",
                 &[&awaited],
             )
             .await
             .unwrap();
-        expected.push((awaited, State::Done));
+        expected.push((awaited, State::Completed));
         let cancelled = id_of(&client, "SELECT posthaste.enqueue('x')").await;
         client
             .execute("SELECT posthaste.cancel($1)", &[&cancelled])
@@ -92,41 +92,41 @@ async fn a_job_is_found_by_its_number_wherever_it_is() {
             .unwrap();
         expected.push((cancelled, State::Cancelled));
         let mortal = Hands::new(&client).await;
-        let suspect = id_of(&client, "SELECT posthaste.enqueue('x')").await;
+        let quarantined = id_of(&client, "SELECT posthaste.enqueue('x')").await;
         mortal.claim(&client, 1).await;
         mortal.die(&client).await;
-        expected.push((suspect, State::Suspect));
-        // Aside, and due there.
-        let aside = id_of(&client, "SELECT posthaste.enqueue('x', queue => 'nobody')").await;
+        expected.push((quarantined, State::Quarantined));
+        // In the overflow, and due there.
+        let overflow = id_of(&client, "SELECT posthaste.enqueue('x', queue => 'nobody')").await;
         client
-            .batch_execute("SELECT posthaste.move_aside(0, 10)")
+            .batch_execute("SELECT posthaste.move_to_overflow(0, 10)")
             .await
             .unwrap();
-        expected.push((aside, State::Claimable));
+        expected.push((overflow, State::Available));
         let keyed = "SELECT posthaste.enqueue('x', ordering_key => 'o')";
         let (first, second) = (id_of(&client, keyed).await, id_of(&client, keyed).await);
-        assert_eq!(self::state(&client, first).await, Some(State::Waiting));
+        assert_eq!(self::state(&client, first).await, Some(State::Blocked));
         client
-            .batch_execute("SELECT posthaste.take_turns(10)")
+            .batch_execute("SELECT posthaste.advance_ordering(10)")
             .await
             .unwrap();
         let third = id_of(&client, keyed).await;
         let ends = format!("SELECT posthaste.cancel({first})");
         client.batch_execute(&ends).await.unwrap();
         client
-            .batch_execute("SELECT posthaste.take_turns(10)")
+            .batch_execute("SELECT posthaste.advance_ordering(10)")
             .await
             .unwrap();
         expected.extend([
             (first, State::Cancelled),
-            (second, State::Claimable),
-            (third, State::Waiting),
+            (second, State::Available),
+            (third, State::Blocked),
         ]);
         let end = "SELECT id FROM posthaste.store WHERE name = 'end of turn'";
         let end = id_of(&client, end).await;
         assert_eq!(self::state(&client, end).await, None, "that is no job");
         for (sql, state) in [
-            ("SELECT posthaste.enqueue('x')", State::Claimable),
+            ("SELECT posthaste.enqueue('x')", State::Available),
             (
                 "SELECT posthaste.enqueue('x', scheduled_at => now() + interval '1 hour')",
                 State::Scheduled,
@@ -144,7 +144,7 @@ async fn a_job_is_found_by_its_number_wherever_it_is() {
         // All at once, and as the view shows them.
         let differs = "SELECT count(*) FROM posthaste.find_many(ARRAY(SELECT generate_series(1, 100))) f
                          FULL JOIN posthaste.job j ON j.id = f.id
-                        WHERE f.state IS DISTINCT FROM coalesce(j.state, 'done') OR f.kwargs <> j.kwargs";
+                        WHERE f.state IS DISTINCT FROM coalesce(j.state, 'completed') OR f.kwargs <> j.kwargs";
         assert_eq!(id_of(&client, differs).await, 0);
         assert_eq!(state(&client, 4711).await, None);
         // Given up and deleted: not done.
@@ -182,16 +182,16 @@ async fn a_job_is_found_without_reading_all_others_and_also_where_it_is_not_expe
         let size = "SELECT pg_relation_size('posthaste.ready_0') / 8192";
         let size = id_of(&client, size).await;
         for id in [early + 1, early + 100_000, early + 200_000] {
-            assert_eq!(state(&client, id).await, Some(State::Claimable));
+            assert_eq!(state(&client, id).await, Some(State::Available));
             let pages = pages(&client, id).await;
             assert!(pages * 8 < size, "{pages} of {size}");
         }
         // Its row comes last, behind numbers that are all greater.
         assert_eq!(
-            retry(&client, &[JobId(early)]).await.unwrap(),
-            [(JobId(early), State::Claimable)]
+            jobs(&client).retry(&[JobId(early)]).await.unwrap(),
+            [(JobId(early), State::Available)]
         );
-        assert_eq!(state(&client, early).await, Some(State::Claimable));
+        assert_eq!(state(&client, early).await, Some(State::Available));
         assert_eq!(state(&client, early + 200_001).await, None);
     }
 }
@@ -239,18 +239,21 @@ async fn a_waiting_job_runs_now_and_once_and_keeps_its_attempts() {
         let soon = "SELECT posthaste.enqueue('x', scheduled_at => now() + interval '2 seconds')";
         let soon = id_of(&client, soon).await;
         let ids = [JobId(retrying), JobId(soon)];
-        let now = retry(&client, &ids).await.unwrap();
+        let now = jobs(&client).retry(&ids).await.unwrap();
         assert_eq!(now.len(), 2);
-        assert!(now.iter().all(|(_, state)| *state == State::Claimable));
+        assert!(now.iter().all(|(_, state)| *state == State::Available));
         // Once more changes nothing.
-        assert_eq!(retry(&client, &ids).await.unwrap().len(), 2);
-        assert_eq!(count(&client, "claimable").await, 2);
-        let found = find(&client, JobId(retrying)).await.unwrap().unwrap();
+        assert_eq!(jobs(&client).retry(&ids).await.unwrap().len(), 2);
+        assert_eq!(count(&client, "available").await, 2);
+        let found = jobs(&client).find(JobId(retrying)).await.unwrap().unwrap();
         assert_eq!(
-            (found.attempt, found.last_error.as_deref()),
+            (found.attempts, found.last_error.as_deref()),
             (1, Some("no"))
         );
-        assert_eq!(failures(&client, JobId(retrying)).await.unwrap().len(), 1);
+        assert_eq!(
+            jobs(&client).failures(JobId(retrying)).await.unwrap().len(),
+            1
+        );
 
         let (worker, runs) = counting(&db).await;
         all_done(&client).await;
@@ -270,8 +273,8 @@ async fn a_waiting_job_runs_now_and_once_and_keeps_its_attempts() {
         all_done(&client).await;
         assert_eq!(runs.load(Ordering::SeqCst), 3);
         assert_eq!(
-            retry(&client, &ids).await.unwrap(),
-            ids.map(|id| (id, State::Done))
+            jobs(&client).retry(&ids).await.unwrap(),
+            ids.map(|id| (id, State::Completed))
         );
         worker.stop().await.unwrap();
     }
@@ -305,23 +308,24 @@ async fn waiting_jobs_are_let_run_by_condition_and_others_are_told_where_they_st
     assert_eq!(refused.code().unwrap().code(), "25000");
     client.batch_execute("ROLLBACK").await.unwrap();
 
-    // A suspect's wait ends; an awaited job is somebody else's to end.
+    // The wait of a quarantined job ends; an awaited job is somebody else's to end.
     let hands = Hands::new(&client).await;
     let lone = "SELECT posthaste.enqueue('x', queue => 'alone')";
     let awaited = id_of(&client, lone).await;
     let fence = hands.claim_from(&client, "alone", 1).await;
     let awaits = "ARRAY[4::smallint], NULL, NULL, ARRAY[now() + interval '1 hour'], NULL, NULL";
     fence.settle(&client, awaited, awaits).await;
-    let suspect = id_of(&client, lone).await;
+    let quarantined = id_of(&client, lone).await;
     hands.claim_from(&client, "alone", 1).await;
     hands.die(&client).await;
     client
         .batch_execute(
-            "UPDATE posthaste.held SET until = now() + interval '1 hour' WHERE state = 'suspect'",
+            "UPDATE posthaste.in_flight SET until = now() + interval '1 hour' WHERE state = 'quarantined'",
         )
         .await
         .unwrap();
-    let mut now = retry(&client, &[JobId(awaited), JobId(suspect), JobId(4711)])
+    let mut now = jobs(&client)
+        .retry(&[JobId(awaited), JobId(quarantined), JobId(4711)])
         .await
         .unwrap();
     now.sort_by_key(|(id, _)| *id);
@@ -329,9 +333,9 @@ async fn waiting_jobs_are_let_run_by_condition_and_others_are_told_where_they_st
         now,
         [
             (JobId(awaited), State::Awaiting),
-            (JobId(suspect), State::Suspect)
+            (JobId(quarantined), State::Quarantined)
         ]
     );
-    let ready = "SELECT count(*) FROM posthaste.held WHERE state = 'suspect' AND until <= clock_timestamp()";
+    let ready = "SELECT count(*) FROM posthaste.in_flight WHERE state = 'quarantined' AND until <= clock_timestamp()";
     assert_eq!(id_of(&client, ready).await, 1);
 }

@@ -1,14 +1,15 @@
-//! History: failed attempts and done jobs are kept for a while, and forgotten without anybody having to wait.
+//! History: failed attempts and done jobs are kept for a while, and forgotten without anybody
+//! having to wait.
 
 use std::time::Duration;
 
-use posthaste::{Outcome, enqueue, failures, find};
+use posthaste::{Outcome, enqueue};
 use posthaste_testkit::{PgVersion, eventually};
 use tokio_postgres::Client;
 
 use crate::find::hands::{Hands, id_of};
 use crate::lifecycle::job;
-use crate::support::{SOON, all_done, count, database, quick_queue, worker};
+use crate::support::{SOON, all_done, count, database, jobs, quick_queue, worker};
 
 async fn number(client: &Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).await.unwrap().get(0)
@@ -25,7 +26,7 @@ async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {
                 ("bad", _) => Ok(Outcome::Discard {
                     reason: "never".into(),
                 }),
-                ("again", 0 | 1) | ("hopeless", _) => Err(format!("no {}", job.attempt).into()),
+                ("again", 1 | 2) | ("hopeless", _) => Err(format!("no {}", job.attempt).into()),
                 _ => Ok(Outcome::Done),
             })
             .start()
@@ -44,7 +45,7 @@ async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {
         .await
         .unwrap();
         let told = async |id| -> Vec<(i32, String, Option<String>)> {
-            let failures = failures(&client, id).await.unwrap();
+            let failures = jobs(&client).failures(id).await.unwrap();
             assert!(failures.iter().all(|one| one.worker == Some(1)));
             assert!(failures.iter().all(|one| one.worker_name.is_some()));
             let times: Vec<_> = failures.iter().map(|one| one.at).collect();
@@ -59,11 +60,11 @@ async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {
         };
         assert_eq!(
             told(again).await,
-            [of(1, "retried", "no 0"), of(2, "retried", "no 1")]
+            [of(1, "retried", "no 1"), of(2, "retried", "no 2")]
         );
         assert_eq!(
             told(hopeless).await,
-            [of(1, "retried", "no 0"), of(2, "dead", "no 1")]
+            [of(1, "retried", "no 1"), of(2, "dead", "no 2")]
         );
         assert_eq!(told(bad).await, [of(1, "discarded", "never")]);
         worker.stop().await.unwrap();
@@ -71,7 +72,7 @@ async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {
 }
 
 #[tokio::test]
-async fn what_burns_no_attempt_is_no_failure() {
+async fn what_counts_as_no_attempt_is_no_failure() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let hands = Hands::new(&client).await;
@@ -113,7 +114,7 @@ async fn a_workers_death_and_a_missing_confirmation_are_written_down() {
         let second = Hands::new(&client).await;
         client
             .execute(
-                "SELECT posthaste.claim_suspect('default', $1, gen_random_uuid())",
+                "SELECT posthaste.claim_quarantined('default', $1, gen_random_uuid())",
                 &[&second.id],
             )
             .await
@@ -152,7 +153,7 @@ async fn done_jobs_are_kept_once_where_their_queue_asks_for_it() {
             .handler("*", move |context, job| {
                 let own = own.clone();
                 async move {
-                    let done = "SELECT posthaste.done(posthaste.delivery_id($1))";
+                    let done = "SELECT posthaste.confirm(posthaste.delivery_id($1))";
                     let awaits = Outcome::Await {
                         until: jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1),
                     };
@@ -193,7 +194,7 @@ async fn done_jobs_are_kept_once_where_their_queue_asks_for_it() {
         .await
         .unwrap();
         client
-            .batch_execute("SELECT posthaste.done(posthaste.delivery_id(id)) FROM posthaste.held WHERE name = 'awaited'")
+            .batch_execute("SELECT posthaste.confirm(posthaste.delivery_id(id)) FROM posthaste.in_flight WHERE name = 'awaited'")
             .await
             .unwrap();
         all_done(&client).await;
@@ -218,7 +219,7 @@ async fn done_jobs_are_kept_once_where_their_queue_asks_for_it() {
         let receiver = db.client().await.unwrap();
         receiver
             .batch_execute(&format!(
-                "BEGIN; SELECT posthaste.done(posthaste.delivery_id({id}))"
+                "BEGIN; SELECT posthaste.confirm(posthaste.delivery_id({id}))"
             ))
             .await
             .unwrap();
@@ -226,7 +227,7 @@ async fn done_jobs_are_kept_once_where_their_queue_asks_for_it() {
         fence.settle(&client, id, awaits).await;
         receiver.batch_execute("COMMIT").await.unwrap();
         client
-            .batch_execute("SELECT posthaste.confirm_held('infinity', 10)")
+            .batch_execute("SELECT posthaste.confirm_in_flight('infinity', 10)")
             .await
             .unwrap();
         let kept = "SELECT count(*) FROM posthaste.finished WHERE name = 'late'";
@@ -325,7 +326,7 @@ async fn nobody_waits_for_history_and_nothing_fails_without_a_leader() {
             .unwrap();
         assert_eq!(tidy(&client).await, None, "it is there in passing only");
         assert_eq!(kept(&client).await, (1, 1));
-        eventually(SOON, "whoever stays is named", async || {
+        eventually(SOON, "the one that stays is named", async || {
             Ok(tidy(&client)
                 .await
                 .is_some_and(|by| by.starts_with("session ")))
@@ -333,7 +334,8 @@ async fn nobody_waits_for_history_and_nothing_fails_without_a_leader() {
         .await
         .unwrap();
         assert_eq!(kept(&client).await, (1, 1));
-        // No leader for a year, then a clock that steps back by ten: history is written all the same.
+        // No leader for a year, then a clock that steps back by ten: history is written all the
+        // same.
         for step in ["1 year", "-10 years"] {
             pass(&client, step).await;
             make_history(&client, "q").await;
@@ -352,7 +354,7 @@ async fn nobody_waits_for_history_and_nothing_fails_without_a_leader() {
 }
 
 #[tokio::test]
-async fn a_done_job_is_found_after_its_generation_is_gone() {
+async fn a_done_job_is_found_after_its_segment_is_gone() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     client
@@ -361,7 +363,7 @@ async fn a_done_job_is_found_after_its_generation_is_gone() {
         .unwrap();
     let worker = worker(&db.pool(4).unwrap())
         .config(posthaste::Config {
-            generation_bytes: 16 * 1024,
+            segment_bytes: 16 * 1024,
             maintenance_interval: Duration::from_millis(20),
             ..crate::support::quick()
         })
@@ -371,7 +373,7 @@ async fn a_done_job_is_found_after_its_generation_is_gone() {
         .await
         .unwrap();
     let id = enqueue(&client, &job("x").tag("mine")).await.unwrap();
-    eventually(SOON, "the ring has turned", async || {
+    eventually(SOON, "the ready log has rotated", async || {
         client
             .batch_execute(
                 "SELECT posthaste.enqueue('y', queue => 'default') FROM generate_series(1, 500)",
@@ -382,8 +384,8 @@ async fn a_done_job_is_found_after_its_generation_is_gone() {
     })
     .await
     .unwrap();
-    let found = find(&client, id).await.unwrap().unwrap();
-    assert_eq!(found.state, posthaste::State::Done);
+    let found = jobs(&client).find(id).await.unwrap().unwrap();
+    assert_eq!(found.state, posthaste::State::Completed);
     assert_eq!((&*found.tag, found.worker), ("mine", Some(1)));
     assert!(found.ended_at.is_some());
     worker.stop().await.unwrap();

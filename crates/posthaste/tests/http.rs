@@ -1,4 +1,5 @@
-//! HTTP as a handler, against a real server on the loopback: what it is asked, and what its answers mean.
+//! HTTP as a handler, against a real server on the loopback: what it is asked, and what its answers
+//! mean.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -87,7 +88,8 @@ async fn answer(
 }
 
 fn http(url: &str) -> Http {
-    // Built together with the program, the client knows TLS, and asks for a provider even where it needs none.
+    // Built together with the program, the client knows TLS, and asks for a provider even where it
+    // needs none.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Http::new(reqwest::Client::builder().no_proxy(), url).unwrap()
 }
@@ -208,7 +210,11 @@ async fn a_request_carries_the_job_and_a_signature_that_others_can_check() {
         .await
         .unwrap();
     let job = NewJob::new("index.ü", &json!({ "id": 7, "text": "é" })).unwrap();
-    let id = enqueue(&client, &job.tag("50 %")).await.unwrap();
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let job = job.tag("50 %").trace(format!("{parent} a=b, c=d"));
+    let id = enqueue(&client, &job).await.unwrap();
+    all_done(&client).await;
+    put(&client, "index.untraced", &json!({})).await;
     all_done(&client).await;
     worker.stop().await.unwrap();
     let row = client
@@ -223,12 +229,17 @@ async fn a_request_carries_the_job_and_a_signature_that_others_can_check() {
         ("posthaste-job-id", id.to_string().as_str()),
         ("posthaste-job-name", "index.%C3%BC"),
         ("posthaste-queue", "default"),
-        ("posthaste-attempt", "0"),
+        ("posthaste-attempt", "1"),
         ("posthaste-tag", "50%20%25"),
         ("webhook-id", delivery),
         ("idempotency-key", delivery),
+        ("traceparent", parent),
+        ("tracestate", "a=b, c=d"),
     ] {
         assert_eq!(headers[name], value, "{name}");
+    }
+    for name in ["traceparent", "tracestate"] {
+        assert!(!seen[1].1.contains_key(name), "{name} of a job without");
     }
     let sent: Value = serde_json::from_slice(body).unwrap();
     assert_eq!(sent, json!({ "id": 7, "text": "é" }));

@@ -1,4 +1,5 @@
-//! Transactions that commit 1 to 60 seconds after they began, in every way there is to end one, while claims, promotion and truncation go on beside them.
+//! Transactions that commit 1 to 60 seconds after they began, in every way there is to end one,
+//! while claims, promotion and truncation go on beside them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,9 +48,10 @@ const ENDS: [End; 7] = [
 /// When a transaction writes its jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writes {
-    /// When it begins: its generations stay until it ends, and its scheduled jobs become due before it does.
+    /// When it begins: its segments stay until it ends, and its scheduled jobs become due before it
+    /// does.
     AtOnce,
-    /// Before it ends: by then its snapshot and xid are older than many a generation.
+    /// Before it ends: by then its snapshot and xid are older than many a segment.
     AtTheEnd,
 }
 
@@ -62,7 +64,7 @@ struct Run {
 }
 
 /// Keys of jobs and whether they were committed.
-type Fates = HashMap<i64, bool>;
+type Results = HashMap<i64, bool>;
 
 const SINGLE: &str =
     "SELECT posthaste.enqueue('crash', jsonb_build_object('key', $1::bigint), priority => $2)";
@@ -77,7 +79,7 @@ impl Run {
         self.keys.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// Enqueues one job that is due and three that become due until so many seconds from now.
+    /// Enqueues one job that is due and three that become due until this many seconds from now.
     async fn write(&self, client: &Client, ahead: f64) -> anyhow::Result<Vec<i64>> {
         let key = self.keys(4);
         let priority = fastrand::i32(-1..2);
@@ -87,7 +89,7 @@ impl Run {
     }
 
     /// One transaction that ends so much later.
-    async fn one(&self, client: &Client, end: End, late: Duration) -> anyhow::Result<Fates> {
+    async fn one(&self, client: &Client, end: End, late: Duration) -> anyhow::Result<Results> {
         let say = async |sql: &str| client.batch_execute(sql).await;
         // The server has one set of such names for all databases.
         let name = format!("{:?} {}", self.writes, self.keys(1));
@@ -123,7 +125,7 @@ impl Run {
         match end {
             End::CommitPrepared | End::RollbackPrepared => {}
             End::Savepoint => say("ROLLBACK TO undone; RELEASE kept").await?,
-            // Once more, into a newer generation perhaps.
+            // Once more, into a newer segment perhaps.
             _ => kept.extend(self.write(client, 0.5).await?),
         }
         for key in kept.iter().chain(&undone) {
@@ -145,38 +147,38 @@ impl Run {
     }
 
     /// One such transaction after the other, as many as fit in.
-    async fn come_late(self: Arc<Self>, end: End, late: Duration) -> anyhow::Result<Fates> {
+    async fn come_late(self: Arc<Self>, end: End, late: Duration) -> anyhow::Result<Results> {
         let client = connect(&self.url).await?;
-        // From here on: a machine may take long to connect so many sessions at once.
+        // From here on: a machine may take long to connect this many sessions at once.
         let until = Instant::now() + RUN;
-        let mut fates = Fates::new();
+        let mut results = Results::new();
         // One at least, however slow the machine is.
         loop {
-            fates.extend(self.one(&client, end, late).await?);
+            results.extend(self.one(&client, end, late).await?);
             posthaste_testkit::ran::count("late", 1);
             if late.as_secs() == 60 {
                 posthaste_testkit::ran::count("late60", 1);
             }
             if Instant::now() + late > until {
-                return Ok(fates);
+                return Ok(results);
             }
         }
     }
 
     /// Short transactions that turn the rings, until they are told to stop.
-    async fn fill(self: Arc<Self>, stop: CancellationToken) -> anyhow::Result<Fates> {
+    async fn fill(self: Arc<Self>, stop: CancellationToken) -> anyhow::Result<Results> {
         let client = connect(&self.url).await?;
-        let mut fates = Fates::new();
+        let mut results = Results::new();
         while !stop.is_cancelled() {
             let key = self.keys(100);
             client.execute(FILLING, &[&key]).await?;
-            fates.extend((key..key + 100).map(|key| (key, true)));
+            results.extend((key..key + 100).map(|key| (key, true)));
             client
-                .batch_execute("SELECT posthaste.tidy_parked(40)")
+                .batch_execute("SELECT posthaste.tidy_scheduled(40)")
                 .await?;
             sleep(Duration::from_millis(200)).await;
         }
-        Ok(fates)
+        Ok(results)
     }
 }
 
@@ -185,7 +187,7 @@ async fn positions(store: &Store) -> anyhow::Result<(i64, i64, i64)> {
     Ok((
         store.position("ready_low").await?,
         store.position("ready_current").await?,
-        store.position("parked_low").await?,
+        store.position("scheduled_low").await?,
     ))
 }
 
@@ -218,22 +220,22 @@ async fn late_commits_are_run(version: PgVersion, writes: Writes) -> anyhow::Res
             "{before:?}, {open:?}"
         ),
     }
-    let mut fates = Fates::new();
+    let mut results = Results::new();
     while let Some(ended) = late.join_next().await {
-        fates.extend(ended??);
+        results.extend(ended??);
     }
-    // Nothing holds a generation any more.
-    eventually(support::SOON, "the ring turns", async || {
+    // Nothing holds a segment any more.
+    eventually(support::SOON, "the ready log rotates", async || {
         Ok(store.position("ready_low").await? >= open.1 + 2)
     })
     .await?;
     stop.cancel();
-    fates.extend(filling.await??);
+    results.extend(filling.await??);
     let client = database.client().await?;
     support::all_done(&client).await;
     worker.stop().await?;
     let times = run.worked.all();
-    for (key, kept) in &fates {
+    for (key, kept) in &results {
         let times = times.get(key).copied().unwrap_or_default();
         ensure!(
             times == u32::from(*kept),
@@ -241,13 +243,13 @@ async fn late_commits_are_run(version: PgVersion, writes: Writes) -> anyhow::Res
         );
     }
     ensure!(
-        times.keys().all(|key| fates.contains_key(key)),
+        times.keys().all(|key| results.contains_key(key)),
         "a job came from nowhere"
     );
     println!(
         "late {}: {writes:?}, {before:?}, {open:?}, {} jobs",
         version.name(),
-        fates.len()
+        results.len()
     );
     Ok(())
 }

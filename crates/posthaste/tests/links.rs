@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use posthaste::{Outcome, QueueConfig};
-use posthaste_testkit::{Answer, PgServer, PgVersion, Proxy, eventually};
+use posthaste::{Config, Outcome, QueueConfig};
+use posthaste_testkit::{PgServer, PgVersion, Proxy, RequestMatcher, eventually};
 
 use crate::crash::{Worked, remembering};
 use crate::support::{
-    SOON, all_done, completed_when, count, database, migrated, unfinished, worker,
+    SOON, all_done, completed_when, count, database, migrated, quick, unfinished, worker,
 };
 
 /// Each of them makes an acknowledgement wait for a second.
@@ -50,7 +50,8 @@ async fn completions_in_open_transactions_delay_no_discovery() {
     })
     .await
     .unwrap();
-    // The first wait is with the batch, the next ones are one by one: twenty of them, again and again.
+    // The first wait is with the batch, the next ones are one by one: twenty of them, again and
+    // again.
     let bound = Duration::from_secs(10);
     for priority in [31, 32] {
         client
@@ -72,7 +73,7 @@ async fn completions_in_open_transactions_delay_no_discovery() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspect_whose_claim_has_no_answer_is_given_back() {
+async fn a_quarantined_job_whose_claim_has_no_answer_is_given_back() {
     let server = PgServer::shared(PgVersion::V15).expect("a server");
     let db = migrated(server).await;
     let client = db.client().await.unwrap();
@@ -85,9 +86,11 @@ async fn a_suspect_whose_claim_has_no_answer_is_given_back() {
     ] {
         client.batch_execute(step).await.unwrap();
     }
-    assert_eq!(count(&client, "suspect").await, 3);
+    assert_eq!(count(&client, "quarantined").await, 3);
     let proxy = Proxy::start(server.address()).await.expect("a proxy");
-    let lost = proxy.drop_answer_to(Answer::to_statement("FROM posthaste.claim_suspect("));
+    let lost = proxy.drop_answer_to(RequestMatcher::statement(
+        "FROM posthaste.claim_quarantined(",
+    ));
     let worked = Worked::default();
     let worker = remembering(&proxy.url(db.name()), &worked).await;
     lost.wait(SOON).await.expect("the answer is lost");
@@ -98,4 +101,104 @@ async fn a_suspect_whose_claim_has_no_answer_is_given_back() {
         times.len() == 3 && times.values().all(|times| *times == 1),
         "{times:?}"
     );
+}
+
+/// One answer never comes, and nobody says so. What stands behind that connection goes on long
+/// before half a minute is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_never_comes_holds_up_for_seconds_what_stands_behind_it() {
+    let server = PgServer::shared(PgVersion::V15).expect("a server");
+    // What is asked, the cause that it stands in the way of, and how long that may take: twice its
+    // connection's patience.
+    for (statement, cause, within) in [
+        (
+            "posthaste.discover(",
+            "SELECT posthaste.enqueue('n', priority => 77)",
+            10,
+        ),
+        ("posthaste.claim(", "SELECT posthaste.enqueue('n')", 20),
+        (
+            "posthaste.publish_horizon(",
+            "SELECT posthaste.enqueue('n', scheduled_at => now() + interval '100 ms')",
+            6,
+        ),
+    ] {
+        let db = migrated(server).await;
+        let client = db.client().await.unwrap();
+        let proxy = Proxy::start(server.address()).await.expect("a proxy");
+        let worked = Worked::default();
+        let lost = proxy.lose_answer_to(RequestMatcher::statement(statement));
+        let worker = remembering(&proxy.url(db.name()), &worked).await;
+        lost.wait(SOON).await.expect("the answer is lost");
+        let cause = cause.replace("'n'", "'crash', '{\"key\": 1}'");
+        client.batch_execute(&cause).await.unwrap();
+        let within = Duration::from_secs(within) + Duration::from_secs(5);
+        eventually(within, statement, async || {
+            Ok(unfinished(&client).await == 0)
+        })
+        .await
+        .unwrap();
+        worker.stop().await.expect("a clean stop");
+    }
+}
+
+/// The heartbeat's connection swallows an answer. The worker lives, and is not declared dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heartbeat_whose_connection_swallows_an_answer_goes_on_in_time() {
+    let server = PgServer::shared(PgVersion::V15).expect("a server");
+    let db = migrated(server).await;
+    let client = db.client().await.unwrap();
+    let config = Config {
+        rescue_after: Duration::from_secs(9),
+        heartbeat_interval: Duration::from_millis(500),
+        ..quick()
+    };
+    // Somebody else leads.
+    let leader = worker(&db.pool(2).unwrap())
+        .config(config.clone())
+        .queue("another", 1)
+        .handler("*", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    let proxy = Proxy::start(server.address()).await.expect("a proxy");
+    let url = proxy.url(db.name());
+    let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+    let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
+    let behind = worker(&pool)
+        .config(Config {
+            name: "behind".into(),
+            maintenance: false,
+            ..config
+        })
+        .queue("default", 1)
+        .handler("*", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    let beat = async || -> anyhow::Result<(i64, bool)> {
+        let sql = "SELECT max(beat), bool_or(stopped_at IS NOT NULL)
+            FROM posthaste.worker WHERE name = 'behind'";
+        let row = client.query_one(sql, &[]).await?;
+        let beat: Option<i64> = row.get(0);
+        Ok((
+            beat.unwrap_or(0),
+            row.get::<_, Option<bool>>(1).unwrap_or(false),
+        ))
+    };
+    eventually(SOON, "it beats", async || Ok(beat().await?.0 > 1))
+        .await
+        .unwrap();
+    let lost = proxy.lose_answer_to(RequestMatcher::statement("SET beat = beat + 1"));
+    lost.wait(SOON).await.expect("the answer is lost");
+    let before = beat().await.unwrap().0;
+    eventually(SOON, "it beats again", async || {
+        let (now, is_dead) = beat().await?;
+        assert!(!is_dead, "it was declared dead");
+        Ok(now > before + 2)
+    })
+    .await
+    .unwrap();
+    behind.stop().await.unwrap();
+    leader.stop().await.unwrap();
 }

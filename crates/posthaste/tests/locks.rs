@@ -1,5 +1,5 @@
-//! The server's lock table is small, and each batch that is closed takes a lock until its transaction ends: no transaction of ours closes so
-//! many that it could never succeed.
+//! The server's lock table is small, and each batch that is closed takes a lock until its
+//! transaction ends: no transaction of ours closes so many that it could never succeed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,7 +35,8 @@ async fn has_no_room(db: &TestDb) -> bool {
         .is_err_and(|error| error.code() == Some(&tokio_postgres::error::SqlState::OUT_OF_MEMORY))
 }
 
-/// On both: planners of later versions have another join to read all acknowledgements once more for each batch.
+/// On both: planners of later versions have another join to read all acknowledgements once more for
+/// each batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_worker_with_thousands_of_open_batches_is_rescued_on_15() {
     is_rescued(PgVersion::V15).await;
@@ -69,8 +70,8 @@ async fn is_rescued(version: PgVersion) {
         .start()
         .await
         .unwrap();
-    eventually(SOON, "all its jobs are suspects", async || {
-        Ok(count(&client, "suspect").await == BATCHES)
+    eventually(SOON, "all its jobs are quarantined", async || {
+        Ok(count(&client, "quarantined").await == BATCHES)
     })
     .await
     .unwrap();
@@ -115,8 +116,7 @@ async fn thousands_of_batches_that_end_at_once_are_closed_whole() {
     ready.add_permits(BATCHES as usize);
     all_done(&client).await;
     worker.stop().await.unwrap();
-    let closed =
-        "SELECT (SELECT count(*) FROM posthaste.whole_0), (SELECT count(*) FROM posthaste.ack_0)";
+    let closed = "SELECT (SELECT count(*) FROM posthaste.batch_done_0), (SELECT count(*) FROM posthaste.job_done_0)";
     let closed = client.query_one(closed, &[]).await.unwrap();
     assert_eq!(
         (closed.get::<_, i64>(0), closed.get::<_, i64>(1)),
@@ -157,11 +157,12 @@ async fn jobs_of_thousands_of_lanes_are_cancelled_a_part_at_a_time() {
         let (client, other) = (db.client().await.unwrap(), db.client().await.unwrap());
         let insert = "INSERT INTO posthaste.job (name, queue) SELECT 'x', 'q' || lpad(i::text, 4, '0') FROM generate_series(1, $1::bigint) i";
         client.execute(insert, &[&BATCHES]).await.unwrap();
-        // A claim that has the 150th lane and may be on its way to one that the call has locked before.
+        // A claim that has the 150th lane and may be on its way to one that the call has locked
+        // before.
         let claims =
             "BEGIN; SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key('q0150', 0))";
         other.batch_execute(claims).await.unwrap();
-        let cancel = "SELECT count(*) FILTER (WHERE state = 'cancelled'), count(*) FILTER (WHERE state = 'claimable')
+        let cancel = "SELECT count(*) FILTER (WHERE state = 'cancelled'), count(*) FILTER (WHERE state = 'available')
                         FROM posthaste.cancel_many(ARRAY(SELECT generate_series(1, $1::bigint)))";
         let cancel = async || {
             let row = client.query_one(cancel, &[&BATCHES]).await.unwrap();

@@ -13,16 +13,22 @@
 
 mod support;
 
+mod attend;
 mod awaiting;
-mod bell;
 mod claim;
-mod consumers;
+mod claims;
+mod client;
+mod clocks;
 mod copy;
 mod counters;
 mod crash;
+#[cfg(all(feature = "rustls", feature = "sqlx"))]
+mod database;
 #[cfg(all(feature = "sqlx", feature = "diesel-async", feature = "sea-orm"))]
 mod drivers;
 mod enqueue;
+mod exact;
+mod examples;
 #[cfg(feature = "exec")]
 mod exec;
 mod expiry;
@@ -30,35 +36,35 @@ mod find;
 mod history;
 #[cfg(feature = "http")]
 mod http;
+mod kinds;
 mod late;
 mod lifecycle;
 mod links;
 mod locks;
-#[cfg(all(feature = "redis", feature = "smtp"))]
-mod mail;
+mod maintenance;
+mod migrate;
 mod model;
 mod mutants;
+mod notify;
 mod nowait;
 mod operate;
 mod order;
-#[cfg(all(feature = "rabbitmq", feature = "elastic"))]
-mod outage;
+mod outcomes;
 mod periodic;
 mod poison;
 mod pooler;
+mod quarantine;
 mod rate;
+mod ready_log;
 mod refused;
-mod relay;
 mod rescue;
 mod restore;
-mod ring;
 mod roles;
 mod scheduled;
 mod settings;
 mod shutdown;
 mod stress;
-mod suspects;
-mod sync;
+mod testing;
 mod tidy;
-mod upkeep;
+mod trace;
 mod view;

@@ -1,5 +1,6 @@
-//! The store against a model: whatever people, workers and maintenance do in whatever order, the store shows what a few lines of Rust say it should.
-//! `PROPTEST_CASES` asks for more; a sequence that fails is shrunk, printed, and kept in `proptest-regressions`.
+//! The store against a model: whatever people, workers and maintenance do in whatever order, the
+//! store shows what a few lines of Rust say it should. `PROPTEST_CASES` asks for more; a sequence
+//! that fails is shrunk, printed, and kept in `proptest-regressions`.
 
 mod book;
 mod step;

@@ -1,6 +1,7 @@
-//! Broken variants of the store, made by exact replacement in its SQL. Each is run against the stress and, where it has one, against a scenario of
-//! its own: a moment that the stress would have to be lucky to meet, or cannot meet at all. One of the two must notice it.
-//! A replacement that no longer matches fails the run: a stale mutant proves nothing.
+//! Broken variants of the store, made by exact replacement in its SQL. Each is run against the
+//! stress and, where it has one, against a scenario of its own: a moment that the stress would have
+//! to be lucky to meet, or cannot meet at all. One of the two must notice it. A replacement that no
+//! longer matches fails the run: a stale mutant proves nothing.
 
 mod gate;
 mod list;
@@ -98,10 +99,12 @@ fn every_mutant_still_differs_from_the_store() {
     }
 }
 
-/// How many mutants run at once: much of a run is waiting. The store itself has to pass under the same load first.
+/// How many mutants run at once: much of a run is waiting. The store itself has to pass under the
+/// same load first.
 const AT_ONCE: usize = 2;
 
-/// `make mutants`. `POSTHASTE_MUTANTS` picks those whose name contains it, `POSTHASTE_MUTANTS_PG=18` another server.
+/// `make mutants`. `POSTHASTE_MUTANTS` picks those whose name contains it,
+/// `POSTHASTE_MUTANTS_PG=18` another server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: make mutants"]
 async fn every_mutant_is_killed() {
@@ -116,24 +119,26 @@ async fn every_mutant_is_killed() {
         the_store_itself_passes(server).await;
     }
     let chosen = MUTANTS.iter().filter(|one| one.name.contains(&wanted));
-    let fates: Vec<Fate> = stream::iter(chosen)
-        .map(|mutant| Fate::of(server, mutant))
+    let results: Vec<MutantResult> = stream::iter(chosen)
+        .map(|mutant| MutantResult::of(server, mutant))
         .buffered(AT_ONCE)
-        .inspect(|fate| println!("{}", fate.told()))
+        .inspect(|result| println!("{}", result.told()))
         .collect()
         .await;
-    let count = |is_meant: fn(&Fate) -> bool| fates.iter().filter(|fate| is_meant(fate)).count();
-    let survivors: Vec<&str> = fates
+    let count = |is_meant: fn(&MutantResult) -> bool| {
+        results.iter().filter(|result| is_meant(result)).count()
+    };
+    let survivors: Vec<&str> = results
         .iter()
-        .filter(|fate| !fate.is_killed())
-        .map(|fate| fate.mutant.name)
+        .filter(|result| !result.is_killed())
+        .map(|result| result.mutant.name)
         .collect();
-    posthaste_testkit::ran::count("mutants", fates.len() as u64);
+    posthaste_testkit::ran::count("mutants", results.len() as u64);
     println!(
         "{} mutants: {} killed by the stress, {} by a scenario of their own, {} survived",
-        fates.len(),
-        count(|fate| fate.by_stress.is_kill()),
-        count(|fate| fate.by_scenario.as_ref().is_some_and(Run::is_kill)),
+        results.len(),
+        count(|result| result.by_stress.is_kill()),
+        count(|result| result.by_scenario.as_ref().is_some_and(Run::is_kill)),
         survivors.len()
     );
     assert!(survivors.is_empty(), "survived: {survivors:?}");
@@ -157,7 +162,7 @@ async fn the_store_itself_passes(server: &PgServer) {
 }
 
 /// What a mutant went through.
-struct Fate {
+struct MutantResult {
     mutant: &'static Mutant,
     by_stress: Run,
     /// None where the stress is all there is.
@@ -206,7 +211,7 @@ impl Run {
 /// How often the stress is run where it is all there is: a run is short, and what it meets is luck.
 const PATIENT: usize = 3;
 
-impl Fate {
+impl MutantResult {
     async fn of(server: &PgServer, mutant: &'static Mutant) -> Self {
         let own = (mutant.scenario.name != scenario::STRESS.name).then_some(mutant.scenario);
         let by_scenario = match own {
@@ -264,7 +269,8 @@ fn is_misspelt(how: &str) -> bool {
     has_code(how, |code| code.starts_with("42") && code != "42501")
 }
 
-/// Nor by a full disk (53100), by too many connections (53300), by a server that stops (57P01) or that cannot be reached.
+/// Nor by a full disk (53100), by too many connections (53300), by a server that stops (57P01) or
+/// that cannot be reached.
 fn is_outage(how: &str) -> bool {
     let is_meant = |code: &str| {
         ["53", "57P", "58"]

@@ -11,7 +11,7 @@ fn keyed(key: &str) -> NewJob {
     NewJob::new("n", &json!({})).unwrap().unique_key(key)
 }
 
-/// The other transaction stays open meanwhile: whoever waited for it would wait for ever.
+/// The other transaction stays open meanwhile: the one that waited for it would wait for ever.
 async fn at_once(tx: &Transaction<'_>, key: &str) -> Result<Option<JobId>, posthaste::Error> {
     let job = keyed(key);
     let answer = tokio::time::timeout(SOON, enqueue_nowait(tx, &job));
@@ -92,14 +92,14 @@ async fn a_job_without_a_key_is_enqueued_as_ever() {
 }
 
 #[tokio::test]
-async fn who_has_the_key_and_who_needs_none_is_enqueued_whoever_sits_on_the_generation() {
+async fn who_has_the_key_and_who_needs_none_is_enqueued_whoever_sits_on_the_segment() {
     for version in PgVersion::ALL {
         let db = database(version).await;
         let (mut caller, other) = (db.client().await.unwrap(), db.client().await.unwrap());
         let watch = db.client().await.unwrap();
-        let generation = "SELECT pg_advisory_lock(1885893473, posthaste.position('posthaste.ready_current')::integer)";
+        let segment = "SELECT pg_advisory_lock(1885893473, posthaste.position('posthaste.ready_current')::integer)";
         for key in [None, Some("k")] {
-            other.batch_execute(generation).await.unwrap();
+            other.batch_execute(segment).await.unwrap();
             let tx = caller.transaction().await.unwrap();
             let mut job = NewJob::new("n", &json!({})).unwrap();
             if let Some(key) = key {

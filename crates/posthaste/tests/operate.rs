@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_postgres::Client;
 
 use crate::support::{
-    SOON, all_done, count, counting, database, number, quick_queue, unfinished, worker,
+    SOON, all_done, count, counting, database, hand, number, quick_queue, unfinished, worker,
 };
 
 async fn cancel(client: &Client, id: i64) -> Option<String> {
@@ -58,7 +58,7 @@ async fn a_paused_queue_hands_out_nothing_until_it_is_resumed() {
         })
         .await
         .unwrap();
-        assert_eq!(count(&client, "claimable").await, 10);
+        assert_eq!(count(&client, "available").await, 10);
         assert!(said("SELECT posthaste.resume('default')").await);
         assert!(
             !said("SELECT posthaste.resume('default')").await,
@@ -286,7 +286,7 @@ async fn kept_jobs_are_sent_to_work_again() {
         assert_eq!(
             number(
                 &client,
-                "SELECT count(*) FROM posthaste.job WHERE state = 'claimable' AND attempt = 0"
+                "SELECT count(*) FROM posthaste.job WHERE state = 'available' AND attempt = 0"
             )
             .await,
             9
@@ -307,4 +307,42 @@ async fn kept_jobs_are_sent_to_work_again() {
         all_done(&client).await;
         worker.stop().await.unwrap();
     }
+}
+
+/// More of them run on than the leader looks at in one go. One that has come back waits behind
+/// nobody.
+#[tokio::test]
+async fn a_cancelled_job_that_is_given_back_is_met_however_many_others_run_on() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let hand = hand(&client).await;
+    let jobs = "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 1200)";
+    client.batch_execute(jobs).await.unwrap();
+    let claimed =
+        "SELECT slot, batch, id FROM posthaste.claim('default', '{0}', $1, $2, 1200, 16000000)";
+    let token = uuid::Uuid::new_v4();
+    let claimed = client.query(claimed, &[&hand, &token]).await.unwrap();
+    assert_eq!(claimed.len(), 1200);
+    let ids: Vec<i64> = claimed.iter().map(|row| row.get(2)).collect();
+    for id in [&ids[..1199], &ids[1199..]] {
+        let cancel = "SELECT count(*) FROM posthaste.cancel_many($1) c WHERE c.state = 'running'";
+        client.query_one(cancel, &[&id]).await.unwrap();
+    }
+    let (slot, batch): (i16, i64) = (claimed[0].get(0), claimed[0].get(1));
+    let give_back = "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], '{8}',
+        NULL, NULL, NULL, NULL, NULL)";
+    client
+        .execute(give_back, &[&slot, &batch, &token, &ids[1199]])
+        .await
+        .unwrap();
+    assert_eq!(
+        state(&client, ids[1199]).await.as_deref(),
+        Some("available")
+    );
+    assert_eq!(number(&client, "SELECT posthaste.cancel_again()").await, 1);
+    assert_eq!(
+        state(&client, ids[1199]).await.as_deref(),
+        Some("cancelled")
+    );
+    assert_eq!(count(&client, "running").await, 1199);
 }

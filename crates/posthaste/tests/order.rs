@@ -1,18 +1,20 @@
-//! Ordering keys: jobs of a key run one at a time, in the order in which they were enqueued, whatever becomes of each of them.
+//! Ordering keys: jobs of a key run one at a time, in the order in which they were enqueued,
+//! whatever becomes of each of them.
 
-pub(crate) mod by_hand;
-mod corners;
+mod redrive_and_locks;
+pub(crate) mod without_workers;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{SOON, all_done, count, database, quick, quick_queue, unfinished, worker};
-use by_hand::Store;
 use posthaste::{NewJob, Outcome, QueueConfig, WorkerHandle, enqueue, enqueue_many};
 use posthaste_testkit::{PgVersion, TestDb, eventually};
+use without_workers::Store;
 
-/// What handlers saw: per key the numbers of its jobs, as they ended, and that never two of a key ran.
+/// What handlers saw: per key the numbers of its jobs, as they ended, and that never two of a key
+/// ran.
 #[derive(Clone, Default)]
 struct Seen {
     running: Arc<Mutex<HashMap<String, i64>>>,
@@ -65,7 +67,7 @@ async fn workers(db: &TestDb, seen: &Seen) -> Vec<WorkerHandle> {
                     let Number { n } = job.kwargs()?;
                     seen.begins(&key, n);
                     tokio::time::sleep(Duration::from_millis(n.unsigned_abs() % 4)).await;
-                    let fails = n % 7 == 3 && job.attempt == 0;
+                    let fails = n % 7 == 3 && job.attempt == 1;
                     seen.ends(&key, n, !fails);
                     if fails {
                         return Err("not yet".into());
@@ -94,7 +96,8 @@ async fn jobs_of_a_key_run_one_at_a_time_in_the_order_of_their_enqueues_beside_o
         let client = db.client().await.unwrap();
         let seen = Seen::default();
         let workers = workers(&db, &seen).await;
-        // Singly and in bulk, in two queues and many priorities, by function and by view; a rolled-back one between.
+        // Singly and in bulk, in two queues and many priorities, by function and by view; a
+        // rolled-back one between.
         for n in (0..40).step_by(4) {
             for key in ["a", "b", "c"] {
                 enqueue(&client, &job(key, n).priority((n % 3) as i32))
@@ -140,9 +143,9 @@ async fn a_key_stays_taken_until_its_job_has_ended_for_good() {
         let first = store.enqueue(1).await;
         let second = store.enqueue(2).await;
         let third = store.enqueue(3).await;
-        assert_eq!(count(&store.client, "waiting").await, 3);
+        assert_eq!(count(&store.client, "blocked").await, 3);
         store.turns().await;
-        assert_eq!(count(&store.client, "waiting").await, 2);
+        assert_eq!(count(&store.client, "blocked").await, 2);
         // Given back, tried again: it is still its turn.
         for kind in [8, 1] {
             let job = store.claim().await.expect("the first");
@@ -156,7 +159,7 @@ async fn a_key_stays_taken_until_its_job_has_ended_for_good() {
         store
             .client
             .execute(
-                "SELECT posthaste.done(posthaste.delivery_id($1))",
+                "SELECT posthaste.confirm(posthaste.delivery_id($1))",
                 &[&first],
             )
             .await
@@ -166,7 +169,7 @@ async fn a_key_stays_taken_until_its_job_has_ended_for_good() {
         assert_eq!(job.id, second);
         store.settle(&job, 2).await;
         assert_eq!(store.next().await, third);
-        // The dead one goes to the end of the line.
+        // The dead one goes behind all others of its key.
         let fourth = store.enqueue(4).await;
         store.turns().await;
         store
@@ -188,9 +191,9 @@ async fn a_key_stays_taken_until_its_job_has_ended_for_good() {
             .unwrap();
         let states: Vec<(i64, String)> = states.iter().map(|r| (r.get(0), r.get(1))).collect();
         let expected = [
-            (second, "waiting".to_owned()),
+            (second, "blocked".to_owned()),
             (third, "running".to_owned()),
-            (fourth, "waiting".to_owned()),
+            (fourth, "blocked".to_owned()),
         ];
         assert_eq!(states, expected);
     }
@@ -215,7 +218,7 @@ async fn who_is_cancelled_or_expires_in_the_line_is_passed_over() {
             .execute("SELECT posthaste.cancel($1)", &[&cancelled])
             .await
             .unwrap();
-        eventually(SOON, "the one in the line expires", async || {
+        eventually(SOON, "the blocked one expires", async || {
             let sql = "SELECT sum(posthaste.expire(s, 10))::bigint FROM generate_series(0, 7) s";
             store.number(sql).await;
             Ok(count(&store.client, "expired").await == 1
@@ -246,7 +249,7 @@ async fn a_scheduled_job_lines_up_when_it_is_due() {
     eventually(SOON, "it is promoted", async || {
         store
             .client
-            .execute("SELECT posthaste.tell_due()", &[])
+            .execute("SELECT posthaste.publish_horizon()", &[])
             .await?;
         let promoted = store.number("SELECT posthaste.promote(10, false)").await;
         Ok(promoted == 1)
@@ -271,10 +274,10 @@ async fn the_lines_survive_the_emptying_of_their_slots() {
             store.turns().await;
             let job = store.claim().await.expect("the next");
             assert_eq!(job.id, id);
-            // While it runs its parked generation is left and emptied: 10 spent rows are enough.
+            // While it runs its scheduled segment is left and emptied: 10 spent rows are enough.
             let state = store
                 .client
-                .query_one("SELECT o_state FROM posthaste.tidy_parked(10)", &[])
+                .query_one("SELECT o_state FROM posthaste.tidy_scheduled(10)", &[])
                 .await
                 .unwrap()
                 .get::<_, String>(0);
@@ -323,7 +326,7 @@ async fn the_job_of_a_dead_worker_keeps_its_turn() {
     assert_eq!(store.next().await, first);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);
-    // The worker by hand has no heart: it is found dead, and its job is run again, alone.
+    // The worker by hand has no heartbeat: it is found dead, and its job is run again, alone.
     let worker = worker(&db.pool(4).unwrap())
         .config(quick())
         .queue_config(quick_queue())
@@ -361,7 +364,7 @@ async fn keys_that_are_no_keys_are_refused() {
 
 /// The leader may be late: it died, or a crash forgot how far it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_generation_whose_jobs_have_not_lined_up_is_not_sealed() {
+async fn a_segment_whose_jobs_have_no_turn_yet_is_not_sealed() {
     for version in PgVersion::ALL {
         let database = database(version).await;
         let store = Store::new(database.client().await.unwrap()).await;
@@ -370,7 +373,12 @@ async fn a_generation_whose_jobs_have_not_lined_up_is_not_sealed() {
             "SELECT (s.o_sealed)::integer::bigint FROM posthaste.rotate(1), posthaste.seal() s";
         assert_eq!(store.number(sealed).await, 0, "{version:?}");
         assert_eq!(store.next().await, id);
-        assert_eq!(store.number("SELECT posthaste.take_turns(1000)").await, 0);
+        assert_eq!(
+            store
+                .number("SELECT posthaste.advance_ordering(1000)")
+                .await,
+            0
+        );
         let sealed = "SELECT (s.o_sealed)::integer::bigint FROM posthaste.seal() s";
         assert_eq!(store.number(sealed).await, 1, "{version:?}");
     }

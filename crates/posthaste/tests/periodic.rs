@@ -132,7 +132,8 @@ async fn two_that_come_with_the_same_tick_enqueue_it_once() {
     }
 }
 
-/// Its server process does not notice, and commits what it was told; another leader has come meanwhile.
+/// Its server process does not notice, and commits what it was told; another leader has come
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_dies_within_a_tick_leaves_it_enqueued_once() {
     for version in PgVersion::ALL {

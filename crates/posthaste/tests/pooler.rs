@@ -1,4 +1,5 @@
-//! PgBouncer in transaction mode, without named statements, whose server sessions take turns: workers and producers pass through it.
+//! PgBouncer in transaction mode, without named statements, whose server sessions take turns:
+//! workers and producers pass through it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::support::{all_done, count, database, unfinished, worker};
 /// What these modules say of workers must hold behind a pooler too.
 const CORE: [&str; 12] = [
     "awaiting::",
-    "consumers::",
+    "claims::",
     "find::",
     "history::",
     "lifecycle::",
@@ -68,7 +69,8 @@ fn jobs() -> Vec<NewJob> {
         .collect()
 }
 
-/// Producers that take turns with others on the same server sessions, by the drivers' settings that docs/operations.md names.
+/// Producers that take turns with others on the same server sessions, by the drivers' settings that
+/// docs/guides/drivers.md names.
 #[tokio::test(flavor = "multi_thread")]
 async fn tokio_postgres_and_deadpool_and_sqlx_enqueue_through_pgbouncer() {
     let db = database(PgVersion::V15).await;
@@ -145,9 +147,10 @@ async fn a_schema_is_migrated_and_a_job_completed_in_a_transaction_through_pgbou
     assert_eq!((effects, count(&direct, "dead").await), (20, 0));
 }
 
-/// How far a generation is verified is known to the session that verified it; behind a pooler the next step meets another.
+/// How far a segment is verified is known to the session that verified it; behind a pooler the next
+/// step meets another.
 #[tokio::test]
-async fn a_generation_is_reclaimed_although_each_step_meets_another_session() {
+async fn a_segment_is_reclaimed_although_each_step_meets_another_session() {
     let db = database(PgVersion::V15).await;
     let store = Store::new(db.url()).await.unwrap();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! A queue's rate: so many jobs in such a time, by all workers together.
+//! A queue's rate: this many jobs in such a time, by all workers together.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use posthaste_testkit::PgVersion;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use crate::support::{all_done, database, hand, quick_queue, worker};
+use crate::support::{all_done, database, hand, number, quick_queue, worker};
 
 async fn jobs(client: &Client, count: usize) {
     let jobs = vec![NewJob::new("x", &serde_json::json!({})).unwrap(); count];
@@ -47,7 +47,8 @@ async fn all_workers_together_keep_to_the_rate_of_a_queue() {
         let starts = starts.lock().unwrap().clone();
         assert_eq!(starts.len(), 60);
         let (first, last) = (starts.iter().min().unwrap(), starts.iter().max().unwrap());
-        // Ten at once, then one every 20 ms. A start may be told late, so that the first counts from a little later.
+        // Ten at once, then one every 20 ms. A start may be told late, so that the first counts
+        // from a little later.
         let took = last.duration_since(*first);
         assert!(took >= Duration::from_millis(900), "{took:?}");
         for worker in workers {
@@ -112,4 +113,29 @@ async fn a_rate_counts_what_was_handed_out_and_says_when_there_is_more() {
             assert_eq!(error.code().unwrap().code(), "22023", "{arguments}");
         }
     }
+}
+
+/// A sequence that were made with it would be missing wherever the store is replicated to.
+#[tokio::test]
+async fn a_rate_makes_no_object_and_as_many_queues_have_one_as_there_are_cells() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let objects = "SELECT count(*) FROM pg_class";
+    let before = number(&client, objects).await;
+    let limit = "SELECT posthaste.limit_rate('q' || n, 5) FROM generate_series(1, 64) n";
+    client.batch_execute(limit).await.unwrap();
+    assert_eq!(number(&client, objects).await, before);
+    let cells = "SELECT count(DISTINCT pace) FROM posthaste.queue";
+    assert_eq!(number(&client, cells).await, 64);
+    let again = "SELECT posthaste.limit_rate('q64', 6)";
+    client.batch_execute(again).await.unwrap();
+    let more = "SELECT posthaste.limit_rate('more', 5)";
+    let refused = client.batch_execute(more).await.unwrap_err();
+    let refused = refused.as_db_error().unwrap();
+    assert_eq!(refused.code().code(), "54000", "{refused}");
+    assert!(refused.hint().unwrap().contains("limit_rate"), "{refused}");
+    let free = "SELECT posthaste.limit_rate('q1', NULL)";
+    client.batch_execute(free).await.unwrap();
+    client.batch_execute(more).await.unwrap();
+    assert_eq!(number(&client, cells).await, 64);
 }

@@ -1,4 +1,5 @@
-//! What may not be a job is refused clearly: in Rust before anything is sent, and in SQL by the field's name.
+//! What may not be a job is refused clearly: in Rust before anything is sent, and in SQL by the
+//! field's name.
 
 use jiff::Timestamp;
 use posthaste::{NewJob, enqueue, enqueue_many};
@@ -47,6 +48,14 @@ async fn bad_arguments_are_refused_by_22023_that_names_the_field() {
             "posthaste.enqueue('a', scheduled_at => 'infinity')".to_owned(),
         ),
         (
+            "scheduled_at",
+            "posthaste.enqueue('a', scheduled_at => '294276-12-31')".to_owned(),
+        ),
+        (
+            "scheduled_at",
+            "posthaste.enqueue('a', scheduled_at => '9998-12-31')".to_owned(),
+        ),
+        (
             "expires_at",
             "posthaste.enqueue('a', expires_at => '-infinity')".to_owned(),
         ),
@@ -73,6 +82,19 @@ async fn bad_arguments_are_refused_by_22023_that_names_the_field() {
         .await
         .unwrap_err();
     assert!(error.as_db_error().unwrap().message().contains("attempt:"));
+    let error = client
+        .batch_execute(
+            "INSERT INTO posthaste.job (name, scheduled_at) VALUES ('a', '294276-12-31')",
+        )
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .as_db_error()
+            .unwrap()
+            .message()
+            .contains("scheduled_at:")
+    );
     let error = client
         .batch_execute("INSERT INTO posthaste.job (name, unique_key) VALUES ('a', 'k')")
         .await
@@ -211,4 +233,38 @@ async fn a_nul_is_refused_by_postgres_itself_before_posthaste_sees_it() {
         }
         assert_eq!(unfinished(&client).await, 0);
     }
+}
+
+/// A new user's database has no schema yet, and that of a program just updated has an older one.
+#[tokio::test]
+async fn who_enqueues_or_works_without_the_schema_of_this_program_is_told_to_migrate() {
+    let server = posthaste_testkit::PgServer::shared(PgVersion::V15).unwrap();
+    let empty = posthaste_testkit::TestDb::empty(server).await.unwrap();
+    let client = empty.client().await.unwrap();
+    let job = posthaste::NewJob::new("x", &serde_json::json!({})).unwrap();
+    let keyed = job.clone().unique_key("k");
+    let told = [
+        posthaste::enqueue(&client, &job).await.unwrap_err(),
+        posthaste::enqueue(&client, &keyed).await.unwrap_err(),
+        posthaste::enqueue_many(&client, std::slice::from_ref(&job))
+            .await
+            .unwrap_err(),
+    ];
+    for error in told {
+        assert!(error.sqlstate().is_some(), "{error:?}");
+        let error = error.to_string();
+        assert!(error.contains("posthaste migrate"), "{error}");
+    }
+    let error = posthaste::check_schema(&client).await.unwrap_err();
+    assert!(error.to_string().contains("is not migrated"), "{error}");
+    let old = database(PgVersion::V15).await;
+    let client = old.client().await.unwrap();
+    client
+        .batch_execute("DELETE FROM posthaste.migration WHERE name = '0001_initial'")
+        .await
+        .unwrap();
+    let error = posthaste::check_schema(&client).await.unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("older than this program"), "{error}");
+    assert!(error.contains("0001_initial"), "{error}");
 }

@@ -1,4 +1,5 @@
-//! Rescue and completion: who may close a job, when its worker died or its handler does it in its own transaction.
+//! Rescue and completion: who may close a job, when its worker died or its handler does it in its
+//! own transaction.
 
 use std::time::Duration;
 
@@ -93,7 +94,8 @@ async fn rescue_does_not_wait_for_an_open_transaction_and_comes_back_for_its_job
         .await
         .unwrap();
     let (slot, batch, id): (i16, i64, i64) = (rows[3].get(0), rows[3].get(1), rows[3].get(2));
-    // A handler of the dying worker is completing this job in its own transaction, and takes its time.
+    // A handler of the dying worker is completing this job in its own transaction, and takes its
+    // time.
     let handler = db.client().await.unwrap();
     handler
         .batch_execute(&format!(
@@ -120,7 +122,8 @@ async fn rescue_does_not_wait_for_an_open_transaction_and_comes_back_for_its_job
 async fn a_dead_workers_jobs_are_rescued_by_whoever_lives_and_the_living_keep_theirs() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    // A worker that claimed and died, long ago by its time stamp; and one that beats although its time stamp is old.
+    // A worker that claimed and died, long ago by its time stamp; and one that beats although its
+    // time stamp is old.
     client
         .batch_execute(
             "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 20);
@@ -139,7 +142,7 @@ async fn a_dead_workers_jobs_are_rescued_by_whoever_lives_and_the_living_keep_th
         client.query("SELECT * FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 10, 1000000)", &[id]).await.unwrap();
     }
     let (beating, slow) = (db.client().await.unwrap(), ids[1]);
-    let heart = tokio::spawn(async move {
+    let heartbeat = tokio::spawn(async move {
         loop {
             beating
                 .execute(
@@ -167,12 +170,13 @@ async fn a_dead_workers_jobs_are_rescued_by_whoever_lives_and_the_living_keep_th
         10,
         "the slow one keeps its jobs"
     );
-    heart.abort();
+    heartbeat.abort();
     all_done(&client).await;
     worker.stop().await.unwrap();
 }
 
-/// As on a replica that was promoted before the last acknowledgement reached it: the database holds a claim that its worker takes for closed.
+/// As on a replica that was promoted before the last acknowledgement reached it: the database holds
+/// a claim that its worker takes for closed.
 #[tokio::test]
 async fn a_claim_that_its_worker_does_not_know_of_is_rescued_although_the_worker_ended_in_good_order()
  {

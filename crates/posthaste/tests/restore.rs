@@ -1,6 +1,9 @@
-//! What happens to jobs when their database is not the one that it was: restored from a dump, copied, promoted.
+//! What happens to jobs when their database is not the one that it was: restored from a dump,
+//! copied, promoted.
 
+mod loaded;
 mod promoted;
+mod replicated;
 mod story;
 
 use posthaste::{Outcome, rebase};
@@ -9,9 +12,10 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 use crate::find::hands::{Hands, id_of};
 use crate::stress::store::Store;
 use crate::support::{self, SOON};
-use story::{Past, burn, burn_up_to, dump, next_xid, restore};
+use story::{Past, dump, next_xid, restore, use_up, use_up_to};
 
-/// How the transaction ids of the cluster that jobs are restored into stand to those in the jobs' rows.
+/// How the transaction ids of the cluster that jobs are restored into stand to those in the jobs'
+/// rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ids {
     /// The next ones lie among those that old claims have covered.
@@ -40,10 +44,10 @@ async fn every_job_once(version: PgVersion) -> anyhow::Result<()> {
         let client = source.client().await?;
         match ids {
             Ids::Among | Ids::Own => {}
-            Ids::Below => burn(&client, 20_000).await?,
+            Ids::Below => use_up(&client, 20_000).await?,
             Ids::Above => {
                 let beyond = next_xid(&client).await? + 20_000;
-                burn_up_to(&connect(&to.url("postgres")).await?, beyond).await?;
+                use_up_to(&connect(&to.url("postgres")).await?, beyond).await?;
             }
         }
         let past = Past::fill(&source).await?;
@@ -53,7 +57,7 @@ async fn every_job_once(version: PgVersion) -> anyhow::Result<()> {
         restore(to, target.name(), &folder, how)?;
         let client = target.client().await?;
         if ids == Ids::Among {
-            burn_up_to(&client, past.claimed_xids.0 + 10).await?;
+            use_up_to(&client, past.claimed_xids.0 + 10).await?;
             let next = next_xid(&client).await?;
             assert!(next + 100 < past.claimed_xids.1, "{next} {past:?}");
         }
@@ -166,8 +170,9 @@ async fn no_rebase_pulls_the_jobs_from_under_a_living_worker() {
     support::all_done(&client).await;
     worker.stop().await.unwrap();
     assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
-    // Whatever belongs to a slot speaks in transaction ids, also what was added since this was written; history does not.
-    let slots = "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace AND relkind = 'r' AND relname ~ '_[0-7]$' AND relname !~ '^(attempt|finished|tally)_'";
+    // Whatever belongs to a slot speaks in transaction ids, also what was added since this was
+    // written; history does not.
+    let slots = "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace AND relkind = 'r' AND relname ~ '_[0-7]$' AND relname !~ '^(attempt|finished|stats_delta)_'";
     for table in client.query(slots, &[]).await.unwrap() {
         let table: String = table.get(0);
         let rows = format!("SELECT count(*) FROM posthaste.{table}");
@@ -176,7 +181,8 @@ async fn no_rebase_pulls_the_jobs_from_under_a_living_worker() {
     }
 }
 
-/// A template database is copied with all its jobs; they are not run twice because somebody copied them.
+/// A template database is copied with all its jobs; they are not run twice because somebody copied
+/// them.
 #[tokio::test]
 async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_does_not() {
     let server = PgServer::shared(PgVersion::V15).unwrap();
@@ -209,7 +215,9 @@ async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_
             .query_one(before, &[])
             .await
             .unwrap();
-        let answer = client.batch_execute("SELECT posthaste.recognise()").await;
+        let answer = client
+            .batch_execute("SELECT posthaste.check_identity()")
+            .await;
         if worked {
             let refused = answer.unwrap_err();
             let refused = refused.as_db_error().unwrap();
@@ -222,7 +230,7 @@ async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_
             assert_ne!(copied.get::<_, String>(0), original.get::<_, String>(0));
         }
         client
-            .batch_execute("SELECT posthaste.recognise()")
+            .batch_execute("SELECT posthaste.check_identity()")
             .await
             .unwrap();
         drop(client);

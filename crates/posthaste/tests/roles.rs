@@ -1,6 +1,8 @@
-//! Roles: the producer that docs/operations.md describes, and the three that posthaste makes itself.
+//! Roles: the producer that docs/operate/deploy.md describes, and the three that posthaste makes
+//! itself.
 
 mod at_once;
+mod forged;
 mod functions;
 
 use posthaste::{Config, NewJob, Outcome, enqueue, enqueue_many};
@@ -20,7 +22,7 @@ async fn the_documented_producer_enqueues_in_every_way() {
             .await
             .unwrap()
             .get(0);
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate/deploy.md");
         let page = std::fs::read_to_string(page).unwrap();
         let grants: Vec<String> = page
             .lines()
@@ -137,7 +139,8 @@ async fn with_roles(version: PgVersion) -> TestDb {
     db
 }
 
-/// What a role may do to a table or a view, said once more and in other words than roles.sql says it.
+/// What a role may do to a table or a view, said once more and in other words than roles.sql says
+/// it.
 fn may(role: &str, object: &str, verb: &str) -> bool {
     let is_slot = object
         .rsplit_once('_')
@@ -146,7 +149,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "worker",
         "leader",
         "lane",
-        "held",
+        "in_flight",
         "dead",
         "unique_key",
         "confirmed",
@@ -154,7 +157,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "queue",
         "periodic",
         "volume",
-        "drain",
+        "ordered_relay",
         "inbox",
         "search",
     ]
@@ -171,18 +174,18 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
                     "store",
                     "attempt",
                     "finished",
-                    "incarnation",
-                    "tally",
-                    "tallied",
+                    "epoch",
+                    "stats_delta",
+                    "stats_sum",
                     "relay",
                 ]
                 .contains(&object)
         }
-        ("posthaste_worker", "UPDATE") => is_changed || object == "home",
+        ("posthaste_worker", "UPDATE") => is_changed || object == "store_identity",
         ("posthaste_worker", "DELETE") => is_changed,
         ("posthaste_worker", _) => is_slot,
         (_, "SELECT") => ["route", "synced", "unique_key"].contains(&object),
-        (_, "INSERT") => is_insertable || ["store", "unique_key"].contains(&object),
+        (_, "INSERT") => is_insertable || object == "store",
         _ => false,
     }
 }
@@ -193,10 +196,10 @@ fn may_move(role: &str, sequence: &str, verb: &str) -> bool {
     let reads = [
         "ready_current",
         "ready_scan",
-        "parked_current",
-        "parked_until",
+        "scheduled_current",
+        "promote_horizon",
         "flags",
-        "bell_until",
+        "listeners_until",
     ];
     match (role, verb) {
         ("posthaste_observer", _) => verb == "SELECT",
@@ -236,9 +239,6 @@ async fn each_role_may_do_what_its_work_needs_and_is_refused_all_else() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();
-        // Its cell is a sequence that is made at run time.
-        let limited = "SELECT posthaste.limit_rate('limited', 10)";
-        client.batch_execute(limited).await.unwrap();
         let (tables, sequences) = (
             relations(&client, "rpv").await,
             relations(&client, "S").await,
@@ -331,12 +331,12 @@ async fn a_worker_in_its_role_does_all_that_workers_do() {
         let pool = db.pool_as("posthaste_worker", 8).unwrap();
         let worker = worker(&pool)
             .config(Config {
-                generation_bytes: 64 * 1024,
+                segment_bytes: 64 * 1024,
                 ..quick()
             })
             .queue_config(quick_queue())
             .handler("*", async |_, job| match &*job.name {
-                "again" if job.attempt == 0 => Err("once more".into()),
+                "again" if job.attempt == 1 => Err("once more".into()),
                 _ => Ok(Outcome::Done),
             })
             .start()
@@ -355,7 +355,7 @@ async fn a_worker_in_its_role_does_all_that_workers_do() {
             .unwrap();
         all_done(&client).await;
         // Rotated, sealed and truncated: maintenance ran in that role too.
-        eventually(SOON, "the ring has turned", async || {
+        eventually(SOON, "the ready log has rotated", async || {
             let low = "SELECT pg_sequence_last_value('posthaste.ready_low') > 0";
             client
                 .batch_execute("SELECT posthaste.enqueue('plain') FROM generate_series(1, 1000)")

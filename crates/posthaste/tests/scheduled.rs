@@ -1,7 +1,7 @@
-//! The scheduled road: never early, never lost, whoever commits late; a crowd that is due at once stands in nobody's way; and what is parked
-//! takes no more space than what waits.
+//! The scheduled road: never early, never lost, whoever commits late; many jobs that are due at
+//! once stand in nobody's way; and what is scheduled takes no more space than what waits.
 
-mod crowd;
+mod burst;
 mod space;
 
 use std::collections::HashMap;
@@ -78,7 +78,8 @@ async fn watching(pool: &deadpool_postgres::Pool, runs: &Runs) -> posthaste::Wor
         .expect("a worker")
 }
 
-/// Open, prepared, and with a savepoint rolled back; each ends only when later jobs have been through.
+/// Open, prepared, and with a savepoint rolled back; each ends only when later jobs have been
+/// through.
 async fn late_commits_come_once(version: PgVersion) -> anyhow::Result<()> {
     let database = support::database(version).await;
     let (open, prepared, other) = (
@@ -122,7 +123,7 @@ async fn late_commits_come_once(version: PgVersion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Found by expiry while it is parked, and found by the promoter when nobody looked before.
+/// FoundJob by expiry while it is scheduled, and found by the promoter when nobody looked before.
 async fn expired_before_due(version: PgVersion) -> anyhow::Result<()> {
     let database = support::database(version).await;
     let store = Store::new(database.url()).await?;

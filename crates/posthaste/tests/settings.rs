@@ -1,9 +1,11 @@
-//! Settings that make no sense are refused at the start, before the database is asked, by a sentence that names the setting.
+//! Settings that make no sense are refused at the start, before the database is asked, by a
+//! sentence that names the setting.
 
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, Pool};
-use posthaste::{Backoff, Config, Consumer, Delivery, Outcome, QueueConfig, Worker, WorkerBuilder};
+use posthaste::consumer::{Consumer, Delivery};
+use posthaste::{Backoff, Config, Outcome, QueueConfig, Worker, WorkerBuilder};
 
 struct Nothing;
 
@@ -141,9 +143,7 @@ async fn intervals_and_sizes_of_a_worker_are_more_than_nothing() {
         ("expire_interval must be longer than 0", |c| {
             c.expire_interval = Duration::ZERO
         }),
-        ("generation_bytes must be more than 0", |c| {
-            c.generation_bytes = 0
-        }),
+        ("segment_bytes must be more than 0", |c| c.segment_bytes = 0),
         ("claim_bytes must be more than 0", |c| c.claim_bytes = -1),
         (
             "rescue_after must be at least three times heartbeat_interval",

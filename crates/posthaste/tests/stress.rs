@@ -1,15 +1,17 @@
-//! The store under concurrency: producers of every kind, claimers with every outcome, maintenance without a pause, in generations so
-//! small that dozens turn in a run. Whatever a producer committed must be handed out, by one claim at a time, and closed once.
+//! The store under concurrency: producers of every kind, claimers with every outcome, maintenance
+//! without a pause, in segments so small that dozens turn in a run. Whatever a producer committed
+//! must be handed out, by one claim at a time, and closed once.
 
 pub mod claimer;
 pub mod ledger;
+pub mod maintenance;
 pub mod producer;
 pub mod session;
 pub mod settings;
 pub mod store;
-pub mod upkeep;
 pub mod verdict;
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -19,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support;
 use ledger::Ledger;
+use maintenance::Turned;
 use settings::Settings;
-use upkeep::Turned;
 
 /// What all tasks of one run share.
 pub struct Stress {
@@ -28,14 +30,24 @@ pub struct Stress {
     pub settings: Settings,
     pub ledger: Ledger,
     pub started: Instant,
+    /// How often the clock has stepped back.
+    pub steps: AtomicU64,
     /// Everything is closed: claimers and maintenance end.
     pub quiet: CancellationToken,
+    /// Producers went on for longer than they should have to.
+    is_slow: AtomicBool,
 }
 
 impl Stress {
     /// Whether producers go on.
     pub fn producing(&self) -> bool {
-        self.started.elapsed() < self.settings.produce && !self.ledger.failed()
+        let (elapsed, settings) = (self.started.elapsed(), &self.settings);
+        let is_slow = elapsed >= settings.produce;
+        if is_slow && (elapsed >= settings.longest || self.ledger.totals().0 >= settings.enough) {
+            return false;
+        }
+        self.is_slow.fetch_or(is_slow, Ordering::SeqCst);
+        !self.ledger.failed()
     }
 
     /// Whether claimers and maintenance go on.
@@ -50,6 +62,9 @@ pub struct Report {
     pub jobs: usize,
     pub deliveries: usize,
     pub turned: Turned,
+    /// The machine was too slow for as many jobs as there should be.
+    pub is_slow: bool,
+    pub steps: u64,
 }
 
 /// Runs the stress against a migrated database. The error says what was found wrong.
@@ -64,14 +79,16 @@ pub async fn run(url: &str, settings: Settings) -> Result<Report, String> {
         settings,
         ledger: Ledger::default(),
         started: Instant::now(),
+        steps: AtomicU64::new(0),
         quiet: CancellationToken::new(),
+        is_slow: AtomicBool::new(false),
     });
     let mut producers = JoinSet::new();
     producer::start(&stress, &mut producers);
     let mut workers = JoinSet::new();
     claimer::start(&stress, &mut workers);
-    workers.spawn(upkeep::turn_ring(Arc::clone(&stress)));
-    workers.spawn(upkeep::tend(Arc::clone(&stress)));
+    workers.spawn(maintenance::turn_ring(Arc::clone(&stress)));
+    workers.spawn(maintenance::tend(Arc::clone(&stress)));
 
     while let Some(ended) = producers.join_next().await {
         heed(&stress, ended);
@@ -85,12 +102,14 @@ pub async fn run(url: &str, settings: Settings) -> Result<Report, String> {
         return Err(finding);
     }
     verdict::check(&stress, &setup).await?;
-    let turned = upkeep::empty_all_slots(&setup).await?;
+    let turned = maintenance::empty_all_slots(&setup).await?;
     let (jobs, deliveries) = stress.ledger.totals();
     Ok(Report {
         jobs,
         deliveries,
         turned,
+        is_slow: stress.is_slow.load(Ordering::SeqCst),
+        steps: stress.steps.load(Ordering::Relaxed),
     })
 }
 
@@ -103,7 +122,8 @@ fn heed(stress: &Stress, ended: Result<Result<(), String>, tokio::task::JoinErro
     }
 }
 
-/// A server that does not wait for the disk: what is tested here is concurrency. Crashes are tested elsewhere.
+/// A server that does not wait for the disk: what is tested here is concurrency. Crashes are tested
+/// elsewhere.
 pub fn server(version: PgVersion) -> &'static PgServer {
     static SERVERS: [OnceLock<PgServer>; 2] = [OnceLock::new(), OnceLock::new()];
     SERVERS[usize::from(version == PgVersion::V18)].get_or_init(|| {
@@ -118,14 +138,18 @@ async fn survives(version: PgVersion) {
         .await
         .unwrap_or_else(|finding| panic!("{}: {finding}", version.name()));
     println!("stress {}: {report:?}", version.name());
-    assert!(report.jobs > 2_000, "only {} jobs", report.jobs);
     assert!(report.deliveries > report.jobs, "nothing was retried");
     // An idle machine turns several times as many.
     let turned = report.turned;
-    assert!(turned.ready >= 12, "{turned:?}");
-    assert!(turned.parked >= 3, "{turned:?}");
+    let is_enough = report.jobs > 2_000 && turned.ready >= 12 && turned.scheduled >= 3;
+    if report.is_slow && !is_enough {
+        let slow = format!("nothing was found, on a machine too slow to judge: {report:?}");
+        posthaste_testkit::ran::not_run(&format!("stress on {}", version.name()), &slow);
+    } else {
+        assert!(is_enough, "{report:?}");
+    }
     posthaste_testkit::ran::count("stress", 1);
-    posthaste_testkit::ran::count("generations", turned.ready.unsigned_abs());
+    posthaste_testkit::ran::count("segments", turned.ready.unsigned_abs());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,5 +162,31 @@ async fn what_was_committed_is_closed_once_whatever_else_happens_on_18() {
     survives(PgVersion::V18).await;
 }
 
+/// A clock that steps back makes jobs run early and back-offs vain for a moment. Nothing is lost,
+/// and nothing runs twice.
+async fn survives_steps(version: PgVersion) {
+    let database = support::migrated(server(version)).await;
+    let settings = Settings {
+        clock_steps: true,
+        ..Settings::short()
+    };
+    let report = run(database.url(), settings)
+        .await
+        .unwrap_or_else(|finding| panic!("{}: {finding}", version.name()));
+    println!("stress {}: {report:?}", version.name());
+    assert!(report.steps > 0, "{report:?}");
+    posthaste_testkit::ran::count("stress-clocks", 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_committed_is_closed_once_while_the_clock_steps_back_on_15() {
+    survives_steps(PgVersion::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_committed_is_closed_once_while_the_clock_steps_back_on_18() {
+    survives_steps(PgVersion::V18).await;
+}
+
 /// How long a run may take beyond the time it produces.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);

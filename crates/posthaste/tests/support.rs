@@ -1,4 +1,5 @@
-//! What the tests share: a migrated database of one's own, a worker with quick clocks, and looks at the store from outside.
+//! What the tests share: a migrated database of one's own, a worker with quick clocks, and looks at
+//! the store from outside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +11,7 @@ use posthaste::{
     WorkerHandle,
 };
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
@@ -18,7 +20,8 @@ pub const SOON: Duration = Duration::from_secs(60);
 
 /// A migrated database on the shared server of this version.
 pub async fn database(version: PgVersion) -> TestDb {
-    // RUST_LOG=posthaste=debug shows what the engine does; the test's own capture keeps it quiet otherwise.
+    // RUST_LOG=posthaste=debug shows what the engine does; the test's own capture keeps it quiet
+    // otherwise.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_test_writer()
@@ -37,10 +40,14 @@ pub async fn migrated(server: &PgServer) -> TestDb {
     })
     .await
     .expect("a migrated database");
-    // What a worker does when it comes first: a copy in which something was worked would be refused.
+    // What a worker does when it comes first: a copy in which something was worked would be
+    // refused.
     let client = copy.client().await.expect("a client");
-    let recognise = "SELECT posthaste.recognise()";
-    client.batch_execute(recognise).await.expect("recognised");
+    let check_identity = "SELECT posthaste.check_identity()";
+    client
+        .batch_execute(check_identity)
+        .await
+        .expect("recognised");
     copy
 }
 
@@ -76,6 +83,21 @@ pub fn quick_queue() -> QueueConfig {
     }
 }
 
+/// This worker on the queue `default`, and a word of each job that it starts.
+pub async fn telling(worker: WorkerBuilder) -> (WorkerHandle, UnboundedReceiver<()>) {
+    let (sender, started) = unbounded_channel();
+    let worker = worker
+        .queue("default", 4)
+        .handler("*", move |_, _| {
+            let _ = sender.send(());
+            async { Ok(Outcome::Done) }
+        })
+        .start()
+        .await
+        .expect("a worker");
+    (worker, started)
+}
+
 /// A worker whose jobs are done at once, and how many were.
 pub async fn counting(db: &TestDb) -> (WorkerHandle, Arc<AtomicUsize>) {
     let runs = Arc::new(AtomicUsize::new(0));
@@ -107,8 +129,8 @@ pub async fn number(client: &Client, sql: &str) -> i64 {
     row.get(0)
 }
 
-/// A handler's run that completes its job in a transaction and commits when it is released. The transaction outlives the attempt: a task of
-/// its own keeps it open beyond the timeout.
+/// A handler's run that completes its job in a transaction and commits when it is released. The
+/// transaction outlives the attempt: a task of its own keeps it open beyond the timeout.
 pub async fn completed_when(
     mut released: watch::Receiver<bool>,
     pool: Pool,
@@ -123,6 +145,11 @@ pub async fn completed_when(
     })
     .await?;
     Ok(Outcome::Done)
+}
+
+/// What operators do, over this connection.
+pub fn jobs(client: &Client) -> posthaste::Client<&Client> {
+    posthaste::Client::new(client)
 }
 
 /// Jobs of the view in this state.
@@ -140,6 +167,13 @@ pub async fn count(client: &Client, state: &str) -> i64 {
 /// Jobs that are not done, whatever their state.
 pub async fn unfinished(client: &Client) -> i64 {
     number(client, "SELECT count(*) FROM posthaste.job").await
+}
+
+/// Whether every worker has signed off.
+pub async fn all_signed_off(client: &Client) -> bool {
+    let sql = "SELECT bool_and(stopped_at IS NOT NULL) FROM posthaste.worker";
+    let row = client.query_one(sql, &[]).await;
+    row.expect("the workers").get(0)
 }
 
 /// Waits until no job is left.

@@ -1,6 +1,10 @@
-//! The rules of the house that a reader of files can hold: where SQL may stand, what deciding modules may know, what documents may claim.
+//! The rules of the house that a reader of files can hold: where SQL may stand, what deciding
+//! modules may know, what documents may claim.
 
 pub mod documents;
+mod layers;
+mod web;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,12 +29,21 @@ const SQL: [&str; 12] = [
     "NOTIFY ",
 ];
 
+/// The crates that programs are made with, and that share these rules.
+const LIBRARIES: [&str; 4] = [
+    "crates/posthaste",
+    "crates/posthaste-relay",
+    "crates/posthaste-sync",
+    "crates/posthaste-tantivy",
+];
+
 /// What a module that decides must not know: anything that answers differently when asked twice.
-const OUTSIDE: [&str; 14] = [
+const OUTSIDE: [&str; 15] = [
     "tokio",
     "deadpool",
     "crate::store",
     "crate::engine",
+    "crate::parts",
     "std::fs",
     "std::io",
     "std::net",
@@ -45,56 +58,84 @@ const OUTSIDE: [&str; 14] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_statement_of_the_store_is_used_and_prepares_on_every_version() {
-    let sources = sources("crates/posthaste/src", &["rs"]);
-    let code: String = sources.iter().map(|file| read(file)).collect();
-    let statements = files("crates/posthaste/src/store", &["sql"]);
-    assert!(
-        statements.len() > 20,
-        "statements are elsewhere: {statements:?}"
-    );
+    let code: String = library_sources().map(|file| read(&file)).collect();
+    let statements = statements();
+    assert!(statements.len() > 60, "statements are elsewhere");
+    for (name, _) in &statements {
+        let quoted = [format!("\"{name}\""), format!("\"store/{name}\"")];
+        let is_used = !name.ends_with(".sql") || quoted.iter().any(|text| code.contains(text));
+        assert!(is_used, "nobody uses {name}");
+    }
     for version in PgVersion::ALL {
         let database = support::database(version).await;
         let client = database.client().await.unwrap();
-        for file in &statements {
-            let name = file.file_stem().unwrap().to_str().unwrap();
-            let quoted = [format!("\"{name}.sql\""), format!("\"store/{name}.sql\"")];
-            // `duty!` makes the file's name from the function's.
-            let is_used = quoted.iter().any(|text| code.contains(text))
-                || code.contains("duty!(") && code.contains(&format!("\n    {name}("));
-            assert!(is_used, "nobody uses {}", file.display());
-            if let Err(error) = client.prepare(&read(file)).await {
-                panic!("{} on {version:?}: {error:?}", file.display());
+        for (name, statement) in &statements {
+            if let Err(error) = client.prepare(statement).await {
+                panic!("{name} on {version:?}: {error:?}");
             }
         }
     }
 }
 
+/// The statements of the libraries' stores: files with their names, and those of one line, which
+/// stand in the code, by themselves.
+pub fn statements() -> Vec<(String, String)> {
+    let stores = LIBRARIES.map(|library| format!("{library}/src/store"));
+    let written = stores.iter().flat_map(|store| files(store, &["sql"]));
+    let mut all: Vec<(String, String)> = written
+        .map(|file| {
+            let name = file.file_name().unwrap().to_string_lossy().into_owned();
+            (name, read(&file))
+        })
+        .collect();
+    let sources = stores.iter().flat_map(|store| files(store, &["rs"]));
+    for line in sources.flat_map(|file| lines_of_code(&file)) {
+        let begins = |part: &&str| SQL.iter().any(|word| part.starts_with(word));
+        // Strings of Rust stand between every other pair of quotes; one that goes on in the next
+        // line is no statement of one line.
+        let parts: Vec<&str> = line.split('"').collect();
+        let closed = parts.len().saturating_sub(1) / 2;
+        let strings = parts.iter().copied().skip(1).step_by(2).take(closed);
+        all.extend(
+            strings
+                .filter(begins)
+                .filter(|one| one.contains("posthaste"))
+                .map(|one| (one.to_owned(), one.to_owned())),
+        );
+    }
+    all
+}
+
+fn lines_of_code(file: &Path) -> Vec<String> {
+    let text = read(file);
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    lines.map(str::to_owned).collect()
+}
+
 #[test]
 fn only_the_store_speaks_sql() {
-    let store = root().join("crates/posthaste/src/store");
+    let stores = LIBRARIES.map(|library| root().join(library).join("src/store"));
     let found = lines_with(
-        sources("crates/posthaste/src", &["rs"])
-            .into_iter()
-            .filter(|file| !file.starts_with(&store)),
+        library_sources().filter(|file| !stores.iter().any(|store| file.starts_with(store))),
         |line| SQL.iter().any(|word| line.contains(&format!("\"{word}"))),
     );
     assert!(
         found.is_empty(),
-        "move these statements to .sql files in src/store:\n{found}"
+        "move these statements to src/store:\n{found}"
     );
 }
 
 #[test]
 fn the_store_splices_nothing_into_its_statements() {
     // The ledger of migrations is a constant; everything else goes by $1.
-    let found = lines_with(
-        sources("crates/posthaste/src", &["rs"]).into_iter(),
-        |line| {
-            line.contains("format!")
-                && SQL.iter().any(|word| line.contains(word))
-                && !line.contains("{LEDGER}")
-        },
-    );
+    let found = lines_with(library_sources(), |line| {
+        line.contains("format!")
+            && SQL.iter().any(|word| line.contains(word))
+            && !line.contains("{LEDGER}")
+    });
     assert!(found.is_empty(), "names are data:\n{found}");
 }
 
@@ -102,14 +143,10 @@ fn the_store_splices_nothing_into_its_statements() {
 fn deciding_modules_know_no_io_and_no_clock() {
     let mut deciding = sources("crates/posthaste/src/job", &["rs"]);
     deciding.extend(
-        [
-            "job.rs",
-            "retry.rs",
-            "sync/decide.rs",
-            "work/suspect/patience.rs",
-        ]
-        .map(|name| root().join("crates/posthaste/src").join(name)),
+        ["job.rs", "retry.rs", "claim/quarantine/patience.rs"]
+            .map(|name| root().join("crates/posthaste/src").join(name)),
     );
+    deciding.push(root().join("crates/posthaste-sync/src/decide.rs"));
     deciding.extend(
         [
             "disagreement.rs",
@@ -150,10 +187,9 @@ fn the_library_reads_no_environment_and_installs_no_logger() {
         "install_default",
         "process::exit",
     ];
-    let found = lines_with(
-        sources("crates/posthaste/src", &["rs"]).into_iter(),
-        |line| words.iter().any(|word| line.contains(word)),
-    );
+    let found = lines_with(library_sources(), |line| {
+        words.iter().any(|word| line.contains(word))
+    });
     assert!(
         found.is_empty(),
         "that is the program's to decide:\n{found}"
@@ -164,7 +200,7 @@ fn the_library_reads_no_environment_and_installs_no_logger() {
 fn every_use_of_unsafe_code_is_forbidden() {
     let manifest = read(&root().join("Cargo.toml"));
     assert!(manifest.contains("unsafe_code = \"forbid\""));
-    for file in files("crates", &["toml"]) {
+    for file in code(&["toml"]) {
         let text = read(&file);
         assert!(
             text.contains("[lints]\nworkspace = true"),
@@ -176,7 +212,7 @@ fn every_use_of_unsafe_code_is_forbidden() {
 
 #[test]
 fn a_file_beyond_400_lines_says_why_on_its_first() {
-    let mut all = files("crates", &["rs", "sql", "sh", "py"]);
+    let mut all = code(&["rs", "sql", "sh", "py"]);
     all.extend(files("scripts", &["sh", "py"]));
     let long: Vec<String> = all
         .iter()
@@ -197,24 +233,46 @@ fn a_file_beyond_400_lines_says_why_on_its_first() {
     );
 }
 
-#[test]
-fn each_migration_begins_with_a_comment_and_is_applied() {
-    let printed = posthaste::migrations_sql();
-    let steps = files("crates/posthaste/migrations", &["sql"]);
-    assert!(!steps.is_empty());
-    for file in steps {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_file_of_the_schema_says_what_it_is_and_is_installed() {
+    let database = support::database(PgVersion::V15).await;
+    let client = database.client().await.unwrap();
+    let listed = read(&root().join("crates/posthaste/src/store/schema.rs"));
+    let functions = files("crates/posthaste/sql/functions", &["sql"]);
+    let mut all = files("crates/posthaste/sql/schema", &["sql"]);
+    assert!(!all.is_empty() && functions.len() > 20);
+    all.extend(functions.clone());
+    for file in all {
         let text = read(&file);
         assert!(
             text.starts_with("-- "),
             "{} does not say what it is",
             file.display()
         );
+        let name = shown(&file).replace("crates/posthaste/", "../../");
         assert!(
-            printed.contains(&text),
-            "{} is never applied",
-            file.display()
+            listed.contains(&format!("include_str!(\"{name}\")")),
+            "{name} is never applied"
         );
+        let long = text.lines().position(|line| line.chars().count() > 100);
+        assert_eq!(long.map(|at| at + 1), None, "{name}: more than 100 columns");
+        // As it stands, without what is repeated.
+        if functions.contains(&file)
+            && let Err(error) = client.batch_execute(&text).await
+        {
+            panic!("{name} cannot be pasted into psql: {error:?}");
+        }
     }
+}
+
+#[test]
+fn the_expanded_schema_is_what_is_installed() {
+    let expanded = read(&root().join("crates/posthaste/sql/expanded.sql"));
+    assert!(
+        expanded == posthaste::migrations_sql(),
+        "make it again: cargo run -p posthaste-cli -- migrate --print > \
+         crates/posthaste/sql/expanded.sql"
+    );
 }
 
 #[test]
@@ -228,7 +286,7 @@ fn no_file_mentions_a_task_left_undone() {
         "unimplemented!(",
     ];
     let this = root().join("crates/posthaste/tests/tidy.rs");
-    let all = files("crates", &["rs", "sql"])
+    let all = code(&["rs", "sql"])
         .into_iter()
         .filter(|file| *file != this);
     let found: Vec<String> = all
@@ -260,8 +318,15 @@ fn shown(file: &Path) -> String {
         .to_string()
 }
 
+/// The files of all crates whose names end so.
+pub fn code(extensions: &[&str]) -> Vec<PathBuf> {
+    let mut all = files("crates", extensions);
+    all.extend(files("lab", extensions));
+    all
+}
+
 /// Files below a folder of the workspace whose names end so, in the order of their names.
-fn files(folder: &str, extensions: &[&str]) -> Vec<PathBuf> {
+pub fn files(folder: &str, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect(&root().join(folder), &mut found);
     found.retain(|file| {
@@ -270,6 +335,12 @@ fn files(folder: &str, extensions: &[&str]) -> Vec<PathBuf> {
     });
     found.sort();
     found
+}
+
+/// The code of the libraries.
+fn library_sources() -> impl Iterator<Item = PathBuf> {
+    let folders = LIBRARIES.iter().map(|library| format!("{library}/src"));
+    folders.flat_map(|folder| sources(&folder, &["rs"]))
 }
 
 /// As [`files`]; there must be some.

@@ -1,7 +1,11 @@
-//! `posthaste doctor`: looks at everything that can be wrong around the queue, and says what to do about it.
+//! `posthaste doctor`: looks at everything that can be wrong around the queue, and says what to do
+//! about it.
 
 mod facts;
 mod findings;
+mod holders;
+mod rights;
+mod synced;
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
+use crate::commands::sync::behind::behind;
 use crate::database::Database;
 use crate::failure::Ended;
 use crate::terminal::Terminal;
@@ -17,7 +22,8 @@ use findings::{Finding, Level, findings};
 
 /// Look for what is wrong with the database, the queue and what surrounds them
 ///
-/// Ends with 0 when nothing is wrong (hints do not count), with 3 when something is, with 1 when it could not look.
+/// Ends with 0 when nothing is wrong (hints do not count), with 3 when something is, with 1 when it
+/// could not look.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Transactions are told when they are older than this
@@ -60,9 +66,10 @@ pub(crate) async fn run(
 
 async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Facts> {
     let client = database.address().connect().await?;
+    let another = database.address().connect().await?;
     let mut facts = Facts {
         server: server(&client).await?,
-        pooled: is_pooled(&client, &database.address().connect().await?).await?,
+        pooled: is_pooled(&client, &another).await?,
         ..Facts::default()
     };
     facts.schema = posthaste::check_schema(&client)
@@ -70,7 +77,8 @@ async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Fact
         .err()
         .map(|error| error.to_string());
     let older_than = f64::from(arguments.older_than);
-    // Unnamed statements throughout: behind a pooler, a named one may be asked of another server process.
+    // Unnamed statements throughout: behind a pooler, a named one may be asked of another server
+    // process.
     let holders = client
         .query_typed(
             include_str!("doctor/holders.sql"),
@@ -87,6 +95,7 @@ async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Fact
         may_enqueue: rights.try_get("may_enqueue")?,
         may_work: rights.try_get("may_work")?,
         may_observe: rights.try_get("may_observe")?,
+        functions_lacking: rights.try_get("functions_lacking")?,
         roles_lacking: rights.try_get("roles_lacking")?,
     });
     if rights.try_get("may_look_at_synced")? {
@@ -97,9 +106,16 @@ async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Fact
             Ok(Unsynced {
                 name: row.try_get(0)?,
                 is_gone: row.try_get(1)?,
+                parts: row.try_get(2)?,
             })
         });
         facts.unsynced = unsynced.collect::<Result<_, tokio_postgres::Error>>()?;
+    }
+    let lacks_none = |rights: &Rights| rights.functions_lacking.is_empty();
+    let may_call = facts.rights.as_ref().is_some_and(lacks_none);
+    if rights.try_get("may_observe")? && may_call && !facts.server.is_replica {
+        facts.behind = behind(&client).await?.into_iter().collect();
+        facts.older_than = older_than;
     }
     if !facts.server.is_replica {
         facts.store = store(&client).await?;
@@ -125,10 +141,13 @@ async fn server(client: &Client) -> anyhow::Result<Server> {
         synchronous_commit: row.try_get("synchronous_commit")?,
         max_prepared: row.try_get("max_prepared")?,
         is_replica: row.try_get("is_replica")?,
+        notifications: row.try_get("notifications")?,
         clock_ahead: ahead(clock, milliseconds(asked), milliseconds(SystemTime::now())),
         me: row.try_get("me")?,
+        encoding: row.try_get("encoding")?,
         sees_sessions: row.try_get("sees_sessions")?,
         roles_missing: row.try_get("roles_missing")?,
+        open_schemas: row.try_get("open_schemas")?,
     })
 }
 
@@ -142,7 +161,8 @@ fn milliseconds(time: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Two connections of ours never have the same server process, unless somebody lends it from one to the other; nor does one have two.
+/// Two connections of ours never have the same server process, unless somebody lends it from one to
+/// the other; nor does one have two.
 async fn is_pooled(first: &Client, second: &Client) -> anyhow::Result<bool> {
     let before = process(first).await?;
     second.batch_execute("BEGIN").await?;
@@ -181,6 +201,9 @@ async fn store(client: &Client) -> anyhow::Result<Option<Store>> {
         has_leader: row.try_get("has_leader")?,
         has_waiting: row.try_get("has_waiting")?,
         ids_behind: row.try_get("ids_behind")?,
+        seconds_ahead: row.try_get("seconds_ahead")?,
+        seconds_jumped: row.try_get("seconds_jumped")?,
+        unworked: row.try_get("unworked")?,
     }))
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     options: Options,
 
     /// Enqueue one job per line of this file; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["queue", "priority", "scheduled_at", "expires_at", "tag", "unique_key", "ordering_key", "max_attempts"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["queue", "priority", "scheduled_at", "expires_at", "tag", "unique_key", "ordering_key", "max_attempts", "trace"])]
     file: Option<PathBuf>,
 
     /// Jobs of one transaction, with --file
@@ -83,6 +83,10 @@ struct Options {
     /// How often it is tried; 'unlimited' means until it expires
     #[arg(long, value_name = "N", value_parser = max_attempts)]
     max_attempts: Option<Attempts>,
+
+    /// The trace that enqueues it: a traceparent, or a traceparent, a space and a tracestate
+    #[arg(long, value_name = "TRACEPARENT")]
+    trace: Option<String>,
 }
 
 /// A limit, or none.
@@ -119,7 +123,7 @@ pub(crate) async fn run(
     let job = arguments.job()?;
     let mut client = database.address().connect().await?;
     let transaction = client.transaction().await?;
-    let id = posthaste::enqueue(&transaction, &job).await?;
+    let id = posthaste::enqueue(posthaste::Unnamed(&transaction), &job).await?;
     transaction
         .commit()
         .await
@@ -158,6 +162,9 @@ impl Arguments {
         }
         if let Some(Attempts(limit)) = options.max_attempts {
             job = job.max_attempts(limit);
+        }
+        if let Some(trace) = &options.trace {
+            job = job.trace(trace);
         }
         Ok(job)
     }

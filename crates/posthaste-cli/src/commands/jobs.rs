@@ -1,19 +1,19 @@
 //! `posthaste jobs`: look at jobs, let them run now, cancel them, send kept ones to work again.
 
-mod answer;
+mod result;
 mod show;
+
+pub(super) use result::cancel_all;
 
 use std::fmt;
 
 use clap::Subcommand;
 use jiff::Timestamp;
-use posthaste::Found;
+use posthaste::{Client, Filter, FoundJob, JobId, ListedJob, State};
 use serde::Serialize;
-use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use crate::database::Database;
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, named};
 
 /// Look at jobs, let them run now, cancel them, send kept ones to work again
 #[derive(clap::Args)]
@@ -28,7 +28,7 @@ enum Command {
     List {
         #[command(flatten)]
         which: Which,
-        /// At most so many
+        /// At most this many
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: u32,
     },
@@ -49,6 +49,9 @@ enum Command {
     Redrive(Chosen),
 }
 
+/// The largest limit that the database takes.
+const MOST: i64 = i32::MAX as i64;
+
 /// Some of the jobs that a command is about.
 #[derive(clap::Args)]
 struct Chosen {
@@ -60,30 +63,18 @@ struct Chosen {
     /// Whichever there are
     #[arg(long)]
     all: bool,
-    /// At most so many, those that have waited or were kept longest
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(i32).range(0..))]
-    limit: i32,
+    /// At most this many, those that have waited or were kept longest
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(..=MOST))]
+    limit: u32,
 }
 
 impl Chosen {
-    /// Runs a statement over them.
-    async fn send(&self, client: &Client, sql: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let ids = (!self.ids.is_empty()).then_some(&self.ids);
-        let which = &self.which;
-        client
-            .query_typed(
-                sql,
-                &[
-                    (&ids, Type::INT8_ARRAY),
-                    (&which.queue, Type::TEXT),
-                    (&which.name, Type::TEXT),
-                    (&which.tag, Type::TEXT),
-                    (&which.state, Type::TEXT),
-                    (&which.error, Type::TEXT),
-                    (&self.limit, Type::INT4),
-                ],
-            )
-            .await
+    fn filter(&self) -> Filter {
+        let filter = self.which.filter().limit(self.limit);
+        match self.ids.is_empty() {
+            true => filter,
+            false => filter.ids(self.ids.iter().copied().map(JobId)),
+        }
     }
 }
 
@@ -100,10 +91,32 @@ struct Which {
     tag: Option<String>,
     /// In this state
     #[arg(long)]
-    state: Option<String>,
+    state: Option<State>,
     /// Whose last error is like this; % stands for any text
     #[arg(long, value_name = "PATTERN")]
     error: Option<String>,
+}
+
+impl Which {
+    fn filter(&self) -> Filter {
+        let mut filter = Filter::new();
+        if let Some(queue) = &self.queue {
+            filter = filter.queue(queue);
+        }
+        if let Some(name) = &self.name {
+            filter = filter.name(name);
+        }
+        if let Some(tag) = &self.tag {
+            filter = filter.tag(tag);
+        }
+        if let Some(state) = self.state {
+            filter = filter.state(state);
+        }
+        if let Some(pattern) = &self.error {
+            filter = filter.error_like(pattern);
+        }
+        filter
+    }
 }
 
 pub(crate) async fn run(
@@ -115,8 +128,8 @@ pub(crate) async fn run(
     match &arguments.command {
         Command::List { which, limit } => list(&client, terminal, which, *limit).await,
         Command::Show { id } => show::show(&client, terminal, *id).await,
-        Command::Retry(chosen) => answer::retry(&client, terminal, chosen).await,
-        Command::Cancel { ids } => answer::cancel(&client, terminal, ids).await,
+        Command::Retry(chosen) => result::retry(&client, terminal, chosen).await,
+        Command::Cancel { ids } => result::cancel(&client, terminal, ids).await,
         Command::Redrive(chosen) => redrive(&client, terminal, chosen).await,
     }
 }
@@ -129,7 +142,8 @@ struct Line {
     queue: String,
     priority: i32,
     state: String,
-    attempt: i32,
+    /// How many were counted.
+    attempts: i32,
     max_attempts: Option<i32>,
     scheduled_at: Timestamp,
     tag: String,
@@ -137,29 +151,29 @@ struct Line {
 }
 
 impl Line {
-    fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        Ok(Self {
-            id: row.try_get("id")?,
-            name: row.try_get("name")?,
-            queue: row.try_get("queue")?,
-            priority: row.try_get("priority")?,
-            state: row.try_get("state")?,
-            attempt: row.try_get("attempt")?,
-            max_attempts: row.try_get("max_attempts")?,
-            scheduled_at: row.try_get("scheduled_at")?,
-            tag: row.try_get("tag")?,
-            last_error: row.try_get("last_error")?,
-        })
+    fn of(job: ListedJob) -> Self {
+        Self {
+            id: job.id.0,
+            name: job.name,
+            queue: job.queue,
+            priority: job.priority,
+            state: job.state.to_string(),
+            attempts: job.attempts,
+            max_attempts: job.max_attempts,
+            scheduled_at: job.scheduled_at,
+            tag: job.tag,
+            last_error: job.last_error,
+        }
     }
 
-    fn found(job: &Found) -> Self {
+    fn found(job: &FoundJob) -> Self {
         Self {
             id: job.id.0,
             name: job.name.clone(),
             queue: job.queue.clone(),
             priority: job.priority,
             state: job.state.to_string(),
-            attempt: job.attempt,
+            attempts: job.attempts,
             max_attempts: job.max_attempts,
             scheduled_at: job.scheduled_at,
             tag: job.tag.clone(),
@@ -178,22 +192,23 @@ impl fmt::Display for List {
             return write!(f, "no such jobs");
         }
         let wide = |of: fn(&Line) -> &str, least: usize| {
-            let widths = self.0.iter().map(|line| of(line).chars().count());
+            let widths = self.0.iter().map(|line| named(of(line)).chars().count());
             widths.max().unwrap_or(0).clamp(least, 40)
         };
         let (name, queue) = (wide(|line| &line.name, 4), wide(|line| &line.queue, 5));
         write!(
             f,
-            "{:>12}  {:name$}  {:queue$}  {:10}  {:>7}  error",
-            "id", "name", "queue", "state", "attempt"
+            "{:>12}  {:name$}  {:queue$}  {:10}  {:>8}  error",
+            "id", "name", "queue", "state", "attempts"
         )?;
         for line in &self.0 {
             let error = line.last_error.as_deref().unwrap_or_default();
-            let error: String = error.chars().take(80).collect();
+            let error: String = named(error).chars().take(80).collect();
+            let (job, of_queue) = (named(&line.name), named(&line.queue));
             write!(
                 f,
-                "\n{:>12}  {:name$}  {:queue$}  {:10}  {:>7}  {error}",
-                line.id, line.name, line.queue, line.state, line.attempt
+                "\n{:>12}  {job:name$}  {of_queue:queue$}  {:10}  {:>8}  {error}",
+                line.id, line.state, line.attempts
             )?;
         }
         Ok(())
@@ -201,32 +216,20 @@ impl fmt::Display for List {
 }
 
 async fn list(
-    client: &Client,
+    client: &tokio_postgres::Client,
     terminal: &Terminal,
     which: &Which,
     limit: u32,
 ) -> anyhow::Result<()> {
-    let rows = client
-        .query_typed(
-            include_str!("jobs/list.sql"),
-            &[
-                (&which.queue, Type::TEXT),
-                (&which.name, Type::TEXT),
-                (&which.tag, Type::TEXT),
-                (&which.state, Type::TEXT),
-                (&which.error, Type::TEXT),
-                (&i64::from(limit), Type::INT8),
-            ],
-        )
-        .await?;
-    let lines: Result<Vec<Line>, _> = rows.iter().map(Line::of).collect();
-    let list = List(lines?);
+    let filter = which.filter().limit(limit);
+    let jobs = Client::new(client).list(&filter).await?;
+    let list = List(jobs.into_iter().map(Line::of).collect());
     terminal.result(&list, &list)
 }
 
 #[derive(Serialize)]
 struct Redriven {
-    redriven: i64,
+    redriven: usize,
 }
 
 impl fmt::Display for Redriven {
@@ -239,12 +242,14 @@ impl fmt::Display for Redriven {
     }
 }
 
-async fn redrive(client: &Client, terminal: &Terminal, chosen: &Chosen) -> anyhow::Result<()> {
-    let rows = chosen
-        .send(client, include_str!("jobs/redrive.sql"))
-        .await?;
+async fn redrive(
+    client: &tokio_postgres::Client,
+    terminal: &Terminal,
+    chosen: &Chosen,
+) -> anyhow::Result<()> {
+    let sent = Client::new(client).redrive_where(&chosen.filter()).await?;
     let redriven = Redriven {
-        redriven: rows.first().map_or(Ok(0), |row| row.try_get(0))?,
+        redriven: sent.len(),
     };
     terminal.result(&redriven, &redriven)
 }

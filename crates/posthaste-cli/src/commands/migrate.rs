@@ -12,7 +12,12 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) print: bool,
 
-    /// Also make the roles posthaste_producer, posthaste_worker and posthaste_observer; whoever may not do that gets the SQL for it
+    /// With --print: the steps after this one, and the functions
+    #[arg(long, value_name = "STEP", requires = "print", default_value_t = 0)]
+    pub(crate) from: u32,
+
+    /// Also make the roles posthaste_producer, posthaste_worker and posthaste_observer; the one
+    /// that may not do that gets the SQL for it
     #[arg(long)]
     pub(crate) roles: bool,
 }
@@ -29,7 +34,7 @@ struct Migrated {
 }
 
 pub(crate) fn print(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
-    terminal.print(&posthaste::migrations_sql())?;
+    terminal.print(&posthaste::migrations_sql_after(arguments.from))?;
     if arguments.roles {
         terminal.print(&posthaste::roles_sql())?;
     }

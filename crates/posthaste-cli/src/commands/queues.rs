@@ -1,13 +1,15 @@
 //! `posthaste queues`: which there are; pause, resume, limit, keep what is done.
 
 use std::fmt;
+use std::time::Duration;
 
 use clap::Subcommand;
+use posthaste::Client;
 use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use crate::database::Database;
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, named};
 
 /// Show queues; pause, resume and limit them, keep what is done
 #[derive(clap::Args)]
@@ -30,7 +32,7 @@ enum Command {
         /// Its name
         queue: String,
     },
-    /// Let all workers together claim at most so many jobs of a queue in such a time
+    /// Let all workers together claim at most this many jobs of a queue in such a time
     Limit {
         /// Its name
         queue: String,
@@ -56,7 +58,7 @@ pub(crate) async fn run(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
-    let (sql, queue, paused) = match &arguments.command {
+    let (queue, changed, paused) = match &arguments.command {
         Command::List => {
             let rows = client
                 .query_typed(include_str!("queues/list.sql"), &[])
@@ -75,22 +77,33 @@ pub(crate) async fn run(
                 .collect();
             return terminal.results(&queues?, "no queues yet");
         }
-        Command::Pause { queue } => (include_str!("queues/pause.sql"), queue, true),
-        Command::Resume { queue } => (include_str!("queues/resume.sql"), queue, false),
+        Command::Pause { queue } => (
+            queue,
+            Client::new(posthaste::Unnamed(&client))
+                .pause(queue)
+                .await?,
+            true,
+        ),
+        Command::Resume { queue } => (
+            queue,
+            Client::new(posthaste::Unnamed(&client))
+                .resume(queue)
+                .await?,
+            false,
+        ),
         Command::Limit { queue, rate, burst } => {
             let (jobs, seconds) = rate.0.unzip();
             let seconds = seconds.unwrap_or(1);
-            let limit = include_str!("queues/limit.sql");
-            client
-                .execute_typed(
-                    limit,
-                    &[
-                        (queue, Type::TEXT),
-                        (&jobs, Type::INT4),
-                        (&seconds, Type::INT8),
-                        (burst, Type::INT4),
-                    ],
-                )
+            let rate = jobs.map(|jobs| {
+                let time = Duration::from_secs(seconds.unsigned_abs());
+                let rate = posthaste::Rate::new(jobs.unsigned_abs(), time);
+                match burst {
+                    Some(burst) => rate.burst(burst.unsigned_abs()),
+                    None => rate,
+                }
+            });
+            Client::new(posthaste::Unnamed(&client))
+                .limit(queue, rate)
                 .await?;
             let limited = Limited {
                 queue: queue.clone(),
@@ -114,10 +127,6 @@ pub(crate) async fn run(
             return terminal.result(&kept, &kept);
         }
     };
-    let changed = client
-        .query_typed_one(sql, &[(queue, Type::TEXT)])
-        .await?
-        .try_get(0)?;
     let queue = Queue {
         queue: queue.clone(),
         paused,
@@ -128,7 +137,7 @@ pub(crate) async fn run(
     terminal.result(&queue, &queue)
 }
 
-/// So many jobs in so many seconds; or no limit.
+/// This many jobs in this many seconds; or no limit.
 #[derive(Clone)]
 struct Rate(Option<(i32, i64)>);
 
@@ -190,8 +199,8 @@ struct Limited {
 impl fmt::Display for Limited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.limit {
-            Some(limit) => write!(f, "queue {}: {limit}", self.queue),
-            None => write!(f, "queue {} has no limit", self.queue),
+            Some(limit) => write!(f, "queue {}: {limit}", named(&self.queue)),
+            None => write!(f, "queue {} has no limit", named(&self.queue)),
         }
     }
 }
@@ -212,7 +221,7 @@ struct Queue {
 
 impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = &self.queue;
+        let queue = named(&self.queue);
         match (self.paused, self.changed) {
             (true, Some(false)) => write!(f, "queue {queue} was paused already"),
             (true, _) => write!(f, "queue {queue} is paused"),
@@ -239,7 +248,7 @@ struct Kept {
 
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = &self.queue;
+        let queue = named(&self.queue);
         match &self.keep {
             Some(keep) => write!(f, "done jobs of queue {queue} are kept for {keep}"),
             None => write!(f, "done jobs of queue {queue} are not kept"),

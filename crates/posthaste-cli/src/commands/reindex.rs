@@ -1,10 +1,11 @@
-//! `posthaste reindex`: documents of a synced table are looked at again, behind everything new; how far it is; pause, resume, cancel.
+//! `posthaste reindex`: documents of a synced table are looked at again, behind everything new; how
+//! far it is; pause, resume, cancel.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use posthaste::Counters;
+use posthaste::{Counters, State};
 use serde::Serialize;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -15,7 +16,8 @@ use crate::terminal::{Terminal, Unit};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Index documents of a synced table again, behind everything new: by ids, by time, by any condition
+/// Index documents of a synced table again, behind everything new: by ids, by time, by any
+/// condition
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The synced table, as the file calls it
@@ -57,11 +59,14 @@ pub(crate) struct Arguments {
 #[group(id = "which", multiple = true, conflicts_with = "instead")]
 struct Which {
     /// All rows
-    #[arg(long, conflicts_with_all = ["ids", "condition", "column"])]
+    #[arg(long, conflicts_with_all = ["ids", "id", "condition", "column"])]
     all: bool,
     /// These ids, also such that have no row any more
     #[arg(long, value_name = "ID", value_delimiter = ',', conflicts_with_all = ["condition", "column"])]
     ids: Vec<String>,
+    /// This id, taken as it stands, commas too; may be given more than once
+    #[arg(long, value_name = "ID", conflicts_with_all = ["condition", "column"])]
+    id: Vec<String>,
     /// Rows for which this SQL is true, such as "t.owner = 7"
     #[arg(long = "where", value_name = "SQL")]
     condition: Option<String>,
@@ -119,7 +124,7 @@ pub(crate) async fn run(
     }
     if !progress && !arguments.wait && !arguments.which.is_given() {
         bail!(
-            "say which documents: --all, --ids, --where, or --column with --since or --until; or --progress, --pause, --resume, --cancel"
+            "say which documents: --all, --ids, --id, --where, or --column with --since or --until; or --progress, --pause, --resume, --cancel"
         );
     }
     if arguments.which.is_given() {
@@ -138,7 +143,9 @@ pub(crate) async fn run(
     if arguments.wait {
         wait(&client, &queue, terminal).await?;
     }
-    let counters = posthaste::counters(&client).await?;
+    let counters = posthaste::Client::new(posthaste::Unnamed(&client))
+        .counters()
+        .await?;
     let far = Progress::of(&counters, name, &queue, left(&client, &queue).await?);
     terminal.result(&far, &far)
 }
@@ -146,7 +153,11 @@ pub(crate) async fn run(
 impl Which {
     fn is_given(&self) -> bool {
         let by_time = self.since.is_some() || self.until.is_some();
-        self.all || !self.ids.is_empty() || self.condition.is_some() || by_time
+        self.all
+            || !self.ids.is_empty()
+            || !self.id.is_empty()
+            || self.condition.is_some()
+            || by_time
     }
 }
 
@@ -166,7 +177,8 @@ impl Plan {
         arguments: &Arguments,
     ) -> anyhow::Result<Self> {
         let which = &arguments.which;
-        let ids = Some(&which.ids).filter(|ids| !ids.is_empty());
+        let ids: Vec<&String> = which.ids.iter().chain(&which.id).collect();
+        let ids = Some(ids).filter(|ids| !ids.is_empty());
         let row = client
             .query_typed_one(
                 include_str!("reindex/statement.sql"),
@@ -227,11 +239,11 @@ async fn rest(
     paused: bool,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
-    let sql = match paused {
-        true => include_str!("queues/pause.sql"),
-        false => include_str!("queues/resume.sql"),
+    let mut queues = posthaste::Client::new(client);
+    match paused {
+        true => queues.pause(queue).await?,
+        false => queues.resume(queue).await?,
     };
-    client.query_typed_one(sql, &[(&queue, Type::TEXT)]).await?;
     let line = match paused {
         true => format!("{name}: re-indexes rest; changes go on being synced"),
         false => format!("{name}: re-indexes go on"),
@@ -247,21 +259,22 @@ async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
         let rows = client
             .query_typed(include_str!("reindex/waiting.sql"), &[(&queue, Type::TEXT)])
             .await?;
-        let ids: Result<Vec<i64>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+        let ids = rows.iter().map(|row| row.try_get(0));
+        let ids: Result<Vec<i64>, _> = ids.collect();
         let ids = ids?;
         if ids.is_empty() {
             return Ok(cancelled);
         }
-        let became = client
-            .query_typed(include_str!("jobs/cancel.sql"), &[(&ids, Type::INT8_ARRAY)])
-            .await?;
-        for row in became {
-            cancelled += usize::from(row.try_get::<_, &str>(1)? == "cancelled");
-        }
+        let became = super::jobs::cancel_all(client, &ids).await?;
+        let ended = became.iter();
+        cancelled += ended
+            .filter(|(_, state)| *state == State::Cancelled)
+            .count();
     }
 }
 
-/// Jobs that are not done. Counters would be cheaper, and are a moment behind: nothing is left when nothing is there.
+/// Jobs that are not done. Counters would be cheaper, and are a moment behind: nothing is left when
+/// nothing is there.
 async fn left(client: &Client, queue: &str) -> anyhow::Result<i64> {
     let left = client
         .query_typed_one(include_str!("reindex/left.sql"), &[(&queue, Type::TEXT)])
@@ -302,7 +315,7 @@ impl Progress {
         Self {
             table: table.to_owned(),
             left,
-            done: ours().map(|of| of.done_total).sum(),
+            done: ours().map(|of| of.completed_total).sum(),
             dead: ours().map(|of| of.dead_total + of.expired_total).sum(),
             cancelled: ours().map(|of| of.cancelled_total).sum(),
         }

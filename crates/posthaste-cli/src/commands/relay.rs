@@ -1,13 +1,12 @@
-//! `posthaste relay`: sends jobs to the destinations of posthaste.toml, until it is told to stop.
+//! `posthaste relay`: sends jobs to the destinations of posthaste.toml, until it is asked to stop.
 
-use std::fmt;
+mod once;
+
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use futures_util::future::select_all;
-use posthaste::relay::{Route, preview};
-use serde::Serialize;
+use posthaste_relay::{Route, preview};
 use tokio_postgres::Client;
 
 use crate::database::Database;
@@ -16,10 +15,6 @@ use crate::routes::{self, Started};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};
-
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A job that found its destination down is put off for a second, and waits nowhere until then.
-const PUT_OFF: Duration = Duration::from_secs(2);
 
 /// Send jobs to where posthaste.toml says: Sidekiq and others, as their own clients would
 #[derive(clap::Args)]
@@ -36,11 +31,12 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "once")]
     dry_run: bool,
 
-    /// With --dry-run: show so many jobs of each route at most
+    /// With --dry-run: show this many jobs of each route at most
     #[arg(long, value_name = "N", default_value_t = 1_000, requires = "dry_run")]
     limit: u32,
 
-    /// End when nothing waits to be sent; jobs that are not due yet are not waited for
+    /// End when nothing waits to be sent, or when what is left is for a destination that has taken
+    /// nothing for ten seconds; jobs that are not due yet are not waited for
     #[arg(long)]
     once: bool,
 
@@ -60,6 +56,9 @@ pub(crate) async fn run(
         return dry_run(&client, &routes, arguments.limit, terminal).await;
     }
     let relays = routes::start(routes, database.address()).await?;
+    if let (true, Some(refusal)) = (arguments.once, routes::first_refusal(&relays)) {
+        return Err(refusal);
+    }
     let settings = Settings {
         relays: relays
             .iter()
@@ -73,10 +72,13 @@ pub(crate) async fn run(
     for one in &relays {
         terminal.note(&one.to_string());
     }
+    if !arguments.once {
+        warn_astray(&client, &relays, terminal).await?;
+    }
     terminal.note("Ctrl-C stops");
     let empty = async {
         match arguments.once {
-            true => until_empty(&client, &relays).await,
+            true => once::until_empty(&client, &relays).await,
             false => std::future::pending().await,
         }
     };
@@ -86,10 +88,24 @@ pub(crate) async fn run(
             gone = first_gone(&relays) => Err(gone),
         }
     };
-    worker.run_until(over, database, signals).await?;
+    let ended = worker.run_until(over, database, signals).await;
     if arguments.once {
-        let report = Report(relays.iter().map(Sent::new).collect());
+        let report = once::Report::of(&relays);
         terminal.result(&report, &report)?;
+        if ended.is_ok() {
+            warn_astray(&client, &relays, terminal).await?;
+        }
+    }
+    ended
+}
+
+async fn warn_astray(
+    client: &Client,
+    relays: &[Started],
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    for line in once::astray(client, relays).await? {
+        terminal.note(&line);
     }
     Ok(())
 }
@@ -115,7 +131,7 @@ async fn dry_run(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     for route in routes {
-        let lines = preview(client, route.queue(), route.mapping(), limit).await?;
+        let lines = preview(client, route, limit).await?;
         for line in lines {
             terminal.print(&line)?;
         }
@@ -123,8 +139,9 @@ async fn dry_run(
     Ok(())
 }
 
-/// Completes when one of the destinations will never take anything again: it says which, and why. Whoever runs the command mends what it was connected to and runs it again; with other routes
-/// gone on with, that one would look as if it were down for a while.
+/// Completes when one of the destinations will never take anything again: it says which, and why.
+/// The one that runs the command mends what it was connected to and runs it again; with other
+/// routes gone on with, that one would look as if it were down for a while.
 async fn first_gone(relays: &[Started]) -> anyhow::Error {
     let gone = relays.iter().map(|one| {
         Box::pin(async move {
@@ -132,81 +149,11 @@ async fn first_gone(relays: &[Started]) -> anyhow::Error {
             let reason = one.relay.status().last_error.unwrap_or_default();
             let reason = reason.split(" (os error").next().unwrap_or_default();
             anyhow!(
-                "route {}: {} takes nothing any more: {reason}. Its jobs wait; no attempt was burnt",
+                "route {}: {} takes nothing any more: {reason}. Its jobs wait; this counts as no attempt",
                 one.name,
                 one.label
             )
         })
     });
     select_all(gone).await.0
-}
-
-/// Completes when no job of the routes waits or is under way.
-async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::Result<()> {
-    let mut empty_since: Option<Instant> = None;
-    loop {
-        let counters = posthaste::counters(client).await?;
-        let of_ours = |queue: &str| relays.iter().any(|one| one.queue == queue);
-        let ours = counters.jobs.iter().filter(|of| of_ours(&of.queue));
-        let left: i64 = ours
-            .map(|of| of.claimable + of.waiting + of.running + of.suspect)
-            .sum();
-        let statuses: Vec<_> = relays.iter().map(|one| one.relay.status()).collect();
-        let is_down = statuses.iter().any(|status| status.down_since.is_some());
-        let was_down = statuses.iter().any(|status| status.unanswered > 0);
-        if left > 0 || is_down {
-            empty_since = None;
-        } else {
-            let since = empty_since.get_or_insert_with(Instant::now);
-            if !was_down || since.elapsed() > PUT_OFF {
-                return Ok(());
-            }
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// What a route has sent.
-#[derive(Serialize)]
-struct Sent {
-    route: String,
-    accepted: u64,
-    refused: u64,
-    later: u64,
-    last_error: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(transparent)]
-struct Report(Vec<Sent>);
-
-impl Sent {
-    fn new(one: &Started) -> Self {
-        let status = one.relay.status();
-        Self {
-            route: one.name.clone(),
-            accepted: status.accepted,
-            refused: status.refused,
-            later: status.later,
-            last_error: status.last_error,
-        }
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, sent) in self.0.iter().enumerate() {
-            let end = if n > 0 { "\n" } else { "" };
-            write!(f, "{end}{}: {} sent", sent.route, sent.accepted)?;
-            for (count, what) in [
-                (sent.refused, "refused for good"),
-                (sent.later, "to be tried again"),
-            ] {
-                if count > 0 {
-                    write!(f, ", {count} {what}")?;
-                }
-            }
-        }
-        Ok(())
-    }
 }

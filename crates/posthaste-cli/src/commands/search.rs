@@ -2,18 +2,19 @@
 
 use std::fmt;
 
-use posthaste::sync::{Access, Body, Row, rows_of};
+use posthaste_sync::{Access, Body, Row, search_rows};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::database::Database;
 use crate::syncs::{self, Config, Sides};
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, named};
 
 /// So much of a document stands on a person's line.
 const LINE: usize = 120;
 
-/// Search a synced table: ids from its index, the rows from Postgres by their keys, never a stale one
+/// Search a synced table: ids from its index, the rows from Postgres by their keys, never a stale
+/// one
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Words, "phrases", -without
@@ -24,7 +25,7 @@ pub(crate) struct Arguments {
     #[arg(long = "in", value_name = "TABLE")]
     table: Option<String>,
 
-    /// At most so many
+    /// At most this many
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     limit: u16,
 
@@ -44,21 +45,20 @@ pub(crate) async fn run(
     syncs::is_installed(&client, &table).await?;
     let Sides { source, index } = syncs::open(&table, database.address(), Access::Read)?;
     let words = arguments.words.join(" ");
-    let ids = index.search(&words, arguments.limit.into()).await?;
-    let rows = rows_of(&*source, &ids).await?;
-    let found: Vec<Found> = rows.into_iter().filter_map(Found::of).collect();
+    let rows = search_rows(&*source, &*index, &words, arguments.limit.into()).await?;
+    let found: Vec<SearchHit> = rows.into_iter().filter_map(SearchHit::of).collect();
     terminal.results(&found, "nothing found")
 }
 
 /// A row that was found.
 #[derive(Serialize)]
-struct Found {
+struct SearchHit {
     id: String,
     version: i64,
     document: Value,
 }
 
-impl Found {
+impl SearchHit {
     fn of(row: Row) -> Option<Self> {
         let Body::Document(document) = row.body else {
             return None;
@@ -71,7 +71,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for SearchHit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fields = self.document.as_object().into_iter().flatten();
         let texts = fields.filter_map(|(_, value)| value.as_str());
@@ -82,6 +82,6 @@ impl fmt::Display for Found {
             false => letter,
         });
         let plain: String = plain.take(LINE).collect();
-        write!(f, "{}  {plain}", self.id)
+        write!(f, "{}  {plain}", named(&self.id))
     }
 }

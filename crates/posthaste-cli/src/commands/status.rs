@@ -1,9 +1,10 @@
-//! `posthaste status`: every queue with its jobs by state, every relay and every synced table; once or again and again.
+//! `posthaste status`: every queue with its jobs by state, every relay and every synced table; once
+//! or again and again.
 
 mod routes;
 mod tables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use serde::Serialize;
 
 use crate::database::Database;
 use crate::signals::Signals;
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, named};
 use routes::Line;
 
 /// Show every queue with its jobs by state, and how relays and synced tables go
@@ -26,7 +27,7 @@ pub(crate) struct Arguments {
     /// Show sums since the installation too: how many were done, failed and so on
     #[arg(long)]
     totals: bool,
-    /// Show it again every so many seconds, until Ctrl-C
+    /// Show it again every this many seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
 }
@@ -69,20 +70,20 @@ impl By {
 
 /// All states of the view `posthaste.job`, in the order of a job's life.
 const STATES: [&str; 11] = [
-    "claimable",
-    "waiting",
+    "available",
+    "blocked",
     "scheduled",
     "retrying",
     "running",
     "awaiting",
-    "suspect",
+    "quarantined",
     "expired",
     "dead",
     "discarded",
     "cancelled",
 ];
 const TOTALS: [&str; 7] = [
-    "done_total",
+    "completed_total",
     "failed_total",
     "retried_total",
     "expired_total",
@@ -95,18 +96,18 @@ type Figures = BTreeMap<&'static str, i64>;
 
 fn figures(of: &Counter) -> [(&'static str, i64); 18] {
     [
-        ("claimable", of.claimable),
-        ("waiting", of.waiting),
+        ("available", of.available),
+        ("blocked", of.blocked),
         ("scheduled", of.scheduled),
         ("retrying", of.retrying),
         ("running", of.running),
         ("awaiting", of.awaiting),
-        ("suspect", of.suspect),
+        ("quarantined", of.quarantined),
         ("expired", of.expired),
         ("dead", of.dead),
         ("discarded", of.discarded),
         ("cancelled", of.cancelled),
-        ("done_total", of.done_total),
+        ("completed_total", of.completed_total),
         ("failed_total", of.failed_total),
         ("retried_total", of.retried_total),
         ("expired_total", of.expired_total),
@@ -125,11 +126,17 @@ pub(crate) async fn run(
     let client = database.address().connect().await?;
     let redraws = std::io::stdout().is_terminal();
     loop {
-        let counters = posthaste::counters(&client).await?;
-        let relays = posthaste::relay::relays(&client).await?;
+        let counters = posthaste::Client::new(posthaste::Unnamed(&client))
+            .counters()
+            .await?;
+        let relays = posthaste_relay::relays(&client).await?;
         let relays = relays.into_iter().map(|one| Line::new(one, &counters));
         let relays: Vec<Line> = relays.collect();
         let mut text = Table::new(&counters, &arguments.by, arguments.totals).to_string();
+        let of_queues = arguments.by.contains(&By::Queue);
+        for queue in unworked(&counters).into_iter().filter(|_| of_queues) {
+            text = format!("{text}\nno worker works on queue {}", named(queue));
+        }
         if !relays.is_empty() {
             text = format!("{text}\n\n{}", routes::Table(&relays));
         }
@@ -167,6 +174,8 @@ struct Queue {
     figures: Figures,
     /// How long the next job has waited, of the priority where that is longest.
     oldest_seconds: Option<f64>,
+    /// Jobs wait, and no worker works on it.
+    is_unworked: bool,
 }
 
 #[derive(Serialize)]
@@ -186,6 +195,7 @@ impl<'a> Report<'a> {
             let queue = queues.entry(&counter.queue).or_insert_with(|| Queue {
                 figures: Figures::new(),
                 oldest_seconds: oldest(counters, |queue, _| queue == counter.queue),
+                is_unworked: unworked(counters).contains(&*counter.queue),
             });
             add(&mut queue.figures, counter);
         }
@@ -211,6 +221,12 @@ fn add(figures_of: &mut Figures, counter: &Counter) {
     }
 }
 
+/// Queues in which jobs wait and on which no worker works.
+fn unworked(counters: &Counters) -> BTreeSet<&str> {
+    let waiting = counters.oldest.iter().filter(|one| !one.is_worked);
+    waiting.map(|one| one.queue.as_str()).collect()
+}
+
 /// The longest wait of a next job, among these queues and priorities.
 fn oldest(counters: &Counters, among: impl Fn(&str, i32) -> bool) -> Option<f64> {
     let waits = counters.oldest.iter();
@@ -232,7 +248,7 @@ impl Table {
         let mut groups: BTreeMap<Vec<String>, (Figures, Option<f64>)> = BTreeMap::new();
         let waits = by.iter().all(|by| matches!(by, By::Queue | By::Priority));
         for counter in &counters.jobs {
-            let key: Vec<String> = by.iter().map(|by| by.of(counter)).collect();
+            let key: Vec<String> = by.iter().map(|by| named(&by.of(counter))).collect();
             let alike = |queue: &str, priority: i32| {
                 (!by.contains(&By::Queue) || queue == counter.queue)
                     && (!by.contains(&By::Priority) || priority == counter.priority)
@@ -270,6 +286,11 @@ impl Table {
             lines: lines.collect(),
         }
     }
+}
+
+/// What another program said, as a part of a line.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control(), " ")
 }
 
 /// An age in the unit in which people would say it.

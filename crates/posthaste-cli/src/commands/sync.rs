@@ -1,6 +1,7 @@
-//! `posthaste sync`: keeps indexes true to the tables of posthaste.toml, until it is told to stop.
+//! `posthaste sync`: keeps indexes true to the tables of posthaste.toml, until it is asked to stop.
 
 mod audit;
+pub(crate) mod behind;
 mod install;
 mod rebuild;
 
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::Subcommand;
 use jiff::Timestamp;
-use posthaste::sync::SyncStatus;
+use posthaste_sync::SyncStatus;
 use serde::Serialize;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -29,8 +30,8 @@ const ONCE_EVERY: Duration = Duration::from_secs(1);
 /// What the program ends with after --once when documents failed.
 const FAILED: u8 = 3;
 
-/// Keep search indexes true to tables, as posthaste.toml says; prepare the tables, compare both, make
-/// an index anew
+/// Keep search indexes true to tables, as posthaste.toml says; prepare the tables, compare both,
+/// make an index anew
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
@@ -57,8 +58,8 @@ struct Run {
     #[command(flatten)]
     config: Config,
 
-    /// End when what is due now is in the index and was seen there; exit code 3 if documents could not
-    /// be made, or were refused
+    /// End when what is due now is in the index and was seen there; exit code 3 if documents could
+    /// not be made, or were refused
     #[arg(long)]
     once: bool,
 
@@ -125,7 +126,8 @@ impl Run {
     }
 }
 
-/// Completes when the jobs that were there at the beginning are gone, but for those of documents that cannot be made or are refused: these are tried ever later.
+/// Completes when the jobs that were there at the beginning are gone, but for those of documents
+/// that cannot be made or are refused: these are tried after longer and longer waits.
 pub(crate) async fn until_seen(client: &Client, syncs: &[Started]) -> anyhow::Result<()> {
     let now = client
         .query_typed_one(include_str!("sync/now.sql"), &[])
@@ -153,14 +155,14 @@ pub(crate) async fn until_seen(client: &Client, syncs: &[Started]) -> anyhow::Re
 fn all_indexed(report: &[Did]) -> anyhow::Result<()> {
     let failed: Vec<&str> = report
         .iter()
-        .filter(|one| one.failed > 0)
+        .filter(|one| one.failed + one.rejected > 0)
         .map(|one| &*one.table)
         .collect();
     if failed.is_empty() {
         return Ok(());
     }
     let line = format!(
-        "{}: documents could not be made, or were refused; their jobs are tried again, ever later. 'posthaste jobs list' says why.",
+        "{}: documents could not be made, or were refused; their jobs are tried again, after longer and longer waits. 'posthaste jobs list' says why.",
         failed.join(", ")
     );
     let code = FAILED;
@@ -174,12 +176,14 @@ struct Did {
     done: u64,
     written: u64,
     failed: u64,
-    put_off: u64,
+    /// For good: the index takes nothing of these ids.
+    rejected: u64,
+    rescheduled: u64,
     last_error: Option<String>,
     counts: Vec<Count>,
 }
 
-/// So many jobs of a tag had this done to them, for this reason.
+/// This many jobs of a tag had this done to them, for this reason.
 #[derive(Serialize)]
 struct Count {
     tag: String,
@@ -213,7 +217,8 @@ impl Did {
             done: total("done"),
             written: total("written"),
             failed: total("failed"),
-            put_off: total("put_off"),
+            rejected: total("rejected"),
+            rescheduled: total("rescheduled"),
             last_error: errors.next_back(),
             counts,
         }
@@ -226,6 +231,9 @@ impl fmt::Display for Did {
         write!(f, "{table}: {done} jobs done, {written} times written")?;
         if self.failed > 0 {
             write!(f, ", {} times failed", self.failed)?;
+        }
+        if self.rejected > 0 {
+            write!(f, ", {} rejected for good", self.rejected)?;
         }
         match &self.last_error {
             Some(error) => write!(f, "; last error: {error}"),

@@ -40,14 +40,14 @@ pub(crate) async fn find_running(
                 return Ok(None);
             }
             Sighting::Running(server) => match question(home, server.port, password).await {
-                Answer::Ours => return Ok(Some(server)),
-                Answer::NotYet => seen_starting = true,
-                Answer::Stranger => bail!(
+                PortOwner::Ours => return Ok(Some(server)),
+                PortOwner::OursStarting => seen_starting = true,
+                PortOwner::Other => bail!(
                     "something that is not the private Postgres of {} answers on its port {}. End it, or remove that folder to begin anew.",
                     home.folder.display(),
                     server.port
                 ),
-                Answer::Nobody => {}
+                PortOwner::Nobody => {}
             },
             Sighting::Starting => {}
         }
@@ -165,10 +165,10 @@ async fn answers(
             return Ok(Started::Ended);
         }
         match question(home, port, password).await {
-            Answer::Ours => return Ok(Started::Answers(Postmaster { pid, port })),
-            Answer::NotYet => deadline = recovered_by,
+            PortOwner::Ours => return Ok(Started::Answers(Postmaster { pid, port })),
+            PortOwner::OursStarting => deadline = recovered_by,
             // Until our server has taken the port, anybody may answer there.
-            Answer::Nobody | Answer::Stranger => {}
+            PortOwner::Nobody | PortOwner::Other => {}
         }
         if Instant::now() > deadline {
             postmaster::ask_to_end(pid, false);
@@ -181,36 +181,36 @@ async fn answers(
     }
 }
 
-enum Answer {
+enum PortOwner {
     Ours,
-    NotYet,
-    Stranger,
+    OursStarting,
+    Other,
     Nobody,
 }
 
 /// SCRAM gives nothing away to a stranger, and only our data directory knows the password.
-async fn question(home: &Home, port: u16, password: &str) -> Answer {
+async fn question(home: &Home, port: u16, password: &str) -> PortOwner {
     let Ok(address) = Address::private(port, "postgres", password) else {
-        return Answer::Nobody;
+        return PortOwner::Nobody;
     };
     let client = match address.try_connect().await {
         Ok(client) => client,
-        Err(error) => {
-            return match error.code() {
-                Some(code) if *code == SqlState::CANNOT_CONNECT_NOW => Answer::NotYet,
-                Some(code) if *code == SqlState::TOO_MANY_CONNECTIONS => Answer::NotYet,
-                Some(_) => Answer::Stranger,
-                None => Answer::Nobody,
+        Err(code) => {
+            return match code {
+                Some(code) if code == SqlState::CANNOT_CONNECT_NOW => PortOwner::OursStarting,
+                Some(code) if code == SqlState::TOO_MANY_CONNECTIONS => PortOwner::OursStarting,
+                Some(_) => PortOwner::Other,
+                None => PortOwner::Nobody,
             };
         }
     };
     let row = client.query_one(include_str!("identity.sql"), &[]).await;
     match row.and_then(|row| row.try_get::<_, String>(0)) {
         Ok(folder) if fs::canonicalize(&folder).ok() == fs::canonicalize(home.data()).ok() => {
-            Answer::Ours
+            PortOwner::Ours
         }
-        Ok(_) => Answer::Stranger,
-        Err(_) => Answer::Nobody,
+        Ok(_) => PortOwner::Other,
+        Err(_) => PortOwner::Nobody,
     }
 }
 

@@ -24,7 +24,7 @@ async fn a_search_server_behind_tls_is_written_to_and_asked_only_if_its_certific
     let certificate = certificate.display().to_string();
     let trusting = [NO_PROXY, ("SSL_CERT_FILE", certificate.as_str())];
     let prepare = [
-        "transactions",
+        "two-phase",
         "prepare",
         "--replicas",
         "0",

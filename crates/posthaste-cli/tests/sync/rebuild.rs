@@ -1,9 +1,10 @@
-//! `posthaste sync rebuild`: another index takes the place of the one that is searched, on a real server.
+//! `posthaste sync rebuild`: another index takes the place of the one that is searched, on a real
+//! server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use posthaste::sync::ElasticClient;
+use posthaste_sync::ElasticClient;
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use posthaste_testkit::{TestDb, eventually, ran};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use tokio_postgres::Client;
 use super::{TABLE, good, with_pages};
 use crate::stage::{BOUND, Stage, count};
 
-/// Rows of so many pages of a walk that a rebuild at a rate is killed between them.
+/// Rows of this many pages of a walk that a rebuild at a rate is killed between them.
 const ROWS: &str =
     "INSERT INTO page (title, body) SELECT 'page ' || n, 'words' FROM generate_series(21, 8000) n";
 
@@ -68,7 +69,7 @@ impl Setup {
         good(&self.stage, &self.database, arguments).await
     }
 
-    /// Begins a rebuild and kills it when so many documents are in the new index.
+    /// Begins a rebuild and kills it when this many documents are in the new index.
     async fn begin_and_kill(&self, documents: u64) -> anyhow::Result<()> {
         let begin = ["sync", "rebuild", "pages", "--rate", "1000"];
         let mut rebuild = self.stage.spawn_on(&self.database, &begin)?;
@@ -107,7 +108,7 @@ async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() 
             rounds += 1;
             let edit = format!(
                 "UPDATE page SET body = 'round {rounds}' WHERE id % 97 = {rounds} % 97; DELETE FROM page WHERE id % 2111 = {rounds} % 2111;
-                 INSERT INTO page (title) SELECT 'Häuser {rounds}' FROM generate_series(1, 20)"
+                 INSERT INTO page (title) SELECT 'Häuser {rounds}' FROM generate_series(1, 10)"
             );
             setup.client.batch_execute(&edit).await?;
         }

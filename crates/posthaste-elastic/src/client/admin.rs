@@ -38,7 +38,8 @@ struct Acknowledged {
 }
 
 impl Client {
-    /// Creates an index with these `settings`, `mappings` and `aliases`, and says whether it is new: one that is there stays as it is.
+    /// Creates an index with these `settings`, `mappings` and `aliases`, and says whether it is
+    /// new: one that is there stays as it is.
     pub async fn create_index(&self, index: &str, definition: &Value) -> Result<bool, Error> {
         const CREATE: &str = "create index";
         let path = [name::index(CREATE, index)?];
@@ -69,7 +70,8 @@ impl Client {
         }
     }
 
-    /// What an index is: its `settings`, `mappings` and `aliases`. None if there is no such index; of an alias, the one that it stands for.
+    /// What an index is: its `settings`, `mappings` and `aliases`. None if there is no such index;
+    /// of an alias, the one that it stands for.
     pub async fn describe_index(&self, index: &str) -> Result<Option<Value>, Error> {
         const DESCRIBE: &str = "describe index";
         let path = [name::index(DESCRIBE, index)?];
@@ -103,21 +105,24 @@ impl Client {
         self.put(SETTINGS, &path, settings).await
     }
 
-    /// Gives an index further fields, or says what becomes of fields that it does not know (`dynamic`). What is mapped stays so.
+    /// Gives an index further fields, or says what becomes of fields that it does not know
+    /// (`dynamic`). What is mapped stays so.
     pub async fn put_mapping(&self, index: &str, mapping: &Value) -> Result<(), Error> {
         const MAPPING: &str = "put mapping";
         let path = [name::index(MAPPING, index)?, "_mapping"];
         self.put(MAPPING, &path, mapping).await
     }
 
-    /// Has an alias stand for this index and for no other from one moment to the next, whatever it stood for before.
+    /// Has an alias stand for this index and for no other from one moment to the next, whatever it
+    /// stood for before.
     ///
     /// # Errors
     /// Also when somebody else switches it at the same time: one of the two is refused.
     pub async fn switch_alias(&self, alias: &str, index: &str) -> Result<(), Error> {
         const SWITCH: &str = "switch alias";
         let (alias, index) = (name::index(SWITCH, alias)?, name::index(SWITCH, index)?);
-        // By their names: a pattern would meet indexes that are read-only, or that we may not touch.
+        // By their names: a pattern would meet indexes that are read-only, or that we may not
+        // touch.
         let mut actions: Vec<Value> = self
             .alias(alias)
             .await?
@@ -135,7 +140,8 @@ impl Client {
     /// Changes what aliases stand for, all of it from one moment to the next, or nothing.
     ///
     /// # Errors
-    /// Also when one that is to be taken away is not there ([`Missing`](ErrorKind::Missing)): somebody else was here before.
+    /// Also when one that is to be taken away is not there ([`Missing`](ErrorKind::Missing)):
+    /// somebody else was here before.
     pub async fn change_aliases(&self, changes: &[AliasChange<'_>]) -> Result<(), Error> {
         const CHANGE: &str = "change aliases";
         let actions: Result<Vec<Value>, Error> = changes

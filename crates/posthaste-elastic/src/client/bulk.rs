@@ -14,11 +14,12 @@ use crate::{Error, ErrorKind};
 impl Client {
     /// Does these writes in one request, and returns what became of each, in their order.
     ///
-    /// Writes to one document are done in their order; others in any. Cut requests by [`Operation::size`]: a server refuses what is too large
-    /// as a whole, unread.
+    /// Writes to one document are done in their order; others in any. Cut requests by
+    /// [`Operation::size`]: a server refuses what is too large as a whole, unread.
     ///
     /// # Errors
-    /// The request as a whole got no answer that says what became of each. A write that was refused is no error.
+    /// The request as a whole got no answer that says what became of each. A write that was refused
+    /// is no error.
     pub async fn bulk(
         &self,
         operations: &[Operation],

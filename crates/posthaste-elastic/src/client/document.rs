@@ -77,9 +77,11 @@ impl Client {
         }
     }
 
-    /// Reads these documents in one request, in their order: each as it is, or that it is not there, or why that could not be said.
+    /// Reads these documents in one request, in their order: each as it is, or that it is not
+    /// there, or why that could not be said.
     ///
-    /// A read may be answered by a copy of the shard that is behind: what it shows was true, and may be so no more.
+    /// A read may be answered by a copy of the shard that is behind: what it shows was true, and
+    /// may be so no more.
     ///
     /// # Errors
     /// The request as a whole got no answer.

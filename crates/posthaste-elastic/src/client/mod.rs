@@ -1,5 +1,6 @@
-//! The client: about a dozen calls, by hand over HTTP, because what a caller must know (which item of a bulk request
-//! was refused, at which version a document is, whether a call may have been done) is what it is for.
+//! The client: about a dozen calls, by hand over HTTP, because what a caller must know (which item
+//! of a bulk request was refused, at which version a document is, whether a call may have been
+//! done) is what it is for.
 
 mod admin;
 mod answer;
@@ -36,8 +37,9 @@ const NEW: &str = "client";
 
 /// A client of one Elasticsearch or OpenSearch, or of the load balancer before several nodes.
 ///
-/// Each call is made once, within the [time limit](Self::time_limit). Names of indexes are taken as they are: a pattern, or a list, is refused.
-/// Writing to an index that is not there creates it, unless the server is told otherwise by `action.auto_create_index`.
+/// Each call is made once, within the [time limit](Self::time_limit). Names of indexes are taken as
+/// they are: a pattern, or a list, is refused. Writing to an index that is not there creates it,
+/// unless the server is told otherwise by `action.auto_create_index`.
 ///
 /// ```no_run
 /// use posthaste_elastic::{Client, Condition, Operation};
@@ -103,8 +105,9 @@ pub struct Info {
 }
 
 impl Client {
-    /// Calls this address, with a client of this kind; which TLS there is, is the kind's affair. Where reqwest was built to leave the provider of TLS to the
-    /// program, that is to be installed before, for `http://` too: reqwest panics without.
+    /// Calls this address, with a client of this kind; which TLS there is, is the kind's affair.
+    /// Where reqwest was built to leave the provider of TLS to the program, that is to be installed
+    /// before, for `http://` too: reqwest panics without.
     ///
     /// A name and a password in the address become [`basic_auth`](Self::basic_auth).
     pub fn new(kind: ClientBuilder, url: &str) -> Result<Self, Error> {
@@ -139,9 +142,11 @@ impl Client {
         }
     }
 
-    /// Has requests carried by this function in the place of HTTP, which decides what becomes of each: there is no time limit.
+    /// Has requests carried by this function in the place of HTTP, which decides what becomes of
+    /// each: there is no time limit.
     ///
-    /// So a test meets the same answers in the same order each time that it draws them from the same seed, as it never does over sockets.
+    /// So a test meets the same answers in the same order each time that it draws them from the
+    /// same seed, as it never does over sockets.
     pub fn carried_by<F>(self, carry: impl Fn(Request) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Option<(u16, Vec<u8>)>> + Send + 'static,
@@ -174,14 +179,17 @@ impl Client {
         })
     }
 
-    /// How long a call may take, from connecting to the last byte of the answer; 30 s unless said otherwise.
+    /// How long a call may take, from connecting to the last byte of the answer; 30 s unless said
+    /// otherwise.
     ///
-    /// The server is told, so that it does not wait longer than we do for a shard that is away. What it has begun it ends all the same.
+    /// The server is told, so that it does not wait longer than we do for a shard that is away.
+    /// What it has begun it ends all the same.
     pub fn time_limit(self, time_limit: Duration) -> Self {
         Self { time_limit, ..self }
     }
 
-    /// How many bytes of an answer are read; 64 MiB unless said otherwise. A longer one is none ([`TooLong`](crate::ErrorKind::TooLong)).
+    /// How many bytes of an answer are read; 64 MiB unless said otherwise. A longer one is none
+    /// ([`TooLong`](crate::ErrorKind::TooLong)).
     pub fn largest_answer(self, largest_answer: usize) -> Self {
         Self {
             largest_answer,

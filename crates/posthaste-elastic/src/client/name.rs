@@ -8,7 +8,8 @@ use crate::Error;
 /// What the servers forbid in the name of an index, and what they read as a pattern or a list.
 const FORBIDDEN: &str = "\\/*?\"<>| ,#:%";
 
-/// Whether this may be the name of an index or an alias: no pattern, no list, nothing that the servers refuse.
+/// Whether this may be the name of an index or an alias: no pattern, no list, nothing that the
+/// servers refuse.
 ///
 /// ```
 /// assert!(posthaste_elastic::is_index_name("pages-2026"));

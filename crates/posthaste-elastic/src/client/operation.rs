@@ -31,7 +31,8 @@ pub(super) enum Action {
     Delete,
 }
 
-/// What must hold of a document for a write to be done; else it is a [`Conflict`](ErrorKind::Conflict).
+/// What must hold of a document for a write to be done; else it is a
+/// [`Conflict`](ErrorKind::Conflict).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
     /// Nothing.
@@ -39,7 +40,8 @@ pub enum Condition {
     None,
     /// It has not been written since it was seen so.
     Unchanged(Seen),
-    /// Its version, and that of its tombstone as long as there is one, is lower than this one, which it then gets. Not for updates.
+    /// Its version, and that of its tombstone as long as there is one, is lower than this one,
+    /// which it then gets. Not for updates.
     Newer(i64),
     /// As [`Newer`](Self::Newer), or the same version. Not for updates.
     NotOlder(i64),
@@ -135,7 +137,9 @@ impl Operation {
 
     /// Has a script change a document that is there; else it is [`Missing`](ErrorKind::Missing).
     ///
-    /// The server reads, runs the script and writes as one step, or it is a [`Conflict`](ErrorKind::Conflict): nothing is tried again, unless it is to be [`retried`](Self::retried).
+    /// The server reads, runs the script and writes as one step, or it is a
+    /// [`Conflict`](ErrorKind::Conflict): nothing is tried again, unless it is to be
+    /// [`retried`](Self::retried).
     ///
     /// # Errors
     /// The parameters are no JSON object.
@@ -176,7 +180,8 @@ impl Operation {
         if self.body.first() != Some(&b'{') {
             return Err(invalid("a document is a JSON object".into()));
         }
-        // Raw values go as they were written. No string of JSON holds a line end, so these are between its parts.
+        // Raw values go as they were written. No string of JSON holds a line end, so these are
+        // between its parts.
         for byte in &mut self.body {
             if matches!(byte, b'\n' | b'\r') {
                 *byte = b' ';
@@ -196,14 +201,14 @@ impl Operation {
         Self { pipeline, ..self }
     }
 
-    /// Has the server read, run the script and write again, so many times, where others write the document between its read and its write.
-    /// For updates without a condition.
+    /// Has the server read, run the script and write again, this many times, where others write the
+    /// document between its read and its write. For updates without a condition.
     pub fn retried(self, retries: u32) -> Self {
         Self { retries, ..self }
     }
 
-    /// Only where the name that was given is an alias: else it is [`NoIndex`](ErrorKind::NoIndex), and no index of this name begins to be. Not for deletions: servers do
-    /// not look at it there.
+    /// Only where the name that was given is an alias: else it is [`NoIndex`](ErrorKind::NoIndex),
+    /// and no index of this name begins to be. Not for deletions: servers do not look at it there.
     pub fn by_alias(self) -> Self {
         let by_alias = true;
         Self { by_alias, ..self }

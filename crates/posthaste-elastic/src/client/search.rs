@@ -20,7 +20,9 @@ const MOMENT: &str = "point in time";
 pub struct Page {
     /// What it found, in the order that was asked for.
     pub hits: Vec<Hit>,
-    /// How many there are in all, where that was [counted](https://docs.opensearch.org/latest/api-reference/search-apis/search/) (`track_total_hits`).
+    /// How many there are in all, where that was
+    /// [counted](https://docs.opensearch.org/latest/api-reference/search-apis/search/)
+    /// (`track_total_hits`).
     pub total: Option<u64>,
 }
 
@@ -41,7 +43,8 @@ pub struct Hit {
     pub source: Option<Box<RawValue>>,
 }
 
-/// An index as searches see it at one moment, held by the server until it is closed or was not used for as long as agreed.
+/// An index as searches see it at one moment, held by the server until it is closed or was not used
+/// for as long as agreed.
 #[derive(Clone, Debug)]
 pub struct PointInTime {
     id: String,
@@ -50,30 +53,35 @@ pub struct PointInTime {
 }
 
 impl PointInTime {
-    /// What to sort by last, so that any two documents are told apart and `search_after` passes none over.
+    /// What to sort by last, so that any two documents are told apart and `search_after` passes
+    /// none over.
     ///
-    /// Elasticsearch 8 sorts by no `_id` unless a setting allows it, but knows where each document stands in a point in time; OpenSearch 2 the other way round.
+    /// Elasticsearch 8 sorts by no `_id` unless a setting allows it, but knows where each document
+    /// stands in a point in time; OpenSearch 2 the other way round.
     pub fn last_sort(&self) -> Value {
         json!({(self.last): "asc"})
     }
 }
 
 impl Client {
-    /// Searches an index, or what an alias stands for, by a [query](https://docs.opensearch.org/latest/query-dsl/).
+    /// Searches an index, or what an alias stands for, by a
+    /// [query](https://docs.opensearch.org/latest/query-dsl/).
     ///
     /// # Errors
     /// Also when part of the index could not be searched: what is not there was not sought.
     pub async fn search(&self, index: &str, query: &impl Serialize) -> Result<Page, Error> {
         let path = [name::index(SEARCH, index)?, "_search"];
         let call = Call::new(SEARCH, Method::POST, &path).json(query)?;
-        let found: Found = self.ask(whole(call)).await?;
+        let found: SearchResponse = self.ask(whole(call)).await?;
         found.page()
     }
 
-    /// Searches as [`search`](Self::search), at one moment: with `sort` and `search_after` page by page over all there is.
+    /// Searches as [`search`](Self::search), at one moment: with `sort` and `search_after` page by
+    /// page over all there is.
     ///
     /// # Errors
-    /// As [`search`](Self::search), and when the moment is held no more ([`Missing`](ErrorKind::Missing)).
+    /// As [`search`](Self::search), and when the moment is held no more
+    /// ([`Missing`](ErrorKind::Missing)).
     pub async fn search_at(
         &self,
         moment: &mut PointInTime,
@@ -82,7 +90,7 @@ impl Client {
         let pit = json!({"id": moment.id, "keep_alive": moment.keep});
         query.insert("pit".into(), pit);
         let call = Call::new(SEARCH, Method::POST, &["_search"]).json(&query)?;
-        let mut found: Found = self.ask(whole(call)).await?;
+        let mut found: SearchResponse = self.ask(whole(call)).await?;
         if let Some(id) = found.pit_id.take() {
             moment.id = id;
         }
@@ -157,7 +165,7 @@ fn whole(call: Call<'_>) -> Call<'_> {
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct SearchResponse {
     timed_out: bool,
     #[serde(rename = "_shards")]
     shards: Shards,
@@ -211,7 +219,7 @@ impl Shards {
     }
 }
 
-impl Found {
+impl SearchResponse {
     fn page(self) -> Result<Page, Error> {
         self.shards.all(SEARCH)?;
         if self.timed_out {
@@ -252,7 +260,9 @@ mod tests {
         let found = |failed: u64, timed_out: bool, relation: &str| {
             let found = json!({"timed_out": timed_out, "_shards": {"failed": failed},
                 "hits": {"total": {"value": 7, "relation": relation}, "hits": []}});
-            serde_json::from_value::<Found>(found).unwrap().page()
+            serde_json::from_value::<SearchResponse>(found)
+                .unwrap()
+                .page()
         };
         assert_eq!(found(0, false, "eq").unwrap().total, Some(7));
         assert_eq!(found(0, false, "gte").unwrap().total, None);

@@ -26,7 +26,7 @@ pub(super) struct Call<'a> {
 }
 
 /// What was answered, whatever it says.
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: u16,
     pub(super) body: Bytes,
     retry_after: Option<Duration>,
@@ -67,7 +67,7 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Answer {
+impl HttpResponse {
     pub(super) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// Asks, and returns whatever is answered.
-    pub(super) async fn send(&self, call: Call<'_>) -> Result<Answer, Error> {
+    pub(super) async fn send(&self, call: Call<'_>) -> Result<HttpResponse, Error> {
         let url = address(&self.url, call.path, &call.query);
         if let Some(carrier) = &self.carrier {
             return self.carried(carrier, call, &url).await;
@@ -121,7 +121,7 @@ impl Client {
         let answer = request.send().await.map_err(|e| failed(call.name, &e))?;
         let status = answer.status().as_u16();
         let retry_after = asked(answer.headers());
-        Ok(Answer {
+        Ok(HttpResponse {
             body: self.body(call.name, answer).await?,
             status,
             retry_after,
@@ -137,7 +137,12 @@ impl Client {
         Ok(body.into())
     }
 
-    async fn carried(&self, carrier: &Carrier, call: Call<'_>, url: &Url) -> Result<Answer, Error> {
+    async fn carried(
+        &self,
+        carrier: &Carrier,
+        call: Call<'_>,
+        url: &Url,
+    ) -> Result<HttpResponse, Error> {
         let query = url.query().map(|query| format!("?{query}"));
         let request = Request {
             method: call.method.to_string(),
@@ -148,7 +153,7 @@ impl Client {
             .await
             .ok_or_else(|| Error::new(call.name, ErrorKind::Unanswered, "no answer came"))?;
         self.bounded(call.name, body.len())?;
-        Ok(Answer {
+        Ok(HttpResponse {
             status,
             body: body.into(),
             retry_after: None,
@@ -194,14 +199,19 @@ fn failed(call: &'static str, error: &reqwest::Error) -> Error {
     }
 }
 
-/// What went wrong, without the address: it may hold a secret.
+/// What went wrong, with the host and without the rest of the address: it may hold a secret.
 pub(super) fn said(error: &reqwest::Error) -> String {
+    let place = error.url().and_then(|url| {
+        let port = url.port_or_known_default()?;
+        Some(format!("{}:{port}", url.host_str()?))
+    });
+    let place = place.as_deref().unwrap_or("the server");
     let what = if error.is_connect() {
-        "cannot connect"
+        format!("cannot connect to {place}")
     } else if error.is_timeout() {
-        "no answer in time"
+        format!("no answer in time from {place}")
     } else {
-        "the request failed"
+        "the request failed".to_owned()
     };
     let mut cause = error.source();
     while let Some(deeper) = cause.and_then(|cause| cause.source()) {
@@ -209,7 +219,7 @@ pub(super) fn said(error: &reqwest::Error) -> String {
     }
     match cause {
         Some(cause) => format!("{what}: {cause}"),
-        None => what.to_owned(),
+        None => what,
     }
 }
 

@@ -1,7 +1,10 @@
-//! Adoption: indexes that the published protocol has written become ours, in their place, whatever its transactions were in the middle of.
+//! Adoption: indexes that the published protocol has written become ours, in their place, whatever
+//! its transactions were in the middle of.
 //!
-//! Its writers must have stopped, and their requests must have ended: one of theirs that comes late changes a balance or a state without any of our rules.
-//! No coordinator works on the indexes before all is done, because their mapping is not strict until then; who dies on the way begins anew.
+//! Its writers must have stopped, and their requests must have ended: one of theirs that comes late
+//! changes a balance or a state without any of our rules. No coordinator works on the indexes
+//! before all is done, because their mapping is not strict until then; who dies on the way begins
+//! anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +17,7 @@ use super::failure::Failure;
 use super::published::{self, Known};
 use super::read::Walk;
 use super::transaction::Effect;
-use crate::{Condition, Document as Found, ErrorKind, Operation, Source};
+use crate::{Condition, Document as StoredDocument, ErrorKind, Operation, Source};
 
 /// So much of what is wrong is named at once.
 const NAMED: usize = 20;
@@ -22,22 +25,27 @@ const NAMED: usize = 20;
 /// What was adopted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Adopted {
-    /// So many documents were written anew.
+    /// This many documents were written anew.
     pub documents: u64,
-    /// So many transactions were written anew.
+    /// This many transactions were written anew.
     pub transactions: u64,
-    /// What a person should look at: what the published protocol had left in these transactions says two things at once. Each adoption says it again, whoever took them over.
+    /// What a person should look at: what the published protocol had left in these transactions
+    /// says two things at once. Each adoption says it again, whoever took them over.
     pub doubts: Vec<String>,
 }
 
 impl Coordinator {
-    /// Takes over what the published protocol has written into these two indexes: accounts with `balance` and `pending_transactions`, transactions with `src_acct`, `dest_acct`,
-    /// `amount` and `transaction_state`. What was open is open afterwards, and [recovery](Self::recover) ends it.
+    /// Takes over what the published protocol has written into these two indexes: accounts with
+    /// `balance` and `pending_transactions`, transactions with `src_acct`, `dest_acct`, `amount`
+    /// and `transaction_state`. What was open is open afterwards, and [recovery](Self::recover)
+    /// ends it.
     ///
-    /// Call it when the writers of that protocol have stopped, for longer than their requests may take. It may be called again, and goes on where it ended.
+    /// Call it when the writers of that protocol have stopped, for longer than their requests may
+    /// take. It may be called again, and goes on where it ended.
     ///
     /// # Errors
-    /// [`Failure::Unfit`] if something there cannot be adopted: all of it is named, and no document was written. Also if a document was written meanwhile: somebody has not stopped.
+    /// [`Failure::Unfit`] if something there cannot be adopted: all of it is named, and no document
+    /// was written. Also if a document was written meanwhile: somebody has not stopped.
     pub async fn adopt(&self) -> Result<Adopted, Failure> {
         self.store.lasting().await?;
         let mut adopted = Adopted::default();
@@ -183,7 +191,10 @@ impl Coordinator {
     }
 
     /// The transactions that these accounts list.
-    async fn listed(&self, accounts: &[Found]) -> Result<BTreeMap<String, Known>, Failure> {
+    async fn listed(
+        &self,
+        accounts: &[StoredDocument],
+    ) -> Result<BTreeMap<String, Known>, Failure> {
         let mut ids = BTreeSet::new();
         for found in accounts {
             // What is wrong with it is said where it is judged.
@@ -204,7 +215,11 @@ impl Coordinator {
     }
 
     /// Reads those of these documents that are there.
-    pub(super) async fn raw(&self, index: &str, ids: &[String]) -> Result<Vec<Found>, Failure> {
+    pub(super) async fn raw(
+        &self,
+        index: &str,
+        ids: &[String],
+    ) -> Result<Vec<StoredDocument>, Failure> {
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         let found = self.store.read_each(index, &ids, Source::Whole).await?;
         Ok(found.into_iter().flatten().collect())
@@ -231,7 +246,7 @@ impl Coordinator {
 }
 
 fn adopted_account(
-    found: &Found,
+    found: &StoredDocument,
     known: &BTreeMap<String, Known>,
 ) -> Result<Option<Map<String, Value>>, String> {
     Effect::add(&found.id, 1)
@@ -247,20 +262,24 @@ fn adopted_account(
 }
 
 /// Written in the place of what was read, and of nothing else.
-fn anew(index: &str, found: &Found, document: &impl Serialize) -> Result<Operation, Failure> {
+fn anew(
+    index: &str,
+    found: &StoredDocument,
+    document: &impl Serialize,
+) -> Result<Operation, Failure> {
     let operation = Operation::index(index, &found.id, document);
     let operation = operation.map_err(Failure::Unavailable)?;
     Ok(operation.when(Condition::Unchanged(found.seen)))
 }
 
-fn text(found: &Found) -> &str {
+fn text(found: &StoredDocument) -> &str {
     found
         .source
         .as_deref()
         .map_or("null", |source| source.get())
 }
 
-fn fields(found: &Found) -> Result<Map<String, Value>, String> {
+fn fields(found: &StoredDocument) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text(found)).map_err(|error| error.to_string())
 }
 

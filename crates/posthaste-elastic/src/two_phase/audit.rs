@@ -1,12 +1,13 @@
 //! The audit: all documents against all transactions, while both change, in pages.
 //!
-//! A document is judged by transactions that were read while nobody wrote it: it is read before and after, and looked at again if it was written in between.
-//! What was settled on it before the first read was committed before that, so a search after it finds it; what it holds is not settled.
+//! A document is judged by transactions that were read while nobody wrote it: it is read before and
+//! after, and looked at again if it was written in between. What was settled on it before the first
+//! read was committed before that, so a search after it finds it; what it holds is not settled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::coordinator::Coordinator;
 use super::disagreement::{self, Disagreement, Fault, Holders};
@@ -16,17 +17,17 @@ use super::read::{PAGE, Walk};
 use super::state::State;
 use super::stored::Record;
 use super::transaction::TransactionId;
-use crate::{Document as Found, Page, Source};
+use crate::{Document as StoredDocument, Page, Source};
 
-/// So often a document is looked at that others write meanwhile.
+/// This often a document is looked at that others write meanwhile.
 const LOOKS: usize = 8;
-/// So many findings are named; the others are counted.
+/// This many findings are named; the others are counted.
 const NAMED: usize = 1_000;
 
 /// What an audit came to.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Audit {
-    /// So many documents were judged.
+    /// This many documents were judged.
     pub documents: u64,
     /// What these have: equal to `opened` and `settled` together, unless one of them disagrees.
     pub balances: i128,
@@ -36,17 +37,18 @@ pub struct Audit {
     pub settled: i128,
     /// What open transactions reserve of them.
     pub reserved: i128,
-    /// So many of them do not say what they were opened with: nothing tells what their balance should be.
+    /// This many of them do not say what they were opened with: nothing tells what their balance
+    /// should be.
     pub unopened: u64,
-    /// So many were not judged: others wrote them at each of eight looks.
+    /// This many were not judged: others wrote them at each of eight looks.
     pub moving: u64,
     /// Which those are, up to a thousand.
     pub not_judged: Vec<String>,
-    /// So many transactions are in each state.
+    /// This many transactions are in each state.
     pub transactions: BTreeMap<String, u64>,
     /// What is wrong, up to a thousand.
     pub disagreements: Vec<Disagreement>,
-    /// So many more disagreements there are.
+    /// This many more disagreements there are.
     pub more: u64,
 }
 
@@ -94,10 +96,12 @@ impl Audit {
 type Readable = Result<Document, String>;
 
 impl Coordinator {
-    /// Holds every document against every transaction and says which of them disagree, while others go on.
+    /// Holds every document against every transaction and says which of them disagree, while others
+    /// go on.
     ///
-    /// It writes nothing, and takes memory for a page at a time. A document's balance can be judged only if it was [opened](Self::open) or adopted, and as long as its finished
-    /// transactions are kept.
+    /// It writes nothing, and takes memory for a page at a time. A document's balance can be judged
+    /// only if it was [opened](Self::open) or adopted, and as long as its finished transactions are
+    /// kept or were [pruned](Self::prune), not deleted by hand.
     ///
     /// # Errors
     /// Something could not be read.
@@ -218,21 +222,41 @@ impl Coordinator {
             {"terms": {"transaction_state": [State::Committed, State::Finished]}},
         ]}});
         let mut settled = BTreeMap::<String, i128>::new();
-        let mut walk = Walk::over(index, &query, json!(true));
+        for (name, document) in documents {
+            if let Ok(Document {
+                past: Some(past), ..
+            }) = document
+            {
+                settled.insert((*name).to_owned(), i128::from(past.add));
+            }
+        }
+        let mut walk = Walk::over(index, &query, json!(true)).by("modification_time", "asc");
         while let Some(page) = self.store.next(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
                 let Ok(record) = serde_json::from_str::<Record>(source) else {
                     continue;
                 };
+                let ended = hit.sort.first().and_then(Value::as_i64);
+                let is_finished = record.transaction_state == State::Finished;
+                let ended = ended.filter(|_| is_finished).unwrap_or(i64::MAX);
                 for effect in record.effects {
                     let Some(Ok(document)) = documents.get(effect.document.as_str()) else {
                         continue;
                     };
-                    let mut holds = document.holds.iter();
-                    if !holds.any(|hold| hold.id.as_str() == hit.id) {
-                        *settled.entry(effect.document).or_default() += i128::from(effect.add);
-                    }
+                    let is_held = document
+                        .holds
+                        .iter()
+                        .any(|hold| *hold.id.as_str() == *hit.id);
+                    let is_counted = ended < document.counted_before();
+                    let add = i128::from(effect.add);
+                    let settled = settled.entry(effect.document).or_default();
+                    *settled += match (is_counted, is_held) {
+                        (false, false) => add,
+                        // Its past has it, and it does not.
+                        (true, true) => -add,
+                        (false, true) | (true, false) => 0,
+                    };
                 }
             }
         }
@@ -277,6 +301,6 @@ impl Coordinator {
     }
 }
 
-fn readable(found: &Found) -> Readable {
+fn readable(found: &StoredDocument) -> Readable {
     found.read::<Document>().map_err(|error| error.to_string())
 }

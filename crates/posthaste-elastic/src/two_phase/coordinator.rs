@@ -8,7 +8,7 @@ use super::document::Document;
 use super::execution::{Execution, Progress, Reason};
 use super::failure::{Failure, ended};
 use super::fit::Fit;
-use super::request::{Answer, Request};
+use super::request::{Request, Response};
 use super::state::State;
 use super::step::Step;
 use super::store::Store;
@@ -16,17 +16,27 @@ use super::stored::{Record, TIMES};
 use super::transaction::{Effect, MAX_AMOUNT, Refusal, Transaction, TransactionId};
 use crate::{Client, Error, ErrorKind, Operation};
 
-/// So many attempts a call makes before it leaves a transaction to recovery: with the waits between them some seconds.
+/// This many attempts a call makes before it leaves a transaction to recovery: with the waits between them some seconds.
 const ATTEMPTS: u32 = 10;
-/// So many a pass of recovery makes while nothing can be written: it comes back, and others are waiting.
+/// This many a pass of recovery makes while nothing can be written: it comes back, and others are waiting.
 const LOOKS: u32 = 3;
-/// So often a call finds documents that others set before it gives its transaction up.
+/// This often a call finds documents that others set before it gives its transaction up.
 const PATIENCE: u8 = 6;
 /// What a caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
     Settled,
     Ended,
+}
+
+/// What was to be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Created {
+    /// Is the first of its shard: its index may be new.
+    First,
+    Now,
+    /// Was there.
+    Before,
 }
 
 const FIRST_WAIT: Duration = Duration::from_millis(5);
@@ -78,11 +88,12 @@ impl Coordinator {
         &self.store.client
     }
 
-    /// Makes a document with this balance, unless it is there.
+    /// Makes a document with this balance, unless it is there. Tells whether it made it: one that
+    /// was there stays as it is.
     ///
     /// # Errors
     /// Also if its name or balance breaks a rule. After [`Failure::Unopened`] the same call may be made again.
-    pub async fn open(&self, document: &str, balance: i64) -> Result<(), Failure> {
+    pub async fn open(&self, document: &str, balance: i64) -> Result<bool, Failure> {
         if !(0..=MAX_AMOUNT).contains(&balance) {
             return Err(Refusal::Amount(balance).into());
         }
@@ -99,13 +110,14 @@ impl Coordinator {
             error,
         };
         let create = create.map_err(Failure::Unavailable)?;
-        match self.create_once(create, unopened).await? {
-            true => self.check_again().await,
-            false => Ok(()),
+        let created = self.create_once(create, unopened).await?;
+        if created == Created::First {
+            self.check_again().await?;
         }
+        Ok(created != Created::Before)
     }
 
-    /// Writes a transaction down without beginning it; whoever runs or recovers it does. The same one again changes nothing.
+    /// Writes a transaction down without beginning it; the one that runs or recovers it does. The same one again changes nothing.
     ///
     /// # Errors
     /// [`Failure::Different`] if there is one of its name that does something else.
@@ -126,8 +138,8 @@ impl Coordinator {
         let record = Record::new(transaction, State::Created);
         let create = Operation::create(&self.store.transactions, id, &record);
         let create = create.map_err(Failure::Unavailable)?.through(TIMES.0);
-        let lost = |error| Failure::Open(Some(error));
-        if self.create_once(create, lost).await? {
+        let lost = Failure::Ambiguous;
+        if self.create_once(create, lost).await? == Created::First {
             self.check_again().await.map_err(Failure::written_down)?;
         }
         match self.get(id).await.map_err(Failure::written_down)? {
@@ -138,15 +150,16 @@ impl Coordinator {
         }
     }
 
-    /// Creates something, unless it is there. `lost` says what an answer that did not come means. Tells whether its index may be new.
+    /// Creates something, unless it is there. `lost` says what an answer that did not come means.
     async fn create_once(
         &self,
         create: Operation,
         lost: impl Fn(Error) -> Failure,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Created, Failure> {
         match self.store.client.write(&create).await {
-            Ok(written) => Ok(written.seen.is_first()),
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
+            Ok(written) if written.seen.is_first() => Ok(Created::First),
+            Ok(_) => Ok(Created::Now),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Created::Before),
             Err(error) if error.may_have_been_done() => Err(lost(error)),
             Err(error) => Err(Failure::Unavailable(error)),
         }
@@ -271,7 +284,7 @@ impl Coordinator {
         transaction: &Transaction,
         requests: &[Request],
         reason: Option<Reason>,
-    ) -> (Vec<Answer>, Option<Error>) {
+    ) -> (Vec<Response>, Option<Error>) {
         self.store.ask(transaction, requests, reason).await
     }
 
@@ -286,8 +299,13 @@ impl Coordinator {
         let mut attempt = 0;
         let mut has_written = false;
         while attempt < if has_written { ATTEMPTS } else { looks } {
-            has_written |= execution.writes();
+            let writes = execution.writes();
             let (progress, error) = self.step(transaction, &mut execution).await;
+            let may_be_done = |error: &Error| {
+                // That an index is not as it must be may be noticed by the write that made it.
+                error.may_have_been_done() || error.kind() == ErrorKind::NoIndex
+            };
+            has_written |= writes && error.as_ref().is_none_or(may_be_done);
             if error
                 .as_ref()
                 .is_some_and(|error| error.kind() == ErrorKind::NoIndex)
@@ -301,7 +319,7 @@ impl Coordinator {
             }
             last = error.or(last);
             match progress {
-                // Settled by writes that were acknowledged: whoever comes next can only say so, as often as it takes.
+                // Settled by writes that were acknowledged: the one that comes next can only say so, as often as it takes.
                 Progress::Next
                     if waits_for == Last::Settled && execution.step() == Step::Finish =>
                 {
@@ -327,6 +345,7 @@ impl Coordinator {
         }
         match last {
             Some(error) if !has_written => Err(Failure::Unavailable(error)),
+            Some(error) if !execution.is_there() => Err(Failure::Ambiguous(error)),
             last => Err(Failure::Open(last)),
         }
     }
@@ -338,7 +357,7 @@ impl Coordinator {
         tokio::spawn(async move { store.ask(&transaction, &requests, None).await });
     }
 
-    /// Why a transaction was rolled back, as whoever gave it up wrote down.
+    /// Why a transaction was rolled back, as the one that gave it up wrote down.
     async fn reason(
         &self,
         transaction: &Transaction,

@@ -111,7 +111,8 @@ impl fmt::Display for Disagreement {
 /// The transactions that documents hold, as far as they are there and can be read.
 pub(super) type Holders = BTreeMap<TransactionId, Option<Record>>;
 
-/// What is wrong with a document that was not written while this was read. `settled` is what transactions that it does not hold any more have given it.
+/// What is wrong with a document that was not written while this was read. `settled` is what
+/// transactions that it does not hold any more have given it.
 pub(super) fn of_document(
     name: &str,
     document: &Document,

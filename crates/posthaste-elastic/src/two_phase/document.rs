@@ -1,6 +1,7 @@
 //! A document that transactions touch, and what each stored script does to it.
 //!
-//! The server runs `scripts/*.painless`; the model and the fake run these functions. The same calls against both must end the same.
+//! The server runs `scripts/*.painless`; the model and the fake run these functions. The same calls
+//! against both must end the same.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +10,17 @@ use serde_json::{Map, Value};
 
 use super::transaction::{Effect, MAX_AMOUNT, TransactionId};
 
-/// Into so many slots the transactions of a document are spread, by their ids. Two that share a slot may cost each other an attempt, no more.
+/// Into this many slots the transactions of a document are spread, by their ids. Two that share a
+/// slot may cost each other an attempt, no more.
 pub const FENCES: u64 = 64;
-/// So many open transactions a document holds; the next one has to wait.
+/// This many open transactions a document holds; the next one has to wait.
 pub const MAX_HOLDS: usize = 256;
 
-/// What tells a hold that came too late: the mark that the last settle or undo left in its slot. Zero where none was left.
+/// What tells a hold that came too late: the mark that the last settle or undo left in its slot.
+/// Zero where none was left.
 ///
-/// A mark is drawn, never counted: after a write that was seen and then lost, a count would come round to the same number, and let the late hold in.
+/// A mark is drawn, never counted: after a write that was seen and then lost, a count would come
+/// round to the same number, and let the late hold in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fence(pub u64);
 
@@ -46,15 +50,30 @@ pub struct Hold {
     pub set: Map<String, Value>,
 }
 
-/// A document as it is stored. It may have more fields; nobody here looks at them, and no script drops them.
+/// What transactions that ended long ago have given a document, so that they may be forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// What it gained by them; of those that it should still hold, what it would gain.
+    pub add: i64,
+    /// Which those are: they were finished before, in milliseconds since 1970.
+    pub before: i64,
+}
+
+/// A document as it is stored. It may have more fields; nobody here looks at them, and no script
+/// drops them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
     /// What is settled.
     #[serde(default)]
     pub balance: i64,
-    /// The balance that it was opened with, by which an audit knows what it must have. No script touches it.
+    /// The balance that it was opened with, by which an audit knows what it must have. No script
+    /// touches it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened: Option<i64>,
+    /// What transactions have given it that are forgotten: they were
+    /// [pruned](super::Coordinator::prune).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub past: Option<Past>,
     /// What is open.
     #[serde(default)]
     pub holds: Vec<Hold>,
@@ -70,7 +89,8 @@ pub struct Document {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum Obstacle {
-    /// Its slot has another mark than was seen: this hold may be late, or somebody of the same slot was faster.
+    /// Its slot has another mark than was seen: this hold may be late, or somebody of the same slot
+    /// was faster.
     #[error("has another mark than was seen")]
     Fenced,
     /// Less is available than it would take.
@@ -88,7 +108,8 @@ pub enum Obstacle {
 }
 
 impl Document {
-    /// What can be spent: the balance without what open transactions may still take. What they will give counts when they are settled.
+    /// What can be spent: the balance without what open transactions may still take. What they will
+    /// give counts when they are settled.
     pub fn available(&self) -> i64 {
         self.balance + self.holds.iter().map(|hold| hold.add.min(0)).sum::<i64>()
     }
@@ -99,7 +120,8 @@ impl Document {
         mark.copied().unwrap_or_default()
     }
 
-    /// `hold.painless`. A hold that is there is written again: only a write that is acknowledged says that it will stay.
+    /// `hold.painless`. A hold that is there is written again: only a write that is acknowledged
+    /// says that it will stay.
     pub fn hold(
         &mut self,
         id: &TransactionId,
@@ -133,7 +155,8 @@ impl Document {
         Ok(())
     }
 
-    /// `settle.painless`: what was held happens. It always writes, for the mark and for the acknowledgement.
+    /// `settle.painless`: what was held happens. It always writes, for the mark and for the
+    /// acknowledgement.
     pub fn settle(&mut self, id: &TransactionId, mark: Fence) {
         if let Some(hold) = self.release(id, mark) {
             self.balance += hold.add;
@@ -141,9 +164,28 @@ impl Document {
         }
     }
 
-    /// `undo.painless`: what was held is let go. It always writes, for the mark and for the acknowledgement.
+    /// `undo.painless`: what was held is let go. It always writes, for the mark and for the
+    /// acknowledgement.
     pub fn undo(&mut self, id: &TransactionId, mark: Fence) {
         self.release(id, mark);
+    }
+
+    /// `prune.painless`: counts what was given from where it was counted up to. Whether it wrote.
+    pub fn count_past(&mut self, from: i64, add: i64, before: i64) -> bool {
+        let counted = self.counted_before();
+        if counted < before {
+            if counted != from {
+                return false;
+            }
+            let add = self.past.map_or(0, |past| past.add) + add;
+            self.past = Some(Past { add, before });
+        }
+        true
+    }
+
+    /// Up to when its [past](Self::past) is counted.
+    pub(super) fn counted_before(&self) -> i64 {
+        self.past.map_or(0, |past| past.before)
     }
 
     fn release(&mut self, id: &TransactionId, mark: Fence) -> Option<Hold> {
@@ -200,6 +242,21 @@ mod tests {
             assert_eq!(late, Err(Obstacle::Fenced));
             assert_eq!(account.available(), 10);
         }
+    }
+
+    #[test]
+    fn the_past_is_counted_once_whoever_counts_it_and_however_late() {
+        let mut account = of(10);
+        assert!(account.count_past(0, 3, 100));
+        assert!(account.count_past(0, 3, 100), "it is written again");
+        assert!(!account.count_past(0, 7, 200), "its sum begins elsewhere");
+        assert!(account.count_past(100, 4, 200));
+        assert!(account.count_past(0, 3, 100), "late");
+        let counted = Past {
+            add: 7,
+            before: 200,
+        };
+        assert_eq!((account.past, account.balance), (Some(counted), 10));
     }
 
     #[test]

@@ -5,9 +5,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::document::{Fence, Obstacle};
-use super::request::{Answer, Evidence, Request, Seen, Valid};
+use super::request::{Evidence, Request, Response, Seen, Valid};
 use super::state::{Event, State};
-use super::step::{Road, Step};
+use super::step::{Sequence, Step};
 
 /// Why a transaction was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -58,19 +58,19 @@ pub struct Execution {
     patience: u8,
     /// Where the transaction is, as far as is known.
     state: Option<State>,
-    road: Road,
+    sequence: Sequence,
     at: usize,
     seen: Seen,
     valid: Valid,
 }
 
 impl Execution {
-    /// Makes a transaction on so many documents and brings it to its end.
+    /// Makes a transaction on this many documents and brings it to its end.
     pub fn create(documents: usize, patience: u8) -> Self {
         let start = Self::resume(documents, patience);
         Self {
             may_create: true,
-            ..start.on(Road::Forward)
+            ..start.on(Sequence::Forward)
         }
     }
 
@@ -83,7 +83,7 @@ impl Execution {
             reason: None,
             patience,
             state: None,
-            road: Road::Enter,
+            sequence: Sequence::Enter,
             at: 0,
             seen: Seen::default(),
             valid: Valid::default(),
@@ -100,12 +100,17 @@ impl Execution {
 
     /// The step that is next.
     pub fn step(&self) -> Step {
-        self.road.steps()[self.at]
+        self.sequence.steps()[self.at]
     }
 
     /// Whether the next step writes.
     pub fn writes(&self) -> bool {
         !matches!(self.step(), Step::Read | Step::Look)
+    }
+
+    /// Whether the transaction was ever seen, or is known to have been written down.
+    pub(super) fn is_there(&self) -> bool {
+        self.state.is_some()
     }
 
     /// Why the transaction is being given up, if it is.
@@ -147,12 +152,12 @@ impl Execution {
     }
 
     /// Takes the answers to all requests of the step, in their order.
-    pub fn answered(&mut self, answers: &[Answer]) -> Progress {
+    pub fn answered(&mut self, answers: &[Response]) -> Progress {
         match (self.step(), answers) {
-            (Step::Read, [Answer::State(state)]) => self.enter(*state),
-            (Step::Read, [Answer::Different]) => Progress::Different,
+            (Step::Read, [Response::State(state)]) => self.enter(*state),
+            (Step::Read, [Response::Different]) => Progress::Different,
             (Step::Look, _) => self.looked(answers),
-            (Step::Begin, [Answer::Different]) => Progress::Different,
+            (Step::Begin, [Response::Different]) => Progress::Different,
             (step, _) => {
                 let evidence: Option<Vec<_>> = answers.iter().map(|a| a.evidence()).collect();
                 match evidence {
@@ -169,29 +174,30 @@ impl Execution {
         }
     }
 
-    /// Picks the road by a state that was read. The hint may be wrong: the first write of each road finds out.
+    /// Picks the sequence by a state that was read. The hint may be wrong: the first write of each
+    /// sequence finds out.
     fn enter(&mut self, state: Option<State>) -> Progress {
         self.state = state;
-        let road = match state {
-            None if self.may_create => Road::Forward,
+        let sequence = match state {
+            None if self.may_create => Sequence::Forward,
             None => return Progress::Absent,
-            Some(State::Created | State::Pending) if self.reason.is_some() => Road::Abandon,
-            Some(State::Created | State::Pending) => Road::Forward,
-            Some(State::Committed) => Road::Settle,
-            Some(State::Terminating) => Road::Undo,
-            Some(State::Finished | State::RolledBack) => Road::Rest,
+            Some(State::Created | State::Pending) if self.reason.is_some() => Sequence::Abandon,
+            Some(State::Created | State::Pending) => Sequence::Forward,
+            Some(State::Committed) => Sequence::Settle,
+            Some(State::Terminating) => Sequence::Undo,
+            Some(State::Finished | State::RolledBack) => Sequence::Rest,
         };
-        self.take(road, 0)
+        self.take(sequence, 0)
     }
 
-    fn looked(&mut self, answers: &[Answer]) -> Progress {
+    fn looked(&mut self, answers: &[Response]) -> Progress {
         let mut marks = Vec::with_capacity(self.documents);
         for (at, answer) in answers.iter().enumerate() {
             match (answer, self.state) {
-                (Answer::Mark(mark), _) => marks.push(*mark),
-                (Answer::Missing, None) if self.may_be_there => return self.again(),
-                (Answer::Missing, None) => return Progress::Missing(at),
-                (Answer::Missing, Some(_)) => return self.abandon(Reason::Missing),
+                (Response::Mark(mark), _) => marks.push(*mark),
+                (Response::Missing, None) if self.may_be_there => return self.again(),
+                (Response::Missing, None) => return Progress::Missing(at),
+                (Response::Missing, Some(_)) => return self.abandon(Reason::Missing),
                 _ => return self.again(),
             }
         }
@@ -210,27 +216,29 @@ impl Execution {
             self.valid = Valid::default();
         }
         self.at += 1;
-        if self.at < self.road.steps().len() {
+        if self.at < self.sequence.steps().len() {
             return Progress::Next;
         }
-        match (self.road, self.state) {
-            (Road::Forward, _) => self.decided(Road::Settle, State::Committed),
-            (Road::Abandon, Some(State::Pending)) => self.decided(Road::Undo, State::Terminating),
-            (Road::Settle, _) => Progress::Ended(State::Finished),
-            (Road::Rest, Some(state)) => Progress::Ended(state),
+        match (self.sequence, self.state) {
+            (Sequence::Forward, _) => self.decided(Sequence::Settle, State::Committed),
+            (Sequence::Abandon, Some(State::Pending)) => {
+                self.decided(Sequence::Undo, State::Terminating)
+            }
+            (Sequence::Settle, _) => Progress::Ended(State::Finished),
+            (Sequence::Rest, Some(state)) => Progress::Ended(state),
             _ => Progress::Ended(State::RolledBack),
         }
     }
 
-    fn decided(&mut self, road: Road, state: State) -> Progress {
+    fn decided(&mut self, sequence: Sequence, state: State) -> Progress {
         self.state = Some(state);
-        self.take(road, road.confirmed())
+        self.take(sequence, sequence.confirmed())
     }
 
     /// Not every document holds the transaction. Which of them does is settled or undone later; here it only counts what to try next.
-    fn not_held(&mut self, answers: &[Answer]) -> Progress {
-        let refused = |of: Obstacle| answers.contains(&Answer::Refused(of));
-        if answers.contains(&Answer::Missing) {
+    fn not_held(&mut self, answers: &[Response]) -> Progress {
+        let refused = |of: Obstacle| answers.contains(&Response::Rejected(of));
+        if answers.contains(&Response::Missing) {
             return self.abandon(Reason::Missing);
         }
         if refused(Obstacle::Insufficient) {
@@ -252,23 +260,23 @@ impl Execution {
     /// Gives up a transaction that was created or pending a moment ago.
     fn abandon(&mut self, reason: Reason) -> Progress {
         self.reason = Some(reason);
-        self.take(Road::Abandon, 0)
+        self.take(Sequence::Abandon, 0)
     }
 
-    fn take(&mut self, road: Road, at: usize) -> Progress {
-        (self.road, self.at) = (road, at);
+    fn take(&mut self, sequence: Sequence, at: usize) -> Progress {
+        (self.sequence, self.at) = (sequence, at);
         Progress::Next
     }
 
     fn again(&mut self) -> Progress {
-        let entered = std::mem::replace(self, Self::resume(0, 0)).on(Road::Enter);
+        let entered = std::mem::replace(self, Self::resume(0, 0)).on(Sequence::Enter);
         *self = entered;
         Progress::Again
     }
 
-    fn on(self, road: Road) -> Self {
+    fn on(self, sequence: Sequence) -> Self {
         Self {
-            road,
+            sequence,
             at: 0,
             state: None,
             seen: Seen::default(),
@@ -291,11 +299,11 @@ mod tests {
         execution
     }
 
-    fn well(request: Request) -> Answer {
+    fn well(request: Request) -> Response {
         match request {
-            Request::Read => Answer::State(Some(State::Created)),
-            Request::Look(_) => Answer::Mark(Fence(7)),
-            _ => Answer::Acknowledged,
+            Request::Read => Response::State(Some(State::Created)),
+            Request::Look(_) => Response::Mark(Fence(7)),
+            _ => Response::Acknowledged,
         }
     }
 
@@ -329,28 +337,32 @@ mod tests {
     #[test]
     fn a_step_is_done_once_every_request_of_it_was_acknowledged() {
         for other in [
-            Answer::Elsewhere,
-            Answer::Unknown,
-            Answer::Missing,
-            Answer::Refused(Obstacle::Fenced),
+            Response::Elsewhere,
+            Response::Ambiguous,
+            Response::Missing,
+            Response::Rejected(Obstacle::Fenced),
         ] {
             for step in [Step::Begin, Step::Commit, Step::Settle, Step::Finish] {
                 let mut execution = until(step, Execution::create(2, 0));
-                let mut answers = vec![Answer::Acknowledged; execution.requests().len()];
+                let mut answers = vec![Response::Acknowledged; execution.requests().len()];
                 answers[0] = other;
                 assert_eq!(execution.answered(&answers), Progress::Again, "{step:?}");
                 assert_eq!(execution.step(), Step::Read);
             }
         }
         let mut execution = until(Step::Settle, Execution::create(2, 0));
-        assert_eq!(execution.answered(&[Answer::Acknowledged]), Progress::Again);
+        assert_eq!(
+            execution.answered(&[Response::Acknowledged]),
+            Progress::Again
+        );
     }
 
     #[test]
     fn what_no_document_will_take_is_given_up_and_what_it_may_take_later_is_tried_again() {
         let refused = |patience, obstacle| {
             let mut execution = until(Step::Hold, Execution::create(2, patience));
-            let progress = execution.answered(&[Answer::Acknowledged, Answer::Refused(obstacle)]);
+            let progress =
+                execution.answered(&[Response::Acknowledged, Response::Rejected(obstacle)]);
             (progress, execution.step(), execution.reason())
         };
         for (obstacle, reason) in [
@@ -373,12 +385,12 @@ mod tests {
 
     #[test]
     fn nobody_is_told_that_nothing_was_written_once_an_answer_is_missing() {
-        let missing = [Answer::Mark(Fence(0)), Answer::Missing];
+        let missing = [Response::Mark(Fence(0)), Response::Missing];
         let mut execution = Execution::create(2, 0);
         assert_eq!(execution.answered(&missing), Progress::Missing(1));
         let mut execution = until(Step::Begin, Execution::create(2, 0));
-        assert_eq!(execution.answered(&[Answer::Unknown]), Progress::Again);
-        let absent = [Answer::State(None)];
+        assert_eq!(execution.answered(&[Response::Ambiguous]), Progress::Again);
+        let absent = [Response::State(None)];
         assert_eq!(execution.answered(&absent), Progress::Next);
         assert_eq!(execution.step(), Step::Look);
         assert_eq!(execution.answered(&missing), Progress::Again);

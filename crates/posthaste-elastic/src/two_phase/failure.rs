@@ -1,4 +1,5 @@
-//! Why a transaction did not come to the end that was asked for, and what that means for what it would have moved.
+//! Why a transaction did not come to the end that was asked for, and what that means for what it
+//! would have moved.
 
 use std::fmt;
 
@@ -36,6 +37,12 @@ pub enum Failure {
     /// It is open. Recovery brings it to its end, either way.
     #[error("the transaction is open, and recovery will end it{}", because(.0.as_ref()))]
     Open(Option<Error>),
+    /// It may have been written down or not: if it was, it is open and recovery brings it to its
+    /// end, either way.
+    #[error(
+        "nobody knows whether the transaction was written down; if it was, recovery ends it ({0})"
+    )]
+    Ambiguous(Error),
     /// A document that was to be opened may be there or not. The same call may be made again.
     #[error("nobody knows whether the document {document:?} was opened: open it again ({error})")]
     Unopened {
@@ -53,12 +60,15 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether the transaction may have moved something, or may yet do it, by whatever call was ever made with its name.
+    /// Whether the transaction may have moved something, or may yet do it, by whatever call was
+    /// ever made with its name.
     ///
-    /// It is safe to do the same under another name only where this is false. Where it is true, the same call may be made again until one of them says.
+    /// It is safe to do the same under another name only where this is false. Where it is true, the
+    /// same call may be made again until one of them says.
     pub fn may_have_moved(&self) -> bool {
         match self {
             Self::Open(_)
+            | Self::Ambiguous(_)
             | Self::Committed
             // What an earlier call has written, or has sent that is late, was not seen.
             | Self::Unfit(_)
@@ -73,9 +83,10 @@ impl Failure {
         }
     }
 
-    /// As [`may_have_moved`](Self::may_have_moved), for a caller who knows that this was the first call ever made with the transaction's name.
+    /// As [`may_have_moved`](Self::may_have_moved), for a caller who knows that this was the first
+    /// call ever made with the transaction's name.
     pub fn may_have_moved_by_this_call(&self) -> bool {
-        matches!(self, Self::Open(_) | Self::Committed)
+        matches!(self, Self::Open(_) | Self::Ambiguous(_) | Self::Committed)
     }
 
     /// What was to be read is not there any more.
@@ -83,7 +94,7 @@ impl Failure {
         matches!(self, Self::Unavailable(error) if error.kind() == ErrorKind::Missing)
     }
 
-    /// The same after the transaction was written down: whoever recovers carries it out.
+    /// The same after the transaction was written down: the one that recovers carries it out.
     pub(super) fn written_down(self) -> Self {
         match self {
             Self::Unavailable(error) => Self::Open(Some(error)),
@@ -92,10 +103,11 @@ impl Failure {
         }
     }
 
-    /// Whether the same may succeed at another time: for a transaction that was rolled back, under another name.
+    /// Whether the same may succeed at another time: for a transaction that was rolled back, under
+    /// another name.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Open(_) | Self::Unopened { .. } | Self::Moving => true,
+            Self::Open(_) | Self::Ambiguous(_) | Self::Unopened { .. } | Self::Moving => true,
             Self::RolledBack(reason) => *reason != Some(Reason::TooLarge),
             Self::Unavailable(error) => error.may_pass() || error.kind() == ErrorKind::Conflict,
             _ => false,

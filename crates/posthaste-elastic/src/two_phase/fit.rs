@@ -1,7 +1,9 @@
-//! Whether the indexes still are as they must be: looked at before anything else, now and then, and where one may be new.
+//! Whether the indexes still are as they must be: looked at before anything else, now and then, and
+//! where one may be new.
 //!
-//! A server makes an index that is not there by the first write to it, without mapping and settings. So one that is deleted while others are at work comes back as one
-//! that nobody should work on.
+//! A server makes an index that is not there by the first write to it, without mapping and
+//! settings. So one that is deleted while others are at work comes back as one that nobody should
+//! work on.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::coordinator::Coordinator;
 use super::failure::Failure;
 
-/// For so long what was seen is believed.
+/// For this long what was seen is believed.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// When the indexes were last seen to be as they must be.
@@ -23,10 +25,11 @@ impl Fit {
 }
 
 impl Coordinator {
-    /// Makes the indexes with so many replicas where they are not there, and stores the scripts.
+    /// Makes the indexes with this many replicas where they are not there, and stores the scripts.
     ///
     /// # Errors
-    /// [`Failure::Unfit`] if an index is there and is another, or if a replica would have no node to be on. No index was made then.
+    /// [`Failure::Unfit`] if an index is there and is another, or if a replica would have no node
+    /// to be on. No index was made then.
     pub async fn prepare(&self, replicas: u8) -> Result<(), Failure> {
         self.store.prepare(replicas).await?;
         self.check_again().await

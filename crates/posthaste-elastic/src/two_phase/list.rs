@@ -8,26 +8,27 @@ use super::failure::Failure;
 use super::read::Walk;
 use super::recover::OPEN;
 use super::state::State;
-use super::stored::Record;
+use super::stored::{Record, or_why};
 
 /// A transaction in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listed {
     /// Its name.
     pub id: String,
-    /// What stands of it, or why that cannot be read.
+    /// What stands of it, or why that cannot be read (`unreadable`).
+    #[serde(flatten, serialize_with = "or_why")]
     pub record: Result<Record, String>,
 }
 
 impl Coordinator {
-    /// Transactions in these states, those that changed last first; without any state, those that are open.
-    ///
-    /// As searches see them: what was written in the last second may not be there.
+    /// Transactions in these states, those that changed last first; without any state, those that
+    /// are open.
     ///
     /// # Errors
     /// They could not be found.
     pub async fn list(&self, states: &[State], limit: usize) -> Result<Vec<Listed>, Failure> {
         let states = if states.is_empty() { &OPEN } else { states };
+        self.store.searchable().await?;
         let query = json!({"bool": {"filter": [{"terms": {"transaction_state": states}}]}});
         let mut listed = Vec::new();
         let walk = Walk::over(&self.store.transactions, &query, json!(true));

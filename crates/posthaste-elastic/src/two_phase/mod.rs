@@ -11,10 +11,11 @@
 //! | R3 | a hold carries the document's mark, seen before it was last acknowledged that the transaction is pending | `Seen`, `Valid` in `request.rs` |
 //! | R4 | settle and undo always write, and leave a new mark | [`Document::settle`], [`Document::undo`] |
 //! | R5 | a hold that is there already counts once it was written again | [`Document::hold`] |
-//! | R6 | whoever finds a transaction decided has that acknowledged before acting on it | [`Step::Confirm`] |
+//! | R6 | a process that finds a transaction decided has that acknowledged before acting on it | [`Step::Confirm`] |
 //! | R7 | what cannot be carried out is refused before anything is written | [`Transaction::new`] |
 //!
-//! None of them knows a clock. `tests/model` checks them exhaustively within bounds, and shows for each that without it money is lost.
+//! None of them knows a clock. `tests/model` checks them exhaustively within bounds, and shows for
+//! each that without it money is lost.
 
 mod adopt;
 mod audit;
@@ -26,33 +27,35 @@ mod failure;
 mod fit;
 mod list;
 mod prepare;
+mod prune;
 mod published;
 mod read;
 mod recover;
 mod request;
-mod standing;
 mod state;
 mod step;
 mod store;
 mod stored;
 mod stuck;
 mod transaction;
+mod view;
 
 pub use adopt::Adopted;
 pub use audit::Audit;
 pub use coordinator::Coordinator;
 pub use disagreement::{Disagreement, Fault};
-pub use document::{Document, FENCES, Fence, Hold, MAX_HOLDS, Obstacle};
+pub use document::{Document, FENCES, Fence, Hold, MAX_HOLDS, Obstacle, Past};
 pub use execution::{Execution, Progress, Reason};
 pub use failure::Failure;
 pub use list::Listed;
+pub use prune::Pruned;
 pub use recover::Recovered;
-pub use request::{Answer, Request};
-pub use standing::Standing;
+pub use request::{Request, Response};
 pub use state::{Event, IllegalTransition, State};
-pub use step::{Road, Step};
+pub use step::{Sequence, Step};
 pub use stored::Record;
-pub use stuck::{Hindrance, Stuck};
+pub use stuck::{Blocker, Stuck};
 pub use transaction::{
     Effect, MAX_AMOUNT, MAX_EFFECTS, MAX_SET, Refusal, Transaction, TransactionId,
 };
+pub use view::DocumentView;

@@ -88,8 +88,9 @@ impl Store {
         Ok(())
     }
 
-    /// Gives indexes that are there the fields that they lack. Until they are strict nothing else works on them, so one that is strict already is so no more:
-    /// who recovers meanwhile would carry out what is adopted only in part.
+    /// Gives indexes that are there the fields that they lack. Until they are strict nothing else
+    /// works on them, so one that is strict already is so no more: who recovers meanwhile would
+    /// carry out what is adopted only in part.
     pub(super) async fn fields(&self) -> Result<(), Failure> {
         for (index, mapping) in self.mappings() {
             let mapping = parsed(mapping)?;

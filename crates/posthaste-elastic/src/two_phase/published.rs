@@ -1,7 +1,9 @@
 //! Documents of the published protocol, told in ours. No IO, no clock.
 //!
-//! There an account has its new balance as soon as a transaction is applied to it, and the transaction's id in a list; here it holds what is to come, and its balance changes
-//! when it is settled. So an account that lists a transaction gets its balance of before, and a hold: settled, it has again what it has now; undone, what it had.
+//! There an account has its new balance as soon as a transaction is applied to it, and the
+//! transaction's id in a list; here it holds what is to come, and its balance changes when it is
+//! settled. So an account that lists a transaction gets its balance of before, and a hold: settled,
+//! it has again what it has now; undone, what it had.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -74,7 +76,8 @@ fn record_of(id: &str, source: &str) -> Result<Record, String> {
 pub(super) fn adopted(known: &Known, is_listed: bool) -> Record {
     let mut record = known.record.clone();
     let (state, reason) = match record.transaction_state {
-        // Undone everywhere, and then applied again by a request that came late: it is undone once more.
+        // Undone everywhere, and then applied again by a request that came late: it is undone once
+        // more.
         State::RolledBack if is_listed => (State::Terminating, Some(Reason::Listed)),
         // Either its last step was lost, or it was applied twice: the documents do not tell.
         State::Finished if is_listed => (State::Committed, Some(Reason::Listed)),
@@ -92,7 +95,8 @@ pub(super) fn adopted(known: &Known, is_listed: bool) -> Record {
     record
 }
 
-/// What a person should know of a transaction that was taken over. It stands in the transaction, so that whoever comes next can say it too.
+/// What a person should know of a transaction that was taken over. It stands in the transaction, so
+/// that the one that comes next can say it too.
 pub(super) fn doubt(id: &str, record: &Record) -> Option<String> {
     if record.reason != Some(Reason::Listed) {
         return None;
@@ -129,7 +133,8 @@ pub(super) fn listed(account: &Map<String, Value>) -> Result<Vec<String>, String
     Ok(ids)
 }
 
-/// What an account becomes; none if it is as it must be. `find` knows the transactions that it lists.
+/// What an account becomes; none if it is as it must be. `find` knows the transactions that it
+/// lists.
 pub(super) fn account<'a>(
     name: &str,
     mut account: Map<String, Value>,

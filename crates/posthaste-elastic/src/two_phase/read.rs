@@ -1,6 +1,7 @@
 //! Reads of many documents: as many at once as an answer may be long.
 //!
-//! A transaction may set some megabytes, so that a hundred of them are more than a client takes in. Where an answer is too long, half as many are asked for.
+//! A transaction may set some megabytes, so that a hundred of them are more than a client takes in.
+//! Where an answer is too long, half as many are asked for.
 
 use std::mem;
 use std::time::Duration;
@@ -11,11 +12,12 @@ use super::failure::Failure;
 use super::store::Store;
 use crate::{Document, Error, ErrorKind, Page, PointInTime, Reading, Refusal, Source};
 
-/// So many documents are searched for at once.
+/// This many documents are searched for at once.
 pub(super) const PAGE: usize = 100;
-/// So many are read by their ids at once.
+/// This many are read by their ids at once.
 const AT_ONCE: usize = 500;
-/// What a walk sees is kept for so long from one page to the next: recovery brings a page of transactions to their ends meanwhile.
+/// What a walk sees is kept for this long from one page to the next: recovery brings a page of
+/// transactions to their ends meanwhile.
 const KEPT: Duration = Duration::from_secs(900);
 
 /// All that a query finds in one index at the moment of its first page, page by page.
@@ -45,15 +47,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// In the order of this field, after those that were named before. What has no such field comes last.
+    /// In the order of this field, after those that were named before. What has no such field comes
+    /// last.
     pub(super) fn by(mut self, field: &str, order: &str) -> Self {
         self.sort.push(json!({(field): order}));
-        // A server that need not count leaves out what has no value behind the first page: it believes that nothing there could come next.
+        // A server that need not count leaves out what has no value behind the first page: it
+        // believes that nothing there could come next.
         self.query.insert("track_total_hits".into(), json!(true));
         self
     }
 
-    /// At most so many at once.
+    /// At most this many at once.
     pub(super) fn at_most(self, size: usize) -> Self {
         let size = size.min(self.size);
         Self { size, ..self }
@@ -61,6 +65,13 @@ impl<'a> Walk<'a> {
 }
 
 impl Store {
+    /// Lets searches see every transaction as it was written: an index may be set to show that
+    /// late, or never by itself.
+    pub(super) async fn searchable(&self) -> Result<(), Failure> {
+        let refreshed = self.client.refresh(&self.transactions).await;
+        refreshed.map_err(Failure::Unavailable)
+    }
+
     /// The next page; none, if that was all.
     pub(super) async fn next(&self, walk: &mut Walk<'_>) -> Result<Option<Page>, Failure> {
         if walk.is_over {
@@ -98,7 +109,8 @@ impl Store {
         Ok((!page.hits.is_empty()).then_some(page))
     }
 
-    /// Ends a walk, and lets go of what the server keeps for it. Where that fails, or nobody comes here, the server lets go by itself.
+    /// Ends a walk, and lets go of what the server keeps for it. Where that fails, or nobody comes
+    /// here, the server lets go by itself.
     pub(super) async fn leave(&self, walk: &mut Walk<'_>) {
         walk.is_over = true;
         if let Some(moment) = walk.moment.take() {
@@ -106,7 +118,8 @@ impl Store {
         }
     }
 
-    /// Reads these documents, in their order: each as it is, or that it is not there, or why that could not be said.
+    /// Reads these documents, in their order: each as it is, or that it is not there, or why that
+    /// could not be said.
     pub(super) async fn read(
         &self,
         index: &str,
@@ -131,7 +144,8 @@ impl Store {
 
     /// As [`read`](Self::read), where each must be told of.
     ///
-    /// What is not there is none; what cannot be read at the moment is an error, and no document that is passed over.
+    /// What is not there is none; what cannot be read at the moment is an error, and no document
+    /// that is passed over.
     pub(super) async fn read_each(
         &self,
         index: &str,

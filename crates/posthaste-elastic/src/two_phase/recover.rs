@@ -1,6 +1,8 @@
-//! Recovery: whoever finds a transaction that nobody has moved for a while brings it to its end.
+//! Recovery: a process that finds a transaction that nobody has moved for a while brings it to its
+//! end.
 //!
-//! Which ones those are is told by clocks, and costs no more than attempts: two that set about the same transaction do no harm.
+//! Which ones those are is told by clocks, and costs no more than attempts: two that set about the
+//! same transaction do no harm.
 
 use std::time::Duration;
 
@@ -15,9 +17,9 @@ use super::read::Walk;
 use super::state::State;
 use crate::{Hit, Page};
 
-/// So many are brought to their ends at once.
+/// This many are brought to their ends at once.
 const AT_ONCE: usize = 8;
-/// Those that have not moved for so long are named,
+/// Those that have not moved for this long are named,
 const UNMOVED: Duration = Duration::from_secs(3_600);
 /// once in so long.
 const NAME_EVERY: Duration = Duration::from_secs(600);
@@ -32,20 +34,22 @@ pub(super) const OPEN: [State; 4] = [
 /// What one pass over the transactions that are due came to.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// So many have happened, whoever brought them to their ends since the pass began.
+    /// This many have happened, no matter who brought them to their ends since the pass began.
     pub finished: usize,
-    /// So many were given up.
+    /// This many were given up.
     pub rolled_back: usize,
     /// These are still open, and due again later.
     pub open: Vec<(String, Failure)>,
 }
 
 impl Coordinator {
-    /// Sets about all transactions that have been due for as long as `grace`, those first that have been due for longest.
+    /// Sets about all transactions that have been due for as long as `grace`, those first that have
+    /// been due for longest.
     ///
-    /// Each attempt that ends nothing puts the next one off, also where nothing but that can be written, so that one which cannot be ended keeps nobody waiting: for two
-    /// seconds, four, and so on up to an hour. `grace` should be longer than an undisturbed
-    /// transaction takes: a shorter one costs attempts, and nothing else.
+    /// Each attempt that ends nothing puts the next one off, also where nothing but that can be
+    /// written, so that one which cannot be ended keeps nobody waiting: for two seconds, four, and
+    /// so on up to an hour. `grace` should be longer than an undisturbed transaction takes: a
+    /// shorter one costs attempts, and nothing else.
     ///
     /// # Errors
     /// Nothing could be found. What could not be ended is no error.
@@ -53,7 +57,8 @@ impl Coordinator {
         self.recover_while(grace, || true).await
     }
 
-    /// As [`recover`](Self::recover), but begins with no further transaction once `goes_on` says no: those under way are brought to their ends.
+    /// As [`recover`](Self::recover), but begins with no further transaction once `goes_on` says
+    /// no: those under way are brought to their ends.
     ///
     /// # Errors
     /// As [`recover`](Self::recover).
@@ -63,6 +68,7 @@ impl Coordinator {
         goes_on: impl Fn() -> bool,
     ) -> Result<Recovered, Failure> {
         self.check().await?;
+        self.store.searchable().await?;
         let mut recovered = Recovered::default();
         let mut due = self.open_since("next_attempt_at", grace, json!("transaction_state"));
         let mut pages = 0;
@@ -70,7 +76,8 @@ impl Coordinator {
             match self.store.next(&mut due).await {
                 Ok(Some(page)) => self.recover_page(page, &goes_on, &mut recovered).await,
                 Ok(None) => break,
-                // What the pass was looking at was not kept: a node is gone, or it took very long. What is left is still due.
+                // What the pass was looking at was not kept: a node is gone, or it took very long.
+                // What is left is still due.
                 Err(failure) if pages > 0 && failure.is_missing() => break,
                 Err(failure) => return Err(failure),
             }
@@ -114,7 +121,8 @@ impl Coordinator {
 
     /// Recovers again and again, with this much time between, until the future is dropped.
     ///
-    /// What went wrong is logged, and met again by the next pass. What has not moved for an hour is logged with what stands in its way, every ten minutes.
+    /// What went wrong is logged, and met again by the next pass. What has not moved for an hour is
+    /// logged with what stands in its way, every ten minutes.
     pub async fn recover_always(&self, grace: Duration, between: Duration) {
         let mut named: Option<Instant> = None;
         loop {
@@ -140,7 +148,7 @@ impl Coordinator {
         match self.stuck(UNMOVED).await {
             Ok(stuck) => {
                 for one in stuck {
-                    let why: Vec<_> = one.hindrances.iter().map(ToString::to_string).collect();
+                    let why: Vec<_> = one.blockers.iter().map(ToString::to_string).collect();
                     let (transaction, why) = (one.id, why.join(", "));
                     tracing::warn!(transaction, why, "a transaction has not moved for an hour");
                 }
@@ -153,7 +161,8 @@ impl Coordinator {
         }
     }
 
-    /// The open transactions whose time in this field is at least so old, the oldest first, with what is asked for of what they hold.
+    /// The open transactions whose time in this field is at least so old, the oldest first, with
+    /// what is asked for of what they hold.
     pub(super) fn open_since(&self, field: &str, age: Duration, source: Value) -> Walk<'_> {
         let before = format!("now-{}s", age.as_secs());
         let query = json!({"bool": {"filter": [

@@ -1,9 +1,12 @@
-//! The steps of a transaction, as lists. The executor, the model and the tests that stop after every step go by these lists and by nothing else.
+//! The steps of a transaction, as lists. The executor, the model and the tests that stop after
+//! every step go by these lists and by nothing else.
 
-/// A step: one or several requests that do not depend on each other, each about a document of its own.
+/// A step: one or several requests that do not depend on each other, each about a document of its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Read where the transaction is. Every attempt begins here, except the first of who makes the transaction.
+    /// Read where the transaction is. Every attempt begins here, except the first of who makes the
+    /// transaction.
     Read,
     /// Read the marks of all documents.
     Look,
@@ -29,8 +32,8 @@ pub enum Step {
 
 /// Where a list of steps leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Road {
-    /// Find out which road to take.
+pub enum Sequence {
+    /// Find out which sequence to take.
     Enter,
     /// From nothing, created or pending to committed.
     Forward,
@@ -44,7 +47,7 @@ pub enum Road {
     Rest,
 }
 
-impl Road {
+impl Sequence {
     /// All of them.
     pub const ALL: [Self; 6] = [
         Self::Enter,
@@ -67,7 +70,8 @@ impl Road {
         }
     }
 
-    /// The road for whoever has just had it acknowledged that the transaction is where this one begins: nothing is left to confirm.
+    /// The sequence for the one that has just had it acknowledged that the transaction is where
+    /// this one begins: nothing is left to confirm.
     pub(super) fn confirmed(self) -> usize {
         usize::from(self.steps()[0] == Step::Confirm)
     }

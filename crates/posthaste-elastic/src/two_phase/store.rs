@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use super::document::{Document, Fence, Obstacle};
 use super::execution::Reason;
 use super::failure::Failure;
-use super::request::{Answer, Request};
+use super::request::{Request, Response};
 use super::state::State;
 use super::stored::{Record, TIMES, call, touch};
 use super::transaction::{MAX_AMOUNT, Transaction};
@@ -23,7 +23,7 @@ pub(super) struct Store {
 }
 
 /// The answers to a step's requests, and what went wrong, if it did.
-pub(super) type Answers = (Vec<Answer>, Option<Error>);
+pub(super) type Responses = (Vec<Response>, Option<Error>);
 
 impl Store {
     /// Asks all requests of a step at once.
@@ -32,7 +32,7 @@ impl Store {
         transaction: &Transaction,
         requests: &[Request],
         reason: Option<Reason>,
-    ) -> Answers {
+    ) -> Responses {
         let asked = match requests.first() {
             Some(Request::Read) => self
                 .state(transaction)
@@ -41,14 +41,14 @@ impl Store {
             Some(Request::Look(_)) => self.look(transaction).await,
             _ => self.write(transaction, requests, reason).await,
         };
-        asked.unwrap_or_else(|error| (vec![Answer::Unknown; requests.len()], Some(error)))
+        asked.unwrap_or_else(|error| (vec![Response::Ambiguous; requests.len()], Some(error)))
     }
 
-    async fn state(&self, transaction: &Transaction) -> Result<Answer, Error> {
+    async fn state(&self, transaction: &Transaction) -> Result<Response, Error> {
         let record = self.record(transaction.id().as_str()).await?;
         Ok(match record {
-            Some(record) if record.effects != transaction.effects() => Answer::Different,
-            record => Answer::State(record.map(|record| record.transaction_state)),
+            Some(record) if record.effects != transaction.effects() => Response::Different,
+            record => Response::State(record.map(|record| record.transaction_state)),
         })
     }
 
@@ -64,17 +64,17 @@ impl Store {
         found.map(|document| document.read()).transpose()
     }
 
-    async fn look(&self, transaction: &Transaction) -> Result<Answers, Error> {
+    async fn look(&self, transaction: &Transaction) -> Result<Responses, Error> {
         let ids: Vec<&str> = names(transaction).collect();
         let mut error = None;
         let mut answers = Vec::with_capacity(ids.len());
         for found in self.documents(&ids).await? {
             answers.push(match found {
-                Ok(Some(document)) => Answer::Mark(document.fence(transaction.id())),
-                Ok(None) => Answer::Missing,
+                Ok(Some(document)) => Response::Mark(document.fence(transaction.id())),
+                Ok(None) => Response::Missing,
                 Err(refused) => {
                     error = Some(refused);
-                    Answer::Unknown
+                    Response::Ambiguous
                 }
             });
         }
@@ -95,7 +95,7 @@ impl Store {
         transaction: &Transaction,
         requests: &[Request],
         reason: Option<Reason>,
-    ) -> Result<Answers, Error> {
+    ) -> Result<Responses, Error> {
         let operations: Result<Vec<_>, Error> = requests
             .iter()
             .map(|request| self.operation(transaction, *request, reason))
@@ -104,24 +104,25 @@ impl Store {
         let mut answers = Vec::with_capacity(requests.len());
         for outcome in self.client.bulk(&operations?).await? {
             answers.push(match outcome {
-                Ok(done) if done.effect == Done::Noop => Answer::Elsewhere,
-                // Its index may have been deleted, and made anew by this very write: nothing is held for it then.
+                Ok(done) if done.effect == Done::Noop => Response::Elsewhere,
+                // Its index may have been deleted, and made anew by this very write: nothing is
+                // held for it then.
                 Ok(done) if done.effect == Done::Created && done.seen.is_first() => {
                     match self.check().await {
                         Err(Failure::Unfit(why)) => {
                             error = Some(Error::new("create", ErrorKind::NoIndex, why));
-                            Answer::Unknown
+                            Response::Ambiguous
                         }
-                        _ => Answer::Acknowledged,
+                        _ => Response::Acknowledged,
                     }
                 }
-                Ok(_) => Answer::Acknowledged,
-                Err(refusal) if refusal.kind == ErrorKind::Missing => Answer::Missing,
+                Ok(_) => Response::Acknowledged,
+                Err(refusal) if refusal.kind == ErrorKind::Missing => Response::Missing,
                 // The name is taken, or others wrote the document again and again.
-                Err(refusal) if refusal.kind == ErrorKind::Conflict => Answer::Elsewhere,
+                Err(refusal) if refusal.kind == ErrorKind::Conflict => Response::Elsewhere,
                 Err(refusal) => {
                     error = Some(Error::new("bulk", refusal.kind, refusal.reason));
-                    Answer::Unknown
+                    Response::Ambiguous
                 }
             });
         }
@@ -161,8 +162,8 @@ impl Store {
         Ok(Operation::update(index, id, &script)?.retried(RETRIES))
     }
 
-    /// Puts the next attempt at a transaction off, if it is in this state, whether or not it breaks a rule.
-    /// Where that fails, the next pass finds the transaction again.
+    /// Puts the next attempt at a transaction off, if it is in this state, whether or not it breaks
+    /// a rule. Where that fails, the next pass finds the transaction again.
     pub(super) async fn put_off(&self, id: &str, state: State) {
         let call = touch(state);
         let script = Script {
@@ -174,14 +175,15 @@ impl Store {
         }
     }
 
-    /// A script that wrote nothing does not say why: the documents do, by the same law. It is a hint.
+    /// A script that wrote nothing does not say why: the documents do, by the same law. It is a
+    /// hint.
     async fn explain(
         &self,
         transaction: &Transaction,
         requests: &[Request],
-        answers: &mut [Answer],
+        answers: &mut [Response],
     ) {
-        if !answers.contains(&Answer::Elsewhere) {
+        if !answers.contains(&Response::Elsewhere) {
             return;
         }
         let ids: Vec<&str> = names(transaction).collect();
@@ -190,14 +192,14 @@ impl Store {
             let Request::Hold(at, mark) = request else {
                 continue;
             };
-            if *answer != Answer::Elsewhere {
+            if *answer != Response::Elsewhere {
                 continue;
             }
             let effect = transaction.effects().get(*at);
             let document = found.get(*at).and_then(|found| found.as_ref().ok());
             if let (Some(effect), Some(Some(document))) = (effect, document) {
                 let held = document.clone().hold(transaction.id(), effect, *mark);
-                *answer = Answer::Refused(held.err().unwrap_or(Obstacle::Fenced));
+                *answer = Response::Rejected(held.err().unwrap_or(Obstacle::Fenced));
             }
         }
     }

@@ -1,6 +1,8 @@
 //! What stands in the two indexes: the scripts, the mappings, and a transaction as a document.
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::document::{Fence, MAX_HOLDS};
@@ -9,17 +11,20 @@ use super::request::Request;
 use super::state::State;
 use super::transaction::{Effect, MAX_AMOUNT, Refusal, Transaction, TransactionId};
 
-/// The scripts under the names that they are stored by. A script that changes gets another name: old and new programs run side by side.
-pub(super) const SCRIPTS: [(&str, &str); 4] = [
+/// The scripts under the names that they are stored by. A script that changes gets another name:
+/// old and new programs run side by side.
+pub(super) const SCRIPTS: [(&str, &str); 5] = [
     (ADVANCE, include_str!("../../scripts/advance.painless")),
     (TOUCH, include_str!("../../scripts/touch.painless")),
     (HOLD, include_str!("../../scripts/hold.painless")),
     (RELEASE, include_str!("../../scripts/release.painless")),
+    (PRUNE, include_str!("../../scripts/prune.painless")),
 ];
 const ADVANCE: &str = "posthaste-two-phase-advance-1";
 const TOUCH: &str = "posthaste-two-phase-touch-1";
 const HOLD: &str = "posthaste-two-phase-hold-1";
 const RELEASE: &str = "posthaste-two-phase-release-1";
+const PRUNE: &str = "posthaste-two-phase-prune-1";
 
 /// The pipeline that gives a new transaction its times.
 pub(super) const TIMES: (&str, &str) = (
@@ -77,6 +82,17 @@ impl Record {
     }
 }
 
+/// A record as it stands, beside the name of its transaction; or why it cannot be read.
+pub(super) fn or_why<S: Serializer>(
+    record: &Result<Record, String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match record {
+        Ok(record) => record.serialize(serializer),
+        Err(why) => BTreeMap::from([("unreadable", why)]).serialize(serializer),
+    }
+}
+
 /// A script that makes a write, with what it is given.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
@@ -84,7 +100,8 @@ pub(super) struct Call {
     pub(super) params: Value,
 }
 
-/// The script for a request, unless the request is none for a script. A settle or undo leaves this mark.
+/// The script for a request, unless the request is none for a script. A settle or undo leaves this
+/// mark.
 pub(super) fn call(
     transaction: &Transaction,
     request: Request,
@@ -115,12 +132,21 @@ pub(super) fn call(
     Some(Call { script, params })
 }
 
-/// The script that writes a transaction in this state and leaves it there, with its next attempt put off.
+/// The script that writes a transaction in this state and leaves it there, with its next attempt
+/// put off.
 pub(super) fn touch(state: State) -> Call {
     let params = json!({"state": state, "ended": state.is_final()});
     Call {
         script: TOUCH,
         params,
+    }
+}
+
+/// The script that counts what transactions gave a document which ended in this time.
+pub(super) fn count_past(from: i64, add: i64, before: i64) -> Call {
+    Call {
+        script: PRUNE,
+        params: json!({"from": from, "add": add, "before": before}),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a person should look at: transactions that nobody has moved for long, and what stands in their way.
+//! What a person should look at: transactions that nobody has moved for long, and what stands in
+//! their way.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use super::coordinator::Coordinator;
 use super::document::{Document, Obstacle};
 use super::failure::Failure;
 use super::state::State;
-use super::stored::Record;
+use super::stored::{Record, or_why};
 use super::transaction::{Refusal, Transaction};
 use crate::Hit;
 
@@ -22,16 +23,17 @@ const AT_ONCE: usize = 8;
 pub struct Stuck {
     /// Its name.
     pub id: String,
-    /// What stands of it, or why that cannot be read.
+    /// What stands of it, or why that cannot be read (`unreadable`).
+    #[serde(flatten, serialize_with = "or_why")]
     pub record: Result<Record, String>,
     /// What stands in its way now. Nothing: then it waits for recovery, or for its next attempt.
-    pub hindrances: Vec<Hindrance>,
+    pub blockers: Vec<Blocker>,
 }
 
 /// What stands in the way of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Hindrance {
+pub enum Blocker {
     /// It breaks a rule, so that nobody sets about it.
     Rule(String),
     /// This document is not there.
@@ -42,7 +44,7 @@ pub enum Hindrance {
     Unreadable(String),
 }
 
-impl fmt::Display for Hindrance {
+impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rule(rule) => write!(f, "{rule}"),
@@ -61,48 +63,49 @@ impl Stuck {
             Ok(record) => record.transaction(&hit.id).map_err(Some),
             Err(_) => Err(None),
         };
-        let rule = |refusal: &Refusal| Hindrance::Rule(refusal.to_string());
-        let hindrances = match &transaction {
+        let rule = |refusal: &Refusal| Blocker::Rule(refusal.to_string());
+        let blockers = match &transaction {
             Err(refusal) => refusal.iter().map(rule).collect(),
             Ok(_) => Vec::new(),
         };
         let stuck = Self {
             id: hit.id,
             record,
-            hindrances,
+            blockers,
         };
         (stuck, transaction.ok())
     }
 }
 
 /// What stands in the way of a transaction on this document, if anything does.
-fn hindrance(
+fn blocker(
     transaction: &Transaction,
     state: State,
     at: usize,
     document: Result<Option<Document>, crate::Error>,
-) -> Option<Hindrance> {
+) -> Option<Blocker> {
     let effect = transaction.effects().get(at)?;
     let name = effect.document.clone();
     match document {
-        Err(_) => Some(Hindrance::Unreadable(name)),
-        Ok(None) => Some(Hindrance::Missing(name)),
+        Err(_) => Some(Blocker::Unreadable(name)),
+        Ok(None) => Some(Blocker::Missing(name)),
         Ok(Some(mut document)) if matches!(state, State::Created | State::Pending) => {
             let mark = document.fence(transaction.id());
             let held = document.hold(transaction.id(), effect, mark);
-            held.err()
-                .map(|obstacle| Hindrance::Refused(name, obstacle))
+            held.err().map(|obstacle| Blocker::Refused(name, obstacle))
         }
         Ok(Some(_)) => None,
     }
 }
 
 impl Coordinator {
-    /// The open transactions whose state has not changed for this long, the oldest first, each with what stands in its way: a person should look at them.
+    /// The open transactions whose state has not changed for this long, the oldest first, each with
+    /// what stands in its way: a person should look at them.
     ///
     /// # Errors
     /// They could not be found.
     pub async fn stuck(&self, unmoved: Duration) -> Result<Vec<Stuck>, Failure> {
+        self.store.searchable().await?;
         let mut stuck = Vec::new();
         let mut open = self.open_since("modification_time", unmoved, json!(true));
         while let Some(page) = self.store.next(&mut open).await? {
@@ -129,8 +132,8 @@ impl Coordinator {
             let found = found.map_err(Failure::Unavailable)?;
             let state = record.transaction_state;
             let found = found.into_iter().enumerate();
-            stuck.hindrances = found
-                .filter_map(|(at, document)| hindrance(&transaction, state, at, document))
+            stuck.blockers = found
+                .filter_map(|(at, document)| blocker(&transaction, state, at, document))
                 .collect();
         }
         Ok(stuck)

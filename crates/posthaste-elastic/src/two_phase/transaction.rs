@@ -7,14 +7,17 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The largest number that is the same in JSON, Java and Rust: no amount and no balance goes beyond it.
+/// The largest number that is the same in JSON, Java and Rust: no amount and no balance goes beyond
+/// it.
 pub const MAX_AMOUNT: i64 = 1 << 53;
 /// What one transaction may touch: each document is one more that others wait for.
 pub const MAX_EFFECTS: usize = 64;
-/// The values of one effect as JSON, in bytes: they stand in the transaction and, while it is open, in the document twice.
+/// The values of one effect as JSON, in bytes: they stand in the transaction and, while it is open,
+/// in the document twice.
 pub const MAX_SET: usize = 64 * 1024;
 
-/// The name of a transaction, chosen by whoever makes it: the same name is the same transaction.
+/// The name of a transaction, chosen by the one that makes it: the same name is the same
+/// transaction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TransactionId(Arc<str>);
@@ -60,10 +63,12 @@ impl fmt::Display for TransactionId {
 pub struct Effect {
     /// The id of the document.
     pub document: String,
-    /// What its balance gains, or loses. What is to be lost must be there, apart from what others have reserved.
+    /// What its balance gains, or loses. What is to be lost must be there, apart from what others
+    /// have reserved.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub add: i64,
-    /// Values for fields of its `data`. One open transaction at a time may hold a document for that.
+    /// Values for fields of its `data`. One open transaction at a time may hold a document for
+    /// that.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub set: Map<String, Value>,
 }
@@ -181,9 +186,13 @@ pub enum Refusal {
         "the amount {0} is not allowed: a transfer moves from 1 to 2^53, an effect adds from -2^53 to 2^53"
     )]
     Amount(i64),
-    /// One document in two effects: its holds are found by the transaction's id, of which it has one.
+    /// One document in two effects: its holds are found by the transaction's id, of which it has
+    /// one.
     #[error("the document {0:?} is there twice: a transaction has one effect for each document")]
     Twice(String),
+    /// Transactions are forgotten only when nobody can be at them any more.
+    #[error("transactions are forgotten an hour after their end at the earliest")]
+    Young,
     /// Values that would make the document heavy for everybody.
     #[error("the values for {0:?} take more than {MAX_SET} bytes as JSON")]
     TooMuchToSet(String),

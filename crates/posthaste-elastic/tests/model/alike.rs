@@ -2,14 +2,15 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use posthaste_elastic::two_phase::{Answer, Request};
+use posthaste_elastic::two_phase::{Request, Response};
 
 use super::document::FRESH;
 use super::system::{System, World};
 
 impl System {
-    /// Names the mark that was just drawn by the smallest number that nobody has seen: only whether two are the same can ever matter.
-    /// And puts executors that are alike in order, and late writes.
+    /// Names the mark that was just drawn by the smallest number that nobody has seen: only whether
+    /// two are the same can ever matter. And puts executors that are alike in order, and late
+    /// writes.
     pub fn tidy(&self, world: &mut World) {
         for at in 0..world.documents.len() {
             let unseen = (1..).find(|number| !self.is_seen(world, at, *number));
@@ -43,7 +44,7 @@ impl System {
             let marks = marks.enumerate().filter(|(effect, _)| is_here(*t, *effect));
             let answers = executor.answers.iter().enumerate();
             let answers = answers.filter_map(move |(effect, answer)| match answer {
-                Some(Answer::Mark(mark)) if is_here(*t, effect) => Some(*mark),
+                Some(Response::Mark(mark)) if is_here(*t, effect) => Some(*mark),
                 _ => None,
             });
             marks.map(|(_, mark)| *mark).chain(answers)

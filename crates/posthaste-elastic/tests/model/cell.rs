@@ -5,7 +5,8 @@
 pub struct Cell<T> {
     /// What acknowledged writes made of it.
     pub durable: T,
-    /// What a primary that is cut off makes of it: it answers reads and runs scripts, and none of its writes is acknowledged.
+    /// What a primary that is cut off makes of it: it answers reads and runs scripts, and none of
+    /// its writes is acknowledged.
     pub isolated: Option<Isolated<T>>,
     /// What a copy still says that no write reaches any more.
     pub stale: Option<T>,
@@ -41,7 +42,8 @@ impl<T: Clone + PartialEq> Cell<T> {
         views
     }
 
-    /// How many different views there are, whether a primary is cut off, and whether a copy has been left behind.
+    /// How many different views there are, whether a primary is cut off, and whether a copy has
+    /// been left behind.
     pub fn shape(&self) -> (usize, bool, bool) {
         let is_stale = self.stale.is_some();
         (self.views().len(), self.isolated.is_some(), is_stale)

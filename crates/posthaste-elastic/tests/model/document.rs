@@ -1,9 +1,10 @@
-//! A document in a few bytes. What scripts do to it is done by the library's own `Document`, and remembered.
+//! A document in a few bytes. What scripts do to it is done by the library's own `Document`, and
+//! remembered.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use posthaste_elastic::two_phase::{Answer, Document, Effect, Fence, Hold, Request, Transaction};
+use posthaste_elastic::two_phase::{Document, Effect, Fence, Hold, Request, Response, Transaction};
 
 /// As many transactions as the model plays with.
 pub const TRANSACTIONS: usize = 2;
@@ -27,7 +28,7 @@ pub const FRESH: u64 = u64::MAX;
 type Call = (usize, Doc, usize, Request);
 
 thread_local! {
-    static KNOWN: RefCell<HashMap<Call, (Doc, Answer)>> = RefCell::default();
+    static KNOWN: RefCell<HashMap<Call, (Doc, Response)>> = RefCell::default();
 }
 
 /// The documents and transactions of a model, which say what the few bytes stand for.
@@ -54,7 +55,13 @@ impl Book {
     }
 
     /// Runs a script on a document.
-    pub fn run(&self, at: usize, doc: Doc, transaction: usize, request: Request) -> (Doc, Answer) {
+    pub fn run(
+        &self,
+        at: usize,
+        doc: Doc,
+        transaction: usize,
+        request: Request,
+    ) -> (Doc, Response) {
         let call = (self.number << 8 | at, doc, transaction, request);
         if let Some(known) = KNOWN.with_borrow(|known| known.get(&call).copied()) {
             return known;
@@ -64,22 +71,22 @@ impl Book {
         result
     }
 
-    fn work_out(&self, at: usize, doc: Doc, t: usize, request: Request) -> (Doc, Answer) {
+    fn work_out(&self, at: usize, doc: Doc, t: usize, request: Request) -> (Doc, Response) {
         let id = self.transactions[t].id();
         let effect = self.effect(t, at).expect("no effect there");
         let mut document = self.unpack(at, doc);
         let answer = match request {
             Request::Hold(_, mark) => match document.hold(id, effect, mark) {
-                Ok(()) => Answer::Acknowledged,
-                Err(obstacle) => Answer::Refused(obstacle),
+                Ok(()) => Response::Acknowledged,
+                Err(obstacle) => Response::Rejected(obstacle),
             },
             Request::Settle(_) => {
                 document.settle(id, Fence(FRESH));
-                Answer::Acknowledged
+                Response::Acknowledged
             }
             Request::Undo(_) => {
                 document.undo(id, Fence(FRESH));
-                Answer::Acknowledged
+                Response::Acknowledged
             }
             other => panic!("{other:?} is not for a document"),
         };

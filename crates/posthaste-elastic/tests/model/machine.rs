@@ -1,6 +1,6 @@
 //! An executor: the library's own, or one that goes by the published protocol.
 
-use posthaste_elastic::two_phase::{Answer, Execution, Fence, Progress, Reason, Request, Step};
+use posthaste_elastic::two_phase::{Execution, Fence, Progress, Reason, Request, Response, Step};
 
 use super::seed::Seed;
 
@@ -43,7 +43,7 @@ impl Machine {
         }
     }
 
-    pub fn answered(&mut self, answers: &[Answer]) -> Progress {
+    pub fn answered(&mut self, answers: &[Response]) -> Progress {
         match self {
             Self::Ours(execution) => execution.answered(answers),
             Self::Seed(seed) => seed.answered(answers[0]),

@@ -4,7 +4,7 @@ use posthaste_elastic::two_phase::{Effect, Fence, Transaction, TransactionId};
 use serde_json::Map;
 
 use super::machine::Aim;
-use super::scripts::Weakness;
+use super::scripts::Omission;
 
 /// Which faults there may be, and how many of them in one history.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,7 +75,9 @@ pub struct Plan {
     pub balances: Vec<i64>,
     pub executors: Vec<(usize, Aim, u8)>,
     pub faults: Faults,
-    pub weakness: Option<Weakness>,
+    pub omission: Option<Omission>,
+    /// What has ended may be forgotten.
+    pub prunes: bool,
 }
 
 impl Plan {
@@ -90,7 +92,8 @@ impl Plan {
             balances: balances.to_vec(),
             executors: executors.to_vec(),
             faults,
-            weakness: None,
+            omission: None,
+            prunes: false,
         }
     }
 
@@ -139,9 +142,17 @@ impl Plan {
         Self::new(&[set("t"), set("u")], &[0, 0], executors, faults)
     }
 
-    pub fn without(self, rule: Weakness) -> Self {
+    /// Transactions that have ended are forgotten at some time.
+    pub fn pruned(self) -> Self {
         Self {
-            weakness: Some(rule),
+            prunes: true,
+            ..self
+        }
+    }
+
+    pub fn without(self, rule: Omission) -> Self {
+        Self {
+            omission: Some(rule),
             ..self
         }
     }

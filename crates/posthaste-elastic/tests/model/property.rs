@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use posthaste_elastic::two_phase::{Answer, Fence, Progress, Request, State};
+use posthaste_elastic::two_phase::{Fence, Progress, Request, Response, State};
 use stateright::Property;
 
-use super::cell::Cell;
 use super::document::{Doc, FRESH};
 use super::machine::{Aim, Machine};
-use super::scripts::{Weakness, on_document, on_transaction};
+use super::scripts::{Omission, on_document, on_transaction};
 use super::system::{System, World};
 
 pub const MONEY: &str = "a document has what was committed, once";
@@ -22,7 +21,7 @@ pub const ENDS: &str = "an undisturbed executor finishes";
 pub fn all(system: &System) -> Vec<Property<System>> {
     let mut all = vec![
         Property::always(MONEY, |system: &System, world: &World| {
-            let is_published = system.plan.weakness == Some(Weakness::Published);
+            let is_published = system.plan.omission == Some(Omission::Published);
             effects(system, world).all(|(state, held, settled)| match state {
                 Some(State::Committed) if is_published => settled == 1,
                 Some(State::Committed) => held == (settled == 0) && (0..=1).contains(&settled),
@@ -31,7 +30,7 @@ pub fn all(system: &System) -> Vec<Property<System>> {
             })
         }),
         Property::always(NOTHING, |system: &System, world: &World| {
-            let is_published = system.plan.weakness == Some(Weakness::Published);
+            let is_published = system.plan.omission == Some(Omission::Published);
             effects(system, world).all(|(state, held, settled)| match state {
                 None | Some(State::Created | State::RolledBack) => !held && settled == 0,
                 Some(State::Pending | State::Terminating) if is_published => {
@@ -42,7 +41,7 @@ pub fn all(system: &System) -> Vec<Property<System>> {
             })
         }),
         Property::always(FUNDS, |system: &System, world: &World| {
-            let is_published = system.plan.weakness == Some(Weakness::Published);
+            let is_published = system.plan.omission == Some(Omission::Published);
             let documents = world.documents.iter().enumerate();
             let mut left = documents.map(|(at, cell)| system.book.unpack(at, cell.durable));
             left.all(|document| match is_published {
@@ -51,8 +50,8 @@ pub fn all(system: &System) -> Vec<Property<System>> {
             })
         }),
         Property::always(TOGETHER, |_, world: &World| {
-            let ended = |cell: &Cell<Option<State>>| cell.durable.is_some_and(State::is_final);
-            let open = !world.transactions.iter().all(ended);
+            let ended = |t| world.state(t).is_some_and(State::is_final);
+            let open = !(0..world.transactions.len()).all(ended);
             let mut setters = world.documents.iter().map(|cell| cell.durable.set_by);
             let first = setters.next();
             open || setters.all(|by| Some(by) == first)
@@ -64,7 +63,7 @@ pub fn all(system: &System) -> Vec<Property<System>> {
             finishes(system, transactions, documents)
         }),
     ];
-    if system.plan.weakness.is_none() {
+    if system.plan.omission.is_none() {
         // Else all of the above could hold because nothing happens.
         all.push(Property::sometimes(
             "something can be finished",
@@ -77,17 +76,17 @@ pub fn all(system: &System) -> Vec<Property<System>> {
     all
 }
 
-/// For each effect: where its transaction is, whether its document holds it, and how often it happened there.
+/// For each effect: where its transaction is, whether its document holds it, and how often it
+/// happened there.
 fn effects<'a>(
     system: &'a System,
     world: &'a World,
 ) -> impl Iterator<Item = (Option<State>, bool, i8)> + 'a {
-    let transactions = world.transactions.iter().enumerate();
-    transactions.flat_map(move |(t, cell)| {
+    (0..world.transactions.len()).flat_map(move |t| {
         let effects = 0..system.plan.transactions[t].effects().len();
         effects.map(move |effect| {
             let doc = world.documents[system.book.document(t, effect)].durable;
-            (cell.durable, doc.held[t], doc.settled[t])
+            (world.state(t), doc.held[t], doc.settled[t])
         })
     })
 }
@@ -98,7 +97,8 @@ thread_local! {
     static KNOWN: RefCell<HashMap<(usize, Left), bool>> = RefCell::default();
 }
 
-/// Whether an executor that nothing disturbs brings each transaction to its end, from what is durable.
+/// Whether an executor that nothing disturbs brings each transaction to its end, from what is
+/// durable.
 fn finishes(system: &System, transactions: Vec<Option<State>>, documents: Vec<Doc>) -> bool {
     let key = (system.book.number, (transactions, documents));
     if let Some(known) = KNOWN.with_borrow(|known| known.get(&key).copied()) {
@@ -112,12 +112,12 @@ fn finishes(system: &System, transactions: Vec<Option<State>>, documents: Vec<Do
 
 fn finish(system: &System, left: &mut Left, t: usize) -> bool {
     let mut machine = system.machine(t, Aim::Resume);
-    if system.plan.weakness == Some(Weakness::Published) {
+    if system.plan.omission == Some(Omission::Published) {
         machine = system.machine(t, Aim::SeedResume);
     }
     // Each refusal costs a beginning, and there are but a few of them.
     for _ in 0..64 {
-        let answers: Vec<Answer> = ask(system, left, t, &machine);
+        let answers: Vec<Response> = ask(system, left, t, &machine);
         if let Progress::Ended(state) = machine.answered(&answers) {
             return left.0[t] == Some(state);
         }
@@ -125,10 +125,10 @@ fn finish(system: &System, left: &mut Left, t: usize) -> bool {
     false
 }
 
-fn ask(system: &System, left: &mut Left, t: usize, machine: &Machine) -> Vec<Answer> {
+fn ask(system: &System, left: &mut Left, t: usize, machine: &Machine) -> Vec<Response> {
     let answer = |request: Request| {
         let effect = match request {
-            Request::Read => return Answer::State(left.0[t]),
+            Request::Read => return Response::State(left.0[t]),
             Request::Create | Request::Advance(..) | Request::Touch(_) => {
                 let ran = on_transaction(left.0[t], request);
                 left.0[t] = ran.left;
@@ -142,9 +142,9 @@ fn ask(system: &System, left: &mut Left, t: usize, machine: &Machine) -> Vec<Ans
         let at = system.book.document(t, effect);
         let doc = &mut left.1[at];
         if matches!(request, Request::Look(_)) {
-            return Answer::Mark(Fence(doc.marks[t]));
+            return Response::Mark(Fence(doc.marks[t]));
         }
-        let ran = on_document(&system.book, system.plan.weakness, at, *doc, t, request);
+        let ran = on_document(&system.book, system.plan.omission, at, *doc, t, request);
         *doc = ran.left;
         for mark in doc.marks.iter_mut().filter(|mark| **mark == FRESH) {
             *mark = u64::MAX - 1;

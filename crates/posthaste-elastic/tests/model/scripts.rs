@@ -1,12 +1,12 @@
 //! The scripts on the server, and what becomes of them where a rule is left out.
 
-use posthaste_elastic::two_phase::{Answer, Fence, Request, State};
+use posthaste_elastic::two_phase::{Fence, Request, Response, State};
 
 use super::document::{Book, Doc, FRESH};
 
 /// A rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weakness {
+pub enum Omission {
     /// R3: a hold is taken whatever its mark.
     NoMarks,
     /// R3: the marks are looked at after the transaction is known to be pending.
@@ -31,25 +31,28 @@ pub enum Weakness {
     SpendReserved,
     /// The scripts as they were published.
     Published,
+    /// A transaction is forgotten while somebody may still make it.
+    EarlyPrune,
 }
 
-/// What a script left, what it answered, and whether it wrote: an answer that needed no write comes from a primary that is cut off, too.
+/// What a script left, what it answered, and whether it wrote: an answer that needed no write comes
+/// from a primary that is cut off, too.
 pub struct Ran<T> {
     pub left: T,
-    pub answer: Answer,
+    pub answer: Response,
     pub wrote: bool,
 }
 
 impl<T> Ran<T> {
-    fn law((left, answer): (T, Answer)) -> Self {
+    fn law((left, answer): (T, Response)) -> Self {
         Self {
             left,
             answer,
-            wrote: answer == Answer::Acknowledged,
+            wrote: answer == Response::Acknowledged,
         }
     }
 
-    fn silent(left: T, answer: Answer) -> Self {
+    fn silent(left: T, answer: Response) -> Self {
         Self {
             left,
             answer,
@@ -62,19 +65,19 @@ impl<T> Ran<T> {
 pub fn on_transaction(state: Option<State>, request: Request) -> Ran<Option<State>> {
     let is_there = |from: State| state == Some(from);
     Ran::law(match request {
-        Request::Create if state.is_none() => (Some(State::Pending), Answer::Acknowledged),
+        Request::Create if state.is_none() => (Some(State::Pending), Response::Acknowledged),
         Request::Advance(from, event) if is_there(from) => {
-            (from.next(event).ok(), Answer::Acknowledged)
+            (from.next(event).ok(), Response::Acknowledged)
         }
-        Request::Touch(of) if is_there(of) => (state, Answer::Acknowledged),
-        _ => (state, Answer::Elsewhere),
+        Request::Touch(of) if is_there(of) => (state, Response::Acknowledged),
+        _ => (state, Response::Elsewhere),
     })
 }
 
 /// A script of a transaction on a document.
 pub fn on_document(
     book: &Book,
-    weakness: Option<Weakness>,
+    omission: Option<Omission>,
     at: usize,
     doc: Doc,
     t: usize,
@@ -86,33 +89,33 @@ pub fn on_document(
         let takes = doc.held[t] || fits && mark.0 == doc.marks[t];
         left.held[t] |= takes;
         match takes {
-            true => Ran::law((left, Answer::Acknowledged)),
-            false => Ran::silent(doc, Answer::Elsewhere),
+            true => Ran::law((left, Response::Acknowledged)),
+            false => Ran::silent(doc, Response::Elsewhere),
         }
     };
-    match (weakness, request) {
-        (Some(Weakness::Published), _) => published(doc, t, request),
-        (Some(Weakness::NoMarks), Request::Hold(effect, _)) => {
+    match (omission, request) {
+        (Some(Omission::Published), _) => published(doc, t, request),
+        (Some(Omission::NoMarks), Request::Hold(effect, _)) => {
             lawful(Request::Hold(effect, Fence(doc.marks[t])))
         }
-        (Some(Weakness::HeldCounts), Request::Hold(..)) if doc.held[t] => {
-            Ran::silent(doc, Answer::Acknowledged)
+        (Some(Omission::HeldCounts), Request::Hold(..)) if doc.held[t] => {
+            Ran::silent(doc, Response::Acknowledged)
         }
-        (Some(Weakness::SilentUndo), Request::Undo(_)) if !doc.held[t] => {
-            Ran::silent(doc, Answer::Acknowledged)
+        (Some(Omission::SilentUndo), Request::Undo(_)) if !doc.held[t] => {
+            Ran::silent(doc, Response::Acknowledged)
         }
-        (Some(Weakness::SilentSettle), Request::Settle(_)) if !doc.held[t] => {
-            Ran::silent(doc, Answer::Acknowledged)
+        (Some(Omission::SilentSettle), Request::Settle(_)) if !doc.held[t] => {
+            Ran::silent(doc, Response::Acknowledged)
         }
-        (Some(Weakness::CountedMarks), Request::Settle(_) | Request::Undo(_)) => {
+        (Some(Omission::CountedMarks), Request::Settle(_) | Request::Undo(_)) => {
             let mut ran = lawful(request);
             for (mark, old) in ran.left.marks.iter_mut().zip(doc.marks) {
                 *mark = if *mark == FRESH { old + 1 } else { *mark };
             }
             ran
         }
-        (Some(Weakness::SharedSet), Request::Hold(_, mark)) => unchecked_hold(true, mark),
-        (Some(Weakness::SpendReserved), Request::Hold(_, mark)) => {
+        (Some(Omission::SharedSet), Request::Hold(_, mark)) => unchecked_hold(true, mark),
+        (Some(Omission::SpendReserved), Request::Hold(_, mark)) => {
             let add = book.effect(t, at).map_or(0, |effect| effect.add);
             unchecked_hold(book.unpack(at, doc).balance + add >= 0, mark)
         }
@@ -120,7 +123,8 @@ pub fn on_document(
     }
 }
 
-/// As published: the balance changes with the hold, and what has nothing to do says "noop", which counts.
+/// As published: the balance changes with the hold, and what has nothing to do says "noop", which
+/// counts.
 fn published(doc: Doc, t: usize, request: Request) -> Ran<Doc> {
     let mut left = doc;
     match request {
@@ -130,7 +134,7 @@ fn published(doc: Doc, t: usize, request: Request) -> Ran<Doc> {
     }
     left.held[t] = matches!(request, Request::Hold(..));
     match left.held == doc.held {
-        true => Ran::silent(doc, Answer::Elsewhere),
-        false => Ran::law((left, Answer::Acknowledged)),
+        true => Ran::silent(doc, Response::Elsewhere),
+        false => Ran::law((left, Response::Acknowledged)),
     }
 }

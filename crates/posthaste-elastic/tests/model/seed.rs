@@ -1,6 +1,6 @@
 //! The protocol as it was published: seven steps and a rollback, each answered "updated" or "noop".
 
-use posthaste_elastic::two_phase::{Answer, Event, Progress, Request, State};
+use posthaste_elastic::two_phase::{Event, Progress, Request, Response, State};
 
 use super::machine::NO_MARK;
 
@@ -40,10 +40,11 @@ impl Seed {
         }
     }
 
-    /// "If the request fails, it should be retried several times"; "noop" on an account means that it has been done already.
-    pub fn answered(&mut self, answer: Answer) -> Progress {
+    /// "If the request fails, it should be retried several times"; "noop" on an account means that
+    /// it has been done already.
+    pub fn answered(&mut self, answer: Response) -> Progress {
         let next = match (self.at, answer) {
-            (At::Read, Answer::State(Some(state))) => match state {
+            (At::Read, Response::State(Some(state))) => match state {
                 State::Created if self.gives_up => At::Advance(state, Event::Abandoned),
                 State::Created => At::Advance(state, Event::Begun),
                 State::Pending if self.gives_up => At::Advance(state, Event::Abandoned),
@@ -52,7 +53,7 @@ impl Seed {
                 State::Terminating => At::Undo(0),
                 State::Finished | State::RolledBack => return Progress::Ended(state),
             },
-            (At::Advance(from, event), Answer::Acknowledged) => match from.next(event) {
+            (At::Advance(from, event), Response::Acknowledged) => match from.next(event) {
                 Ok(State::Pending) => At::Apply(0),
                 Ok(State::Committed) => At::Remove(0),
                 Ok(State::Terminating) => At::Undo(0),
@@ -65,7 +66,7 @@ impl Seed {
                 return Progress::Again;
             }
             // No answer: the same again.
-            (_, Answer::Unknown) => return Progress::Again,
+            (_, Response::Ambiguous) => return Progress::Again,
             (At::Apply(at), _) => self.then(at, At::Apply, State::Pending, Event::Held),
             (At::Remove(at), _) => self.then(at, At::Remove, State::Committed, Event::Settled),
             (At::Undo(at), _) => self.then(at, At::Undo, State::Terminating, Event::Undone),

@@ -1,8 +1,9 @@
-//! Executors, the store, and what may go wrong between them: the states and actions that stateright goes through.
+//! In one file, because each action is read beside the state that it makes: executors, the store,
+//! and what may go wrong between them, as stateright goes through them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use posthaste_elastic::two_phase::{Answer, Fence, Progress, Request, State};
+use posthaste_elastic::two_phase::{Fence, Progress, Request, Response, State};
 use stateright::{Model, Property};
 
 use super::cell::Cell;
@@ -10,7 +11,7 @@ use super::document::{Book, Doc, TRANSACTIONS};
 use super::machine::{Aim, Machine};
 use super::plan::Plan;
 use super::property;
-use super::scripts::{Ran, Weakness, on_document, on_transaction};
+use super::scripts::{Omission, Ran, on_document, on_transaction};
 
 /// As often as this its documents may be held by others before an executor gives up.
 const PATIENCE: u8 = 1;
@@ -26,7 +27,7 @@ pub struct System {
 pub struct Executor {
     /// None once it has stopped for good. Others stop by never acting again.
     pub machine: Option<Machine>,
-    pub answers: Vec<Option<Answer>>,
+    pub answers: Vec<Option<Response>>,
     attempts: u8,
 }
 
@@ -37,6 +38,8 @@ pub struct World {
     pub executors: Vec<Executor>,
     /// Writes of transactions that were given up and may yet be made.
     pub late: Vec<(usize, Request)>,
+    /// How transactions ended that are forgotten.
+    pub pruned: Vec<Option<State>>,
     faults: u8,
     /// An executor said how a transaction ended, and it was not so.
     pub lied: bool,
@@ -70,6 +73,15 @@ pub enum Action {
     RejoinTransaction(usize, bool),
     /// The same for a document.
     RejoinDocument(usize, bool),
+    /// A transaction that has ended is forgotten.
+    Prune(usize),
+}
+
+impl World {
+    /// Where a transaction is, or how it ended before it was forgotten.
+    pub fn state(&self, t: usize) -> Option<State> {
+        self.transactions[t].durable.or(self.pruned[t])
+    }
 }
 
 /// The document that a request is about.
@@ -100,32 +112,33 @@ impl System {
     }
 
     fn run(&self, at: usize, doc: Doc, t: usize, request: Request) -> Ran<Doc> {
-        on_document(&self.book, self.plan.weakness, at, doc, t, request)
+        on_document(&self.book, self.plan.omission, at, doc, t, request)
     }
 
-    /// Whether a request is answered by some copy; which are those that the rule asks for, without it.
+    /// Whether a request is answered by some copy; which are those that the rule asks for, without
+    /// it.
     fn is_read(&self, request: Request) -> bool {
-        let weakness = self.plan.weakness;
+        let omission = self.plan.omission;
         match request {
             Request::Read | Request::Look(_) => true,
-            Request::Touch(State::Pending) => weakness == Some(Weakness::ReadBegin),
+            Request::Touch(State::Pending) => omission == Some(Omission::ReadBegin),
             _ => false,
         }
     }
 
     /// What is taken for granted where a rule is left out.
     fn is_granted(&self, request: Request) -> bool {
-        match (self.plan.weakness, request) {
-            (Some(Weakness::NoBegin), Request::Touch(State::Pending)) => true,
-            (Some(Weakness::NoConfirm), Request::Touch(of)) => of != State::Pending,
+        match (self.plan.omission, request) {
+            (Some(Omission::NoBegin), Request::Touch(State::Pending)) => true,
+            (Some(Omission::NoConfirm), Request::Touch(of)) => of != State::Pending,
             _ => false,
         }
     }
 
     /// A request as it is sent.
     fn sent(&self, world: &World, t: usize, request: Request) -> Request {
-        match (self.plan.weakness, request) {
-            (Some(Weakness::LateLook), Request::Hold(effect, _)) => {
+        match (self.plan.omission, request) {
+            (Some(Omission::LateLook), Request::Hold(effect, _)) => {
                 let document = &world.documents[self.book.document(t, effect)];
                 Request::Hold(effect, Fence(document.behind().marks[t]))
             }
@@ -133,19 +146,19 @@ impl System {
         }
     }
 
-    fn read(&self, world: &World, t: usize, request: Request, view: usize) -> Answer {
+    fn read(&self, world: &World, t: usize, request: Request, view: usize) -> Response {
         match (request, effect_of(request)) {
             (_, Some(effect)) => {
                 let cell = &world.documents[self.book.document(t, effect)];
-                Answer::Mark(Fence(cell.views()[view].marks[t]))
+                Response::Mark(Fence(cell.views()[view].marks[t]))
             }
-            (Request::Read, _) => Answer::State(*world.transactions[t].views()[view]),
+            (Request::Read, _) => Response::State(*world.transactions[t].views()[view]),
             (request, _) => on_transaction(*world.transactions[t].views()[view], request).answer,
         }
     }
 
     /// Makes a write in one of the ways. None where this way makes no difference.
-    fn write(&self, world: &mut World, t: usize, request: Request, way: Way) -> Option<Answer> {
+    fn write(&self, world: &mut World, t: usize, request: Request, way: Way) -> Option<Response> {
         match effect_of(request) {
             Some(effect) => {
                 let at = self.book.document(t, effect);
@@ -181,6 +194,18 @@ impl System {
         ways
     }
 
+    /// It has ended, and the one that would make it is gone, with all that was sent for that.
+    fn may_prune(&self, world: &World, t: usize) -> bool {
+        let ended = world.transactions[t].durable.is_some_and(State::is_final);
+        let executors = self.plan.executors.iter().zip(&world.executors);
+        let mut makers = executors
+            .filter(|((of, aim, _), _)| *of == t && *aim == Aim::Create)
+            .map(|(_, executor)| executor.machine.is_some());
+        let is_made = world.late.contains(&(t, Request::Create)) || makers.any(|is_there| is_there);
+        let is_early = self.plan.omission == Some(Omission::EarlyPrune);
+        self.plan.prunes && ended && (is_early || !is_made)
+    }
+
     /// An executor's request goes this way, and the executor takes the answer.
     fn request(
         &self,
@@ -198,10 +223,10 @@ impl System {
         };
         let answer = match way {
             Way::Read(view) => Some(self.read(world, t, request, view)),
-            Way::Made if self.is_granted(request) => Some(Answer::Acknowledged),
+            Way::Made if self.is_granted(request) => Some(Response::Acknowledged),
             Way::Late => {
                 world.late.push((t, request));
-                Some(Answer::Unknown)
+                Some(Response::Ambiguous)
             }
             way => self.write(world, t, request, way),
         };
@@ -216,8 +241,9 @@ impl System {
         true
     }
 
-    fn take(&self, world: &mut World, who: usize, at: usize, answer: Answer) {
+    fn take(&self, world: &mut World, who: usize, at: usize, answer: Response) {
         let t = self.plan.executors[who].0;
+        let state_now = world.state(t);
         let executor = &mut world.executors[who];
         executor.answers[at] = Some(answer);
         let Some(answers) = executor.answers.iter().copied().collect::<Option<Vec<_>>>() else {
@@ -230,7 +256,7 @@ impl System {
             Progress::Next => {}
             Progress::Again if executor.attempts > 1 => executor.attempts -= 1,
             Progress::Ended(state) => {
-                world.lied |= world.transactions[t].durable != Some(state);
+                world.lied |= state_now != Some(state);
                 executor.machine = None;
             }
             _ => executor.machine = None,
@@ -273,6 +299,7 @@ impl Model for System {
                 })
                 .collect(),
             late: Vec::new(),
+            pruned: vec![None; self.plan.transactions.len()],
             faults: self.plan.faults.budget,
             lied: false,
         }]
@@ -308,6 +335,8 @@ impl Model for System {
             let ways = rejoins(cell).into_iter();
             actions.extend(ways.map(|with| Action::RejoinDocument(at, with)));
         }
+        let old = (0..world.transactions.len()).filter(|t| self.may_prune(world, *t));
+        actions.extend(old.map(Action::Prune));
     }
 
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
@@ -322,6 +351,10 @@ impl Model for System {
                 let at = next.late.iter().position(|late| *late == (t, request))?;
                 next.late.remove(at);
                 self.write(&mut next, t, request, Way::Made);
+            }
+            Action::Prune(t) => {
+                next.pruned[t] = next.transactions[t].durable;
+                next.transactions[t].write(None);
             }
             Action::RejoinTransaction(at, with) => next.transactions[at].rejoin(with),
             Action::RejoinDocument(at, with) => next.documents[at].rejoin(with),
@@ -350,7 +383,7 @@ fn write<T: Clone + PartialEq>(
     cell: &mut Cell<T>,
     way: Way,
     run: impl Fn(&T) -> Ran<T>,
-) -> Option<Answer> {
+) -> Option<Response> {
     if way == Way::Isolated {
         let ran = run(cell.behind());
         match (ran.wrote, &cell.isolated) {
@@ -359,7 +392,7 @@ fn write<T: Clone + PartialEq>(
             (false, None) => return None,
             (false, Some(_)) => return Some(ran.answer),
         }
-        return Some(Answer::Unknown);
+        return Some(Response::Ambiguous);
     }
     let ran = run(&cell.durable);
     if !ran.wrote {
@@ -373,7 +406,7 @@ fn write<T: Clone + PartialEq>(
     }
     cell.write(ran.left);
     Some(match way {
-        Way::Lost => Answer::Unknown,
+        Way::Lost => Response::Ambiguous,
         _ => ran.answer,
     })
 }

@@ -1,4 +1,5 @@
-//! The model without one of its rules, and the published protocol: each must go wrong, or the model would notice nothing.
+//! The model without one of its rules, and the published protocol: each must go wrong, or the model
+//! would notice nothing.
 
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use super::machine::Aim::{Create, Resume, RollBack, SeedResume, SeedRollBack};
 use super::plan::{Executors, Faults, Plan};
 use super::property::{FUNDS, MONEY, NOTHING, TOGETHER, TRUTH};
-use super::scripts::Weakness;
+use super::scripts::Omission;
 use super::system::System;
 
 const TWO: Executors = &[(0, Resume, 2), (0, Resume, 2)];
@@ -36,26 +37,26 @@ fn breaks(name: &str, property: &'static str, plan: Plan) {
 
 #[test]
 fn without_marks_or_with_marks_that_are_seen_too_late_a_sleeper_moves_money_twice() {
-    for rule in [Weakness::NoMarks, Weakness::LateLook] {
+    for rule in [Omission::NoMarks, Omission::LateLook] {
         let name = format!("{rule:?}");
         let stalls = Faults::STALLS;
         breaks(&name, MONEY, Plan::transfer(TWO, stalls).without(rule));
         let with_roll_back = Plan::transfer(WITH_ROLL_BACK, stalls).without(rule);
         breaks(&name, NOTHING, with_roll_back);
     }
-    let alone = Plan::transfer(&[(0, Resume, 3)], Faults::late()).without(Weakness::NoMarks);
+    let alone = Plan::transfer(&[(0, Resume, 3)], Faults::late()).without(Omission::NoMarks);
     breaks("NoMarks, one executor, one late request", MONEY, alone);
 }
 
 #[test]
 fn without_an_acknowledgement_that_it_is_still_pending_a_transaction_happens_twice() {
-    let assumed = Plan::transfer(TWO, Faults::STALLS).without(Weakness::NoBegin);
+    let assumed = Plan::transfer(TWO, Faults::STALLS).without(Omission::NoBegin);
     breaks("NoBegin", MONEY, assumed);
     for (fault, faults) in [
         ("stale copy", Faults::stale()),
         ("dirty write", Faults::isolated()),
     ] {
-        let read = Plan::transfer(WITH_ROLL_BACK, faults).without(Weakness::ReadBegin);
+        let read = Plan::transfer(WITH_ROLL_BACK, faults).without(Omission::ReadBegin);
         breaks(&format!("ReadBegin, {fault}"), NOTHING, read);
     }
 }
@@ -63,7 +64,7 @@ fn without_an_acknowledgement_that_it_is_still_pending_a_transaction_happens_twi
 #[test]
 fn on_three_documents_as_on_two_each_rule_is_needed() {
     let stalls = Faults::STALLS;
-    for rule in [Weakness::NoMarks, Weakness::LateLook, Weakness::SilentUndo] {
+    for rule in [Omission::NoMarks, Omission::LateLook, Omission::SilentUndo] {
         let plan = Plan::three_documents(WITH_ROLL_BACK, stalls).without(rule);
         breaks(&format!("{rule:?}, three documents"), NOTHING, plan);
     }
@@ -77,42 +78,51 @@ fn marks_that_are_counted_let_a_late_hold_in_after_a_lost_write() {
         (1, RollBack, 2),
         (1, Resume, 1),
     ];
-    let counted = Plan::one_slot(executors, Faults::isolated()).without(Weakness::CountedMarks);
+    let counted = Plan::one_slot(executors, Faults::isolated()).without(Omission::CountedMarks);
     breaks("CountedMarks", NOTHING, counted);
 }
 
 #[test]
 fn without_a_write_an_undo_keeps_no_late_hold_away_and_a_settle_proves_nothing() {
-    let undo = Plan::transfer(WITH_ROLL_BACK, Faults::STALLS).without(Weakness::SilentUndo);
+    let undo = Plan::transfer(WITH_ROLL_BACK, Faults::STALLS).without(Omission::SilentUndo);
     breaks("SilentUndo", NOTHING, undo);
-    let settle = Plan::transfer(TWO, Faults::isolated()).without(Weakness::SilentSettle);
+    let settle = Plan::transfer(TWO, Faults::isolated()).without(Omission::SilentSettle);
     breaks("SilentSettle", MONEY, settle);
 }
 
 #[test]
 fn a_hold_that_was_only_seen_may_be_lost_after_the_commit() {
-    let plan = Plan::transfer(TWO, Faults::isolated()).without(Weakness::HeldCounts);
+    let plan = Plan::transfer(TWO, Faults::isolated()).without(Omission::HeldCounts);
     breaks("HeldCounts", MONEY, plan);
 }
 
 #[test]
 fn a_decision_that_was_only_read_may_be_lost_after_it_was_acted_on() {
     for property in [NOTHING, TRUTH] {
-        let plan = Plan::transfer(TWO, Faults::isolated()).without(Weakness::NoConfirm);
+        let plan = Plan::transfer(TWO, Faults::isolated()).without(Omission::NoConfirm);
         breaks("NoConfirm", property, plan);
     }
 }
 
 #[test]
 fn without_exclusive_holds_documents_are_set_by_different_transactions() {
-    let plan = Plan::both_set(ONE_EACH, Faults::STALLS).without(Weakness::SharedSet);
+    let plan = Plan::both_set(ONE_EACH, Faults::STALLS).without(Omission::SharedSet);
     breaks("SharedSet", TOGETHER, plan);
 }
 
 #[test]
 fn without_reservations_two_transfers_spend_the_same_units() {
-    let plan = Plan::funds_for_one(ONE_EACH, Faults::STALLS).without(Weakness::SpendReserved);
+    let plan = Plan::funds_for_one(ONE_EACH, Faults::STALLS).without(Omission::SpendReserved);
     breaks("SpendReserved", FUNDS, plan);
+}
+
+#[test]
+fn what_is_forgotten_while_somebody_may_still_make_it_happens_twice() {
+    let executors = &[(0, Create, 2), (0, Resume, 2)];
+    let early = Plan::transfer(executors, Faults::late())
+        .pruned()
+        .without(Omission::EarlyPrune);
+    breaks("EarlyPrune", NOTHING, early);
 }
 
 #[test]
@@ -121,7 +131,7 @@ fn the_published_protocol_loses_money() {
         breaks(
             &format!("published, {name}"),
             property,
-            plan.without(Weakness::Published),
+            plan.without(Omission::Published),
         );
     };
     let two = &[(0, SeedResume, 2), (0, SeedResume, 2)];

@@ -1,4 +1,5 @@
-//! What the published protocol has written, in each of its states and between them, is taken over and brought to its end.
+//! What the published protocol has written, in each of its states and between them, is taken over
+//! and brought to its end.
 
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 use super::{document, state};
 use crate::support;
 
-/// Where a transfer of 100 of the published protocol is between two accounts of 500, and what it must come to.
+/// Where a transfer of 100 of the published protocol is between two accounts of 500, and what it
+/// must come to.
 struct Case {
     name: &'static str,
     state: &'static str,
@@ -173,7 +175,7 @@ async fn what_the_published_protocol_left_in_each_state_is_adopted_and_ended() {
     is_as_it_must_be(&coordinator, &client, "adopted").await;
     let again = coordinator.adopt().await.unwrap();
     assert_eq!((again.documents, again.transactions), (0, 0));
-    // Whoever was told may have died.
+    // The one that got the answer may have died.
     assert_eq!(again.doubts, adopted.doubts);
     let new = Transaction::transfer("new", "created-src", "finished-dest", 400).unwrap();
     coordinator.run(&new).await.unwrap();

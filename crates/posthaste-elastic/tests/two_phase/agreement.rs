@@ -1,9 +1,10 @@
-//! Request by request, the server's Painless and the functions that the model runs say and do the same.
+//! Request by request, the server's Painless and the functions that the model runs say and do the
+//! same.
 
 use std::collections::BTreeMap;
 
 use posthaste_elastic::two_phase::{
-    Answer, Coordinator, Document, Effect, Event, Fence, MAX_HOLDS, Obstacle, Request, State,
+    Coordinator, Document, Effect, Event, Fence, MAX_HOLDS, Obstacle, Request, Response, State,
     Transaction,
 };
 use serde_json::{Map, json};
@@ -86,11 +87,11 @@ async fn the_scripts_of_the_server_do_what_the_model_does() {
     println!("{seen:?}");
     for kind in [
         "Hold Acknowledged",
-        "Hold Refused(Fenced)",
-        "Hold Refused(Insufficient)",
-        "Hold Refused(TooLarge)",
-        "Hold Refused(Busy)",
-        "Hold Refused(Full)",
+        "Hold Rejected(Fenced)",
+        "Hold Rejected(Insufficient)",
+        "Hold Rejected(TooLarge)",
+        "Hold Rejected(Busy)",
+        "Hold Rejected(Full)",
         "Settle Acknowledged",
         "Undo Acknowledged",
         "Create Acknowledged",
@@ -112,22 +113,22 @@ async fn filled(coordinator: &Coordinator, seen: &mut BTreeMap<String, u32>) {
         let request = Request::Hold(0, Fence(0));
         let told = one(coordinator, &transaction, request).await;
         let expected = match at {
-            MAX_HOLDS => Answer::Refused(Obstacle::Full),
-            _ => Answer::Acknowledged,
+            MAX_HOLDS => Response::Rejected(Obstacle::Full),
+            _ => Response::Acknowledged,
         };
         assert_eq!(told, expected, "hold {at}");
         *seen.entry(kind(request, told)).or_default() += 1;
     }
 }
 
-fn kind(request: Request, answer: Answer) -> String {
+fn kind(request: Request, answer: Response) -> String {
     let request = format!("{request:?}");
     let name = request.split('(').next().unwrap();
     format!("{name} {answer:?}")
 }
 
 /// Makes one request of the server and of the model, from the same state.
-async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Request) -> Answer {
+async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Request) -> Response {
     let id = transaction.id();
     let before = match request {
         Request::Hold(at, _) | Request::Settle(at) | Request::Undo(at) => Some(at),
@@ -146,7 +147,7 @@ async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Requ
         let ran = on_transaction(was, request);
         // A script has nothing to look at where nothing is.
         let expected = match (was, request) {
-            (None, Request::Advance(..) | Request::Touch(_)) => Answer::Missing,
+            (None, Request::Advance(..) | Request::Touch(_)) => Response::Missing,
             _ => ran.answer,
         };
         assert_eq!(answer, expected, "{request:?} on {was:?}");
@@ -163,16 +164,16 @@ async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Requ
     let mark = has.fence(id);
     let said = match request {
         Request::Hold(_, seen) => match expected.hold(id, effect, seen) {
-            Ok(()) => Answer::Acknowledged,
-            Err(obstacle) => Answer::Refused(obstacle),
+            Ok(()) => Response::Acknowledged,
+            Err(obstacle) => Response::Rejected(obstacle),
         },
         Request::Settle(_) => {
             expected.settle(id, mark);
-            Answer::Acknowledged
+            Response::Acknowledged
         }
         _ => {
             expected.undo(id, mark);
-            Answer::Acknowledged
+            Response::Acknowledged
         }
     };
     assert_eq!(answer, said, "{request:?} of {id} on {had:?}");

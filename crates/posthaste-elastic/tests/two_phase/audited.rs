@@ -1,4 +1,5 @@
-//! The audit: it finds each corruption, names what disagrees, and finds nothing where transfers merely run.
+//! The audit: it finds each corruption, names what disagrees, and finds nothing where transfers
+//! merely run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

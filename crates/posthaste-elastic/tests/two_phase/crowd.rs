@@ -75,7 +75,7 @@ async fn one_transaction_run_by_many_happens_once() {
         for one in told {
             match one {
                 // One gave it up for good, or saw that it was too late for that.
-                Ok(()) | Err(Failure::Open(_) | Failure::Absent(_)) => {}
+                Ok(()) | Err(Failure::Open(_) | Failure::Ambiguous(_) | Failure::Absent(_)) => {}
                 Err(Failure::RolledBack(_)) => assert_eq!(ended, State::RolledBack),
                 Err(Failure::Committed) => assert_eq!(ended, State::Finished),
                 Err(other) => panic!("{other}"),
@@ -109,7 +109,8 @@ async fn who_finds_a_document_full_waits_for_a_place_and_is_not_given_up() {
         let next = Transaction::transfer("next", "hot", "b", 1).unwrap();
         async move { coordinator.run(&next).await }
     });
-    // Its eighth attempt, at five requests each: to read, look, touch, hold, and find out why not; the first need not read.
+    // Its eighth attempt, at five requests each: to read, look, touch, hold, and find out why not;
+    // the first need not read.
     let before = fake.requests();
     let tried = async || Ok(fake.requests() > before + 38);
     eventually(Duration::from_secs(60), "it tries again and again", tried)
@@ -134,7 +135,7 @@ async fn of_four_hundred_at_once_on_one_account_none_is_given_up() {
     while let Some(told) = running.join_next().await {
         match told.unwrap() {
             // A machine that is slow leaves some to recovery.
-            Ok(()) | Err(Failure::Open(_)) => {}
+            Ok(()) | Err(Failure::Open(_) | Failure::Ambiguous(_)) => {}
             Err(other) => panic!("{other}"),
         }
     }

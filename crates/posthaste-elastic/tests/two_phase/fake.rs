@@ -1,4 +1,5 @@
-//! The fake, with what the scripts do told by the functions that the model runs; request by request they are held to the server's Painless.
+//! The fake, with what the scripts do told by the functions that the model runs; request by request
+//! they are held to the server's Painless.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ pub enum Marks {
     Ignored,
 }
 
-/// A fake in which chance is drawn from this seed, with its indexes and scripts, and a coordinator whose requests need no sockets.
+/// A fake in which chance is drawn from this seed, with its indexes and scripts, and a coordinator
+/// whose requests need no sockets.
 pub async fn fake(seed: u64, marks: Marks) -> (Arc<FakeElastic>, Coordinator) {
     let fake = Arc::new(FakeElastic::new(seed));
     let coordinator = Coordinator::new(client(&fake), "documents", "transactions");
@@ -30,6 +32,7 @@ pub async fn fake(seed: u64, marks: Marks) -> (Arc<FakeElastic>, Coordinator) {
         hold(ctx, params, marks)
     });
     fake.script("posthaste-two-phase-release-1", release);
+    fake.script("posthaste-two-phase-prune-1", prune);
     (fake, coordinator)
 }
 
@@ -68,7 +71,7 @@ fn advance(ctx: &mut Value, params: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// So many seconds from now.
+/// This many seconds from now.
 fn after(ctx: &Value, seconds: i64) -> Value {
     let at = ctx["_now"].as_i64().unwrap() + seconds * 1_000;
     json!(Timestamp::from_millisecond(at).unwrap().to_string())
@@ -127,6 +130,11 @@ fn hold(ctx: &mut Value, params: &Value, marks: Marks) -> Result<(), String> {
         };
         document.hold(&id, &effect, mark).is_ok()
     })
+}
+
+fn prune(ctx: &mut Value, params: &Value) -> Result<(), String> {
+    let [from, add, before] = ["from", "add", "before"].map(|name| params[name].as_i64().unwrap());
+    on_document(ctx, |document| document.count_past(from, add, before))
 }
 
 fn release(ctx: &mut Value, params: &Value) -> Result<(), String> {

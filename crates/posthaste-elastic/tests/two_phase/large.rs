@@ -48,8 +48,8 @@ async fn what_is_longer_together_than_an_answer_may_be_is_read_in_parts() {
     let stuck = coordinator.stuck(Duration::ZERO).await.unwrap();
     assert!(stuck.iter().all(|one| one.record.is_ok()) && stuck.len() == MANY);
     let documents: Vec<&str> = names.iter().map(String::as_str).collect();
-    let standings = coordinator.standings(&documents).await.unwrap();
-    assert!(standings.iter().all(|one| {
+    let views = coordinator.views(&documents).await.unwrap();
+    assert!(views.iter().all(|one| {
         one.as_ref()
             .is_some_and(|one| one.data.contains_key("text"))
     }));

@@ -1,4 +1,5 @@
-//! The published protocol, played by its own pipeline and scripts up to each of its steps: whatever these have written is adopted and ended.
+//! The published protocol, played by its own pipeline and scripts up to each of its steps: whatever
+//! these have written is adopted and ended.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_elastic::Operation;
 use posthaste_elastic::two_phase::{
-    Coordinator, Effect, Execution, Failure, Hindrance, Obstacle, Record, State, Step, Transaction,
+    Blocker, Coordinator, Effect, Execution, Failure, Obstacle, Record, State, Step, Transaction,
 };
 use posthaste_testkit::elastic::FakeElastic;
 
@@ -72,7 +72,7 @@ async fn several_recover_what_others_left_behind_and_none_hides_another() {
     assert_eq!(names, ["lost"]);
     let record = stuck[0].record.as_ref().unwrap();
     assert!(record.attempts >= Some(1), "{record:?}");
-    assert_eq!(stuck[0].hindrances, [Hindrance::Missing("gone".into())]);
+    assert_eq!(stuck[0].blockers, [Blocker::Missing("gone".into())]);
     let soon = coordinator.recover(AT_ONCE).await.unwrap();
     assert_eq!((soon.finished, soon.open.len()), (0, 0), "it was put off");
 
@@ -89,6 +89,28 @@ async fn several_recover_what_others_left_behind_and_none_hides_another() {
         coordinator.roll_back("lost").await,
         Err(Failure::Committed)
     ));
+}
+
+#[tokio::test]
+async fn an_index_that_shows_nothing_by_itself_hides_nothing_from_recovery_nor_from_lists() {
+    let (_fake, coordinator) = fake(13, Marks::Compared).await;
+    opened(&coordinator, &[("a", 10), ("b", 0)]).await;
+    let transfer = Transaction::transfer("t", "a", "b", 1).unwrap();
+    coordinator.create(&transfer).await.unwrap();
+    let listed = coordinator.list(&[], 10).await.unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(coordinator.stuck(AT_ONCE).await.unwrap().len(), 1);
+    let recovered = coordinator.recover(AT_ONCE).await.unwrap();
+    assert_eq!(recovered.finished, 1, "{recovered:?}");
+    // Nor does it show again what has ended.
+    let again = coordinator.recover(AT_ONCE).await.unwrap();
+    assert_eq!(again.finished, 0, "{again:?}");
+    let open = coordinator.list(&[], 10).await.unwrap();
+    assert!(open.is_empty(), "{open:?}");
+    let finished = coordinator.list(&[State::Finished], 10).await.unwrap();
+    let told = serde_json::to_value(&finished).unwrap();
+    assert_eq!(told[0]["transaction_state"], "finished", "{told}");
+    assert_eq!(told[0]["id"], "t", "{told}");
 }
 
 /// What stands of a transaction, whether or not it breaks a rule.
@@ -144,7 +166,7 @@ async fn more_than_a_page_that_cannot_even_be_looked_at_keep_nobody_waiting_and_
     let stuck = coordinator.stuck(HOUR).await.unwrap();
     assert_eq!(stuck.len(), LOST);
     for one in stuck {
-        assert_eq!(one.hindrances, [Hindrance::Unreadable("far".into())]);
+        assert_eq!(one.blockers, [Blocker::Unreadable("far".into())]);
         assert_eq!(one.record.unwrap().attempts, Some(2));
     }
     fake.away([]);
@@ -177,20 +199,17 @@ async fn what_stands_in_the_way_is_a_rule_a_document_that_refuses_or_one_that_ca
     let stuck = coordinator.stuck(Duration::from_secs(60)).await.unwrap();
     let named = |id: &str| {
         let one = stuck.iter().find(|one| one.id == id).unwrap();
-        (one.hindrances.clone(), one.hindrances[0].to_string())
+        (one.blockers.clone(), one.blockers[0].to_string())
     };
-    let (hindrances, said) = named("far");
-    assert_eq!(hindrances, [Hindrance::Unreadable("far".into())]);
+    let (blockers, said) = named("far");
+    assert_eq!(blockers, [Blocker::Unreadable("far".into())]);
     assert_eq!(said, "the document far cannot be read");
-    let (hindrances, said) = named("poor");
-    let refuses = Hindrance::Refused("poor".into(), Obstacle::Insufficient);
-    assert_eq!(hindrances, [refuses]);
+    let (blockers, said) = named("poor");
+    let refuses = Blocker::Refused("poor".into(), Obstacle::Insufficient);
+    assert_eq!(blockers, [refuses]);
     assert!(said.contains("poor has less available"), "{said}");
-    let (hindrances, said) = named("twice");
-    assert!(
-        matches!(hindrances[..], [Hindrance::Rule(_)]),
-        "{hindrances:?}"
-    );
+    let (blockers, said) = named("twice");
+    assert!(matches!(blockers[..], [Blocker::Rule(_)]), "{blockers:?}");
     assert!(said.contains("one effect for each document"), "{said}");
 
     // One that breaks a rule is set about by nobody, and does not come first each time.

@@ -153,7 +153,7 @@ async fn an_index_that_was_deleted_meanwhile_and_made_anew_by_a_write_moves_noth
     for told in [
         coordinator.run(&transfer("u")).await,
         coordinator.create(&transfer("u")).await,
-        coordinator.open("c", 1).await,
+        coordinator.open("c", 1).await.map(drop),
     ] {
         assert!(matches!(told, Err(Failure::Unfit(_))), "{told:?}");
     }

@@ -1,4 +1,5 @@
-//! Who asks once more about a transaction that an earlier call has left behind: that nothing can have moved is said only where it is so.
+//! Who asks once more about a transaction that an earlier call has left behind: that nothing can
+//! have moved is said only where it is so.
 
 use posthaste_elastic::two_phase::{Coordinator, Execution, Failure, State, Step, Transaction};
 use posthaste_testkit::elastic::{FakeElastic, Fault, Faults};
@@ -34,7 +35,7 @@ async fn begun(fake: &FakeElastic, coordinator: &Coordinator) {
     fake.faults(AWAY);
     fake.plan([None, Some(Fault::LostAfter)]);
     let told = coordinator.run(&transfer()).await;
-    assert!(matches!(told, Err(Failure::Open(_))), "{told:?}");
+    assert!(matches!(told, Err(Failure::Ambiguous(_))), "{told:?}");
 }
 
 /// What the later call was told is no word about the earlier one, whose transfer happens.
@@ -74,7 +75,7 @@ async fn who_gives_up_what_is_not_there_yet_is_not_told_that_nothing_moves() {
         opened(&coordinator, &[("a", 10), ("b", 0)]).await;
         fake.plan([None, Some(Fault::Late)]);
         let told = coordinator.create(&transfer()).await;
-        assert!(matches!(told, Err(Failure::Open(_))), "{told:?}");
+        assert!(matches!(told, Err(Failure::Ambiguous(_))), "{told:?}");
         // By some seeds the creation comes before the look.
         if let Err(told) = coordinator.roll_back("t").await {
             assert!(matches!(told, Failure::Absent(_)), "{told:?}");
@@ -91,7 +92,7 @@ async fn who_creates_it_first_gives_up_also_what_is_late() {
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
     fake.plan([None, Some(Fault::Late)]);
     let told = coordinator.create(&transfer()).await;
-    assert!(matches!(told, Err(Failure::Open(_))), "{told:?}");
+    assert!(matches!(told, Err(Failure::Ambiguous(_))), "{told:?}");
     coordinator.create(&transfer()).await.unwrap();
     coordinator.roll_back("t").await.unwrap();
     fake.settle();

@@ -1,5 +1,6 @@
-//! Random schedules of several executors on the fake, which loses, delays, repeats and forgets: whatever happened meanwhile, in the end money is where it
-//! belongs. `POSTHASTE_SEED=7` replays one, `POSTHASTE_SCHEDULES=1000000` asks for more.
+//! Random schedules of several executors on the fake, which loses, delays, repeats and forgets:
+//! whatever happened meanwhile, in the end money is where it belongs. `POSTHASTE_SEED=7` replays
+//! one, `POSTHASTE_SCHEDULES=1000000` asks for more.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::fake::{Marks, fake};
 
 const SCHEDULES: u64 = 10_000;
-/// So many play at once: most of the other tests are over by then.
+/// This many play at once: most of the other tests are over by then.
 const THREADS: u64 = 2;
 pub(super) const DOCUMENTS: [&str; 4] = ["d0", "d1", "d2", "d3"];
 pub(super) const BALANCE: i64 = 5;
@@ -36,7 +37,8 @@ fn is_replay() -> bool {
     *REPLAY.get_or_init(|| asked("POSTHASTE_SEED").is_some())
 }
 
-/// What one executor is about: which transaction, how it begins, after how many steps it stops for good.
+/// What one executor is about: which transaction, how it begins, after how many steps it stops for
+/// good.
 pub(super) struct Plan {
     pub(super) transaction: usize,
     pub(super) execution: Execution,
@@ -165,10 +167,40 @@ async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
         );
     }
     judge(&documents(&fake), &transactions, &ended);
+    if seed.is_multiple_of(4) {
+        prune(&fake, coordinator, &transactions).await;
+        judge(&documents(&fake), &transactions, &ended);
+    }
     ended
 }
 
-/// As often as it takes until nothing is found any more. Each attempt may have put the next one off, by up to an hour.
+/// Long after, what has ended is forgotten, in passes that go wrong: no document is touched by it,
+/// and an audit judges their balances as before.
+async fn prune(fake: &FakeElastic, coordinator: &Coordinator, transactions: &[Transaction]) {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    fake.pass(2 * HOUR);
+    fake.faults(Faults::honest(0.1));
+    let (one, other) = tokio::join!(coordinator.prune(HOUR), coordinator.prune(HOUR));
+    if is_replay() {
+        println!("{one:?} {other:?}");
+    }
+    fake.faults(Faults::default());
+    fake.settle();
+    let audit = coordinator.audit().await.unwrap();
+    assert!(audit.agrees(), "{audit:?}");
+    let rest = coordinator.prune(HOUR).await.unwrap();
+    assert_eq!(rest.kept, 0, "{rest:?}");
+    for transaction in transactions {
+        let record = coordinator.get(transaction.id().as_str()).await.unwrap();
+        assert_eq!(record, None, "{transaction:?}");
+    }
+    let audit = coordinator.audit().await.unwrap();
+    assert!(audit.agrees(), "{audit:?}");
+    assert!(audit.transactions.is_empty(), "{audit:?}");
+}
+
+/// As often as it takes until nothing is found any more. Each attempt may have put the next one
+/// off, by up to an hour.
 async fn recover(fake: &FakeElastic, coordinator: &Coordinator, by_two: bool) {
     for _ in 0..PASSES {
         fake.pass(Duration::from_secs(3_601));
@@ -236,7 +268,7 @@ pub(super) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// Plays so many schedules, and says how their transactions ended.
+/// Plays this many schedules, and says how their transactions ended.
 fn play_all(schedules: u64) -> BTreeMap<String, u64> {
     let first = fastrand::u64(..);
     let ends = Mutex::new(BTreeMap::<String, u64>::new());

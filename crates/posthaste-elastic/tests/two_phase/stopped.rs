@@ -52,7 +52,8 @@ async fn steps(
     (made, progress)
 }
 
-/// One transaction whose executor stops after so many steps. Says which it made, and whether it was at its end.
+/// One transaction whose executor stops after this many steps. Says which it made, and whether it
+/// was at its end.
 async fn stopped(coordinator: &Coordinator, way: Way, after: usize) -> (Vec<Step>, bool) {
     let name = format!("{way:?}-{after}");
     let (from, to) = (format!("from-{name}"), format!("to-{name}"));
@@ -112,17 +113,17 @@ async fn whoever_stops_after_any_step_leaves_nothing_that_another_cannot_end() {
         }
         println!("{way:?}: stopped after each of {after} steps");
     }
-    // What only whoever comes second does, is done by the one that goes on.
+    // What only the one that comes second does, is done by the one that goes on.
     let seen = |step: &Step| all.contains(step) || *step == Step::Confirm;
-    let roads = posthaste_elastic::two_phase::Road::ALL.into_iter();
-    let missed: Vec<_> = roads
-        .flat_map(|road| road.steps())
+    let sequences = posthaste_elastic::two_phase::Sequence::ALL.into_iter();
+    let missed: Vec<_> = sequences
+        .flat_map(|sequence| sequence.steps())
         .filter(|step| !seen(step))
         .collect();
     assert!(missed.is_empty(), "nobody stopped after {missed:?}");
 }
 
-/// Whoever goes on after the decision stops, too, after each of the steps.
+/// The one that goes on after the decision stops, too, after each of the steps.
 #[tokio::test]
 async fn whoever_goes_on_may_stop_as_well() {
     let Some(coordinator) = coordinator("stopped-twice").await else {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use posthaste_elastic::two_phase::{
-    Answer, Coordinator, Effect, Event, Request, State, Transaction,
+    Coordinator, Effect, Event, Request, Response, State, Transaction,
 };
 
 use super::fake::{Marks, fake};
@@ -33,7 +33,7 @@ async fn each_attempt_puts_the_next_one_off(coordinator: &Coordinator) {
     coordinator.create(&transaction).await.unwrap();
     let ask = async |request| {
         let (answers, error) = coordinator.ask(&transaction, &[request], None).await;
-        assert_eq!(answers, [Answer::Acknowledged], "{error:?}");
+        assert_eq!(answers, [Response::Acknowledged], "{error:?}");
     };
     let near = |due: Option<f64>, expected: f64| {
         let due = due.unwrap();

@@ -1,4 +1,5 @@
-//! What goes through all transactions passes none over, on either kind of server, and leaves nothing there.
+//! What goes through all transactions passes none over, on either kind of server, and leaves
+//! nothing there.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

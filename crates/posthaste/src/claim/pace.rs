@@ -1,4 +1,5 @@
-//! How large the claims of a queue with several priorities may be: a job that is to go first waits behind the claim that is under way.
+//! How large the claims of a queue with several priorities may be: a job that is to go first waits
+//! behind the claim that is under way.
 
 use std::time::Duration;
 
@@ -11,9 +12,10 @@ const SMALLEST: usize = 1_000;
 
 /// Follows what the jobs of a claim cost on this server now.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(super) struct Pace {
     most: usize,
-    /// What a claim takes whatever it brings: the road to the server, above all. It is forgotten by and by, because a road can become longer.
+    /// What a claim takes whatever it brings: the road to the server, above all. It is forgotten by
+    /// and by, because a road can become longer.
     quickest: Option<Duration>,
 }
 
@@ -30,8 +32,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How many jobs the next claim may have, for a queue with so many known priorities.
-    pub(crate) fn limit(&self, priorities: usize) -> usize {
+    /// How many jobs the next claim may have, for a queue with this many known priorities.
+    pub(super) fn limit(&self, priorities: usize) -> usize {
         if priorities > 1 {
             self.most
         } else {
@@ -39,8 +41,8 @@ impl Pace {
         }
     }
 
-    /// A claim of at most `asked` jobs brought so many in this time.
-    pub(crate) fn took(&mut self, asked: usize, jobs: usize, time: Duration) {
+    /// A claim of at most `asked` jobs brought this many in this time.
+    pub(super) fn took(&mut self, asked: usize, jobs: usize, time: Duration) {
         let known = self.quickest.map(|known| known.mul_f64(FORGETTING));
         let quickest = known.map_or(time, |known| known.min(time));
         self.quickest = Some(quickest);
@@ -59,7 +61,7 @@ mod tests {
 
     const ROAD: Duration = Duration::from_millis(50);
 
-    /// The limit after so many claims that were as large as they may be.
+    /// The limit after this many claims that were as large as they may be.
     fn after(claims: usize, pace: &mut Pace, per_job: Duration) -> usize {
         for _ in 0..claims {
             let asked = pace.limit(2);

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Engine;
+use tokio_util::sync::CancellationToken;
+
+use crate::parts::in_hand::InHand;
+use crate::parts::queue::Queues;
 
 /// Asks until the engine has stopped.
-pub(super) async fn run(engine: Arc<Engine>) {
-    while !engine.stopped.is_cancelled() {
-        let queues = engine.queues.iter();
-        queues.for_each(|queue| queue.consumer.watch());
+pub(super) async fn run(queues: Queues, in_hand: Arc<InHand>, stopped: CancellationToken) {
+    while !stopped.is_cancelled() {
+        queues.iter().for_each(|queue| queue.consumer.watch());
         tokio::time::sleep(Duration::from_millis(100)).await;
-        tokio::select! { () = engine.until_busy() => {}, () = engine.stopped.cancelled() => {} }
+        tokio::select! { () = in_hand.until_busy() => {}, () = stopped.cancelled() => {} }
     }
 }

@@ -1,6 +1,6 @@
-//! Very many jobs by COPY: the checks, the queue and the slot of each are decided here, because nothing stands between COPY and the table.
+//! Very many jobs by COPY: the checks, the queue and the slot of each are decided here, because
+//! nothing stands between COPY and the table.
 
-use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::pin::pin;
 
@@ -9,13 +9,13 @@ use postgres_types::{ToSql, Type};
 use tokio_postgres::Transaction;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 
-use super::{COPY, COPY_ENTER, COPY_RING, COPY_ROUTES};
+use super::{COPY, COPY_ENTER, COPY_RING, COPY_ROUTES, due};
 use crate::error::Error;
-use crate::job::{DEFAULT_EXPIRY, NewJob};
-use crate::store::json_text::JsonText;
+use crate::job::{DEFAULT_EXPIRY, IntoJob, NewJob};
+use crate::json_text::JsonText;
 
 /// The columns of copy.sql.
-const TYPES: [Type; 14] = [
+const TYPES: [Type; 15] = [
     Type::INT2,
     Type::TEXT,
     Type::TEXT,
@@ -30,16 +30,21 @@ const TYPES: [Type; 14] = [
     Type::TEXT,
     Type::TEXT,
     Type::INT4,
+    Type::TEXT,
 ];
 const FAILED: &str = "cannot enqueue by COPY";
 
-/// Enqueues very many jobs in the caller's transaction by one COPY and returns how many; due and scheduled ones alike. Jobs are taken from the iterator as
-/// they are sent, so they need not lie in memory all at once.
+/// Enqueues very many jobs in the caller's transaction by one COPY and returns how many; due and
+/// scheduled ones alike. Jobs are taken from the iterator as they are sent, so they need not lie in
+/// memory all at once.
 ///
-/// It tells no ids, and refuses unique keys, which have to be looked at one by one ([`enqueue_many`](crate::enqueue_many) does both). A job that is
-/// refused, as any error here, leaves the transaction to be rolled back, as a statement that failed does. Works in every isolation level.
+/// It tells no ids, and refuses unique keys, which have to be looked at one by one
+/// ([`enqueue_many`](crate::enqueue_many) does both). A job that is refused, as any error here,
+/// leaves the transaction to be rolled back, as a statement that failed does. Works in every
+/// isolation level.
 ///
-/// It takes tokio-postgres's transaction; one of deadpool-postgres is such a one by `&*transaction` or by coercion.
+/// It takes tokio-postgres's transaction; one of deadpool-postgres is such a one by `&*transaction`
+/// or by coercion.
 ///
 /// ```no_run
 /// use posthaste::{NewJob, enqueue_copy};
@@ -54,10 +59,9 @@ const FAILED: &str = "cannot enqueue by COPY";
 /// assert_eq!(jobs, 1_000_000);
 /// # Ok(()) }
 /// ```
-pub async fn enqueue_copy<J>(transaction: &Transaction<'_>, jobs: J) -> Result<u64, Error>
+pub async fn enqueue_copy<'a, J>(transaction: &Transaction<'_>, jobs: J) -> Result<u64, Error>
 where
-    J: IntoIterator,
-    J::Item: Borrow<NewJob>,
+    J: IntoIterator<Item: IntoJob<'a>>,
 {
     let entry = Entry::begin(transaction).await?;
     let mut due_queues = HashSet::new();
@@ -65,14 +69,15 @@ where
     let sink = transaction.copy_in(COPY).await.map_err(failed())?;
     let mut writer = pin!(BinaryCopyInWriter::new(sink, &TYPES));
     for job in jobs {
-        let job = job.borrow();
+        let job = job.into_job();
+        let job = due(&job, entry.now);
         job.check()?;
         if job.unique_key.is_some() {
             let reason = "cannot be looked at by COPY; enqueue_many can";
             return Err(Error::invalid("unique_key", reason));
         }
         let due = job.scheduled_at.unwrap_or(entry.now);
-        let (own_queue, own_priority) = (entry.queue(job), job.priority);
+        let (own_queue, own_priority) = (entry.queue(&job), job.priority);
         // Who lines up does so in a lane of the leader's.
         let lines_up = job.ordering_key.is_some();
         let (queue, priority) = if lines_up {
@@ -84,14 +89,14 @@ where
         if slot == entry.ready && !due_queues.contains(queue) {
             due_queues.insert(queue.to_owned());
         }
-        let row: [&(dyn ToSql + Sync); 14] = [
+        let row: [&(dyn ToSql + Sync); 15] = [
             &slot,
             &queue,
             &job.name,
             &priority,
             &entry.now,
             &due,
-            &entry.expiry(job, due)?,
+            &entry.expiry(&job, due)?,
             &job.tag,
             &job.max_attempts,
             &job.kwargs_bytes,
@@ -99,6 +104,7 @@ where
             &job.ordering_key,
             &lines_up.then_some(own_queue),
             &lines_up.then_some(own_priority),
+            &job.trace,
         ];
         writer.as_mut().write(&row).await.map_err(failed())?;
     }
@@ -115,7 +121,7 @@ where
 struct Entry {
     /// The slot of what is due, and of what is not.
     ready: i16,
-    parked: i16,
+    scheduled: i16,
     now: Timestamp,
     due_by: Timestamp,
     /// (pattern, queue)
@@ -130,7 +136,7 @@ impl Entry {
             let route = |row: &tokio_postgres::Row| Ok((row.try_get(0)?, row.try_get(1)?));
             Ok(Self {
                 ready: row.try_get(0)?,
-                parked: row.try_get(1)?,
+                scheduled: row.try_get(1)?,
                 now: row.try_get(2)?,
                 due_by: row.try_get(3)?,
                 routes: routes.iter().map(route).collect::<Result<_, _>>()?,
@@ -139,10 +145,11 @@ impl Entry {
         read().await.map_err(Error::postgres(FAILED))
     }
 
-    /// Parked is only what is due later than the promoter has looked, also after the driver has rounded it to a microsecond.
+    /// Scheduled is only what is due later than the promoter has looked, also after the driver has
+    /// rounded it to a microsecond.
     fn slot(&self, due: Timestamp) -> i16 {
         if due.as_microsecond() > self.due_by.as_microsecond() + 1 {
-            self.parked
+            self.scheduled
         } else {
             self.ready
         }
@@ -161,12 +168,13 @@ impl Entry {
             None => due
                 .max(self.now)
                 .checked_add(DEFAULT_EXPIRY)
-                .map_err(|error| Error::invalid("expires_at", error.to_string())),
+                .map_err(|error| Error::invalid("scheduled_at", error.to_string())),
         }
     }
 }
 
-/// The queue of this name, as `posthaste.route_of` finds it: the exact pattern, else the longest prefix, else `default`.
+/// The queue of this name, as `posthaste.route_of` finds it: the exact pattern, else the longest
+/// prefix, else `default`.
 fn route<'a>(routes: &'a [(String, String)], name: &str) -> &'a str {
     let rank = |pattern: &str| match pattern.strip_suffix('*') {
         _ if pattern == name => Some((true, pattern.len())),
@@ -209,17 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_due_later_than_the_promoter_has_looked_is_parked() {
+    fn only_what_is_due_later_than_the_promoter_has_looked_is_scheduled() {
         let due_by = Timestamp::from_microsecond(1_000_000).expect("a time");
-        let (ready, parked) = (1, 6);
+        let (ready, scheduled) = (1, 6);
         let entry = Entry {
             ready,
-            parked,
+            scheduled,
             now: due_by,
             due_by,
             routes: Vec::new(),
         };
-        for (nanoseconds, slot) in [(-1, ready), (0, ready), (999, ready), (2_000, parked)] {
+        for (nanoseconds, slot) in [(-1, ready), (0, ready), (999, ready), (2_000, scheduled)] {
             let due = due_by + SignedDuration::from_nanos(nanoseconds);
             assert_eq!(entry.slot(due), slot, "{nanoseconds}");
         }

@@ -7,7 +7,9 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryableByName, deserialize, sql_query};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
-use super::{DriverError, Executor, Value};
+use super::{Executor, Value};
+use crate::error::chain;
+use crate::error::driver::DriverError;
 
 impl Executor for &mut AsyncPgConnection {
     // What is written as SQL is not kept.
@@ -18,14 +20,31 @@ impl Executor for &mut AsyncPgConnection {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Vec<i64>, DriverError> {
-        let query = values
-            .iter()
-            .fold(sql_query(sql).into_boxed(), |query, value| {
-                query.bind::<Nullable<Text>, _>(value.text())
-            });
-        let rows: Vec<Number> = query.load(&mut **self).await.map_err(told)?;
+        let rows: Vec<Number> = load(self, sql, values).await?;
         Ok(rows.into_iter().map(|row| row.0).collect())
     }
+
+    async fn texts(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<String>, DriverError> {
+        let rows: Vec<Answer> = load(self, sql, values).await?;
+        Ok(rows.into_iter().map(|row| row.0).collect())
+    }
+}
+
+async fn load<T: QueryableByName<Pg> + Send + 'static>(
+    connection: &mut AsyncPgConnection,
+    sql: &'static str,
+    values: &[Value<'_>],
+) -> Result<Vec<T>, DriverError> {
+    let query = values
+        .iter()
+        .fold(sql_query(sql).into_boxed(), |query, value| {
+            query.bind::<Nullable<Text>, _>(value.text())
+        });
+    query.load(connection).await.map_err(told)
 }
 
 struct Number(i64);
@@ -33,6 +52,14 @@ struct Number(i64);
 impl QueryableByName<Pg> for Number {
     fn build<'a>(row: &impl NamedRow<'a, Pg>) -> deserialize::Result<Self> {
         NamedRow::get::<BigInt, i64>(row, "id").map(Self)
+    }
+}
+
+struct Answer(String);
+
+impl QueryableByName<Pg> for Answer {
+    fn build<'a>(row: &impl NamedRow<'a, Pg>) -> deserialize::Result<Self> {
+        NamedRow::get::<Text, String>(row, "answer").map(Self)
     }
 }
 
@@ -50,7 +77,7 @@ fn told(error: Error) -> DriverError {
                 _ => DriverError::refused(message, None),
             }
         }
-        _ => DriverError::refused(error.to_string(), None),
+        _ => DriverError::refused(chain(&error), None),
     };
     told.because(error)
 }

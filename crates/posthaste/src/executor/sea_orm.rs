@@ -2,10 +2,12 @@
 
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, RuntimeErr,
-    Statement, Value as Bound,
+    Statement, TryGetable, Value as Bound,
 };
 
-use super::{DriverError, Executor, Value};
+use super::{Executor, Value};
+use crate::error::chain;
+use crate::error::driver::DriverError;
 
 macro_rules! executor {
     ($connection:ty) => {
@@ -18,12 +20,15 @@ macro_rules! executor {
                 sql: &'static str,
                 values: &[Value<'_>],
             ) -> Result<Vec<i64>, DriverError> {
-                let bound = values.iter().map(|value| Bound::String(value.text()));
-                let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, bound);
-                let rows = self.query_all_raw(statement).await.map_err(told)?;
-                rows.iter()
-                    .map(|row| row.try_get_by_index(0).map_err(told))
-                    .collect()
+                first(*self, sql, values).await
+            }
+
+            async fn texts(
+                &mut self,
+                sql: &'static str,
+                values: &[Value<'_>],
+            ) -> Result<Vec<String>, DriverError> {
+                first(*self, sql, values).await
             }
         }
     };
@@ -31,14 +36,28 @@ macro_rules! executor {
 executor!(DatabaseTransaction);
 executor!(DatabaseConnection);
 
+/// The first column.
+async fn first<T: TryGetable>(
+    connection: &impl ConnectionTrait,
+    sql: &'static str,
+    values: &[Value<'_>],
+) -> Result<Vec<T>, DriverError> {
+    let bound = values.iter().map(|value| Bound::String(value.text()));
+    let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, bound);
+    let rows = connection.query_all_raw(statement).await.map_err(told)?;
+    rows.iter()
+        .map(|row| row.try_get_by_index(0).map_err(told))
+        .collect()
+}
+
 fn told(error: DbErr) -> DriverError {
     match error {
         DbErr::Query(RuntimeErr::SqlxError(error)) | DbErr::Exec(RuntimeErr::SqlxError(error)) => {
             super::sqlx::told(&error).because(error)
         }
         DbErr::Conn(_) | DbErr::ConnectionAcquire(_) => {
-            DriverError::connection(error.to_string()).because(error)
+            DriverError::connection(chain(&error)).because(error)
         }
-        _ => DriverError::refused(error.to_string(), None).because(error),
+        _ => DriverError::refused(chain(&error), None).because(error),
     }
 }

@@ -1,9 +1,11 @@
 //! sqlx: `&mut *transaction`.
 
 use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgConnection, PgTypeInfo};
-use sqlx::{Arguments as _, Encode, Postgres, Type};
+use sqlx::{Arguments as _, Decode, Encode, Postgres, Type};
 
-use super::{DriverError, Executor, Unnamed, Value};
+use super::{Executor, Unnamed, Value};
+use crate::error::chain;
+use crate::error::driver::DriverError;
 
 impl Executor for &mut PgConnection {
     const PREPARES: bool = true;
@@ -13,7 +15,15 @@ impl Executor for &mut PgConnection {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Vec<i64>, DriverError> {
-        numbers(self, true, sql, values).await
+        scalars(self, true, sql, values).await
+    }
+
+    async fn texts(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<String>, DriverError> {
+        scalars(self, true, sql, values).await
     }
 }
 
@@ -25,16 +35,28 @@ impl Executor for Unnamed<&mut PgConnection> {
         sql: &'static str,
         values: &[Value<'_>],
     ) -> Result<Vec<i64>, DriverError> {
-        numbers(self.0, false, sql, values).await
+        scalars(self.0, false, sql, values).await
+    }
+
+    async fn texts(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<String>, DriverError> {
+        scalars(self.0, false, sql, values).await
     }
 }
 
-async fn numbers(
+/// The first column.
+async fn scalars<T>(
     connection: &mut PgConnection,
     persistent: bool,
     sql: &'static str,
     values: &[Value<'_>],
-) -> Result<Vec<i64>, DriverError> {
+) -> Result<Vec<T>, DriverError>
+where
+    T: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin,
+{
     let mut bound = PgArguments::default();
     for value in values {
         let added = match value {
@@ -50,7 +72,8 @@ async fn numbers(
         .map_err(|error| told(&error).because(error))
 }
 
-/// Text in the binary form of jsonb; sqlx has a type for it only with a feature that the whole program would get.
+/// Text in the binary form of jsonb; sqlx has a type for it only with a feature that the whole
+/// program would get.
 struct Json(String);
 
 impl Type<Postgres> for Json {
@@ -86,9 +109,9 @@ pub(super) fn told(error: &sqlx::Error) -> DriverError {
         }
         None => match error {
             sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
-                DriverError::connection(error.to_string())
+                DriverError::connection(chain(error))
             }
-            _ => DriverError::refused(error.to_string(), None),
+            _ => DriverError::refused(chain(error), None),
         },
     }
 }

@@ -1,91 +1,95 @@
 //! tokio-postgres and deadpool-postgres.
 
 use bytes::BytesMut;
-use postgres_types::{IsNull, ToSql, Type, to_sql_checked};
+use postgres_types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Error, Row};
 
-use super::{DriverError, Executor, Unnamed, Value};
+use super::{Executor, Unnamed, Value};
 use crate::error;
-use crate::store::json_text::JsonText;
+use crate::error::driver::DriverError;
+use crate::json_text::JsonText;
 
-/// Connections of the bare driver have no cache of prepared statements: an unnamed statement in one round trip.
+/// Connections of the bare driver have no cache of prepared statements: an unnamed statement in one
+/// round trip.
 macro_rules! unprepared {
-    ($executor:ty) => {
-        impl Executor for &$executor {
-            const PREPARES: bool = false;
-
-            async fn run(
-                &mut self,
-                sql: &'static str,
-                values: &[Value<'_>],
-            ) -> Result<Vec<i64>, DriverError> {
-                let bound: Vec<Bound<'_>> = values.iter().map(Bound).collect();
-                let parameters: Vec<(&(dyn ToSql + Sync), Type)> = bound
-                    .iter()
-                    .map(|value| (value as &(dyn ToSql + Sync), value.kind()))
-                    .collect();
-                numbers(self.query_typed(sql, &parameters).await)
-            }
-        }
-    };
+    ($client:ident, $sql:ident, $values:ident) => {{
+        let bound: Vec<Bound<'_>> = $values.iter().map(Bound).collect();
+        first($client.query_typed($sql, &typed(&bound)).await)
+    }};
 }
-unprepared!(tokio_postgres::Client);
-unprepared!(tokio_postgres::Transaction<'_>);
 
 /// Pooled connections keep prepared statements.
 macro_rules! prepared {
-    ($executor:ty) => {
-        impl Executor for &$executor {
-            const PREPARES: bool = true;
+    ($client:ident, $sql:ident, $values:ident) => {{
+        let bound: Vec<Bound<'_>> = $values.iter().map(Bound).collect();
+        let (parameters, types): (Vec<_>, Vec<_>) = typed(&bound).into_iter().unzip();
+        let statement = $client.prepare_typed_cached($sql, &types).await?;
+        first($client.query(&statement, &parameters).await)
+    }};
+}
+
+/// `self`, or its field, is a reference to the client that runs the statement.
+macro_rules! executor {
+    ($executor:ty $(, $field:tt)?; $prepares:literal, $rows:ident by $client:ty) => {
+        impl Executor for $executor {
+            const PREPARES: bool = $prepares;
 
             async fn run(
                 &mut self,
                 sql: &'static str,
                 values: &[Value<'_>],
             ) -> Result<Vec<i64>, DriverError> {
-                let bound: Vec<Bound<'_>> = values.iter().map(Bound).collect();
-                let types: Vec<Type> = bound.iter().map(Bound::kind).collect();
-                let parameters: Vec<&(dyn ToSql + Sync)> = bound
-                    .iter()
-                    .map(|value| value as &(dyn ToSql + Sync))
-                    .collect();
-                let statement = self.prepare_typed_cached(sql, &types).await?;
-                numbers(self.query(&statement, &parameters).await)
+                let client: &$client = self$(.$field)?;
+                $rows!(client, sql, values)
             }
-        }
-    };
-}
-/// Pooled connections, as the bare ones that lie within.
-macro_rules! unnamed {
-    ($executor:ty, $bare:ty) => {
-        impl Executor for Unnamed<&$executor> {
-            const PREPARES: bool = false;
 
-            async fn run(
+            async fn texts(
                 &mut self,
                 sql: &'static str,
                 values: &[Value<'_>],
-            ) -> Result<Vec<i64>, DriverError> {
-                let mut bare: &$bare = self.0;
-                bare.run(sql, values).await
+            ) -> Result<Vec<String>, DriverError> {
+                let client: &$client = self$(.$field)?;
+                $rows!(client, sql, values)
             }
         }
     };
 }
-unnamed!(deadpool_postgres::ClientWrapper, tokio_postgres::Client);
-unnamed!(deadpool_postgres::Client, tokio_postgres::Client);
-unnamed!(
+
+/// A client of the bare driver.
+macro_rules! bare {
+    ($client:ty) => {
+        executor!(&$client; false, unprepared by $client);
+    };
+}
+bare!(tokio_postgres::Client);
+bare!(tokio_postgres::Transaction<'_>);
+
+/// A client of a pool; without names it is the bare one that lies within.
+macro_rules! pooled {
+    ($client:ty, $bare:ty) => {
+        executor!(&$client; true, prepared by $client);
+        executor!(Unnamed<&$client>, 0; false, unprepared by $bare);
+    };
+}
+pooled!(deadpool_postgres::ClientWrapper, tokio_postgres::Client);
+pooled!(deadpool_postgres::Client, tokio_postgres::Client);
+pooled!(
     deadpool_postgres::Transaction<'_>,
     tokio_postgres::Transaction<'_>
 );
 
-prepared!(deadpool_postgres::ClientWrapper);
-prepared!(deadpool_postgres::Client);
-prepared!(deadpool_postgres::Transaction<'_>);
+/// Values with their types, as the driver takes them.
+fn typed<'a>(bound: &'a [Bound<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    let typed = bound.iter();
+    typed
+        .map(|value| (value as &(dyn ToSql + Sync), value.kind()))
+        .collect()
+}
 
-fn numbers(rows: Result<Vec<Row>, Error>) -> Result<Vec<i64>, DriverError> {
-    let numbers: Result<Vec<i64>, Error> = rows?.iter().map(|row| row.try_get(0)).collect();
-    Ok(numbers?)
+/// The first column.
+fn first<T: for<'a> FromSql<'a>>(rows: Result<Vec<Row>, Error>) -> Result<Vec<T>, DriverError> {
+    let first: Result<Vec<T>, Error> = rows?.iter().map(|row| row.try_get(0)).collect();
+    Ok(first?)
 }
 
 impl From<Error> for DriverError {
@@ -114,6 +118,7 @@ impl Bound<'_> {
             Value::Time(_) => Type::TIMESTAMPTZ,
             Value::Uuid(_) => Type::UUID,
             Value::Texts(_) => Type::TEXT_ARRAY,
+            Value::Longs(_) => Type::INT8_ARRAY,
             Value::Integers(_) => Type::INT4_ARRAY,
             Value::Times(_) => Type::TIMESTAMPTZ_ARRAY,
         }
@@ -134,6 +139,7 @@ impl ToSql for Bound<'_> {
             Value::Time(value) => value.to_sql(kind, out),
             Value::Uuid(value) => value.to_sql(kind, out),
             Value::Texts(value) => value.to_sql(kind, out),
+            Value::Longs(value) => value.to_sql(kind, out),
             Value::Integers(value) => value.to_sql(kind, out),
             Value::Times(value) => value.to_sql(kind, out),
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::consumer::Outcome;
-use crate::work::handler::TryAgain;
+use crate::handler::RetryLater;
 
 /// Who says "at once" is not hammered.
 const SOONEST: Duration = Duration::from_secs(1);
@@ -17,25 +17,26 @@ pub(crate) fn decide(
     status: u16,
     after: Option<Duration>,
     body: &[u8],
-) -> Result<Outcome, TryAgain> {
+) -> Result<Outcome, RetryLater> {
     let quoted = quote(body);
     match status {
         200..=299 => Ok(Outcome::Done),
         408 | 425 | 429 | 500..=599 => {
             let reason = format!("the answer was {status}{quoted}");
             Err(match after {
-                Some(after) => TryAgain::after(after, reason),
-                None => TryAgain::by_backoff(reason),
+                Some(after) => RetryLater::after(after, reason),
+                None => RetryLater::by_backoff(reason),
             })
         }
         400..=499 => Ok(Outcome::Discard {
             reason: format!("the answer was {status}{quoted}"),
         }),
-        // Whoever moved the door can move it back, or correct the address: no reason to give up jobs.
-        300..=399 => Err(TryAgain::by_backoff(format!(
+        // The one that moved the address can move it back, or correct it here: no reason to give up
+        // jobs.
+        300..=399 => Err(RetryLater::by_backoff(format!(
             "the answer was {status}, and redirects are not followed{quoted}"
         ))),
-        _ => Err(TryAgain::by_backoff(format!(
+        _ => Err(RetryLater::by_backoff(format!(
             "the answer was {status}{quoted}"
         ))),
     }
@@ -81,7 +82,7 @@ mod tests {
                 408 | 425 | 429 | 500..=599 => {
                     let reason = format!("the answer was {status}: said");
                     let wait = Duration::from_secs(7);
-                    assert_eq!(outcome, Err(TryAgain::after(wait, reason)));
+                    assert_eq!(outcome, Err(RetryLater::after(wait, reason)));
                 }
                 400..=499 => {
                     let reason = format!("the answer was {status}: said");
@@ -91,7 +92,7 @@ mod tests {
             }
         }
         let unasked = decide(503, None, b"");
-        assert_eq!(unasked, Err(TryAgain::by_backoff("the answer was 503")));
+        assert_eq!(unasked, Err(RetryLater::by_backoff("the answer was 503")));
     }
 
     #[test]

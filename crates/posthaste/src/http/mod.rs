@@ -1,5 +1,6 @@
-//! What every request over HTTP shares, whether a handler or a destination makes it: what it carries, how much of an answer is read, and what
-//! the answer means.
+//! What every request over HTTP shares, whether a handler or a destination of a relay makes it:
+//! what it carries, how much of an answer is read, and what the answer means. For crates beside
+//! this one.
 
 mod answer;
 mod signature;
@@ -15,8 +16,8 @@ use uuid::Uuid;
 
 use crate::consumer::Outcome;
 use crate::error::{Error, ErrorKind};
+use crate::handler::RetryLater;
 use crate::job::Job;
-use crate::work::handler::TryAgain;
 pub use signature::Secret;
 
 /// So much of an answer's body is read at most.
@@ -24,25 +25,39 @@ const READ: usize = 8 << 10;
 /// An address that swallows packets is given up sooner than one that thinks.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// The headers of every request, which nothing else may take the place of.
+pub const OURS: [&str; 8] = [
+    "idempotency-key",
+    "posthaste-attempt",
+    "posthaste-job-name",
+    "posthaste-queue",
+    "posthaste-tag",
+    "webhook-id",
+    "webhook-signature",
+    "webhook-timestamp",
+];
+
 /// A client of this kind that follows nobody.
-pub(crate) fn client(kind: ClientBuilder) -> Result<Client, Error> {
+pub fn client(kind: ClientBuilder) -> Result<Client, Error> {
     let client = kind.redirect(Policy::none()).connect_timeout(CONNECT);
     let client = client.build();
     client.map_err(|error| ErrorKind::Config(said(&error)).into())
 }
 
-pub(crate) fn address(url: &str) -> Result<Url, Error> {
+/// An address of HTTP or HTTPS; its error does not repeat it.
+pub fn address(url: &str) -> Result<Url, Error> {
     let url = Url::parse(url).ok();
     url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
         // The address itself may hold a password: the error does not repeat it.
         .ok_or_else(|| Error::invalid("url", "must be http://host/path or https://host/path"))
 }
 
-/// What a request carries beside its body: what is known of the job, the id that stays the same at each attempt, and what proves where it comes from.
-pub(crate) fn headers(
+/// What a request carries beside its body: what is known of the job, the id that stays the same at
+/// each attempt, and what proves where it comes from.
+pub fn headers(
     job: &Job,
     id: Uuid,
-    body: &str,
+    body: &[u8],
     secrets: &[Secret],
     now: Timestamp,
 ) -> Result<HeaderMap, String> {
@@ -70,7 +85,7 @@ pub(crate) fn headers(
 }
 
 /// What an answer means for its job.
-pub(crate) async fn outcome(answer: Response) -> Result<Outcome, TryAgain> {
+pub async fn outcome(answer: Response) -> Result<Outcome, RetryLater> {
     let status = answer.status().as_u16();
     let after = asked(answer.headers());
     answer::decide(status, after, &start(answer).await)
@@ -95,7 +110,7 @@ async fn start(mut answer: Response) -> Vec<u8> {
 }
 
 /// What went wrong, without the address: it may hold a password.
-pub(crate) fn said(error: &reqwest::Error) -> String {
+pub fn said(error: &reqwest::Error) -> String {
     let what = if error.is_timeout() {
         "no answer in time"
     } else if error.is_connect() {

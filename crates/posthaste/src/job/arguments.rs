@@ -1,4 +1,5 @@
-//! What arguments may look like, judged on their JSON text before anything is sent: one pass, no allocation.
+//! What arguments may look like, judged on their JSON text before anything is sent: one pass, no
+//! allocation.
 
 /// Bytes of arguments as the database prints them.
 const MAX_BYTES: usize = 1 << 20;
@@ -9,7 +10,8 @@ const MAX_EXPONENT: u64 = 400;
 /// Digits after the point that the database's numbers have room for.
 const MAX_DECIMALS: usize = 16_383;
 
-/// Checks well-formed JSON text; how many bytes it has at most when the database prints it. The error is a reason for people, without the arguments themselves.
+/// Checks well-formed JSON text; how many bytes it has at most when the database prints it. The
+/// error is a reason for people, without the arguments themselves.
 pub(super) fn check(json: &str) -> Result<i32, String> {
     let bytes = json.as_bytes();
     if bytes.first() != Some(&b'{') {
@@ -96,7 +98,8 @@ struct Number {
     printed: usize,
 }
 
-/// Passes over a number that starts at `at`; refuses what explodes when printed, and what the database has no room for.
+/// Passes over a number that starts at `at`; refuses what explodes when printed, and what the
+/// database has no room for.
 fn number(bytes: &[u8], start: usize) -> Result<Number, String> {
     let is_part = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
     let text = &bytes[start..];

@@ -4,12 +4,12 @@ use uuid::Uuid;
 
 use super::JobId;
 
-/// The delivery id of job 0 from each first job id on: what a newer entry says wins. A job keeps the one that was given it, whatever happened to the
-/// database since.
+/// The delivery id of job 0 from each first job id on: what a newer entry says wins. A job keeps
+/// the one that was given it, whatever happened to the database since.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Incarnations(Vec<(i64, Uuid)>);
+pub(crate) struct Epochs(Vec<(i64, Uuid)>);
 
-impl Incarnations {
+impl Epochs {
     /// Both in the order in which they began.
     pub(crate) fn new(first: Vec<i64>, zero: Vec<Uuid>) -> Self {
         Self(first.into_iter().zip(zero).collect())
@@ -29,12 +29,12 @@ mod tests {
     #[test]
     fn a_job_keeps_its_delivery_id_and_one_whose_number_came_again_gets_another() {
         let [a, b, c] = [1u128 << 100, 2 << 100, 3 << 100].map(Uuid::from_u128);
-        let known = Incarnations::new(vec![0, 100, 90], vec![a, b, c]);
+        let known = Epochs::new(vec![0, 100, 90], vec![a, b, c]);
         let of = |id| known.delivery_id(JobId(id)).as_u128();
         assert_eq!(of(89), a.as_u128() | 89);
         assert_eq!(of(90), c.as_u128() | 90);
         assert_eq!(of(100), c.as_u128() | 100, "the newest that holds it");
-        let before = Incarnations::new(vec![0, 100], vec![a, b]);
+        let before = Epochs::new(vec![0, 100], vec![a, b]);
         assert_eq!(before.delivery_id(JobId(99)).as_u128(), a.as_u128() | 99);
         assert_eq!(before.delivery_id(JobId(100)).as_u128(), b.as_u128() | 100);
     }

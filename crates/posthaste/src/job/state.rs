@@ -1,16 +1,20 @@
-//! The states of a job and the only ways from one to another. docs/states.md draws it; tests hold the store to it.
+//! The states of a job and the only ways from one to another. docs/reference/states.md draws it;
+//! tests hold the store to it.
 
 use std::fmt;
+use std::str::FromStr;
 
-/// Where a job is. `Done` has no row any more; the others are what `posthaste.job` shows.
+use crate::error::Error;
+
+/// Where a job is. `Completed` has no row any more; the others are what `posthaste.job` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Not due yet.
     Scheduled,
     /// Due, waiting for a worker.
-    Claimable,
+    Available,
     /// Due, but a job before it has the turn of its ordering key.
-    Waiting,
+    Blocked,
     /// A worker has it.
     Running,
     /// An attempt failed; waiting for the next.
@@ -18,9 +22,9 @@ pub enum State {
     /// Its effect happens elsewhere and was not confirmed yet.
     Awaiting,
     /// Its worker died; it is run alone next.
-    Suspect,
+    Quarantined,
     /// Finished.
-    Done,
+    Completed,
     /// No attempt is left. Kept.
     Dead,
     /// Given up by its handler. Kept.
@@ -35,34 +39,46 @@ impl State {
     /// All of them, with the names that the database gives them.
     const NAMES: [(Self, &'static str); 12] = [
         (Self::Scheduled, "scheduled"),
-        (Self::Claimable, "claimable"),
-        (Self::Waiting, "waiting"),
+        (Self::Available, "available"),
+        (Self::Blocked, "blocked"),
         (Self::Running, "running"),
         (Self::Retrying, "retrying"),
         (Self::Awaiting, "awaiting"),
-        (Self::Suspect, "suspect"),
-        (Self::Done, "done"),
+        (Self::Quarantined, "quarantined"),
+        (Self::Completed, "completed"),
         (Self::Dead, "dead"),
         (Self::Discarded, "discarded"),
         (Self::Expired, "expired"),
         (Self::Cancelled, "cancelled"),
     ];
 
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    /// As the database and the command line say it.
+    pub(crate) fn name(self) -> &'static str {
         let mut names = Self::NAMES.iter();
-        names.find(|(_, of)| *of == name).map(|(state, _)| *state)
+        names
+            .find(|(of, _)| *of == self)
+            .map_or("", |(_, name)| name)
     }
 }
 
 /// As the database and the command line say it.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Reads what its `Display` writes; an error that names all states for anything else.
+impl FromStr for State {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
         let mut names = Self::NAMES.iter();
-        f.pad(
-            names
-                .find(|(of, _)| of == self)
-                .map_or("", |(_, name)| name),
-        )
+        let found = names.find(|(_, of)| *of == name);
+        found.map(|(state, _)| *state).ok_or_else(|| {
+            let all = Self::NAMES.map(|(_, name)| name).join(", ");
+            Error::invalid("state", format!("{name:?} is none of {all}"))
+        })
     }
 }
 
@@ -72,20 +88,20 @@ pub enum Event {
     /// Its time has come.
     Due,
     /// It is due, or was sent to work again, and has an ordering key.
-    LinedUp,
+    Blocked,
     /// The jobs before it have ended for good.
-    Turn,
+    Unblocked,
     /// A worker took it.
     Claimed,
     /// The handler finished it.
     Finished,
-    /// An attempt was burnt and another is left.
+    /// An attempt was counted and another is left.
     Failed,
-    /// An attempt was burnt and it was the last.
+    /// An attempt was counted and it was the last.
     Exhausted,
-    /// Put off without burning an attempt.
+    /// Put off without counting an attempt.
     Snoozed,
-    /// Given back unstarted or unfinished, without burning an attempt.
+    /// Given back unstarted or unfinished, without counting an attempt.
     GivenBack,
     /// Handed on; the effect is to be confirmed.
     HandedOn,
@@ -129,35 +145,35 @@ impl std::error::Error for IllegalTransition {}
 /// ```
 /// use posthaste::{next, Event, State};
 /// assert_eq!(next(State::Running, Event::Failed), Ok(State::Retrying));
-/// assert!(next(State::Done, Event::Claimed).is_err());
+/// assert!(next(State::Completed, Event::Claimed).is_err());
 /// ```
 pub fn next(state: State, event: Event) -> Result<State, IllegalTransition> {
     use State::{
-        Awaiting, Cancelled, Claimable, Dead, Discarded, Done, Expired, Retrying, Running,
-        Scheduled, Suspect, Waiting,
+        Available, Awaiting, Blocked, Cancelled, Completed, Dead, Discarded, Expired, Quarantined,
+        Retrying, Running, Scheduled,
     };
     Ok(match (state, event) {
-        (Scheduled | Retrying, Event::Due) => Claimable,
-        (Scheduled | Dead | Discarded | Expired | Cancelled, Event::LinedUp) => Waiting,
-        (Waiting, Event::Turn) => Claimable,
-        (Claimable | Suspect, Event::Claimed) => Running,
-        (Running, Event::Finished) => Done,
+        (Scheduled | Retrying, Event::Due) => Available,
+        (Scheduled | Dead | Discarded | Expired | Cancelled, Event::Blocked) => Blocked,
+        (Blocked, Event::Unblocked) => Available,
+        (Available | Quarantined, Event::Claimed) => Running,
+        (Running, Event::Finished) => Completed,
         (Running | Awaiting, Event::Failed) => Retrying,
-        (Running | Awaiting | Suspect, Event::Exhausted) => Dead,
+        (Running | Awaiting | Quarantined, Event::Exhausted) => Dead,
         (Running, Event::Snoozed) => Scheduled,
-        (Running, Event::GivenBack) => Claimable,
+        (Running, Event::GivenBack) => Available,
         (Running, Event::HandedOn) => Awaiting,
-        (Awaiting, Event::Confirmed) => Done,
+        (Awaiting, Event::Confirmed) => Completed,
         (Running, Event::Discarded) => Discarded,
-        (Running, Event::WorkerDied) => Suspect,
-        (Scheduled | Waiting | Claimable | Retrying | Awaiting | Suspect, Event::Expired) => {
+        (Running, Event::WorkerDied) => Quarantined,
+        (Scheduled | Blocked | Available | Retrying | Awaiting | Quarantined, Event::Expired) => {
             Expired
         }
         (
-            Scheduled | Waiting | Claimable | Running | Retrying | Awaiting | Suspect,
+            Scheduled | Blocked | Available | Running | Retrying | Awaiting | Quarantined,
             Event::Cancelled,
         ) => Cancelled,
-        (Dead | Discarded | Expired | Cancelled, Event::Redriven) => Claimable,
+        (Dead | Discarded | Expired | Cancelled, Event::Redriven) => Available,
         _ => return Err(IllegalTransition { state, event }),
     })
 }
@@ -180,7 +196,7 @@ mod tests {
             Event::Cancelled,
         ];
         for state in [
-            State::Done,
+            State::Completed,
             State::Dead,
             State::Discarded,
             State::Expired,

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use crate::engine::Engine;
 use crate::periodic::{Missed, due, schedule::Schedule};
+use crate::store::link::Link;
 use crate::store::periodic::{self as store, Due};
 
 /// What this leader has told already.
@@ -14,13 +14,12 @@ pub(super) struct Periodic {
 
 impl Periodic {
     /// Enqueues what is due. One that cannot be read or enqueued holds up no other.
-    pub(super) async fn tick(&mut self, engine: &Engine) {
-        let Some(jobs) = super::told("periodic", store::periodic_due(&engine.promotion).await)
-        else {
+    pub(super) async fn tick(&mut self, link: &Link) {
+        let Some(jobs) = super::logged("periodic", store::periodic_due(link).await) else {
             return;
         };
         for job in jobs {
-            if let Err(problem) = one(engine, &job).await
+            if let Err(problem) = one(link, &job).await
                 && self.told.insert(format!("{} {}", job.name, job.schedule))
             {
                 tracing::error!(name = job.name, problem, "a periodic job is not enqueued");
@@ -29,7 +28,7 @@ impl Periodic {
     }
 }
 
-async fn one(engine: &Engine, job: &Due) -> Result<(), String> {
+async fn one(link: &Link, job: &Due) -> Result<(), String> {
     let schedule = Schedule::parse(&job.schedule, &job.time_zone)?;
     let missed = match job.missed.as_str() {
         "all" => Missed::All,
@@ -37,7 +36,7 @@ async fn one(engine: &Engine, job: &Due) -> Result<(), String> {
         _ => Missed::Last,
     };
     let (ticks, next) = due(&schedule, missed, job.next_at, job.now);
-    store::tick(&engine.promotion, job, &ticks, next)
+    store::tick(link, job, &ticks, next)
         .await
         .map(drop)
         .map_err(|error| error.to_string())

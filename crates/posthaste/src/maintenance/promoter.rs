@@ -1,21 +1,25 @@
-//! The promoter: when parked jobs and the lines of ordering keys are looked at. It sleeps until the next job is due; whoever parks one, lines up or
-//! ends a turn rings for it.
+//! The promoter: when scheduled jobs and the ordering keys are looked at. It sleeps until the next
+//! job is due; a transaction that schedules one, enqueues one with an ordering key or ends a turn
+//! notifies it.
 
 use std::time::{Duration, Instant};
 
-use super::attempt;
-use crate::engine::Engine;
+use super::{Maintenance, attempt};
+use crate::parts::sleep::DOUBT;
 
 /// Jobs promoted in one transaction: claims never wait behind more than this.
 const PROMOTE: i32 = 5_000;
-/// Jobs with ordering keys that line up in one transaction.
-const LINE_UP: i32 = 1_000;
-/// After somebody lined up or ended, the lines are looked at this often for a second.
+/// Jobs with ordering keys that are given turns in one transaction.
+const ORDERED: i32 = 1_000;
+/// After a job with an ordering key came or ended, they are looked at this often for a second.
 const TURNS: Duration = Duration::from_millis(2);
 const TURNING: Duration = Duration::from_secs(1);
-/// The longest sleep: how late a job may be that rang no bell.
-const AHEAD: Duration = Duration::from_secs(4);
-/// Asking for the next job that is due may walk rows of an open or rolled-back transaction. When it takes longer than this, it is left for a while.
+/// The longest sleep: how late a job may be that notified nobody.
+const AHEAD: Duration = Duration::from_secs(1);
+/// What is due this much before it was expected should have notified the leader.
+const SURPRISE: Duration = Duration::from_millis(50);
+/// Asking for the next job that is due may walk rows of an open or rolled-back transaction. When it
+/// takes longer than this, it is left for a while.
 const SLOW: Duration = Duration::from_millis(20);
 
 pub(super) struct Promoter {
@@ -23,6 +27,11 @@ pub(super) struct Promoter {
     look_at: Instant,
     found_at: Instant,
     turned_at: Option<Instant>,
+    was_woken: bool,
+    /// When the next job was to be due, at the earliest.
+    due_at: Instant,
+    /// When something was found last of which there was no notification.
+    missed_at: Option<Instant>,
     /// Until then it is not asked what comes next: a look at each interval costs less.
     blind_until: Instant,
 }
@@ -35,26 +44,31 @@ impl Promoter {
             look_at: now,
             found_at: now,
             turned_at: None,
+            was_woken: false,
+            due_at: now,
+            missed_at: None,
             blind_until: now,
         }
     }
 
-    /// Completes when somebody parked a job.
-    pub(super) async fn rung(&mut self, engine: &Engine) {
-        engine.bell.promoter.rung.notified().await;
-        let soon = self.looked_at + engine.config.promote_interval;
+    /// Completes when somebody scheduled a job.
+    pub(super) async fn woken(&mut self, leader: &Maintenance) {
+        leader.notifications.promoter.woken.notified().await;
+        self.was_woken = true;
+        let soon = self.looked_at + leader.config.promote_interval;
         self.look_at = soon.min(self.look_at);
     }
 
     /// Promotes if it is time to; how long nothing is to be done.
-    pub(super) async fn turn(&mut self, engine: &Engine) -> Duration {
+    pub(super) async fn turn(&mut self, leader: &Maintenance) -> Duration {
         if Instant::now() >= self.look_at {
             self.looked_at = Instant::now();
-            let pause = self.page(engine).await;
+            let pause = self.page(leader).await;
             self.look_at = Instant::now() + pause;
-            self.take_turns(engine).await;
+            self.advance_ordering(leader).await;
+            self.was_woken = false;
         } else if self.is_turning() {
-            self.take_turns(engine).await;
+            self.advance_ordering(leader).await;
         }
         let pause = self.look_at.saturating_duration_since(Instant::now());
         if self.is_turning() {
@@ -64,9 +78,18 @@ impl Promoter {
         }
     }
 
-    async fn take_turns(&mut self, engine: &Engine) {
-        if attempt!(&engine.promotion, take_turns(LINE_UP)).is_some_and(|jobs| jobs > 0) {
+    async fn advance_ordering(&mut self, leader: &Maintenance) {
+        if attempt!(&leader.road, advance_ordering(ORDERED)).is_some_and(|jobs| jobs > 0) {
+            let expected = self.is_turning() || self.found_at.elapsed() < TURNING;
+            self.should_have_been_notified(leader, expected);
             self.turned_at = Some(Instant::now());
+        }
+    }
+
+    /// Something was found, looked for of itself or not.
+    fn should_have_been_notified(&mut self, leader: &Maintenance, was_expected: bool) {
+        if leader.notifications.promoter.is_on() && !self.was_woken && !was_expected {
+            self.missed_at = Some(Instant::now());
         }
     }
 
@@ -75,9 +98,9 @@ impl Promoter {
     }
 
     /// Promotes what is due, a page of it, and returns how long to pause.
-    async fn page(&mut self, engine: &Engine) -> Duration {
-        let link = &engine.promotion;
-        let shortest = engine.config.promote_interval;
+    async fn page(&mut self, leader: &Maintenance) -> Duration {
+        let link = &leader.road;
+        let shortest = leader.config.promote_interval;
         let asked = Instant::now();
         let ahead = if asked < self.blind_until {
             Duration::ZERO
@@ -86,7 +109,7 @@ impl Promoter {
         };
         let due = attempt!(
             link,
-            tell_due(i64::try_from(ahead.as_millis()).unwrap_or(0))
+            publish_horizon(i64::try_from(ahead.as_millis()).unwrap_or(0))
         );
         let took = asked.elapsed();
         if took > SLOW {
@@ -99,25 +122,29 @@ impl Promoter {
         };
         // What is due may be of a transaction that ended late.
         let promoted = attempt!(link, promote(PROMOTE, false)).unwrap_or(0);
-        // While there is an old generation, something may always be due.
+        // While there is an old segment, something may always be due.
         let carried = if due.is_zero() {
             attempt!(link, promote(PROMOTE, true)).unwrap_or(0)
         } else {
             0
         };
         if promoted.max(carried) > 0 {
+            self.should_have_been_notified(leader, asked + SURPRISE >= self.due_at);
             self.found_at = Instant::now();
         }
+        self.due_at = asked + due;
         if promoted.max(carried) >= i64::from(PROMOTE) {
             return Duration::from_millis(1);
         }
-        let sleeper = &engine.bell.promoter;
+        let sleeper = &leader.notifications.promoter;
         let idle = self.found_at.elapsed();
-        let sleep = engine.bell.pause(sleeper, idle, AHEAD);
-        if !sleeper.is_armed() || ahead.is_zero() {
+        let sleep = leader.notifications.pause(sleeper, idle, AHEAD);
+        let doubted = self.missed_at.is_some_and(|at| at.elapsed() < DOUBT);
+        if !sleeper.is_on() || ahead.is_zero() || doubted {
             return shortest;
         }
-        // An eighth of the time since it was armed, in which a transaction that did not see it armed may have committed.
+        // An eighth of the time since notifications are on, in which a transaction that did not see
+        // them on may have committed.
         let sleep = sleep.unwrap_or(AHEAD);
         sleep.min(due).max(shortest)
     }

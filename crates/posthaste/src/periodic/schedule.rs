@@ -4,17 +4,20 @@ use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
 
-/// Days that are looked at before a schedule is said to have no more ticks: 29 February comes again on the same day of the week within forty years.
+/// Days that are looked at before a schedule is said to have no more ticks: 29 February comes again
+/// on the same day of the week within forty years.
 const DAYS: usize = 366 * 41;
 
 /// Five fields of cron (minute, hour, day of the month, month, day of the week) in a time zone.
 ///
-/// `*`, numbers, ranges (`1-5`), steps (`*/15`, `8-18/2`), lists (`0,30`), the English names of months and days (`JAN`, `MON`), Sunday as 0 or 7, and
-/// `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Where both the day of the month and the day of the week are restricted, either is enough, as in
-/// every cron.
+/// `*`, numbers, ranges (`1-5`), steps (`*/15`, `8-18/2`), lists (`0,30`), the English names of
+/// months and days (`JAN`, `MON`), Sunday as 0 or 7, and `@hourly`, `@daily`, `@weekly`,
+/// `@monthly`, `@yearly`. Where both the day of the month and the day of the week are restricted,
+/// either is enough, as in every cron.
 ///
-/// When the clocks change: a time that they skip comes as long after the change as it would have come after it had they not been changed (02:30 at
-/// 03:30). A time that comes twice is taken the first time only, unless the hour is `*`.
+/// When the clocks change: a time that they skip comes as long after the change as it would have
+/// come after it had they not been changed (02:30 at 03:30). A time that comes twice is taken the
+/// first time only, unless the hour is `*`.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     minutes: u64,
@@ -89,17 +92,22 @@ impl Schedule {
         None
     }
 
-    /// The last tick until this moment.
-    pub(crate) fn last_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let mut day = now.to_zoned(self.zone.clone()).date();
-        for _ in 0..DAYS {
-            let ticks = self.ticks_of(day, Timestamp::MIN).into_iter();
-            if let Some(last) = ticks.filter(|tick| *tick <= now).max() {
-                return Some(last);
-            }
-            day = day.yesterday().ok()?;
+    /// The newest ticks from one moment until another, this many at most, the oldest first.
+    pub(crate) fn newest(&self, from: Timestamp, until: Timestamp, most: usize) -> Vec<Timestamp> {
+        let of = |moment: Timestamp| moment.to_zoned(self.zone.clone()).date();
+        // Clocks that change can move a tick of one day into the next.
+        let first = of(from).yesterday().unwrap_or(of(from));
+        let mut ticks = Vec::new();
+        let mut day = of(until);
+        while day >= first && ticks.len() < most {
+            let of_day = self.ticks_of(day, Timestamp::MIN).into_iter();
+            ticks.extend(of_day.filter(|tick| (from..=until).contains(tick)));
+            let Ok(before) = day.yesterday() else { break };
+            day = before;
         }
-        None
+        ticks.sort_unstable();
+        ticks.dedup();
+        ticks.split_off(ticks.len().saturating_sub(most))
     }
 
     fn ticks_of(&self, day: Date, after: Timestamp) -> Vec<Timestamp> {

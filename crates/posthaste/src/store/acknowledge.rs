@@ -6,12 +6,12 @@ use uuid::Uuid;
 
 use super::link::Link;
 use super::{Fence, first, milliseconds, one};
-use crate::acknowledge::Settled;
 use crate::error::Error;
-use crate::retry::Verdict;
+use crate::job::JobId;
+use crate::retry::Disposition;
 
 /// Closes whole batches as done; returns the positions of those that are to be settled job by job.
-pub(crate) async fn close_whole(
+pub(crate) async fn close_batches(
     link: &Link,
     batches: &[(Fence, i32)],
 ) -> Result<Vec<usize>, Error> {
@@ -22,7 +22,7 @@ pub(crate) async fn close_whole(
     let left: Vec<i32> = one(
         link,
         "cannot acknowledge",
-        include_str!("close_whole.sql"),
+        "SELECT posthaste.close_batches($1, $2, $3, $4)",
         &[&slots, &numbers, &tokens, &jobs],
     )
     .await?;
@@ -33,8 +33,9 @@ pub(crate) async fn close_whole(
         .collect())
 }
 
-/// Puts off all jobs of a batch, unburnt; false when they are to be settled job by job.
-pub(crate) async fn put_off(
+/// Reschedules all jobs of a batch, with no attempt counted; false when they are to be settled job
+/// by job.
+pub(crate) async fn reschedule(
     link: &Link,
     fence: Fence,
     jobs: i32,
@@ -45,7 +46,7 @@ pub(crate) async fn put_off(
     one(
         link,
         "cannot acknowledge",
-        include_str!("put_off.sql"),
+        include_str!("reschedule.sql"),
         &[&slot, &batch, &token, &jobs, &after, &error],
     )
     .await
@@ -55,14 +56,17 @@ pub(crate) async fn put_off(
 pub(crate) async fn settle(
     link: &Link,
     fence: Fence,
-    settled: &[Settled],
+    outcomes: &[(JobId, &Disposition)],
 ) -> Result<Vec<i64>, Error> {
-    let ids: Vec<i64> = settled.iter().map(|one| one.id.0).collect();
-    let columns: Vec<Columns<'_>> = settled
+    let ids: Vec<i64> = outcomes.iter().map(|(id, _)| id.0).collect();
+    let columns: Vec<Columns<'_>> = outcomes
         .iter()
-        .map(|one| Columns::of(&one.verdict))
+        .map(|(_, disposition)| Columns::of(disposition))
         .collect();
-    let kinds: Vec<i16> = settled.iter().map(|one| one.verdict.code()).collect();
+    let kinds: Vec<i16> = outcomes
+        .iter()
+        .map(|(_, disposition)| disposition.code())
+        .collect();
     let attempts: Vec<Option<i32>> = columns.iter().map(|c| c.attempt).collect();
     let after: Vec<Option<i64>> = columns.iter().map(|c| c.after).collect();
     let until: Vec<Option<jiff::Timestamp>> = columns.iter().map(|c| c.until).collect();
@@ -92,7 +96,7 @@ pub(crate) async fn settle(
 /// For a handler that finishes its job in its own transaction.
 pub(crate) const COMPLETE: &str = include_str!("complete.sql");
 
-/// A verdict, spread over the columns of `posthaste.settle`.
+/// A disposition, spread over the columns of `posthaste.settle`.
 #[derive(Default)]
 struct Columns<'a> {
     attempt: Option<i32>,
@@ -103,10 +107,10 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn of(verdict: &'a Verdict) -> Self {
-        match verdict {
-            Verdict::Done | Verdict::GiveBack => Self::default(),
-            Verdict::Park {
+    fn of(disposition: &'a Disposition) -> Self {
+        match disposition {
+            Disposition::Done | Disposition::GiveBack => Self::default(),
+            Disposition::Reschedule {
                 attempt,
                 after,
                 until,
@@ -118,7 +122,7 @@ impl<'a> Columns<'a> {
                 error: error.as_deref(),
                 state: None,
             },
-            Verdict::Bury {
+            Disposition::DeadLetter {
                 attempt,
                 state,
                 error,
@@ -128,7 +132,7 @@ impl<'a> Columns<'a> {
                 error: Some(error),
                 ..Self::default()
             },
-            Verdict::Await { until } => Self {
+            Disposition::Await { until } => Self {
                 until: Some(*until),
                 ..Self::default()
             },

@@ -1,2 +1,5 @@
 -- Failed attempts of a job, the first of them first.
-SELECT attempt, at, outcome, worker, worker_name, error FROM posthaste.attempt WHERE job = $1 ORDER BY at, attempt
+SELECT pg_catalog.row_to_json(a)::text AS answer
+  FROM (SELECT t.attempt, t.at, t.outcome, t.worker, t.worker_name, t.error
+          FROM posthaste.attempt t WHERE t.job = $1::bigint) a
+ ORDER BY a.at, a.attempt

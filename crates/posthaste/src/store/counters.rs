@@ -1,28 +1,58 @@
-//! Statements of the counters (migrations/0018_counters.sql, migrations/0020_gauges.sql).
+//! Statements of the engine about counters (sql/functions/marks.sql, sql/functions/counts.sql).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Row;
 
 use super::link::Link;
 use crate::error::Error;
-use crate::tally::{Kind, Sums};
 
-pub(crate) const COUNTS: &str = include_str!("counts.sql");
-pub(crate) const OLDEST: &str = include_str!("oldest.sql");
+/// Queues in which a job has waited for longer than this, and which no worker works on.
+pub(crate) async fn unworked(link: &Link, patience: Duration) -> Result<Vec<Unworked>, Error> {
+    let what = "cannot look for queues without a worker";
+    let rows = link.fetch(what, include_str!("oldest.sql"), &[]).await?;
+    let read = |row: &Row| -> Result<(Unworked, bool), tokio_postgres::Error> {
+        let (queue, seconds, is_worked) = (row.try_get(0)?, row.try_get(3)?, row.try_get(4)?);
+        Ok((Unworked { queue, seconds }, is_worked))
+    };
+    let all: Result<Vec<_>, _> = rows.iter().map(read).collect();
+    let all = all.map_err(Error::postgres(what))?.into_iter();
+    let long = patience.as_secs_f64();
+    Ok(all
+        .filter(|(one, is_worked)| !is_worked && one.seconds > long)
+        .map(|(one, _)| one)
+        .collect())
+}
 
-/// Tells what this worker has done; sums of nothing are left out.
-pub(crate) async fn tell(link: &Link, sums: &[(Kind, Sums)]) -> Result<(), Error> {
-    let told: Vec<(&Kind, &str, i64)> = sums
-        .iter()
-        .flat_map(|(kind, sums)| sums.each().map(move |(what, jobs)| (kind, what, jobs)))
-        .filter(|(_, _, jobs)| *jobs > 0)
-        .collect();
-    let queues: Vec<&str> = told.iter().map(|(kind, ..)| &*kind.queue).collect();
-    let priorities: Vec<i32> = told.iter().map(|(kind, ..)| kind.priority).collect();
-    let names: Vec<&str> = told.iter().map(|(kind, ..)| &*kind.name).collect();
-    let tags: Vec<&str> = told.iter().map(|(kind, ..)| &*kind.tag).collect();
-    let whats: Vec<&str> = told.iter().map(|(_, what, _)| *what).collect();
-    let jobs: Vec<i64> = told.iter().map(|(.., jobs)| *jobs).collect();
+/// A queue that no worker works on.
+pub(crate) struct Unworked {
+    pub(crate) queue: String,
+    /// For how long a job has waited there.
+    pub(crate) seconds: f64,
+}
+
+/// What jobs are counted by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Kind {
+    pub(crate) queue: Arc<str>,
+    pub(crate) priority: i32,
+    pub(crate) name: Box<str>,
+    pub(crate) tag: Box<str>,
+}
+
+/// Writes what this worker has done: how many jobs of a kind, by the names of
+/// `posthaste.stats_delta`.
+pub(crate) async fn flush(link: &Link, rows: &[(&Kind, &str, i64)]) -> Result<(), Error> {
+    let queues: Vec<&str> = rows.iter().map(|(kind, ..)| &*kind.queue).collect();
+    let priorities: Vec<i32> = rows.iter().map(|(kind, ..)| kind.priority).collect();
+    let names: Vec<&str> = rows.iter().map(|(kind, ..)| &*kind.name).collect();
+    let tags: Vec<&str> = rows.iter().map(|(kind, ..)| &*kind.tag).collect();
+    let whats: Vec<&str> = rows.iter().map(|(_, what, _)| *what).collect();
+    let jobs: Vec<i64> = rows.iter().map(|(.., jobs)| *jobs).collect();
     link.fetch(
-        "cannot tell what was done",
-        include_str!("tell.sql"),
+        "cannot flush what was done",
+        "SELECT posthaste.flush_stats($1, $2, $3, $4, $5, $6)",
         &[&queues, &priorities, &names, &tags, &whats, &jobs],
     )
     .await

@@ -1,4 +1,5 @@
-//! Statements of maintenance: one function per duty (migrations/0005_ring.sql and those after it).
+//! Statements of maintenance: one function per duty (sql/functions/ready_log.sql and those after
+//! it).
 
 use std::time::Duration;
 
@@ -32,39 +33,85 @@ pub(crate) async fn beats(link: &Link) -> Result<Vec<(i64, i64, bool)>, Error> {
         .map_err(Error::postgres("cannot read heartbeats"))
 }
 
-/// Positions of the generations (0005_ring.sql, `ring`).
+/// A job that ended for good in no worker's hands.
+pub(crate) struct Death {
+    pub(crate) job: i64,
+    pub(crate) attempt: i32,
+    /// How many of its state, queue, name and reason there are.
+    pub(crate) jobs: i64,
+    pub(crate) state: String,
+    pub(crate) queue: String,
+    pub(crate) name: String,
+    pub(crate) error: Option<String>,
+}
+
+/// Those since then, and up to when; of more than a few of a kind the first.
+pub(crate) async fn deaths(
+    link: &Link,
+    since: Option<i64>,
+    few: i64,
+) -> Result<(i64, Vec<Death>), Error> {
+    let what = "cannot read which jobs ended";
+    let sql = include_str!("deaths.sql");
+    let rows = link.fetch(what, sql, &[&since, &few]).await?;
+    let (mut until, mut deaths) = (0, Vec::new());
+    let read = rows.iter().try_for_each(|row| {
+        if let Some(looked) = row.try_get(0)? {
+            until = looked;
+            return Ok(());
+        }
+        deaths.push(Death {
+            job: row.try_get(1)?,
+            attempt: row.try_get(2)?,
+            jobs: row.try_get(3)?,
+            state: row.try_get(4)?,
+            queue: row.try_get(5)?,
+            name: row.try_get(6)?,
+            error: row.try_get(7)?,
+        });
+        Ok(())
+    });
+    read.map_err(Error::postgres(what))?;
+    Ok((until, deaths))
+}
+
+/// Positions of the segments (sql/functions/ready_log.sql, `segments`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
+pub(crate) struct Segments {
     pub(crate) ready_low: i64,
     pub(crate) ready_scan: i64,
     pub(crate) ready_current: i64,
 }
 
-pub(crate) async fn ring(link: &Link) -> Result<Ring, Error> {
+pub(crate) async fn segments(link: &Link) -> Result<Segments, Error> {
     let rows = link
-        .fetch("cannot read the ring", include_str!("ring.sql"), &[])
+        .fetch(
+            "cannot read where the segments stand",
+            include_str!("segments.sql"),
+            &[],
+        )
         .await?;
     let row = rows
         .first()
-        .ok_or_else(|| Error::invalid("ring", "the database returned none"))?;
+        .ok_or_else(|| Error::invalid("segments", "the database returned none"))?;
     let read = || {
-        Ok(Ring {
+        Ok(Segments {
             ready_low: row.try_get(0)?,
             ready_scan: row.try_get(1)?,
             ready_current: row.try_get(2)?,
         })
     };
-    read().map_err(Error::postgres("cannot read the ring"))
+    read().map_err(Error::postgres("cannot read where the segments stand"))
 }
 
 /// What [`reclaim`] found.
 pub(crate) enum Reclaim {
     /// Nothing is sealed.
     Nothing,
-    /// A job of the generation is still open; up to this batch all is closed.
+    /// A job of the segment is still open; up to this batch all is closed.
     Open(i64),
     /// Somebody holds a lock on it (empty: in passing).
-    Blocked { batch: i64, by: String },
+    Locked { batch: i64, by: String },
     /// The space is back.
     Truncated,
 }
@@ -72,7 +119,7 @@ pub(crate) enum Reclaim {
 pub(crate) async fn reclaim(link: &Link, low: i64, batches: i32) -> Result<Reclaim, Error> {
     let rows = link
         .fetch(
-            "cannot reclaim a generation",
+            "cannot reclaim a segment",
             include_str!("reclaim.sql"),
             &[&low, &batches],
         )
@@ -83,7 +130,7 @@ pub(crate) async fn reclaim(link: &Link, low: i64, batches: i32) -> Result<Recla
     let read = || -> Result<Reclaim, tokio_postgres::Error> {
         Ok(match row.try_get::<_, &str>(0)? {
             "open" => Reclaim::Open(row.try_get(1)?),
-            "blocked" => Reclaim::Blocked {
+            "locked" => Reclaim::Locked {
                 batch: row.try_get(1)?,
                 by: row.try_get(2)?,
             },
@@ -91,7 +138,7 @@ pub(crate) async fn reclaim(link: &Link, low: i64, batches: i32) -> Result<Recla
             _ => Reclaim::Nothing,
         })
     };
-    read().map_err(Error::postgres("cannot reclaim a generation"))
+    read().map_err(Error::postgres("cannot reclaim a segment"))
 }
 
 /// What a duty did, and who kept it from doing more (empty: somebody in passing).
@@ -120,34 +167,38 @@ async fn step<T: for<'a> postgres_types::FromSql<'a>>(
     read().map_err(Error::postgres(what))
 }
 
-/// Seals the oldest generation when all of it was claimed; whether it did.
+/// Seals the oldest segment when all of it was claimed; whether it did.
 pub(crate) async fn seal(link: &Link) -> Result<Step<bool>, Error> {
     step(
         link,
-        "cannot seal a generation",
-        include_str!("seal.sql"),
+        "cannot seal a segment",
+        "SELECT o_sealed, o_blocker FROM posthaste.seal()",
         &[],
     )
     .await
 }
 
-/// One step of keeping the aside slots small.
-pub(crate) async fn tidy_aside(link: &Link, spent: i64, limit: i32) -> Result<Step<String>, Error> {
+/// One step of keeping the overflow slots small.
+pub(crate) async fn tidy_overflow(
+    link: &Link,
+    spent: i64,
+    limit: i32,
+) -> Result<Step<String>, Error> {
     step(
         link,
-        "cannot tidy aside",
-        include_str!("tidy_aside.sql"),
+        "cannot tidy the overflow",
+        "SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2)",
         &[&spent, &limit],
     )
     .await
 }
 
-/// One step of keeping the parked slots small.
-pub(crate) async fn tidy_parked(link: &Link, spent: i64) -> Result<Step<String>, Error> {
+/// One step of keeping the scheduled slots small.
+pub(crate) async fn tidy_scheduled(link: &Link, spent: i64) -> Result<Step<String>, Error> {
     step(
         link,
-        "cannot tidy parked slots",
-        include_str!("tidy_parked.sql"),
+        "cannot tidy scheduled slots",
+        "SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1)",
         &[&spent],
     )
     .await
@@ -158,7 +209,7 @@ pub(crate) async fn tidy_history(link: &Link) -> Result<Step<i32>, Error> {
     step(
         link,
         "cannot tidy history",
-        include_str!("tidy_history.sql"),
+        "SELECT o_turned, o_blocker FROM posthaste.tidy_history()",
         &[],
     )
     .await
@@ -166,47 +217,77 @@ pub(crate) async fn tidy_history(link: &Link) -> Result<Step<i32>, Error> {
 
 /// Duties that return one value.
 macro_rules! duty {
-    ($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty) => {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $sql:expr) => {
         $(#[$doc])*
         pub(crate) async fn $name(link: &Link, $($argument: $kind),*) -> Result<$result, Error> {
-            one(link, concat!("cannot ", stringify!($name)), include_str!(concat!(stringify!($name), ".sql")), &[$(&$argument),*]).await
+            one(link, concat!("cannot ", stringify!($name)), $sql, &[$(&$argument),*]).await
         }
     };
 }
-duty!(/// Tells enqueuers how far the promoter is going to look; in how many milliseconds something is due, at most so many.
-    tell_due(ahead: i64) -> Option<i64>);
-duty!(/// Promotes due jobs of the current parked slot, or carries on with the old one; how many.
-    promote(limit: i32, old: bool) -> i64);
-duty!(/// Lets jobs with ordering keys line up and begin; how many were looked at.
-    take_turns(limit: i32) -> i64);
-duty!(/// Starts a new generation when the current one is large: rotated, full, small or busy.
-    rotate(bytes: i64) -> String);
+duty!(/// Publishes how far the promoter is going to look; in how many milliseconds something is due, at most this many.
+    publish_horizon(ahead: i64) -> Option<i64>
+    = include_str!("publish_horizon.sql"));
+duty!(/// Promotes due jobs of the current scheduled slot, or carries on with the old one; how many.
+    promote(limit: i32, old: bool) -> i64
+    = "SELECT posthaste.promote($1, $2)");
+duty!(/// Gives turns to jobs with ordering keys and lets them begin; how many were looked at.
+    advance_ordering(limit: i32) -> i64
+    = "SELECT posthaste.advance_ordering($1)");
+duty!(/// Starts a new segment when the current one is large, or has this many lanes: rotated,
+    /// full, small or busy.
+    rotate(bytes: i64, lanes: Option<i32>) -> String
+    = "SELECT posthaste.rotate($1, $2)");
 duty!(/// Remembers which job ids were drawn; whether there were new ones.
-    note_ids() -> bool);
-duty!(/// Moves unclaimed jobs out of the ring; how many.
-    move_aside(slot: i32, limit: i32) -> i64);
-duty!(/// Moves running jobs out of a generation; how many.
-    hold(slot: i32, batch: i64, limit: i32) -> i64);
+    note_ids() -> bool
+    = "SELECT posthaste.note_ids()");
+duty!(/// Moves unclaimed jobs out of the ready log; how many.
+    move_to_overflow(slot: i32, limit: i32) -> i64
+    = "SELECT posthaste.move_to_overflow($1, $2)");
+duty!(/// Moves running jobs out of a segment; how many.
+    move_running(slot: i32, batch: i64, limit: i32) -> i64
+    = "SELECT posthaste.move_running($1, $2, $3)");
 duty!(/// Takes jobs away from a dead worker; how many.
-    rescue(worker: i64, beat: i64) -> i64);
+    rescue(worker: i64, beat: i64) -> i64
+    = "SELECT posthaste.rescue($1, $2)");
 duty!(/// Gives back a claim whose answer never came; how many jobs.
-    return_claim(worker: i64, token: Uuid) -> i64);
+    return_claim(worker: i64, token: Uuid) -> i64
+    = "SELECT posthaste.return_claim($1, $2)");
 duty!(/// Tries again what was not confirmed in time; how many.
-    overdue(limit: i32) -> i64);
+    overdue(limit: i32) -> i64
+    = "SELECT posthaste.overdue($1)");
 duty!(/// Counts what has come since it was last counted; what had been written by then, none when there is more to count.
-    account(limit: i32, step: i32, bytes: i64, written: &str) -> Option<String>);
+    account(limit: i32, step: i32, bytes: i64, written: &str) -> Option<String>
+    = "SELECT posthaste.account($1, $2, $3, $4)");
 duty!(/// Cancels once more what was running when it was cancelled first; how many have ended.
-    cancel_again() -> i64);
+    cancel_again() -> i64
+    = "SELECT posthaste.cancel_again()");
 duty!(/// Finds expired jobs in one slot; how many.
-    expire(slot: i32, limit: i32) -> i64);
-duty!(/// Ends awaited jobs whose confirmation came from a transaction that could not see them held; how many.
-    confirm(limit: i32) -> i64);
+    expire(slot: i32, limit: i32) -> i64
+    = "SELECT posthaste.expire($1, $2)");
+duty!(/// Ends awaited jobs whose confirmation came from a transaction that could not see them await it; how many.
+    confirm_in_flight(limit: i32) -> i64
+    = "SELECT posthaste.confirm_in_flight('infinity', $1)");
+duty!(/// Sets right what a clock that was ahead has left behind; how much.
+    mend_times() -> i64
+    = "SELECT posthaste.mend_times()");
 duty!(/// Forgets a page of what was received long ago; how many.
-    prune_inbox() -> i64);
+    prune_inbox() -> i64
+    = "SELECT posthaste.prune_inbox()");
+
+/// Forgets lanes of which nothing is left.
+pub(crate) async fn forget_lanes(link: &Link) -> Result<(), Error> {
+    link.fetch(
+        "cannot forget lanes",
+        "SELECT posthaste.forget_lanes()",
+        &[],
+    )
+    .await
+    .map(drop)
+}
 
 /// Forgets what nobody needs.
 pub(crate) async fn prune(link: &Link) -> Result<(), Error> {
-    link.fetch("cannot prune", include_str!("prune.sql"), &[])
+    link.fetch("cannot prune", "SELECT posthaste.prune()", &[])
         .await
         .map(drop)
 }

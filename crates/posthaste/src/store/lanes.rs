@@ -6,19 +6,19 @@ use crate::error::Error;
 /// Priorities of a queue that were ever seen.
 pub(crate) async fn lanes(link: &Link, queue: &str) -> Result<Vec<i32>, Error> {
     let rows = link
-        .fetch("cannot read lanes", include_str!("lanes.sql"), &[&queue])
+        .fetch(
+            "cannot read lanes",
+            "SELECT priority FROM posthaste.lane WHERE queue = $1 ORDER BY priority",
+            &[&queue],
+        )
         .await?;
     rows.iter()
         .map(|row| row.try_get(0).map_err(Error::postgres("cannot read lanes")))
         .collect()
 }
 
-/// One priority of a queue that is not among the known ones.
-pub(crate) async fn discover(
-    link: &Link,
-    queue: &str,
-    known: &[i32],
-) -> Result<Option<i32>, Error> {
+/// Priorities of a queue that are not among the known ones: mostly one.
+pub(crate) async fn discover(link: &Link, queue: &str, known: &[i32]) -> Result<Vec<i32>, Error> {
     let rows = link
         .fetch(
             "cannot discover lanes",
@@ -26,10 +26,10 @@ pub(crate) async fn discover(
             &[&queue, &known],
         )
         .await?;
-    rows.first()
+    rows.iter()
         .map(|row| {
             row.try_get(0)
                 .map_err(Error::postgres("cannot discover lanes"))
         })
-        .transpose()
+        .collect()
 }

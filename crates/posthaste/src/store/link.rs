@@ -1,88 +1,155 @@
-//! A connection of the engine's own: opened on demand, dropped on doubt. Each statement is one short READ COMMITTED transaction, whatever the
-//! database's default is, in one round trip.
+//! A connection of the engine's own: opened on demand, dropped on doubt. Each statement is one
+//! short READ COMMITTED transaction, whatever the database's default is, in one round trip.
 //!
-//! Statements have no names: behind a pooler that hands out server sessions by the transaction, a name means nothing, or another process's statement.
+//! Statements have no names: behind a pooler that hands out server sessions by the transaction, a
+//! name means nothing, or another process's statement.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::{ClientWrapper, Pool};
 use tokio::sync::Mutex;
 use tokio_postgres::Row;
 
 use super::parameter::{Parameter, typed};
+use super::place::place;
 use super::restore;
 use crate::error::{Error, ErrorKind};
 
-/// Beyond this the connection is taken for dead (a half-open one never answers) and the statement's effect for unknown.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// An answer that does not come within a link's patience is given up: its connection is taken for
+/// dead (a half-open one never answers) and the statement's effect for unknown. A server may be
+/// slow too, so each time in a row it is waited for twice as long, up to this.
+pub(crate) const LONGEST: Duration = Duration::from_secs(30);
+/// The patience for claims and acknowledgements: meanwhile nothing else of the process is claimed,
+/// or acknowledged.
+pub(crate) const WORK: Duration = Duration::from_secs(10);
+/// For looks: the next one, for another purpose perhaps, waits as long.
+pub(crate) const LOOKS: Duration = Duration::from_secs(5);
+/// For the scheduled road and the lease of maintenance, which is to be asked for once more before
+/// it ends.
+pub(crate) const ROAD: Duration = Duration::from_secs(2);
 
-/// Locks are waited for briefly: whoever holds one for long is a user's transaction, and the statement is tried again later.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'";
+/// What a statement depends on is said for it, whatever the role and the database are set to; by
+/// the transaction, because behind a pooler what a session is set to is another one's too.
+///
+/// - Locks are waited for briefly: the one that holds one for long is a user's transaction, and the
+///   statement is tried again later.
+/// - Names mean what they mean in `pg_catalog` (sql/README.md).
+/// - Compiling a plan takes longer than any of these takes to run.
+/// - How long a statement may take is ours to say: a limit for an application's own would end the
+///   duties again and again.
+///
+/// A database that is set to be read only stays so: that is how some hold a store still.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+    SET LOCAL lock_timeout = '1s'; SET LOCAL search_path = pg_catalog, pg_temp; \
+    SET LOCAL jit = off; SET LOCAL statement_timeout = 0";
 
-/// A server may be another one each time that we connect. One where no work may be done is asked again after so long.
+/// A server may be another one each time that we connect. One where no work may be done is asked
+/// again after so long.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct Link {
     pool: Pool,
-    client: Mutex<Option<ClientWrapper>>,
+    /// How long an answer is waited for at first: as long as those can bear it who stand behind
+    /// this connection.
+    patience: Duration,
+    line: Mutex<Line>,
+}
+
+struct Line {
+    client: Option<ClientWrapper>,
+    patience: Duration,
 }
 
 impl Link {
-    /// A connection beside the pool: made by the pool's manager, so with its address and TLS, but on the runtime that uses it.
-    pub(crate) fn new(pool: Pool) -> Self {
+    /// A connection beside the pool: made by the pool's manager, so with its address and TLS, but
+    /// on the runtime that uses it.
+    pub(crate) fn new(pool: Pool, patience: Duration) -> Self {
+        let patience = patience.min(LONGEST);
+        let line = Line {
+            client: None,
+            patience,
+        };
         Self {
             pool,
-            client: Mutex::new(None),
+            patience,
+            line: Mutex::new(line),
         }
     }
 
-    /// Runs one statement. An error for which [`Error::is_connection`] holds leaves open whether it took effect.
+    /// Another connection of the same kind.
+    pub(crate) fn another(&self) -> Self {
+        Self::new(self.pool.clone(), self.patience)
+    }
+
+    /// Runs one statement. An error for which [`Error::is_connection`] holds leaves open whether it
+    /// took effect.
     pub(crate) async fn fetch(
         &self,
         what: &'static str,
         sql: &'static str,
         parameters: &[&dyn Parameter],
     ) -> Result<Vec<Row>, Error> {
-        let mut guard = self.client.lock().await;
+        let mut line = self.line.lock().await;
+        let (begun, patience) = (Instant::now(), line.patience);
         // Taken out while in use: if this future is dropped half-way, so is the connection.
-        let client = match guard.take() {
+        let client = match line.client.take() {
             Some(client) if !client.is_closed() => client,
-            _ => self.connect().await?,
-        };
-        let result =
-            match tokio::time::timeout(ANSWER_WITHIN, run(&client, what, sql, parameters)).await {
-                Ok(result) => result,
-                Err(_) => Err(ErrorKind::TimedOut {
-                    what,
-                    seconds: ANSWER_WITHIN.as_secs(),
+            _ => match tokio::time::timeout(patience, self.connect()).await {
+                Ok(Ok(client)) => client,
+                Ok(Err(error)) => {
+                    if error.is_rollback() {
+                        tokio::time::sleep(REFUSED_FOR).await;
+                    }
+                    return Err(error);
                 }
-                .into()),
-            };
+                Err(_) => {
+                    line.wait_longer();
+                    let silence = format!("no answer within {} s", whole_seconds(patience));
+                    return Err(ErrorKind::Connect(silence.into()).into());
+                }
+            },
+        };
+        let sent = run(&client, what, sql, parameters);
+        let Ok(result) = tokio::time::timeout(patience, sent).await else {
+            line.wait_longer();
+            let seconds = whole_seconds(patience);
+            return Err(ErrorKind::TimedOut { what, seconds }.into());
+        };
         if !result.as_ref().is_err_and(Error::is_connection) {
-            *guard = Some(client);
+            line.client = Some(client);
+        }
+        if begun.elapsed() < self.patience {
+            line.patience = (patience / 2).max(self.patience);
         }
         result
     }
 
-    async fn connect(&self) -> Result<ClientWrapper, Error> {
-        let connecting = async {
-            let client = deadpool::managed::Manager::create(self.pool.manager())
-                .await
-                .map_err(Error::unsent("cannot connect to Postgres"))?;
-            restore::recognise(&client).await?;
-            Ok(client)
-        };
-        let connected = tokio::time::timeout(ANSWER_WITHIN, connecting)
-            .await
-            .unwrap_or_else(|_| {
-                let silence = format!("no answer within {} s", ANSWER_WITHIN.as_secs());
-                Err(ErrorKind::Connect(silence).into())
-            });
-        if connected.as_ref().is_err_and(Error::is_rollback) {
-            tokio::time::sleep(REFUSED_FOR).await;
-        }
-        connected
+    /// Whether the next statement finds its connection made.
+    pub(crate) async fn is_connected(&self) -> bool {
+        let line = self.line.lock().await;
+        line.client
+            .as_ref()
+            .is_some_and(|client| !client.is_closed())
     }
+
+    async fn connect(&self) -> Result<ClientWrapper, Error> {
+        let client = deadpool::managed::Manager::create(self.pool.manager())
+            .await
+            .map_err(Error::unsent("cannot connect to Postgres"))
+            .map_err(|error| error.at(|| place(&self.pool)))?;
+        restore::check_identity(&client, false).await?;
+        Ok(client)
+    }
+}
+
+impl Line {
+    fn wait_longer(&mut self) {
+        self.patience = (self.patience * 2).min(LONGEST);
+    }
+}
+
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().max(1)
 }
 
 async fn run(

@@ -1,242 +1,308 @@
-//! Brings the schema up to date: forward only, each step in a transaction, all of them behind one lock, each told by name and checksum.
+//! Brings the schema up to date: its steps forward only, its functions as they are now, all in one
+//! transaction and behind one lock, each in the ledger by name and checksum.
 
+mod within;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
-use super::parameter::typed;
+use super::schema::{FUNCTIONS, FUNCTIONS_CHECKSUM, STEPS, Step, Text};
+use crate::error::driver::DriverError;
 use crate::error::{Error, ErrorKind};
+use crate::executor::Executor;
+use within::unreadable;
 
-/// Steps in their order. A step that was released never changes.
-const STEPS: &[(&str, &str)] = &[
-    (
-        "0001_store",
-        include_str!("../../migrations/0001_store.sql"),
-    ),
-    (
-        "0002_enqueue",
-        include_str!("../../migrations/0002_enqueue.sql"),
-    ),
-    (
-        "0003_claim",
-        include_str!("../../migrations/0003_claim.sql"),
-    ),
-    (
-        "0004_acknowledge",
-        include_str!("../../migrations/0004_acknowledge.sql"),
-    ),
-    ("0005_ring", include_str!("../../migrations/0005_ring.sql")),
-    (
-        "0006_aside",
-        include_str!("../../migrations/0006_aside.sql"),
-    ),
-    (
-        "0007_scheduled",
-        include_str!("../../migrations/0007_scheduled.sql"),
-    ),
-    (
-        "0008_rescue",
-        include_str!("../../migrations/0008_rescue.sql"),
-    ),
-    (
-        "0009_expiry",
-        include_str!("../../migrations/0009_expiry.sql"),
-    ),
-    (
-        "0010_operate",
-        include_str!("../../migrations/0010_operate.sql"),
-    ),
-    (
-        "0011_periodic",
-        include_str!("../../migrations/0011_periodic.sql"),
-    ),
-    (
-        "0012_order",
-        include_str!("../../migrations/0012_order.sql"),
-    ),
-    (
-        "0013_nowait",
-        include_str!("../../migrations/0013_nowait.sql"),
-    ),
-    (
-        "0014_history",
-        include_str!("../../migrations/0014_history.sql"),
-    ),
-    ("0015_find", include_str!("../../migrations/0015_find.sql")),
-    (
-        "0016_restore",
-        include_str!("../../migrations/0016_restore.sql"),
-    ),
-    ("0017_bell", include_str!("../../migrations/0017_bell.sql")),
-    (
-        "0018_counters",
-        include_str!("../../migrations/0018_counters.sql"),
-    ),
-    (
-        "0019_tally",
-        include_str!("../../migrations/0019_tally.sql"),
-    ),
-    (
-        "0020_gauges",
-        include_str!("../../migrations/0020_gauges.sql"),
-    ),
-    (
-        "0021_relay",
-        include_str!("../../migrations/0021_relay.sql"),
-    ),
-    ("0022_sync", include_str!("../../migrations/0022_sync.sql")),
-];
+pub(crate) use within::within;
+
+/// What the texts say means what it means in `pg_catalog`, in whatever session they are run: views,
+/// defaults and checks keep what their calls and operators were taken for. Their strings are read
+/// as the standard has them. A function may be made before one that it calls.
+const PIN: &str = "SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL standard_conforming_strings = on;
+SET LOCAL check_function_bodies = off";
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1885893472, 0)";
-const LEDGER: &str = "CREATE SCHEMA IF NOT EXISTS posthaste;\nCREATE TABLE IF NOT EXISTS posthaste.migration (\n  name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())";
+const LEDGER: &str = "CREATE SCHEMA IF NOT EXISTS posthaste;
+CREATE TABLE IF NOT EXISTS posthaste.migration (
+  name text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
+  applied_at timestamptz NOT NULL DEFAULT clock_timestamp())";
+
+/// The version whose texts these are.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The functions' name in the ledger.
+const FUNCTIONS_NAME: &str = "functions";
 
 /// What a call to [`migrate`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationReport {
-    /// Steps that this call applied, in order; empty when the schema was up to date.
+    /// Steps that this call applied, in order, and `functions` where it installed these again;
+    /// empty when the schema was up to date.
     pub applied: Vec<String>,
 }
 
+/// Where the statements run, and the settings that they change.
+const PLACE: &str = include_str!("migrate_place.sql");
+const RESTORED: &str = include_str!("migrate_restored.sql");
+/// What was applied, and whether the store itself is there.
+const KNOWN: &str = "SELECT pg_catalog.json_build_array(name, checksum, version)::text AS answer
+  FROM posthaste.migration";
+const HAS_STORE: &str =
+    "SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer";
+const NOTE: &str = "INSERT INTO posthaste.migration (name, checksum, version)
+  VALUES ($1, $2, $3)
+  ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
+    (excluded.checksum, excluded.version, excluded.applied_at)";
+const WAY: &str = "run `posthaste migrate` or call posthaste::migrate()";
+
+pub(crate) const CANNOT: &str = "cannot migrate";
+
+/// Where a step was refused a lock, it is tried again after a while in which others go on.
+const PAUSE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Brings the schema up to date. Idempotent, and safe to be called by many processes at once.
 ///
-/// Refuses with a clear error a server older than PostgreSQL 15, and a schema that a newer posthaste wrote.
+/// Nobody waits longer than a moment for it: where an open transaction is in the way, it is tried
+/// again, for a minute, and then refused with SQLSTATE 55P03. It waits itself for another migration
+/// that has begun.
+///
+/// Refuses with a clear error a server older than PostgreSQL 15, and a schema that a newer
+/// posthaste wrote.
 pub async fn migrate(client: &mut Client) -> Result<MigrationReport, Error> {
-    let version: String = scalar(client, "SELECT current_setting('server_version_num')").await?;
-    if version.parse::<i32>().is_ok_and(|number| number < 150_000) {
-        return Err(ErrorKind::Schema(format!(
-            "PostgreSQL {}.x is too old: posthaste needs 15 or newer",
-            version.len().saturating_sub(4).min(2)
-        ))
-        .into());
+    let started = Instant::now();
+    loop {
+        let last = started.elapsed() >= PATIENCE;
+        match attempt(client, last).await {
+            Err(error) if is_locked_out(&error) && !last => tokio::time::sleep(PAUSE).await,
+            outcome => return outcome,
+        }
     }
-    let failed = "cannot migrate";
+}
+
+fn is_locked_out(error: &Error) -> bool {
+    error
+        .sqlstate()
+        .is_some_and(|state| *state == SqlState::LOCK_NOT_AVAILABLE)
+}
+
+async fn attempt(client: &mut Client, last: bool) -> Result<MigrationReport, Error> {
+    let failed = match last {
+        false => CANNOT,
+        true => "cannot migrate, for a minute now: open transactions use the queue's tables",
+    };
     let tx = client
         .build_transaction()
         .isolation_level(tokio_postgres::IsolationLevel::ReadCommitted)
         .start()
         .await
         .map_err(Error::postgres(failed))?;
-    // The ledger is looked for only under the lock: two CREATE TABLE IF NOT EXISTS at once can still collide.
-    tx.batch_execute(LOCK)
-        .await
-        .map_err(Error::postgres(failed))?;
-    tx.batch_execute(&format!(
-        "SET LOCAL client_min_messages = warning; {LEDGER}"
-    ))
-    .await
-    .map_err(Error::postgres(failed))?;
-    let rows = tx
-        .query_typed("SELECT name, checksum FROM posthaste.migration", &[])
-        .await
-        .map_err(Error::postgres(failed))?;
-    let known: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-    refuse_foreign(&known)?;
-    let mut applied = Vec::new();
-    for (name, sql) in STEPS {
-        if known.iter().any(|(done, _)| done == name) {
-            continue;
-        }
-        tx.batch_execute(sql)
-            .await
-            .map_err(Error::postgres(failed))?;
-        tx.execute_typed(
-            "INSERT INTO posthaste.migration (name, checksum) VALUES ($1, $2)",
-            &typed(&[name, &checksum(sql)]),
-        )
-        .await
-        .map_err(Error::postgres(failed))?;
-        applied.push((*name).to_owned());
-    }
+    let report = within(&mut &tx, failed).await?;
     tx.commit().await.map_err(Error::postgres(failed))?;
-    Ok(MigrationReport { applied })
+    Ok(report)
 }
 
-/// All steps as one script for psql, for those who bring their own migration tool. Each step records itself as [`migrate`] would.
+/// The whole schema as one script for psql, for those who bring their own migration tool. It
+/// records what it did as [`migrate`] would.
 pub fn migrations_sql() -> String {
+    migrations_sql_after(0)
+}
+
+/// As [`migrations_sql`], without the steps up to and with this one: for a schema that has these.
+pub fn migrations_sql_after(step: u32) -> String {
+    let due = Due {
+        steps: STEPS.iter().filter(|one| one.number() > step).collect(),
+        functions: true,
+    };
+    // One transaction: the first line says how.
     let mut script = format!(
-        "-- posthaste: apply with psql -v ON_ERROR_STOP=1 --single-transaction\n{LOCK};\n{LEDGER};\n"
+        "-- posthaste: one script because it is one transaction: \
+         psql -v ON_ERROR_STOP=1 --single-transaction\n{PIN};\n{LOCK};\n{LEDGER};\n"
     );
-    for (name, sql) in STEPS {
-        script.push_str(&format!(
-            "\n-- {name}\n{sql}\nINSERT INTO posthaste.migration (name, checksum) VALUES ('{name}', '{}');\n",
-            checksum(sql)
-        ));
+    for text in due.texts() {
+        script.push('\n');
+        script.push_str(text);
+    }
+    for (name, checksum) in due.notes() {
+        let values = [name, &checksum, VERSION];
+        let mut note = NOTE.to_owned();
+        for (at, value) in values.iter().enumerate() {
+            note = note.replace(&format!("${}", at + 1), &format!("'{value}'"));
+        }
+        script.push_str(&format!("\n{note};\n"));
     }
     script
 }
 
-/// Steps we do not know, or that were something else when they were applied, mean that another version owns this schema.
-fn refuse_foreign(known: &[(String, String)]) -> Result<(), Error> {
-    for (name, was) in known {
-        match STEPS.iter().find(|(step, _)| step == name) {
-            None => {
-                return Err(ErrorKind::Schema(format!(
-                    "the schema has step {name} of a newer posthaste; use that version or newer"
-                ))
-                .into());
-            }
-            Some((_, sql)) if checksum(sql) != *was => {
-                return Err(ErrorKind::Schema(format!(
-                    "step {name} was applied from another text than this version has"
-                ))
-                .into());
-            }
-            Some(_) => {}
-        }
+/// A row of the ledger.
+struct Known {
+    name: String,
+    checksum: String,
+    version: String,
+}
+
+impl Known {
+    fn of(answer: &str) -> Result<Self, serde_json::Error> {
+        let (name, checksum, version) = serde_json::from_str(answer)?;
+        Ok(Self {
+            name,
+            checksum,
+            version,
+        })
     }
-    Ok(())
 }
 
-async fn scalar(client: &Client, sql: &str) -> Result<String, Error> {
-    Ok(client
-        .query_typed_one(sql, &[])
-        .await
-        .map_err(Error::postgres("cannot migrate"))?
-        .get(0))
+/// What a ledger lacks of this version's schema.
+struct Due {
+    steps: Vec<&'static Step>,
+    functions: bool,
 }
 
-/// FNV-1a: tells texts apart; nothing here is secret or hostile.
-fn checksum(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{hash:016x}")
+impl Due {
+    /// Fails when the schema is newer than that of the next minor version, or none of ours.
+    fn of(known: &[Known]) -> Result<Self, Error> {
+        let ours = number(VERSION);
+        for row in known {
+            if !is_served(number(&row.version), ours) {
+                let Known { name, version, .. } = row;
+                return Err(ErrorKind::Schema(format!(
+                    "{name} of the schema is of posthaste {version}, more than one minor version \
+                     newer than this {VERSION}; use a newer version"
+                ))
+                .into());
+            }
+            let step = STEPS.iter().find(|step| step.name == row.name);
+            if step.is_some_and(|step| step.checksum() != row.checksum) {
+                return Err(ErrorKind::Schema(format!(
+                    "step {} was applied from another text than this version has",
+                    row.name
+                ))
+                .into());
+            }
+        }
+        let steps: Vec<&Step> = STEPS
+            .iter()
+            .filter(|step| !known.iter().any(|row| row.name == step.name))
+            .collect();
+        let there = known.iter().find(|row| row.name == FUNCTIONS_NAME);
+        // Those of a newer version stay: within a minor version they serve the older ones too.
+        let functions = there
+            .is_none_or(|row| row.checksum != *FUNCTIONS_CHECKSUM && number(&row.version) <= ours);
+        Ok(Self {
+            functions: functions || !steps.is_empty(),
+            steps,
+        })
+    }
+
+    /// In the order in which they are run: what functions speak of, functions, what calls them.
+    fn texts(&self) -> impl Iterator<Item = &'static Text> {
+        let before = self.steps.iter().map(|step| &step.before);
+        let functions = self.functions.then_some(&*FUNCTIONS);
+        let after = self.steps.iter().map(|step| &step.after);
+        before.chain(functions).chain(after)
+    }
+
+    /// For the ledger: names and checksums.
+    fn notes(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let steps = self.steps.iter().map(|step| (step.name, step.checksum()));
+        let functions = (FUNCTIONS_NAME, FUNCTIONS_CHECKSUM.clone());
+        steps.chain(self.functions.then_some(functions))
+    }
 }
 
-/// Fails unless the schema is exactly that of this version: as it was migrated by it, neither older nor newer. The error says what to do.
+/// Whether a program of this version works on a schema of that one: an older one, which it can
+/// migrate, its own, and the next minor version's.
+fn is_served(schema: Option<[u32; 3]>, ours: Option<[u32; 3]>) -> bool {
+    match (schema, ours) {
+        (Some([major, minor, _]), Some([our_major, our_minor, _])) => {
+            (major, minor) <= (our_major, our_minor + 1)
+        }
+        _ => false,
+    }
+}
+
+/// Major, minor and patch.
+fn number(version: &str) -> Option<[u32; 3]> {
+    let (released, _) = version.split_once(['-', '+']).unwrap_or((version, ""));
+    let mut parts = released.split('.').map(|part| part.parse().ok());
+    Some([parts.next()??, parts.next()??, parts.next()??])
+}
+
+/// The ledger; the inner error is that of the driver.
+async fn read_ledger<E: Executor>(
+    executor: &mut E,
+) -> Result<Result<Vec<Known>, DriverError>, Error> {
+    match executor.texts(KNOWN, &[]).await {
+        Ok(rows) => {
+            let known: Result<Vec<Known>, _> = rows.iter().map(|row| Known::of(row)).collect();
+            known.map(Ok).map_err(unreadable)
+        }
+        Err(error) if error.sqlstate() == Some(&SqlState::UNDEFINED_COLUMN) => {
+            Err(ErrorKind::Schema(
+                "the schema posthaste of this database is of a version that was never released; \
+                 DROP SCHEMA posthaste CASCADE and run `posthaste migrate`"
+                    .into(),
+            )
+            .into())
+        }
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// Fails unless this program may work on the schema: it has every step and the functions of this
+/// version, or of a newer one up to the next minor version. The error says what to do.
 pub async fn check_schema(client: &Client) -> Result<(), Error> {
     require_current(client).await
 }
 
 /// Fails unless every step of this version was applied: a worker on a foreign schema would guess.
 pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
-    let missing = || {
-        Error::from(ErrorKind::Schema(
-            "the database is not migrated; run `posthaste migrate` or call posthaste::migrate()"
-                .into(),
-        ))
-    };
-    let rows = match client
-        .query_typed("SELECT name, checksum FROM posthaste.migration", &[])
-        .await
-    {
-        Ok(rows) => rows,
+    let mut executor = client;
+    let missing = [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
+    let known = match read_ledger(&mut executor).await? {
+        Ok(known) => known,
         Err(error)
             if error
-                .code()
-                .is_some_and(|code| code.code() == "42P01" || code.code() == "3F000") =>
+                .sqlstate()
+                .is_some_and(|state| missing.contains(state)) =>
         {
-            return Err(missing());
+            return Err(ErrorKind::Schema(format!("the database is not migrated; {WAY}")).into());
         }
-        Err(error) => return Err(Error::postgres("cannot read the schema's version")(error)),
+        Err(error) => return Err(Error::driver("cannot read the schema's version")(error)),
     };
-    let known: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-    refuse_foreign(&known)?;
-    if STEPS
-        .iter()
-        .all(|(name, _)| known.iter().any(|(done, _)| done == name))
-    {
-        Ok(())
-    } else {
-        Err(missing())
+    if known.is_empty() {
+        refuse_without_rows(&mut executor).await?;
+    }
+    let due = Due::of(&known)?;
+    let there = known.iter().find(|row| row.name == FUNCTIONS_NAME);
+    // Two programs of one version have the same functions but for how they are built.
+    let has_functions = there.is_some_and(|row| number(&row.version) >= number(VERSION));
+    let lacks = match due.steps.first() {
+        Some(step) => format!("step {}", step.name),
+        None if due.functions && !has_functions => format!("functions of {VERSION}"),
+        None => return Ok(()),
+    };
+    Err(ErrorKind::Schema(format!(
+        "the schema posthaste of this database is older than this program, it has no {lacks}; {WAY}"
+    ))
+    .into())
+}
+
+/// A dump of the schema alone makes the tables, and leaves out what their rows say of them.
+async fn refuse_without_rows<E: Executor>(executor: &mut E) -> Result<(), Error> {
+    let has_store = executor.texts(HAS_STORE, &[]).await;
+    let has_store = has_store.map_err(Error::driver("cannot read the schema's version"))?;
+    match has_store.iter().any(|has_store| has_store == "true") {
+        false => Ok(()),
+        true => Err(ErrorKind::Schema(
+            "the schema posthaste of this database came without its rows, as from pg_dump \
+             --schema-only; load these too and run `posthaste rebase`, or DROP SCHEMA posthaste \
+             CASCADE and run `posthaste migrate`"
+                .into(),
+        )
+        .into()),
     }
 }

@@ -1,41 +1,43 @@
-//! 2. The store: one function per statement. With `enqueue`, the only module that speaks SQL.
+//! The store: one function per statement. With `enqueue`, the only module that speaks SQL.
 
 mod acknowledge;
-pub(crate) mod bell;
+pub(crate) mod client;
 pub(crate) mod counters;
 mod duties;
-pub(crate) mod history;
-pub(crate) mod json_text;
 mod lanes;
 pub(crate) mod link;
 pub(crate) mod migrate;
+pub(crate) mod notify;
 pub(crate) mod operate;
 pub(crate) mod parameter;
 pub(crate) mod periodic;
-pub(crate) mod relay;
+pub(crate) mod place;
+mod repeat;
 pub(crate) mod restore;
 pub(crate) mod roles;
-pub(crate) mod sync;
+mod schema;
+pub(crate) mod session;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use postgres_types::FromSql;
-use tokio_postgres::Row;
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use crate::error::Error;
-use crate::job::{Incarnations, Job, JobId};
-use json_text::JsonText;
+use crate::job::{Epochs, Job, JobId};
+use crate::json_text::JsonText;
 use link::Link;
-use parameter::Parameter;
+use parameter::{Parameter, typed};
 
-pub(crate) use acknowledge::{COMPLETE, close_whole, put_off, settle};
+pub(crate) use acknowledge::{COMPLETE, close_batches, reschedule, settle};
+pub(crate) use counters::unworked;
 pub(crate) use duties::*;
 pub(crate) use lanes::{discover, lanes};
 
-/// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch numbers can come again after a crash, tokens
-/// cannot.
+/// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch
+/// numbers can come again after a crash, tokens cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
     pub(crate) slot: i16,
@@ -50,8 +52,8 @@ pub(crate) type Claimed = (Fence, Arc<Job>);
 pub(crate) struct Claim {
     pub(crate) jobs: Vec<Claimed>,
     pub(crate) unreadable: Vec<(Fence, JobId, String)>,
-    /// Another is to follow after this: at once when it met so many expired jobs that it left before it came to the end, later when the queue's
-    /// rate stopped it.
+    /// Another is to follow after this: at once when it met this many expired jobs that it left
+    /// before it came to the end, later when the queue's rate stopped it.
     pub(crate) again: Option<Duration>,
 }
 
@@ -73,7 +75,24 @@ pub(crate) async fn claim(
     .await
 }
 
-/// What a claim with this token handed out. An error means that it stands although nobody can work it.
+/// What a claim took whose answer was lost: rows for [`read_claim`].
+pub(crate) async fn claim_answer(
+    link: &Link,
+    queue: &str,
+    priorities: &[i32],
+    worker: i64,
+    token: Uuid,
+) -> Result<Vec<Row>, Error> {
+    link.fetch(
+        "cannot look for a claim",
+        include_str!("claim_answer.sql"),
+        &[&queue, &priorities, &worker, &token],
+    )
+    .await
+}
+
+/// What a claim with this token handed out. An error means that it stands although nobody can work
+/// it.
 pub(crate) fn read_claim(rows: &[Row], queue: &Arc<str>, token: Uuid) -> Result<Claim, Error> {
     let mut claim = Claim {
         jobs: Vec::with_capacity(rows.len()),
@@ -114,52 +133,41 @@ fn identity(row: &Row, token: Uuid) -> Result<(Fence, JobId), tokio_postgres::Er
     ))
 }
 
-/// Claims one job whose worker died.
-pub(crate) async fn claim_suspect(
+/// Claims one job whose worker died: rows for [`read_claim`].
+pub(crate) async fn claim_quarantined(
     link: &Link,
-    queue: &Arc<str>,
+    queue: &str,
     worker: i64,
     token: Uuid,
-) -> Result<Option<Claimed>, Error> {
-    let rows = link
-        .fetch(
-            "cannot claim a suspect",
-            include_str!("claim_suspect.sql"),
-            &[&&**queue, &worker, &token],
-        )
-        .await?;
-    rows.first()
-        .map(|row| claimed(row, queue, token))
-        .transpose()
+) -> Result<Vec<Row>, Error> {
+    link.fetch(
+        "cannot claim a quarantined job",
+        include_str!("claim_quarantined.sql"),
+        &[&queue, &worker, &token],
+    )
+    .await
 }
 
-/// Claims up to so many jobs whose worker died once, and for which a burnt attempt ends nothing.
-pub(crate) async fn claim_suspects(
+/// Claims up to this many jobs whose worker died once, and for which a counted attempt ends
+/// nothing: rows for [`read_claim`].
+pub(crate) async fn claim_quarantined_batch(
     link: &Link,
-    queue: &Arc<str>,
+    queue: &str,
     worker: i64,
     token: Uuid,
     most: usize,
-) -> Result<Vec<Claimed>, Error> {
+) -> Result<Vec<Row>, Error> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let rows = link
-        .fetch(
-            "cannot claim suspects",
-            include_str!("claim_suspects.sql"),
-            &[&&**queue, &worker, &token, &most],
-        )
-        .await?;
-    // One that cannot be read stays with this worker until that ends; the others are not to wait for it.
-    let readable = rows.iter().filter_map(|row| {
-        let job = claimed(row, queue, token);
-        job.inspect_err(|error| tracing::warn!(%error, "a suspect cannot be read"))
-            .ok()
-    });
-    Ok(readable.collect())
+    link.fetch(
+        "cannot claim quarantined jobs",
+        include_str!("claim_quarantined_batch.sql"),
+        &[&queue, &worker, &token, &most],
+    )
+    .await
 }
 
 /// Ends the next job of a queue if it cannot be read.
-pub(crate) async fn bury_next(
+pub(crate) async fn dead_letter_next(
     link: &Link,
     queue: &str,
     priorities: &[i32],
@@ -169,8 +177,8 @@ pub(crate) async fn bury_next(
 ) -> Result<i64, Error> {
     one(
         link,
-        "cannot bury an unreadable job",
-        include_str!("bury_next.sql"),
+        "cannot dead-letter an unreadable job",
+        "SELECT posthaste.dead_letter_next($1, $2, $3, $4, $5)",
         &[&queue, &priorities, &worker, &token, &error],
     )
     .await
@@ -186,47 +194,56 @@ fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
             scheduled_at: row.try_get(4)?,
             expires_at: row.try_get(5)?,
             priority: row.try_get(6)?,
-            attempt: row.try_get(7)?,
+            attempt: row.try_get::<_, i32>(7)?.saturating_add(1),
             max_attempts: row.try_get(8)?,
             crashes: row.try_get(9)?,
             name: row.try_get::<_, &str>(10)?.into(),
             tag: row.try_get::<_, &str>(11)?.into(),
             unique_key: row.try_get::<_, Option<&str>>(12)?.map(Into::into),
             ordering_key: row.try_get::<_, Option<&str>>(13)?.map(Into::into),
-            kwargs: row.try_get::<_, JsonText<'_>>(14)?.0.into(),
+            trace: row.try_get::<_, Option<&str>>(14)?.map(Into::into),
+            kwargs: row.try_get::<_, JsonText<'_>>(15)?.0.into(),
         };
         Ok((fence, Arc::new(job)))
     };
     read().map_err(Error::postgres("cannot read a claimed job"))
 }
 
-/// Queues in which a suspect waits.
-pub(crate) async fn suspect_queues(link: &Link) -> Result<Vec<String>, Error> {
+/// Queues in which a quarantined job waits.
+pub(crate) async fn quarantine_queues(link: &Link) -> Result<Vec<String>, Error> {
     let rows = link
         .fetch(
-            "cannot look for suspects",
-            include_str!("suspect_queues.sql"),
+            "cannot look for quarantined jobs",
+            "SELECT posthaste.quarantine_queues()",
             &[],
         )
         .await?;
     rows.iter()
         .map(|row| {
             row.try_get(0)
-                .map_err(Error::postgres("cannot look for suspects"))
+                .map_err(Error::postgres("cannot look for quarantined jobs"))
         })
         .collect()
 }
 
 /// A worker begins; its id, and the delivery ids that it gives.
-pub(crate) async fn register(link: &Link, name: &str) -> Result<(i64, Incarnations), Error> {
+pub(crate) async fn register(
+    link: &Link,
+    name: &str,
+    queues: &[&str],
+) -> Result<(i64, Epochs), Error> {
     let what = "cannot register the worker";
     let rows = link
-        .fetch(what, include_str!("register.sql"), &[&name])
+        .fetch(
+            what,
+            "SELECT o_worker, o_first, o_zero FROM posthaste.register($1, $2::text[])",
+            &[&name, &queues],
+        )
         .await?;
     let worker = first(&rows, what)?;
     let known = rows[0].try_get(1).and_then(|first| {
         let zero = rows[0].try_get(2)?;
-        Ok(Incarnations::new(first, zero))
+        Ok(Epochs::new(first, zero))
     });
     Ok((worker, known.map_err(Error::postgres(what))?))
 }
@@ -255,7 +272,7 @@ pub(crate) async fn stop(link: &Link, worker: i64, clean: bool) -> Result<(), Er
 }
 
 /// A wait for the database, at most a hundred years.
-fn milliseconds(wait: Duration) -> i64 {
+pub fn milliseconds(wait: Duration) -> i64 {
     i64::try_from(wait.as_millis())
         .unwrap_or(i64::MAX)
         .min(100 * 365 * 86_400_000)
@@ -275,4 +292,12 @@ fn first<T: for<'a> FromSql<'a>>(rows: &[Row], what: &'static str) -> Result<T, 
         .ok_or_else(|| Error::invalid("row", "the database returned none"))?
         .try_get(0)
         .map_err(Error::postgres(what))
+}
+
+/// Whether no job of these queues is due, running or blocked.
+pub(crate) async fn is_idle(client: &Client, queues: &[String]) -> Result<bool, Error> {
+    let sql = include_str!("is_idle.sql");
+    let row = client.query_typed(sql, &typed(&[&queues])).await;
+    let is_idle = row.and_then(|rows| rows.first().map_or(Ok(true), |row| row.try_get("is_idle")));
+    is_idle.map_err(Error::postgres("cannot look whether a queue is idle"))
 }

@@ -1,14 +1,14 @@
-//! Statements of what operators do (migrations/0010_operate.sql).
+//! Statements of what operators do (sql/functions/operate.sql).
 
 use super::link::Link;
 use crate::error::Error;
 use crate::job::JobId;
 
-/// Jobs that are to be cancelled while they run, whoever runs them.
+/// Jobs that are to be cancelled while they run, whichever worker runs them.
 pub(crate) async fn cancelling(link: &Link) -> Result<Vec<JobId>, Error> {
     let what = "cannot look for cancelled jobs";
     let rows = link
-        .fetch(what, include_str!("cancelling.sql"), &[])
+        .fetch(what, "SELECT id FROM posthaste.cancelling", &[])
         .await?;
     rows.iter()
         .map(|row| row.try_get(0).map(JobId).map_err(Error::postgres(what)))

@@ -1,14 +1,17 @@
-//! What is bound to a parameter, and its type: a statement without a name is sent in one go with its parameters, so nobody is asked for their types.
+//! What is bound to a parameter, and its type: a statement without a name is sent in one go with
+//! its parameters, so nobody is asked for their types.
 
 use jiff::Timestamp;
 use postgres_types::{ToSql, Type};
 use uuid::Uuid;
 
-use super::json_text::JsonText;
+use crate::json_text::JsonText;
 
 /// A value that knows its type in the database.
-pub(crate) trait Parameter: ToSql + Sync {
+pub trait Parameter: ToSql + Sync {
+    /// Its type.
     fn kind(&self) -> Type;
+    /// Itself.
     fn value(&self) -> &(dyn ToSql + Sync);
 }
 
@@ -23,14 +26,16 @@ impl<T: Kind + ToSql + Sync> Parameter for T {
 }
 
 /// Values with their types, as the driver takes them.
-pub(crate) fn typed<'a>(parameters: &[&'a dyn Parameter]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+pub fn typed<'a>(parameters: &[&'a dyn Parameter]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     parameters
         .iter()
         .map(|parameter| (parameter.value(), parameter.kind()))
         .collect()
 }
 
-pub(crate) trait Kind {
+/// The type in the database of all values of a type.
+pub trait Kind {
+    /// That type.
     const KIND: Type;
 }
 

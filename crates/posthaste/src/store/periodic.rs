@@ -1,13 +1,13 @@
-//! Statements of periodic jobs (migrations/0011_periodic.sql).
+//! Statements of periodic jobs (sql/functions/periodic.sql).
 
 use deadpool_postgres::Client;
 use jiff::Timestamp;
 
-use super::json_text::JsonText;
 use super::link::Link;
 use super::one;
 use super::parameter::typed;
 use crate::error::Error;
+use crate::json_text::JsonText;
 use crate::periodic::Periodic;
 
 /// A periodic job that a leader has to look at.
@@ -50,7 +50,7 @@ pub(crate) async fn tick(
     one(
         link,
         "cannot enqueue a periodic job",
-        include_str!("tick.sql"),
+        "SELECT posthaste.tick($1, $2, $3, $4, $5, $6, $7)",
         &[
             &job.name,
             &job.schedule,
@@ -58,6 +58,7 @@ pub(crate) async fn tick(
             &job.next_at,
             &ticks,
             &next,
+            &job.now,
         ],
     )
     .await

@@ -1,7 +1,10 @@
--- Truncates the oldest generation when every row of it is closed. How far it was verified is remembered by the session that verified it, and counts
--- nowhere else: a server that crashed in between may have forgotten acknowledgements, and its sessions with them. Behind a pooler the steps of one
--- verification meet several sessions, and each goes on from its own.
+-- Truncates the oldest segment when every row of it is closed. How far it was verified is
+-- remembered by the session that verified it, and counts nowhere else: a server that crashed in
+-- between may have forgotten acknowledgements, and its sessions with them. Behind a pooler the
+-- steps of one verification meet several sessions, and each goes on from its own.
 SELECT r.o_state, r.o_batch, r.o_blocker,
-       CASE WHEN r.o_state <> 'none' THEN set_config('posthaste.verified', concat($1::bigint, ':', r.o_batch), false) END
+       CASE WHEN r.o_state <> 'none'
+            THEN set_config('posthaste.verified', pg_catalog.concat($1::bigint, ':', r.o_batch),
+                            false) END
   FROM current_setting('posthaste.verified', true) known,
        posthaste.reclaim($1::bigint, CASE WHEN split_part(known, ':', 1) = $1::bigint::text THEN split_part(known, ':', 2)::bigint ELSE 0 END, $2::integer) r

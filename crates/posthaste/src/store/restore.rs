@@ -1,24 +1,42 @@
-//! Taking over jobs where their transaction ids mean nothing (migrations/0016_restore.sql).
+//! Taking over jobs where their transaction ids mean nothing (sql/functions/rebase.sql).
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};
 
 use crate::error::Error;
 
-/// Makes sure that work may go on in this database: on each new connection, before anything else is sent.
-pub(crate) async fn recognise(client: &Client) -> Result<(), Error> {
-    client
-        .query_typed_one(include_str!("recognise.sql"), &[])
-        .await
-        .map(drop)
-        .map_err(Error::unsent("no work can be done here"))
+/// As the transactions of [`Link`](super::link::Link), but that locks are waited for: a worker that
+/// starts has nothing else to do.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+    SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL jit = off; SET LOCAL lock_timeout = 0; \
+    SET LOCAL statement_timeout = 0";
+
+/// Makes sure that work may go on in this database: on each new connection, before anything else is
+/// sent, and thoroughly when a worker starts.
+pub(crate) async fn check_identity(client: &Client, thorough: bool) -> Result<(), Error> {
+    let refused = || Error::unsent("no work can be done here");
+    // One round trip, as each statement of the engine is.
+    let (begun, known, committed) = futures_util::future::join3(
+        client.batch_execute(BEGIN),
+        client.query_typed_one(
+            "SELECT posthaste.check_identity($1)",
+            &[(&thorough, Type::BOOL)],
+        ),
+        client.batch_execute("COMMIT"),
+    )
+    .await;
+    begun.map_err(refused())?;
+    known.map_err(refused())?;
+    committed.map_err(refused())
 }
 
-/// Takes over the jobs of a store that was restored from a dump, replicated logically, copied or upgraded: every unfinished job once, whatever was
-/// enqueued since included; nothing that was done. Returns how many. Until then workers refuse to work there, and say so.
+/// Takes over the jobs of a store that was restored from a dump, replicated logically, copied or
+/// upgraded: every unfinished job once, whatever was enqueued since included; nothing that was
+/// done. Returns how many. Until then workers refuse to work there, and say so.
 ///
-/// All workers have to be stopped. While one lives the call is refused with SQLSTATE 55000, unless `force` says otherwise: then its jobs are run
-/// a second time. The caller owns the schema. Enqueues wait while it runs; if it is interrupted nothing happened, except that workers stay
+/// All workers have to be stopped. While one lives the call is refused with SQLSTATE 55000, unless
+/// `force` says otherwise: then its jobs are run a second time. The caller owns the schema.
+/// Enqueues wait while it runs; if it is interrupted nothing happened, except that workers stay
 /// locked out until a second call has succeeded.
 ///
 /// ```no_run
@@ -35,13 +53,13 @@ pub async fn rebase(client: &mut Client, force: bool) -> Result<u64, Error> {
     // Committed by itself: whatever becomes of the second step, nobody works meanwhile.
     let transaction = own_transaction(client).await?;
     transaction
-        .query_typed_one(include_str!("lock_out.sql"), &[(&force, Type::BOOL)])
+        .query_typed_one("SELECT posthaste.lock_out($1)", &[(&force, Type::BOOL)])
         .await
         .map_err(failed())?;
     transaction.commit().await.map_err(failed())?;
     let transaction = own_transaction(client).await?;
     let jobs: i64 = transaction
-        .query_typed_one(include_str!("rebase.sql"), &[])
+        .query_typed_one("SELECT posthaste.rebase()", &[])
         .await
         .and_then(|row| row.try_get(0))
         .map_err(failed())?;

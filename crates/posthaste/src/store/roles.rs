@@ -6,11 +6,12 @@ use crate::error::Error;
 
 const ROLES: &str = include_str!("../../roles.sql");
 
-/// Makes the roles `posthaste_producer`, `posthaste_worker` and `posthaste_observer`, and gives them what they need in this database, no more.
-/// Idempotent; to be called again after each [`migrate`](crate::migrate). Members are added by `GRANT posthaste_producer TO app`.
+/// Makes the roles `posthaste_producer`, `posthaste_worker` and `posthaste_observer`, and gives
+/// them what they need in this database, no more. Idempotent; to be called again after each
+/// [`migrate`](crate::migrate). Members are added by `GRANT posthaste_producer TO app`.
 ///
-/// The caller owns the schema, and may create roles where they are not there yet. Who may not gets SQLSTATE 42501 and nothing is changed;
-/// [`roles_sql`] is for somebody who may.
+/// The caller owns the schema, and may create roles where they are not there yet. Who may not gets
+/// SQLSTATE 42501 and nothing is changed; [`roles_sql`] is for somebody who may.
 pub async fn grant_roles(client: &mut Client) -> Result<(), Error> {
     let failed = "cannot grant roles";
     let transaction = client

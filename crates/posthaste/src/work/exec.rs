@@ -23,14 +23,16 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind};
+use crate::handler::{HandlerResult, RetryLater};
 use crate::job::Job;
-use crate::work::handler::{Context, HandlerResult, TryAgain};
+use crate::work::context::Context;
 use end::{End, Tail, decide};
 use guard::GUARD;
 
 /// Between the friendly signal and the one that cannot be refused.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// What was written before the end is read for so long: a process that left the group may hold the pipe open.
+/// What was written before the end is read for this long: a process that left the group may hold
+/// the pipe open.
 const DRAIN: Duration = Duration::from_secs(1);
 /// A command that cannot be started is looked for again after this.
 const ABSENT: Duration = Duration::from_secs(60);
@@ -48,12 +50,16 @@ const WITHHELD: [&str; 8] = [
 
 /// A handler that runs a command for each job.
 ///
-/// The command reads the job's arguments as JSON from its standard input, and finds `POSTHASTE_JOB_ID`, `POSTHASTE_JOB_NAME`, `POSTHASTE_QUEUE`,
-/// `POSTHASTE_ATTEMPT` (0 at the first), `POSTHASTE_TAG` and `POSTHASTE_DELIVERY_ID` in its environment. Exit code 0 is done, 65 discards the job, 75 and
-/// everything else is tried again. The end of what it wrote, to either stream, goes into the error.
+/// The command reads the job's arguments as JSON from its standard input, and finds
+/// `POSTHASTE_JOB_ID`, `POSTHASTE_JOB_NAME`, `POSTHASTE_QUEUE`, `POSTHASTE_ATTEMPT` (1 at the
+/// first), `POSTHASTE_TAG` and `POSTHASTE_DELIVERY_ID` in its environment; for a job with trace
+/// context ([`NewJob::trace`](crate::NewJob::trace)) also `TRACEPARENT` and `TRACESTATE`, which are
+/// never the worker's own. Exit code 0 is done, 65 discards the job, 75 and everything else is
+/// tried again. The end of what it wrote, to either stream, goes into the error.
 ///
-/// It leads a process group of its own. The group ends with the command, with its time, with the worker's patience at a stop (by SIGKILL then), and with the
-/// worker itself, also when that is killed. Who leaves the group (`setsid`) gets away.
+/// It leads a process group of its own. The group ends with the command, with its time, with the
+/// worker's patience at a stop (by SIGKILL then), and with the worker itself, also when that is
+/// killed. Who leaves the group (`setsid`) gets away.
 ///
 /// ```no_run
 /// # fn example(pool: deadpool_postgres::Pool) -> Result<(), posthaste::Error> {
@@ -75,7 +81,8 @@ struct Settings {
 }
 
 impl Exec {
-    /// Runs this program, which must be there now and be named with a path: nothing is searched for.
+    /// Runs this program, which must be there now and be named with a path: nothing is searched
+    /// for.
     pub fn new(program: impl Into<PathBuf>) -> Result<Self, Error> {
         let program = program.into();
         if !program.as_os_str().as_encoded_bytes().contains(&b'/') {
@@ -96,13 +103,15 @@ impl Exec {
         self.with(|settings| settings.arguments = arguments.into_iter().map(Into::into).collect())
     }
 
-    /// How long a run may take; then it is asked to end (SIGTERM), and five seconds later made to. Four minutes, unless said otherwise. Keep it below the
-    /// queue's timeout by more than that: the queue's ends it without asking.
+    /// How long a run may take; then it is asked to end (SIGTERM), and five seconds later made to.
+    /// Four minutes, unless said otherwise. Keep it below the queue's timeout by more than that:
+    /// the queue's ends it without asking.
     pub fn time_limit(self, limit: Duration) -> Self {
         self.with(|settings| settings.time_limit = limit)
     }
 
-    /// Variables of the environment that the command does not inherit, beside those of the worker's database (`DATABASE_URL`, `PGPASSWORD` and the like).
+    /// Variables of the environment that the command does not inherit, beside those of the worker's
+    /// database (`DATABASE_URL`, `PGPASSWORD` and the like).
     pub fn withhold(self, variables: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.with(|settings| {
             let more = variables.into_iter().map(Into::into);
@@ -116,9 +125,9 @@ impl Exec {
     }
 
     /// For [`WorkerBuilder::handler`](crate::WorkerBuilder::handler).
-    pub fn handler(
+    pub fn handler<S: Send + Sync + 'static>(
         self,
-    ) -> impl Fn(Context, Arc<Job>) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>>
+    ) -> impl Fn(Context<S>, Arc<Job>) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>>
     + Send
     + Sync
     + 'static {
@@ -130,15 +139,15 @@ impl Exec {
 }
 
 impl Settings {
-    async fn run(&self, context: &Context, job: &Job) -> HandlerResult {
-        let put_off = |error: io::Error| TryAgain::unburnt(ABSENT, error.to_string());
-        present(&self.program).map_err(put_off)?;
+    async fn run(&self, context: &Context<impl Sync>, job: &Job) -> HandlerResult {
+        let reschedule = |error: io::Error| RetryLater::without_attempt(ABSENT, error.to_string());
+        present(&self.program).map_err(reschedule)?;
         let Running {
             group,
             input,
             output,
             ended,
-        } = self.start(context, job).map_err(put_off)?;
+        } = self.start(context, job).map_err(reschedule)?;
         let mut tail = Tail::default();
         let end = {
             let talk = pin!(async {
@@ -157,7 +166,7 @@ impl Settings {
     }
 
     /// Starts the group; the command itself begins when its input does.
-    fn start(&self, context: &Context, job: &Job) -> io::Result<Running> {
+    fn start(&self, context: &Context<impl Sync>, job: &Job) -> io::Result<Running> {
         let (output, writer) = io::pipe()?;
         let mut command = Command::new("/bin/sh");
         command
@@ -178,6 +187,14 @@ impl Settings {
             .env("POSTHASTE_ATTEMPT", job.attempt.to_string())
             .env("POSTHASTE_TAG", &*job.tag)
             .env("POSTHASTE_DELIVERY_ID", context.delivery_id().to_string());
+        for (name, part) in job.trace_headers() {
+            let name = name.to_uppercase();
+            match part {
+                Some(part) => command.env(name, part),
+                // The worker's own is not the job's.
+                None => command.env_remove(name),
+            };
+        }
         let mut child = command.spawn()?;
         let input = child.stdin.take();
         let (group, ended) = Group::over(child)?;
@@ -225,7 +242,8 @@ fn present(program: &Path) -> io::Result<()> {
         .map_err(|_| absent(&"it may not be executed"))
 }
 
-/// Says "go" and hands over the arguments. A command that does not care for them closes the pipe, as it may.
+/// Says "go" and hands over the arguments. A command that does not care for them closes the pipe,
+/// as it may.
 async fn feed(input: ChildStdin, arguments: &str) {
     let Ok(mut input) = pipe::Sender::from_owned_fd(OwnedFd::from(input)) else {
         return;
@@ -255,8 +273,8 @@ struct Running {
     ended: oneshot::Receiver<io::Result<ExitStatus>>,
 }
 
-/// A process group that runs; dropped, it is killed. That is how a run ends whose time is over for the queue, or whose worker stops: the job is somebody
-/// else's from then on.
+/// A process group that runs; dropped, it is killed. That is how a run ends whose time is over for
+/// the queue, or whose worker stops: the job is somebody else's from then on.
 struct Group(Arc<Leader>);
 
 struct Leader {
@@ -277,7 +295,7 @@ impl Group {
         std::thread::Builder::new()
             .name("posthaste-exec".into())
             .spawn(move || {
-                // Whoever asked may have been dropped.
+                // The one that asked may have been dropped.
                 let _ = sender.send(leader.reap(child));
             })?;
         GUARD.watch(pid.as_raw_pid())?;

@@ -11,16 +11,20 @@ use reqwest::header::HeaderValue;
 use reqwest::{Client, ClientBuilder, Url};
 
 use crate::error::Error;
+use crate::handler::{HandlerResult, RetryLater};
 use crate::http::{self, Secret};
 use crate::job::Job;
-use crate::work::handler::{Context, HandlerResult, TryAgain};
+use crate::work::context::Context;
 
 /// A handler that posts each job to an address.
 ///
-/// The body is the job's arguments as JSON. Headers name the job: `posthaste-job-id`, `posthaste-job-name`, `posthaste-queue`, `posthaste-attempt` (0 at the
-/// first), `posthaste-tag` (in names, queues and tags, bytes other than visible ASCII, and `%`, are percent-encoded). `webhook-id` and `idempotency-key`
-/// carry the delivery id, the same at each attempt; with a [`Secret`], `webhook-signature` proves where the request comes from, as Standard Webhooks
-/// describe it.
+/// The body is the job's arguments as JSON. Headers name the job: `posthaste-job-id`,
+/// `posthaste-job-name`, `posthaste-queue`, `posthaste-attempt` (1 at the first), `posthaste-tag`
+/// (in names, queues and tags, bytes other than visible ASCII, and `%`, are percent-encoded).
+/// `webhook-id` and `idempotency-key` carry the delivery id, the same at each attempt; with a
+/// [`Secret`], `webhook-signature` proves where the request comes from, as Standard Webhooks
+/// describe it. A job with trace context ([`NewJob::trace`](crate::NewJob::trace)) has it in
+/// `traceparent` and `tracestate`.
 ///
 /// | answer | outcome |
 /// |---|---|
@@ -50,8 +54,8 @@ pub struct Http {
 }
 
 impl Http {
-    /// Posts to this address with a client of this kind. Built with TLS but without a provider (`rustls-no-provider`), reqwest panics here unless the program
-    /// has installed one.
+    /// Posts to this address with a client of this kind. Built with TLS but without a provider
+    /// (`rustls-no-provider`), reqwest panics here unless the program has installed one.
     pub fn new(client: ClientBuilder, url: &str) -> Result<Self, Error> {
         let url = http::address(url)?;
         let client = http::client(client)?;
@@ -71,15 +75,16 @@ impl Http {
         }
     }
 
-    /// How long connecting, asking and being answered may take together; a minute, unless said otherwise. Keep it below the queue's timeout.
+    /// How long connecting, asking and being answered may take together; a minute, unless said
+    /// otherwise. Keep it below the queue's timeout.
     pub fn time_limit(self, time_limit: Duration) -> Self {
         Self { time_limit, ..self }
     }
 
     /// For [`WorkerBuilder::handler`](crate::WorkerBuilder::handler).
-    pub fn handler(
+    pub fn handler<S: Send + Sync + 'static>(
         self,
-    ) -> impl Fn(Context, Arc<Job>) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>>
+    ) -> impl Fn(Context<S>, Arc<Job>) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>>
     + Send
     + Sync
     + 'static {
@@ -89,11 +94,16 @@ impl Http {
         }
     }
 
-    async fn run(&self, context: &Context, job: &Job) -> HandlerResult {
+    async fn run(&self, context: &Context<impl Sync>, job: &Job) -> HandlerResult {
         let (id, body) = (context.delivery_id(), job.kwargs_json());
-        let headers = http::headers(job, id, body, &self.secrets, Timestamp::now());
-        let mut headers = headers.map_err(TryAgain::by_backoff)?;
+        let headers = http::headers(job, id, body.as_bytes(), &self.secrets, Timestamp::now());
+        let mut headers = headers.map_err(RetryLater::by_backoff)?;
         headers.insert("posthaste-job-id", HeaderValue::from(job.id.0));
+        for (name, part) in job.trace_headers() {
+            if let Some(Ok(part)) = part.map(HeaderValue::from_str) {
+                headers.insert(name, part);
+            }
+        }
         let request = self
             .client
             .post(self.url.clone())
@@ -101,7 +111,7 @@ impl Http {
             .timeout(self.time_limit)
             .body(body.to_owned());
         let answer = request.send().await;
-        let answer = answer.map_err(|error| TryAgain::by_backoff(http::said(&error)))?;
+        let answer = answer.map_err(|error| RetryLater::by_backoff(http::said(&error)))?;
         Ok(http::outcome(answer).await?)
     }
 }

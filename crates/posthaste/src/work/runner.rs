@@ -1,6 +1,9 @@
-//! Runs handlers of one queue: a fixed number of slots, each with one job at a time, and a short line of jobs in front of them.
+//! Runs handlers of one queue: a fixed number of slots, each with one job at a time, and a short
+//! line of jobs in front of them.
 
-use std::collections::VecDeque;
+mod slot;
+
+use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,63 +13,42 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
-use super::handler::{self, Context, Handlers};
+use super::context::{self, Context};
+use super::handlers::{Handlers, Which};
+use super::trial::Trial;
 use crate::config::QueueConfig;
-use crate::consumer::{Consumer, Delivery, Outcome, Ticket};
+use crate::consumer::{Consumer, Delivery, Ticket};
 use crate::error::panic_text;
+use crate::handler;
 use crate::job::{Job, JobId};
-use crate::retry::{Backoff, Report};
+use crate::retry::{Backoff, RunResult};
+use slot::{Run, Slot, overstayed};
 
-/// Jobs stand in line for about this long, as far as the last runs tell: a slow sibling holds up no more than that.
+/// Jobs stand in line for about this long, as far as the last runs tell: a slow sibling holds up no
+/// more than that.
 const LINE: Duration = Duration::from_millis(20);
 /// The longest line: two of the largest claims, so that one is fetched while the other runs.
 const LONGEST_LINE: usize = 10_000;
-/// A handler that ignores its timeout for this long blocks its thread: its job is taken from it and another slot takes over.
-const OVERSTAY: Duration = Duration::from_millis(500);
-
-/// What a handler whose job was cancelled gets to clean up.
-const CANCEL_GRACE: Duration = Duration::from_secs(5);
-
 /// The consumer kind *work*: async handlers.
 pub(crate) struct Runner {
     config: QueueConfig,
     handlers: Arc<Handlers>,
     runtime: Handle,
+    trial: Option<Trial>,
     line: Mutex<VecDeque<Delivery>>,
     arrived: Notify,
     running: Mutex<Vec<Arc<Slot>>>,
     busy: AtomicUsize,
+    /// Runs of those handlers of which not as many may run as of the queue; nothing where there is
+    /// none.
+    limited: Option<Mutex<HashMap<Which, usize>>>,
     /// Moving average of a run, in nanoseconds.
     run_time: AtomicU64,
     closing: AtomicBool,
     stopping: CancellationToken,
     aborted: CancellationToken,
-}
-
-/// A run under way.
-struct Run {
-    ticket: Ticket,
-    started: Instant,
-    cancelled: CancellationToken,
-}
-
-/// One place where a job runs. Whoever takes the run out speaks for the job; the other finds nothing.
-#[derive(Default)]
-struct Slot {
-    current: Mutex<Option<Run>>,
-    /// Its handler blocks the thread; another slot has taken its place.
-    abandoned: AtomicBool,
-}
-
-impl Slot {
-    fn current(&self) -> MutexGuard<'_, Option<Run>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> Option<Run> {
-        self.current().take()
-    }
 }
 
 impl Runner {
@@ -75,16 +57,20 @@ impl Runner {
         handlers: Arc<Handlers>,
         runtime: Handle,
         stopping: CancellationToken,
+        trial: Option<Trial>,
     ) -> Arc<Self> {
         let concurrency = config.concurrency;
+        let limited = handlers.are_limited().then(Mutex::default);
         let runner = Arc::new(Self {
             config,
             handlers,
             runtime,
+            trial,
             line: Mutex::default(),
             arrived: Notify::new(),
             running: Mutex::default(),
             busy: AtomicUsize::new(0),
+            limited,
             run_time: AtomicU64::new(u64::try_from(LINE.as_nanos()).unwrap_or(u64::MAX)),
             closing: AtomicBool::new(false),
             stopping,
@@ -107,8 +93,20 @@ impl Runner {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long a line the last runs justify; none where it would be no longer than one job per slot.
+    /// Those that are worked, and those beyond what a test asked for.
+    fn tried(&self, claim: Vec<Delivery>) -> (Vec<Delivery>, Vec<Delivery>) {
+        match &self.trial {
+            Some(trial) => claim.into_iter().partition(|_| trial.takes()),
+            None => (claim, Vec::new()),
+        }
+    }
+
+    /// How long a line the last runs justify; none where it would be no longer than one job per
+    /// slot, and none that jobs which wait for each other would fill.
     fn ahead(&self) -> usize {
+        if self.limited.is_some() {
+            return 0;
+        }
         let run = u128::from(self.run_time.load(Ordering::Relaxed).max(1));
         let ahead = (LINE.as_nanos() * self.config.concurrency as u128 / run)
             .min(LONGEST_LINE as u128) as usize;
@@ -119,67 +117,146 @@ impl Runner {
         }
     }
 
+    /// The next job in line whose handler may run once more, with that handler.
+    fn next(&self) -> Option<(Delivery, Option<Which>)> {
+        let mut line = self.line();
+        let Some(limited) = &self.limited else {
+            let delivery = line.pop_front()?;
+            let which = self.handlers.get(&delivery.job.name);
+            return Some((delivery, which));
+        };
+        let mut limited = limited.lock().unwrap_or_else(PoisonError::into_inner);
+        for at in 0..line.len() {
+            let which = self.handlers.get(&line[at].job.name);
+            let most = which.and_then(|which| self.handlers.settings(which).concurrency);
+            if let (Some(which), Some(most)) = (which, most) {
+                let running = limited.entry(which).or_default();
+                if *running >= most {
+                    continue;
+                }
+                *running += 1;
+            }
+            return line.remove(at).map(|delivery| (delivery, which));
+        }
+        None
+    }
+
+    /// Waits until there is one; nothing when the runner ends.
+    async fn next_or_wait(&self) -> Option<(Delivery, Option<Which>)> {
+        loop {
+            if let Some(next) = self.next() {
+                return Some(next);
+            }
+            let arrived = self.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            if let Some(next) = self.next() {
+                return Some(next);
+            }
+            tokio::select! { () = arrived => {}, () = self.aborted.cancelled() => return None }
+        }
+    }
+
     /// Runs one job to its end and reports it, unless the watch was faster.
-    async fn run(&self, slot: &Slot, delivery: Delivery) {
+    async fn run(&self, slot: &Slot, delivery: Delivery, which: Option<Which>) {
         let started = Instant::now();
-        let Delivery { job, ticket } = delivery;
-        let completed = Arc::new(AtomicBool::new(false));
+        let Delivery { job, mut ticket } = delivery;
+        let settings = which.map(|which| self.handlers.settings(which));
+        let settings = settings.unwrap_or_default();
+        ticket.backoff = settings.backoff;
+        ticket.began = started;
+        let timeout = settings.timeout.unwrap_or(self.config.timeout);
         let cancelled = CancellationToken::new();
-        let context = Context {
-            fence: ticket.fence(),
+        let run = Arc::new(context::Run {
+            fence: Some(ticket.fence()),
             delivery_id: ticket.delivery_id(),
             job: Arc::clone(&job),
             stopping: self.stopping.clone(),
             cancelled: cancelled.clone(),
-            completed: Arc::clone(&completed),
-        };
+            completed: Arc::default(),
+        });
         *slot.current() = Some(Run {
             ticket,
+            which,
             started,
+            timeout,
             cancelled: cancelled.clone(),
         });
-        let report = tokio::select! {
-            report = self.attempt(context, job) => report,
-            () = self.aborted.cancelled() => Report::GivenBack,
-            () = overstayed(&cancelled) => Report::Cancelled,
+        let span = tracing::info_span!(
+            "job",
+            id = %job.id,
+            name = &*job.name,
+            queue = &*job.queue,
+            attempt = job.attempt,
+            traceparent = job.traceparent()
+        );
+        let context = Context::new(Arc::clone(&run));
+        let attempt = self.attempt(which, context, job, timeout);
+        let result = tokio::select! {
+            result = attempt.instrument(span.clone()) => result,
+            () = self.aborted.cancelled() => RunResult::GivenBack,
+            () = overstayed(&cancelled) => RunResult::Cancelled,
         };
         // Whatever the handler came to after it had called complete_in, its transaction decides.
-        let report = match report {
-            Report::Returned(_) if completed.load(Ordering::SeqCst) => {
-                Report::CompletedInTransaction
+        let result = match result {
+            RunResult::Returned(_) if run.completed.load(Ordering::SeqCst) => {
+                RunResult::CompletedInTransaction
             }
-            Report::Returned(Outcome::Done) => report,
-            _ if cancelled.is_cancelled() => Report::Cancelled,
-            _ => report,
+            result => result.unless_cancelled(cancelled.is_cancelled()),
         };
         self.learn(started.elapsed());
         if let Some(run) = slot.take() {
-            self.end(run.ticket, report);
+            span.in_scope(|| self.end(run, result));
         }
     }
 
-    /// Whoever took a ticket out of its slot ends the run. The place is free before the report goes out: the report is what makes the engine ask for room.
-    fn end(&self, ticket: Ticket, report: Report) {
+    /// The one that took a run out of its slot ends it. The place is free before the result goes
+    /// out: the result is what makes the engine ask for room.
+    fn end(&self, run: Run, result: RunResult) {
         self.busy.fetch_sub(1, Ordering::SeqCst);
-        ticket.report(report);
+        self.make_room(run.which);
+        if let Some(trial) = &self.trial {
+            trial.note(&run.ticket.job, &result);
+        }
+        run.ticket.record(result);
     }
 
-    async fn attempt(&self, context: Context, job: Arc<Job>) -> Report {
-        let Some(handler) = self.handlers.get(&job.name) else {
+    /// A run of this handler has ended: another one that waits for that may begin.
+    fn make_room(&self, which: Option<Which>) {
+        let Some(limited) = &self.limited else {
+            return;
+        };
+        let mut limited = limited.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = which.and_then(|which| limited.get_mut(&which)) {
+            *running -= 1;
+            drop(limited);
+            self.arrived.notify_one();
+        }
+    }
+
+    async fn attempt(
+        &self,
+        which: Option<Which>,
+        context: Context,
+        job: Arc<Job>,
+        timeout: Duration,
+    ) -> RunResult {
+        let Some(which) = which else {
             tracing::warn!(
                 name = &*job.name,
                 queue = &*job.queue,
-                "no handler knows this job name; the job is put off"
+                "no handler knows this job name; the job is rescheduled"
             );
-            return Report::Unknown;
+            return RunResult::Unknown;
         };
-        // Building the future runs the handler's own code too: it belongs inside what catches panics.
-        let run = AssertUnwindSafe(async { handler(context, job).await }).catch_unwind();
-        match tokio::time::timeout(self.config.timeout, run).await {
-            Ok(Ok(Ok(outcome))) => Report::Returned(outcome),
+        // Building the future runs the handler's own code too: it belongs inside what catches
+        // panics.
+        let run = AssertUnwindSafe(self.handlers.run(which, context, job)).catch_unwind();
+        match tokio::time::timeout(timeout, run).await {
+            Ok(Ok(Ok(outcome))) => RunResult::Returned(outcome),
             Ok(Ok(Err(error))) => handler::failure(error),
-            Ok(Err(panic)) => Report::Panicked(panic_text(&*panic)),
-            Err(_) => Report::TimedOut(self.config.timeout),
+            Ok(Err(panic)) => RunResult::Panicked(panic_text(&*panic)),
+            Err(_) => RunResult::TimedOut(timeout),
         }
     }
 
@@ -191,39 +268,28 @@ impl Runner {
     }
 }
 
-/// A run was cancelled and has had its time to clean up.
-async fn overstayed(cancelled: &CancellationToken) {
-    cancelled.cancelled().await;
-    tokio::time::sleep(CANCEL_GRACE).await;
-}
-
 /// A slot's life: jobs one after the other, until the runner is gone or the slot was given up.
 async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
     while let Some(runner) = runner.upgrade() {
-        let next = runner.line().pop_front();
-        match next {
-            Some(delivery) => {
-                runner.busy.fetch_add(1, Ordering::SeqCst);
-                runner.run(&slot, delivery).await;
-                if slot.abandoned.load(Ordering::SeqCst) {
-                    return;
-                }
-            }
-            None => {
-                let arrived = runner.arrived.notified();
-                tokio::pin!(arrived);
-                arrived.as_mut().enable();
-                if runner.line().is_empty() {
-                    tokio::select! { () = arrived => {}, () = runner.aborted.cancelled() => return }
-                }
-            }
+        let Some((delivery, which)) = runner.next_or_wait().await else {
+            return;
+        };
+        runner.busy.fetch_add(1, Ordering::SeqCst);
+        runner.run(&slot, delivery, which).await;
+        if slot.abandoned.load(Ordering::SeqCst) {
+            return;
         }
     }
 }
 
 impl Consumer for Arc<Runner> {
     fn limit(&self) -> Option<Duration> {
-        Some(self.config.timeout)
+        // Those that wait for each other run for as long as all of them together.
+        if self.limited.is_some() {
+            return None;
+        }
+        let longest = self.handlers.longest_timeout();
+        longest.max(Some(self.config.timeout))
     }
 
     fn backoff(&self) -> Backoff {
@@ -237,8 +303,13 @@ impl Consumer for Arc<Runner> {
         let waiting = self.line().len();
         let target = self.config.concurrency + self.ahead();
         let free = target.saturating_sub(waiting + self.busy.load(Ordering::SeqCst));
-        // A line that is still long is not topped up job by job.
-        if waiting == 0 || free >= target / 2 {
+        let free = self
+            .trial
+            .as_ref()
+            .map_or(free, |trial| free.min(trial.left()));
+        // A line that is still long is not topped up job by job, unless those in it wait for each
+        // other.
+        if waiting == 0 || free >= target / 2 || self.limited.is_some() {
             free
         } else {
             0
@@ -246,6 +317,8 @@ impl Consumer for Arc<Runner> {
     }
 
     fn consume(&self, claim: Vec<Delivery>) {
+        let (claim, beyond) = self.tried(claim);
+        beyond.into_iter().for_each(|one| one.ticket.give_back());
         let jobs = claim.len();
         self.line().extend(claim);
         if self.closing.load(Ordering::SeqCst) {
@@ -277,7 +350,7 @@ impl Consumer for Arc<Runner> {
         slots
             .iter()
             .filter_map(|slot| slot.take())
-            .for_each(|run| self.end(run.ticket, Report::GivenBack));
+            .for_each(|run| self.end(run, RunResult::GivenBack));
     }
 
     fn cancel(&self, jobs: &[JobId]) {
@@ -287,8 +360,11 @@ impl Consumer for Arc<Runner> {
             .partition::<VecDeque<_>, _>(|delivery| jobs.contains(&delivery.job.id));
         *line = kept;
         drop(line);
+        if let Some(trial) = &self.trial {
+            trial.give_back(cancelled.len());
+        }
         let tickets = cancelled.into_iter().map(|delivery| delivery.ticket);
-        tickets.for_each(Ticket::cancelled);
+        tickets.for_each(Ticket::cancel);
         let slots = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let runs = slots.iter().map(|slot| slot.current());
         runs.flat_map(|run| {
@@ -300,19 +376,17 @@ impl Consumer for Arc<Runner> {
     }
 
     fn watch(&self) {
-        let overdue = self.config.timeout.saturating_add(OVERSTAY);
         let mut slots = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slots.len();
         slots.retain(|slot| {
             let mut current = slot.current();
-            if current.as_ref().is_none_or(|run| run.started.elapsed() <= overdue) {
+            let Some(run) = current.take_if(|run| run.is_overdue()) else {
                 return true;
-            }
+            };
             slot.abandoned.store(true, Ordering::SeqCst);
-            if let Some(Run { ticket, .. }) = current.take() {
-                tracing::error!(job = %ticket.job.id, name = &*ticket.job.name, "a handler blocks its thread beyond its timeout; its slot is replaced");
-                self.end(ticket, Report::TimedOut(self.config.timeout));
-            }
+            let (job, timeout) = (&run.ticket.job, run.timeout);
+            tracing::error!(job = %job.id, name = &*job.name, "a handler blocks its thread beyond its timeout; its slot is replaced");
+            self.end(run, RunResult::TimedOut(timeout));
             false
         });
         let lost = before - slots.len();

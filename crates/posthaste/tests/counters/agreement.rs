@@ -1,4 +1,5 @@
-//! Whether the counters say what the view shows, asked again and again while everything happens at once.
+//! Whether the counters say what the view shows, asked again and again while everything happens at
+//! once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,15 +8,16 @@ use tokio_postgres::Client;
 
 use crate::stress::{self, session, settings::Settings};
 
-/// What the counters and the view disagree about, by one statement and so by one snapshot. A job that has expired where it waits counts as what it
-/// was until somebody has found it, so those states are one here.
+/// What the counters and the view disagree about, by one statement and so by one snapshot. A job
+/// that has expired where it waits counts as what it was until somebody has found it, so those
+/// states are one here.
 const DISAGREEMENT: &str = "
   WITH counted AS (
-    SELECT c.queue, c.priority, c.name, c.tag, CASE WHEN c.what IN ('claimable', 'waiting', 'scheduled', 'retrying', 'expired') THEN 'unclaimed' ELSE c.what END AS what,
+    SELECT c.queue, c.priority, c.name, c.tag, CASE WHEN c.what IN ('available', 'blocked', 'scheduled', 'retrying', 'expired') THEN 'unclaimed' ELSE c.what END AS what,
            sum(c.jobs) AS jobs
       FROM posthaste.count_all() c WHERE c.what NOT LIKE '%\\_total' GROUP BY 1, 2, 3, 4, 5 HAVING sum(c.jobs) <> 0),
   shown AS (
-    SELECT j.queue, j.priority, j.name, j.tag, CASE WHEN j.state IN ('claimable', 'waiting', 'scheduled', 'retrying', 'expired') THEN 'unclaimed' ELSE j.state END AS what,
+    SELECT j.queue, j.priority, j.name, j.tag, CASE WHEN j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'expired') THEN 'unclaimed' ELSE j.state END AS what,
            count(*) AS jobs
       FROM posthaste.job j GROUP BY 1, 2, 3, 4, 5)
   SELECT string_agg(format('%s %s %s %s %s: counted %s, shown %s', queue, priority, name, tag, what, c.jobs, s.jobs), '; ')
@@ -28,12 +30,13 @@ pub struct Compared {
     pub marks: i64,
 }
 
-/// Compares once; the error is a disagreement. A generation that turns meanwhile is met twice or not at all: then it says nothing.
+/// Compares once; the error is a disagreement. A segment that is rotated meanwhile is met twice or
+/// not at all: then it says nothing.
 async fn agree(client: &Client) -> Result<bool, String> {
     let at = async || -> Result<String, String> {
         let row = client.query_one("SELECT posthaste.reading_at()", &[]).await;
         row.map(|row| row.get(0))
-            .map_err(|error| session::told("reading the ring", &error))
+            .map_err(|error| session::told("reading the segments", &error))
     };
     let before = at().await?;
     let row = client
@@ -65,7 +68,7 @@ async fn account(url: &str, over: &AtomicBool) -> Result<(), String> {
 
 async fn compare(url: &str, over: &AtomicBool) -> Result<Compared, String> {
     const MARKS: &str = "SELECT (SELECT count(*) FROM posthaste.counted_0) + (SELECT count(*) FROM posthaste.opened_0) + (SELECT count(*) FROM posthaste.counted_6)
-                              + (SELECT count(*) FROM posthaste.tallied)";
+                              + (SELECT count(*) FROM posthaste.stats_sum)";
     let client = session::connect(url).await?;
     let mut compared = Compared::default();
     while !over.load(Ordering::SeqCst) {
@@ -80,7 +83,8 @@ async fn compare(url: &str, over: &AtomicBool) -> Result<Compared, String> {
     Ok(compared)
 }
 
-/// Plays the stress with somebody who counts and somebody who compares; the error says what was found wrong first.
+/// Plays the stress with somebody who counts and somebody who compares; the error says what was
+/// found wrong first.
 pub async fn under_stress(url: &str, settings: Settings) -> Result<Compared, String> {
     let over = AtomicBool::new(false);
     let working = async {
@@ -112,7 +116,7 @@ async fn agree_after_each(client: &Client, statements: &[&str]) -> Result<(), St
 }
 
 /// Cancels some of a lane's jobs, before they are counted and after.
-pub async fn after_early_closes(url: &str) -> Result<(), String> {
+pub async fn after_closes_of_unclaimed_jobs(url: &str) -> Result<(), String> {
     let client = session::connect(url).await?;
     let story = [
         "SELECT posthaste.enqueue('a') FROM generate_series(1, 20)",
@@ -131,7 +135,8 @@ const CLAIM: &str =
 /// Counts everything.
 const ACCOUNT: &str = "SELECT posthaste.account(1000, 3, 65536)";
 
-/// Claims some of a lane's jobs, counts, and goes on, while a transaction that has enqueued before all of them commits in between.
+/// Claims some of a lane's jobs, counts, and goes on, while a transaction that has enqueued before
+/// all of them commits in between.
 pub async fn after_a_late_commit(url: &str) -> Result<(), String> {
     let (client, late) = (session::connect(url).await?, session::connect(url).await?);
     let failed = |error| session::told("the late transaction", &error);
@@ -155,7 +160,7 @@ pub async fn after_a_late_commit(url: &str) -> Result<(), String> {
 
 /// Jobs of one ordering key, one after the other.
 pub async fn after_turns(url: &str) -> Result<(), String> {
-    const TURNS: &str = "SELECT posthaste.take_turns(10)";
+    const TURNS: &str = "SELECT posthaste.advance_ordering(10)";
     const DO_ONE: &str = "SELECT posthaste.settle(c.slot, c.batch, t.token, ARRAY[c.id], '{0}', NULL, NULL, NULL, NULL, NULL)
                             FROM (SELECT gen_random_uuid() AS token OFFSET 0) t, LATERAL posthaste.claim('default', '{0}', 1, t.token, 1, 1 << 20) c";
     let client = session::connect(url).await?;

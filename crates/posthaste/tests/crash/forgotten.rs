@@ -1,5 +1,5 @@
-//! Claims commit asynchronously: a crash may forget them, and the batch numbers with them. A worker that outlives the crash must not close what is
-//! somebody else's now.
+//! Claims commit asynchronously: a crash may forget them, and the batch numbers with them. A worker
+//! that outlives the crash must not close what is somebody else's now.
 
 use posthaste_testkit::{PgServer, PgVersion};
 

@@ -12,23 +12,23 @@ use tokio_postgres::Client;
 
 /// What its producer knows of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum CommitResult {
     Committed,
     RolledBack,
     /// The answer to COMMIT never came.
-    Unknown,
+    Ambiguous,
 }
 
 /// Producers at work.
 pub struct Intents {
     stop: Arc<AtomicBool>,
-    producers: JoinSet<Vec<(i64, Fate)>>,
+    producers: JoinSet<Vec<(i64, CommitResult)>>,
 }
 
 static KEYS: AtomicI64 = AtomicI64::new(1);
 
 impl Intents {
-    /// Starts so many producers; each writes its keys beside its jobs, into a table of its own.
+    /// Starts this many producers; each writes its keys beside its jobs, into a table of its own.
     pub async fn start(url: &str, producers: usize) -> Self {
         connect(url)
             .await
@@ -48,7 +48,7 @@ impl Intents {
     }
 
     /// Ends them and returns what they know.
-    pub async fn stop(self) -> HashMap<i64, Fate> {
+    pub async fn stop(self) -> HashMap<i64, CommitResult> {
         self.stop.store(true, Ordering::SeqCst);
         self.producers
             .join_all()
@@ -68,8 +68,8 @@ pub async fn kept(client: &Client) -> HashSet<i64> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-async fn produce(url: String, stop: Arc<AtomicBool>) -> Vec<(i64, Fate)> {
-    let mut fates = Vec::new();
+async fn produce(url: String, stop: Arc<AtomicBool>) -> Vec<(i64, CommitResult)> {
+    let mut results = Vec::new();
     let mut client = None;
     while !stop.load(Ordering::SeqCst) {
         if client.as_ref().is_none_or(Client::is_closed) {
@@ -82,16 +82,16 @@ async fn produce(url: String, stop: Arc<AtomicBool>) -> Vec<(i64, Fate)> {
         let count = fastrand::i64(1..5);
         let first = KEYS.fetch_add(count, Ordering::Relaxed);
         let keys: Vec<i64> = (first..first + count).collect();
-        let fate = one(client, &keys).await;
-        fates.extend(keys.into_iter().map(|key| (key, fate)));
+        let result = one(client, &keys).await;
+        results.extend(keys.into_iter().map(|key| (key, result)));
     }
-    fates
+    results
 }
 
 /// One transaction; what became of it as far as its producer can tell.
-async fn one(client: &mut Client, keys: &[i64]) -> Fate {
+async fn one(client: &mut Client, keys: &[i64]) -> CommitResult {
     let Ok(tx) = client.transaction().await else {
-        return Fate::RolledBack;
+        return CommitResult::RolledBack;
     };
     for key in keys {
         let mut job = NewJob::new("crash", &serde_json::json!({ "key": key })).expect("a job");
@@ -104,15 +104,15 @@ async fn one(client: &mut Client, keys: &[i64]) -> Fate {
             .await;
         // Without a commit nothing of it can last.
         if written.is_err() || posthaste::enqueue(&tx, &job).await.is_err() {
-            return Fate::RolledBack;
+            return CommitResult::RolledBack;
         }
     }
     if fastrand::u32(0..8) == 0 {
         drop(tx.rollback().await);
-        return Fate::RolledBack;
+        return CommitResult::RolledBack;
     }
     match tx.commit().await {
-        Ok(()) => Fate::Committed,
-        Err(_) => Fate::Unknown,
+        Ok(()) => CommitResult::Committed,
+        Err(_) => CommitResult::Ambiguous,
     }
 }

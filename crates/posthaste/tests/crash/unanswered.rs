@@ -1,11 +1,17 @@
-//! A claim is committed and its answer lost, while the worker lives: the jobs belong to it and it does not know.
+//! A claim is committed and its answer lost, while the worker lives: the jobs belong to it and it
+//! does not know.
 
-use posthaste_testkit::{Answer, PgServer, PgVersion, Proxy};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use posthaste::Outcome;
+use posthaste::consumer::{Consumer, Delivery};
+use posthaste_testkit::{PgServer, PgVersion, Proxy, RequestMatcher, eventually};
 
 use super::{Worked, remembering};
 use crate::support;
 
-async fn a_lost_answer_burns_nothing(version: PgVersion) {
+async fn a_lost_answer_counts_as_no_attempt(version: PgVersion) {
     let server = PgServer::shared(version).expect("a server");
     let database = support::migrated(server).await;
     let client = database.client().await.expect("a connection");
@@ -17,7 +23,7 @@ async fn a_lost_answer_burns_nothing(version: PgVersion) {
         .await
         .expect("ten jobs");
     let proxy = Proxy::start(server.address()).await.expect("a proxy");
-    let lost = proxy.drop_answer_to(Answer::to_statement("FROM posthaste.claim("));
+    let lost = proxy.drop_answer_to(RequestMatcher::statement("FROM posthaste.claim("));
     let worked = Worked::default();
     let worker = remembering(&proxy.url(database.name()), &worked).await;
     lost.wait(support::SOON)
@@ -31,10 +37,11 @@ async fn a_lost_answer_burns_nothing(version: PgVersion) {
         times.values().all(|times| *times == 1),
         "no job was handed out before: {times:?}"
     );
-    // The claim had really been committed: its jobs were given back, which the store has written down.
+    // The claim had really been committed: its jobs were given back, which the store has written
+    // down.
     let given_back: i64 = client
         .query_one(
-            "SELECT count(*) FROM posthaste.ack_0 WHERE outcome = 8",
+            "SELECT count(*) FROM posthaste.job_done_0 WHERE outcome = 8",
             &[],
         )
         .await
@@ -45,11 +52,79 @@ async fn a_lost_answer_burns_nothing(version: PgVersion) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_whose_answer_is_lost_is_given_back_and_burns_no_attempt_on_15() {
-    a_lost_answer_burns_nothing(PgVersion::V15).await;
+async fn a_claim_whose_answer_is_lost_is_given_back_and_counts_as_no_attempt_on_15() {
+    a_lost_answer_counts_as_no_attempt(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_whose_answer_is_lost_is_given_back_and_burns_no_attempt_on_18() {
-    a_lost_answer_burns_nothing(PgVersion::V18).await;
+async fn a_claim_whose_answer_is_lost_is_given_back_and_counts_as_no_attempt_on_18() {
+    a_lost_answer_counts_as_no_attempt(PgVersion::V18).await;
+}
+
+/// Takes everything and is done with it at once.
+#[derive(Default)]
+struct Greedy {
+    done: AtomicUsize,
+}
+
+impl Consumer for Greedy {
+    fn capacity(&self) -> usize {
+        20_000
+    }
+    fn consume(&self, claim: Vec<Delivery>) {
+        self.done.fetch_add(claim.len(), Ordering::SeqCst);
+        let claim = claim.into_iter();
+        claim.for_each(|one| one.ticket.settle(Outcome::Done));
+    }
+    fn give_back(&self) {}
+    fn abort(&self) {}
+}
+
+/// The first claim that is answered from here on cannot be read.
+const BREAK_ONE: &str = "
+    ALTER FUNCTION posthaste.claim(text, integer[], bigint, uuid, integer, bigint)
+      RENAME TO whole_claim;
+    CREATE SEQUENCE public.claims;
+    CREATE FUNCTION posthaste.claim(p_queue text, p_priorities integer[], p_worker bigint,
+                                    p_token uuid, p_limit integer, p_bytes bigint)
+    RETURNS SETOF posthaste.claimed LANGUAGE plpgsql AS $f$
+    DECLARE
+      c posthaste.claimed;
+      is_first boolean;
+    BEGIN
+      FOR c IN SELECT * FROM posthaste.whole_claim(
+        p_queue, p_priorities, p_worker, p_token, p_limit, p_bytes) LOOP
+        is_first := coalesce(is_first, nextval('public.claims') = 1);
+        IF is_first THEN
+          c.batch := NULL;
+        END IF;
+        RETURN NEXT c;
+      END LOOP;
+    END $f$";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_cannot_be_handed_over_is_given_back_and_the_next_one_is_worked() {
+    let db = support::database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client.batch_execute(BREAK_ONE).await.unwrap();
+    // More than one claim takes: the second one is on its way while the first is handed over.
+    let jobs = "INSERT INTO posthaste.job (name, queue)
+        SELECT 'n', 'audit' FROM generate_series(1, 12000)";
+    client.batch_execute(jobs).await.unwrap();
+    let consumer = Arc::new(Greedy::default());
+    let worker = support::worker(&db.pool(2).unwrap())
+        .consumer("audit", Arc::clone(&consumer))
+        .start()
+        .await
+        .unwrap();
+    eventually(support::SOON, "each job comes", async || {
+        Ok(consumer.done.load(Ordering::SeqCst) >= 12_000)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    let done = consumer.done.load(Ordering::SeqCst);
+    assert_eq!(done, 12_000, "and comes once");
+    let open = "SELECT count(*) FROM posthaste.worker w, posthaste.open_of(w.id, NULL)";
+    assert_eq!(support::number(&client, open).await, 0, "it left nothing");
 }

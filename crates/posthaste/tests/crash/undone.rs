@@ -1,5 +1,5 @@
-//! Maintenance moves sequences, which no rollback takes back. A crash between setval and COMMIT, at each of them, leaves a store that still
-//! turns and has lost nothing.
+//! Maintenance moves sequences, which no rollback takes back. A crash between setval and COMMIT, at
+//! each of them, leaves a store that still turns and has lost nothing.
 
 use posthaste_testkit::{PgServer, PgVersion};
 
@@ -11,22 +11,22 @@ const STEPS: [(&str, &str); 9] = [
     ("SELECT posthaste.rotate(-1) = 'rotated'", ""),
     ("SELECT o_sealed FROM posthaste.seal()", "rotate"),
     (
-        "SELECT (posthaste.reclaim(ready_low, 0, 100000)).o_state = 'truncated' FROM posthaste.ring()",
+        "SELECT (posthaste.reclaim(ready_low, 0, 100000)).o_state = 'truncated' FROM posthaste.segments()",
         "seal",
     ),
-    ("SELECT posthaste.tell_due()", "park"),
-    ("SELECT posthaste.promote(100, false) > 0", "tell"),
+    ("SELECT posthaste.publish_horizon()", "schedule"),
+    ("SELECT posthaste.promote(100, false) > 0", "publish"),
     (
-        "SELECT (posthaste.tidy_parked(1)).o_state = 'rotated'",
+        "SELECT (posthaste.tidy_scheduled(1)).o_state = 'rotated'",
         "promote",
     ),
     ("SELECT posthaste.promote(100, true) > 0", "carry"),
     (
-        "SELECT (posthaste.tidy_parked(1)).o_state = 'truncated'",
+        "SELECT (posthaste.tidy_scheduled(1)).o_state = 'truncated'",
         "leave",
     ),
     (
-        "SELECT posthaste.move_aside((ready_scan % 4)::integer, 100) > 0 FROM posthaste.ring()",
+        "SELECT posthaste.move_to_overflow((ready_scan % 4)::integer, 100) > 0 FROM posthaste.segments()",
         "wait",
     ),
 ];
@@ -56,18 +56,18 @@ async fn prepare(store: &Store, point: &str) -> anyhow::Result<i64> {
             }
             jobs += 5;
             store.until(&store.clock(40).await?).await?;
-            for step in ["tell", "promote", "carry", "leave"] {
-                if point == "park" {
+            for step in ["publish", "promote", "carry", "leave"] {
+                if point == "schedule" {
                     break;
                 }
                 match step {
-                    "tell" => drop(
+                    "publish" => drop(
                         store
-                            .value::<bool>("SELECT posthaste.tell_due()", &[])
+                            .value::<bool>("SELECT posthaste.publish_horizon()", &[])
                             .await?,
                     ),
                     "promote" => drop(store.promote(100).await?),
-                    "carry" => drop(store.tidy_parked(1).await?),
+                    "carry" => drop(store.tidy_scheduled(1).await?),
                     _ => drop(store.promote(100).await?),
                 }
                 if step == point {
@@ -110,11 +110,11 @@ async fn each_step_may_be_lost(version: PgVersion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every ring goes round at least once more, and every job comes once.
+/// Every log rotates at least once more, and every job comes once.
 async fn still_turns(store: &Store, due: i64, step: &str) -> anyhow::Result<()> {
     let before = (
         store.position("ready_low").await?,
-        store.position("parked_low").await?,
+        store.position("scheduled_low").await?,
     );
     let mut come = 0;
     let mut asked = due;
@@ -127,7 +127,7 @@ async fn still_turns(store: &Store, due: i64, step: &str) -> anyhow::Result<()> 
         store.until(&store.clock(30).await?).await?;
         for _ in 0..3 {
             store.promote(100).await?;
-            store.tidy_parked(1).await?;
+            store.tidy_scheduled(1).await?;
         }
         let jobs = store.claim_all().await?;
         come += i64::try_from(jobs.len())?;
@@ -136,7 +136,7 @@ async fn still_turns(store: &Store, due: i64, step: &str) -> anyhow::Result<()> 
         while store.seal().await? {}
         store.reclaim().await?;
         store
-            .value::<String>("SELECT o_state FROM posthaste.tidy_aside(1, 100)", &[])
+            .value::<String>("SELECT o_state FROM posthaste.tidy_overflow(1, 100)", &[])
             .await?;
     }
     for _ in 0..8 {
@@ -148,7 +148,7 @@ async fn still_turns(store: &Store, due: i64, step: &str) -> anyhow::Result<()> 
     assert_eq!(come, asked, "after a crash in {step}");
     let now = (
         store.position("ready_low").await?,
-        store.position("parked_low").await?,
+        store.position("scheduled_low").await?,
     );
     assert!(
         now.0 > before.0 && now.1 > before.1,

@@ -1,5 +1,6 @@
-//! The leader remembers how far it has verified the oldest generation. A crash may forget acknowledgements that it has seen, where they were
-//! committed asynchronously: then it has to look at them again, or it would truncate open jobs.
+//! The leader remembers how far it has verified the oldest segment. A crash may forget
+//! acknowledgements that it has seen, where they were committed asynchronously: then it has to look
+//! at them again, or it would truncate open jobs.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ const SETTINGS: [(&str, &str); 4] = [
     ("autovacuum", "off"),
 ];
 
-/// A worker that does maintenance only, in rounds so far apart that it can miss a crash wholly, and that writes hardly ever.
+/// A worker that does maintenance only, in rounds so far apart that it can miss a crash wholly, and
+/// that writes hardly ever.
 async fn leader(db: &TestDb) -> WorkerHandle {
     let config = Config {
         name: "leader".to_owned(),
@@ -36,7 +38,8 @@ async fn leader(db: &TestDb) -> WorkerHandle {
         .expect("a worker")
 }
 
-/// Waits until the leader has gone through a whole round from now on, and rests, on both its connections: of a worker's no other does.
+/// Waits until the leader has gone through a whole round from now on, and rests, on both its
+/// connections: of a worker's no other does.
 async fn looked(store: &Store) -> anyhow::Result<()> {
     let since = store.clock(300).await?;
     let rests = "SELECT count(*) >= 2 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'
@@ -47,7 +50,7 @@ async fn looked(store: &Store) -> anyhow::Result<()> {
     .await
 }
 
-/// A sealed generation of three batches, which no crash forgets.
+/// A sealed segment of three batches, which no crash forgets.
 async fn sealed(store: &Store) -> anyhow::Result<[Vec<Claimed>; 3]> {
     store.enqueue_many("x", 3).await?;
     let batches = [
@@ -70,7 +73,7 @@ async fn what_a_crash_forgot_is_verified_again(version: PgVersion) -> anyhow::Re
         let store = Store::new(db.url()).await?;
         looked(&store).await?;
         let [first, second, third] = sealed(&store).await?;
-        let generation = store.position("ready_low").await?;
+        let segment = store.position("ready_low").await?;
         store.say("SET synchronous_commit = off").await?;
         store.done(&first).await?;
         store.done(&second).await?;
@@ -88,8 +91,8 @@ async fn what_a_crash_forgot_is_verified_again(version: PgVersion) -> anyhow::Re
                 store.done(batch).await?;
             }
         }
-        eventually(support::SOON, "the generation is truncated", async || {
-            Ok(store.position("ready_low").await? > generation)
+        eventually(support::SOON, "the segment is truncated", async || {
+            Ok(store.position("ready_low").await? > segment)
         })
         .await?;
         worker.stop().await?;

@@ -1,4 +1,5 @@
-//! The model: jobs, who has them, and who holds which key. What may happen to a job is the law of the library, `next`.
+//! The model: jobs, who has them, and who holds which key. What may happen to a job is the law of
+//! the library, `next`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +17,10 @@ pub struct Job {
     pub most: Option<i32>,
     pub key: Option<String>,
     /// The ordering key.
-    pub line: Option<String>,
-    /// It is the one of its line.
+    pub ordering_key: Option<String>,
+    /// The trace context it was enqueued with.
+    pub trace: Option<String>,
+    /// It has the turn of its key.
     pub has_turn: bool,
     /// Workers that died while they had it.
     pub crashes: i32,
@@ -42,8 +45,8 @@ pub struct Book {
     pub jobs: BTreeMap<i64, Job>,
     pub keys: BTreeMap<String, i64>,
     pub hands: Vec<Hand>,
-    /// Who waits in which line, in the order of turns.
-    lines: BTreeMap<String, Vec<i64>>,
+    /// Which jobs of a key are blocked, in the order of their turns.
+    blocked: BTreeMap<String, Vec<i64>>,
     pub paused: BTreeSet<usize>,
     /// Confirmations that came first.
     confirmed: BTreeSet<i64>,
@@ -61,46 +64,47 @@ impl Book {
         if let Some(key) = &job.key {
             self.keys.insert(key.clone(), id);
         }
-        let is_due = job.state == State::Claimable;
+        let is_due = job.state == State::Available;
         self.jobs.insert(id, job);
-        if is_due && self.jobs[&id].line.is_some() {
-            self.lines_up(id);
+        if is_due && self.jobs[&id].ordering_key.is_some() {
+            self.block(id);
         }
     }
 
-    /// To the end of its line.
-    fn lines_up(&mut self, id: i64) {
+    /// Behind all others of its key.
+    fn block(&mut self, id: i64) {
         let job = self.job(id);
-        job.state = State::Waiting;
+        job.state = State::Blocked;
         job.has_turn = false;
-        let line = job.line.clone().unwrap_or_default();
-        self.lines.entry(line).or_default().push(id);
+        let ordering_key = job.ordering_key.clone().unwrap_or_default();
+        self.blocked.entry(ordering_key).or_default().push(id);
     }
 
-    /// Each line whose turn is over passes it on.
+    /// The next job of each key whose turn is over begins.
     pub fn takes_turns(&mut self) {
-        for line in self.lines.keys().cloned().collect::<Vec<_>>() {
-            let is_taken = self
-                .jobs
-                .values()
-                .any(|job| job.has_turn && !is_over(job.state) && job.line.as_ref() == Some(&line));
+        for ordering_key in self.blocked.keys().cloned().collect::<Vec<_>>() {
+            let is_taken = self.jobs.values().any(|job| {
+                job.has_turn
+                    && !is_over(job.state)
+                    && job.ordering_key.as_ref() == Some(&ordering_key)
+            });
             let jobs = &self.jobs;
-            let waiting = self.lines.entry(line).or_default();
-            waiting.retain(|id| jobs[id].state == State::Waiting);
+            let waiting = self.blocked.entry(ordering_key).or_default();
+            waiting.retain(|id| jobs[id].state == State::Blocked);
             if !is_taken && !waiting.is_empty() {
                 let id = waiting.remove(0);
-                self.happens(id, Event::Turn);
+                self.happens(id, Event::Unblocked);
                 self.job(id).has_turn = true;
             }
         }
     }
 
-    /// The time of a job has come: who has no turn yet lines up for it.
+    /// The time of a job has come: one without a turn is blocked until it has it.
     pub fn due(&mut self, id: i64) {
         let job = self.job(id);
-        if job.line.is_some() && !job.has_turn {
-            self.happens(id, Event::LinedUp);
-            self.lines_up(id);
+        if job.ordering_key.is_some() && !job.has_turn {
+            self.happens(id, Event::Blocked);
+            self.block(id);
         } else {
             self.happens(id, Event::Due);
         }
@@ -115,7 +119,7 @@ impl Book {
     }
 
     /// Jobs of a queue that a claim may hand out.
-    pub fn claimable(&self, queue: usize, state: State) -> BTreeSet<i64> {
+    pub fn available(&self, queue: usize, state: State) -> BTreeSet<i64> {
         if self.paused.contains(&queue) {
             return BTreeSet::new();
         }
@@ -165,7 +169,7 @@ impl Book {
     pub fn given_back(&mut self, id: i64) {
         if self.job(id).crashes > 0 {
             // It was not seen to run alone to its end.
-            self.job(id).state = State::Suspect;
+            self.job(id).state = State::Quarantined;
         } else {
             self.happens(id, Event::GivenBack);
         }
@@ -200,7 +204,7 @@ impl Book {
     /// What `posthaste.cancel` answers.
     pub fn cancelled(&mut self, id: i64) -> Option<&'static str> {
         match self.job(id).state {
-            State::Done => None,
+            State::Completed => None,
             State::Dead => Some("dead"),
             State::Discarded => Some("discarded"),
             State::Expired => Some("expired"),
@@ -216,15 +220,16 @@ impl Book {
         }
     }
 
-    /// Done although it was cancelled while it ran: for some seconds that is not told from a job on the move, and the answer is either.
+    /// Done although it was cancelled while it ran: for some seconds that is not told from a job on
+    /// the move, and the answer is either.
     pub fn may_be_running(&self, id: i64) -> bool {
-        self.jobs[&id].state == State::Done && self.cancelling.contains(&id)
+        self.jobs[&id].state == State::Completed && self.cancelling.contains(&id)
     }
 
     /// Those that were running when they were cancelled, and wait now.
     pub fn cancelled_again(&mut self) {
         for id in self.cancelling.clone() {
-            if !matches!(self.job(id).state, State::Running | State::Done) {
+            if !matches!(self.job(id).state, State::Running | State::Completed) {
                 self.cancelled(id);
                 self.cancelling.remove(&id);
             }
@@ -243,9 +248,9 @@ impl Book {
         let job = self.job(id);
         job.attempt = 0;
         job.crashes = 0;
-        if self.job(id).line.is_some() {
-            self.happens(id, Event::LinedUp);
-            self.lines_up(id);
+        if self.job(id).ordering_key.is_some() {
+            self.happens(id, Event::Blocked);
+            self.block(id);
         } else {
             self.happens(id, Event::Redriven);
         }
@@ -281,7 +286,7 @@ impl Book {
         let is_over = is_over(job.state);
         let key = job.key.clone();
         if is_over {
-            if self.jobs[&id].state != State::Done {
+            if self.jobs[&id].state != State::Completed {
                 self.cancelling.remove(&id);
             }
             self.keys.retain(|one, _| Some(one) != key.as_ref());
@@ -297,6 +302,6 @@ impl Book {
 fn is_over(state: State) -> bool {
     matches!(
         state,
-        State::Done | State::Dead | State::Discarded | State::Expired | State::Cancelled
+        State::Completed | State::Dead | State::Discarded | State::Expired | State::Cancelled
     )
 }

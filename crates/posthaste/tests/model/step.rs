@@ -1,4 +1,5 @@
-//! What can be done. Numbers pick among what there is, so that every sequence makes sense, also a shrunk one.
+//! What can be done. Numbers pick among what there is, so that every sequence makes sense, also a
+//! shrunk one.
 
 use proptest::prelude::{Strategy, any as anything};
 use proptest::sample::Index;
@@ -8,7 +9,7 @@ use proptest::{option, prop_oneof};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
     Done,
-    /// An attempt is burnt; the next is due at once or later.
+    /// An attempt is counted; the next is due at once or later.
     Fail {
         later: bool,
     },
@@ -26,9 +27,9 @@ pub enum Turn {
     Rotate,
     Seal,
     Reclaim,
-    MoveAside,
-    TidyAside,
-    TidyParked,
+    MoveToOverflow,
+    TidyOverflow,
+    TidyScheduled,
     Hold,
 }
 
@@ -39,7 +40,7 @@ pub enum Step {
         priority: i32,
         later: bool,
         key: Option<u8>,
-        line: Option<u8>,
+        ordering_key: Option<u8>,
         most: Option<i32>,
         is_kept: bool,
     },
@@ -54,12 +55,12 @@ pub enum Step {
         queue: usize,
         most: i32,
     },
-    /// Claims until nothing comes any more: then everything claimable was handed out.
+    /// Claims until nothing comes any more: then everything available was handed out.
     ClaimAll {
         worker: usize,
         queue: usize,
     },
-    ClaimSuspect {
+    ClaimQuarantined {
         worker: usize,
         queue: usize,
     },
@@ -69,10 +70,10 @@ pub enum Step {
         some: u8,
         how: Close,
     },
-    CloseWhole {
+    CloseBatches {
         hand: Index,
     },
-    PutOff {
+    Reschedule {
         hand: Index,
         later: bool,
     },
@@ -113,6 +114,8 @@ pub enum Step {
         queue: usize,
     },
     Turn(Turn),
+    /// The clock was two hours ahead for a moment.
+    ClockBack,
 }
 
 pub fn any() -> impl Strategy<Value = Step> {
@@ -130,24 +133,24 @@ pub fn any() -> impl Strategy<Value = Step> {
         Turn::Rotate,
         Turn::Seal,
         Turn::Reclaim,
-        Turn::MoveAside,
-        Turn::TidyAside,
-        Turn::TidyParked,
+        Turn::MoveToOverflow,
+        Turn::TidyOverflow,
+        Turn::TidyScheduled,
         Turn::Hold,
     ]);
     let index = anything::<Index>;
     let most = || proptest::sample::select(vec![Some(1), Some(2), Some(3), None]);
     prop_oneof![
         6 => (0..2usize, 0..2i32, anything::<bool>(), option::of(0..3u8), option::of(0..2u8), most(), 0..8u8).prop_map(
-            |(queue, priority, later, key, line, most, kept)| Step::Enqueue { queue, priority, later, key, line, most, is_kept: kept > 0 }),
+            |(queue, priority, later, key, ordering_key, most, kept)| Step::Enqueue { queue, priority, later, key, ordering_key, most, is_kept: kept > 0 }),
         2 => (0..2usize, 0..2i32, 1..6i32, anything::<bool>())
             .prop_map(|(queue, priority, jobs, later)| Step::EnqueueMany { queue, priority, jobs, later }),
         6 => (0..2usize, 0..2usize, 1..5i32).prop_map(|(worker, queue, most)| Step::Claim { worker, queue, most }),
         2 => (0..2usize, 0..2usize).prop_map(|(worker, queue)| Step::ClaimAll { worker, queue }),
-        3 => (0..2usize, 0..2usize).prop_map(|(worker, queue)| Step::ClaimSuspect { worker, queue }),
+        3 => (0..2usize, 0..2usize).prop_map(|(worker, queue)| Step::ClaimQuarantined { worker, queue }),
         8 => (index(), anything::<u8>(), close()).prop_map(|(hand, some, how)| Step::Settle { hand, some, how }),
-        2 => index().prop_map(|hand| Step::CloseWhole { hand }),
-        2 => (index(), anything::<bool>()).prop_map(|(hand, later)| Step::PutOff { hand, later }),
+        2 => index().prop_map(|hand| Step::CloseBatches { hand }),
+        2 => (index(), anything::<bool>()).prop_map(|(hand, later)| Step::Reschedule { hand, later }),
         1 => index().prop_map(|hand| Step::ReturnClaim { hand }),
         2 => index().prop_map(|job| Step::Confirm { job }),
         4 => index().prop_map(|job| Step::Due { job }),
@@ -160,5 +163,6 @@ pub fn any() -> impl Strategy<Value = Step> {
         1 => (0..2usize).prop_map(|queue| Step::Pause { queue }),
         2 => (0..2usize).prop_map(|queue| Step::Resume { queue }),
         4 => turn.prop_map(Step::Turn),
+        1 => proptest::strategy::Just(Step::ClockBack),
     ]
 }

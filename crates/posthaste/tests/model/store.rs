@@ -22,10 +22,10 @@ pub struct Store {
     workers: [i64; 2],
 }
 
-type Told<T = ()> = Result<T, String>;
+type ModelResult<T = ()> = Result<T, String>;
 
 impl Store {
-    pub async fn open(database: &TestDb) -> Told<Self> {
+    pub async fn open(database: &TestDb) -> ModelResult<Self> {
         let client = database.client().await.map_err(|error| error.to_string())?;
         let mut store = Self {
             client,
@@ -43,12 +43,12 @@ impl Store {
         Ok(store)
     }
 
-    async fn register(&mut self) -> Told<i64> {
+    async fn register(&mut self) -> ModelResult<i64> {
         let sql = "INSERT INTO posthaste.worker (name) VALUES ('model') RETURNING id";
         Ok(self.rows(sql, &[]).await?[0].get(0))
     }
 
-    async fn rows(&mut self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Told<Vec<Row>> {
+    async fn rows(&mut self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> ModelResult<Vec<Row>> {
         let told = |error: tokio_postgres::Error| match error.as_db_error() {
             Some(said) => format!("{sql}: {} {}", said.code().code(), said.message()),
             None => format!("{sql}: {error}"),
@@ -62,17 +62,21 @@ impl Store {
     }
 
     /// One value.
-    async fn ask<T: FromSqlOwned>(&mut self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Told<T> {
+    async fn ask<T: FromSqlOwned>(
+        &mut self,
+        sql: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> ModelResult<T> {
         let rows = self.rows(sql, values).await?;
         Ok(rows.first().ok_or("no row")?.get(0))
     }
 
     /// Takes a step here and in the book.
-    pub async fn take(&mut self, step: &Step, book: &mut Book) -> Told {
+    pub async fn take(&mut self, step: &Step, book: &mut Book) -> ModelResult {
         self.step(step, book).await?;
-        // The leader looks at the lines all the time.
+        // The leader looks at ordering keys all the time.
         while self
-            .ask::<i64>("SELECT posthaste.take_turns(100)", &[])
+            .ask::<i64>("SELECT posthaste.advance_ordering(100)", &[])
             .await?
             > 0
         {}
@@ -80,7 +84,7 @@ impl Store {
         Ok(())
     }
 
-    async fn step(&mut self, step: &Step, book: &mut Book) -> Told {
+    async fn step(&mut self, step: &Step, book: &mut Book) -> ModelResult {
         match step {
             Step::Enqueue { .. } | Step::EnqueueMany { .. } => self.enqueue(step, book).await,
             Step::Claim {
@@ -92,13 +96,16 @@ impl Store {
                 while self.claim(*worker, *queue, 3, book).await? {}
                 Ok(())
             }
-            Step::ClaimSuspect { worker, queue } => self.claim_suspect(*worker, *queue, book).await,
+            Step::ClaimQuarantined { worker, queue } => {
+                self.claim_quarantined(*worker, *queue, book).await
+            }
             Step::Settle { hand, some, how } => self.settle(*hand, *some, *how, book).await,
-            Step::CloseWhole { hand } => self.close_whole(*hand, book).await,
-            Step::PutOff { hand, later } => self.put_off(*hand, *later, book).await,
+            Step::CloseBatches { hand } => self.close_batches(*hand, book).await,
+            Step::Reschedule { hand, later } => self.reschedule(*hand, *later, book).await,
             Step::ReturnClaim { hand } => self.return_claim(*hand, book).await,
             Step::Kill { worker } => self.kill(*worker, book).await,
             Step::Turn(turn) => self.turn(*turn, book).await,
+            Step::ClockBack => self.step_back(book).await,
             Step::CancelAgain => {
                 let _: i64 = self.ask("SELECT posthaste.cancel_again()", &[]).await?;
                 book.cancelled_again();
@@ -118,27 +125,28 @@ impl Store {
         }
     }
 
-    async fn enqueue(&mut self, step: &Step, book: &mut Book) -> Told {
+    async fn enqueue(&mut self, step: &Step, book: &mut Book) -> ModelResult {
         match step {
             Step::Enqueue {
                 queue,
                 priority,
                 later,
                 key,
-                line,
+                ordering_key,
                 most,
                 is_kept,
             } => {
-                let line = line.map(|line| format!("line {line}"));
+                let ordering_key = ordering_key.map(|ordering_key| format!("key {ordering_key}"));
                 let key = key.map(|key| format!("key {key}"));
                 let sql = format!(
-                    "SELECT posthaste.enqueue('model', '{{\"a\": 1}}', $1, $2, {}, unique_key => $3, max_attempts => $4, ordering_key => $5)",
+                    "SELECT posthaste.enqueue('model', '{{\"a\": 1}}', $1, $2, {}, unique_key => $3, max_attempts => $4, ordering_key => $5, trace => $6)",
                     if *later { LATER } else { "now()" }
                 );
                 let end = if *is_kept { "COMMIT" } else { "ROLLBACK" };
                 self.rows("BEGIN", &[]).await?;
-                let values: [&(dyn ToSql + Sync); 5] =
-                    [&QUEUES[*queue], priority, &key, most, &line];
+                let trace = trace(*priority);
+                let values: [&(dyn ToSql + Sync); 6] =
+                    [&QUEUES[*queue], priority, &key, most, &ordering_key, &trace];
                 let id: i64 = self.ask(&sql, &values).await?;
                 self.rows(end, &[]).await?;
                 match book.holder(key.as_ref()) {
@@ -146,7 +154,7 @@ impl Store {
                     None if *is_kept => {
                         let job = Job {
                             key,
-                            line,
+                            ordering_key,
                             ..new(*queue, *priority, *later, *most)
                         };
                         book.enqueued(id, job);
@@ -162,10 +170,13 @@ impl Store {
                 later,
             } => {
                 let sql = format!(
-                    "INSERT INTO posthaste.job (name, queue, priority, scheduled_at) SELECT 'model', $1, $2, {} FROM generate_series(1, $3::integer) RETURNING id",
+                    "INSERT INTO posthaste.job (name, queue, priority, scheduled_at, trace) SELECT 'model', $1, $2, {}, $4 FROM generate_series(1, $3::integer) RETURNING id",
                     if *later { LATER } else { "now()" }
                 );
-                for row in self.rows(&sql, &[&QUEUES[*queue], priority, jobs]).await? {
+                for row in self
+                    .rows(&sql, &[&QUEUES[*queue], priority, jobs, &trace(*priority)])
+                    .await?
+                {
                     book.enqueued(row.get(0), new(*queue, *priority, *later, Some(25)));
                 }
                 Ok(())
@@ -174,27 +185,31 @@ impl Store {
         }
     }
 
-    async fn turn(&mut self, turn: Turn, book: &mut Book) -> Told {
-        let ring = &self.rows("SELECT (ready_low % 4)::integer, ready_low, (ready_scan % 4)::integer FROM posthaste.ring()", &[]).await?[0];
-        let (low, generation, scan): (i32, i64, i32) = (ring.get(0), ring.get(1), ring.get(2));
+    async fn turn(&mut self, turn: Turn, book: &mut Book) -> ModelResult {
+        let segments = &self.rows("SELECT (ready_low % 4)::integer, ready_low, (ready_scan % 4)::integer FROM posthaste.segments()", &[]).await?[0];
+        let (low, segment, scan): (i32, i64, i32) =
+            (segments.get(0), segments.get(1), segments.get(2));
         match turn {
             Turn::Rotate => self.rows("SELECT posthaste.rotate(1)", &[]).await,
             Turn::Seal => self.rows("SELECT posthaste.seal()", &[]).await,
             Turn::Reclaim => {
                 let sql = "SELECT posthaste.reclaim($1, 0, 1000)";
-                self.rows(sql, &[&generation]).await
+                self.rows(sql, &[&segment]).await
             }
-            Turn::MoveAside => {
-                self.rows("SELECT posthaste.move_aside($1, 100)", &[&scan])
+            Turn::MoveToOverflow => {
+                self.rows("SELECT posthaste.move_to_overflow($1, 100)", &[&scan])
                     .await
             }
-            Turn::TidyAside => self.rows("SELECT posthaste.tidy_aside(1, 100)", &[]).await,
-            Turn::TidyParked => self.rows("SELECT posthaste.tidy_parked(1)", &[]).await,
+            Turn::TidyOverflow => {
+                self.rows("SELECT posthaste.tidy_overflow(1, 100)", &[])
+                    .await
+            }
+            Turn::TidyScheduled => self.rows("SELECT posthaste.tidy_scheduled(1)", &[]).await,
             Turn::Hold => {
                 for hand in &mut book.hands {
                     hand.is_split |= i32::from(hand.slot) == low && !hand.open.is_empty();
                 }
-                self.rows("SELECT posthaste.hold($1, 0, 100)", &[&low])
+                self.rows("SELECT posthaste.move_running($1, 0, 100)", &[&low])
                     .await
             }
         }
@@ -202,8 +217,8 @@ impl Store {
     }
 
     /// The view shows what the book says, each job once, and keys are held by whom the book says.
-    pub async fn compare(&mut self, book: &Book) -> Told {
-        let sql = "SELECT id, queue, priority, state, attempt, max_attempts, unique_key, ordering_key FROM posthaste.job WHERE state <> 'done' ORDER BY id";
+    pub async fn compare(&mut self, book: &Book) -> ModelResult {
+        let sql = "SELECT id, queue, priority, state, attempt, max_attempts, unique_key, ordering_key, trace FROM posthaste.job WHERE state <> 'completed' ORDER BY id";
         let mut shown: Vec<Shown> = Vec::new();
         for row in self.rows(sql, &[]).await? {
             shown.push((
@@ -215,10 +230,11 @@ impl Store {
                 row.get(5),
                 row.get(6),
                 row.get(7),
+                row.get(8),
             ));
         }
         let jobs = book.jobs.iter();
-        let known = jobs.filter(|(_, job)| job.state != State::Done);
+        let known = jobs.filter(|(_, job)| job.state != State::Completed);
         let known: Vec<Shown> = known.map(|(id, job)| told(*id, job)).collect();
         expect(shown, known)?;
         let sql = "SELECT key, id FROM posthaste.unique_key";
@@ -228,7 +244,7 @@ impl Store {
     }
 }
 
-/// Its id, lane, state, attempts and keys.
+/// Its id, lane, state, attempts, keys and trace context.
 type Shown = (
     i64,
     String,
@@ -238,6 +254,7 @@ type Shown = (
     Option<i32>,
     Option<String>,
     Option<String>,
+    Option<String>,
 );
 
 /// A job as the view shows it.
@@ -245,12 +262,12 @@ fn told(id: i64, job: &Job) -> Shown {
     let state = match job.state {
         State::Scheduled | State::Retrying if job.attempt > 0 => "retrying",
         State::Scheduled | State::Retrying => "scheduled",
-        State::Waiting => "waiting",
-        State::Claimable => "claimable",
+        State::Blocked => "blocked",
+        State::Available => "available",
         State::Running => "running",
         State::Awaiting => "awaiting",
-        State::Suspect => "suspect",
-        State::Done => "done",
+        State::Quarantined => "quarantined",
+        State::Completed => "completed",
         State::Dead => "dead",
         State::Discarded => "discarded",
         State::Expired => "expired",
@@ -264,7 +281,8 @@ fn told(id: i64, job: &Job) -> Shown {
         job.attempt,
         job.most,
         job.key.clone(),
-        job.line.clone(),
+        job.ordering_key.clone(),
+        job.trace.clone(),
     )
 }
 
@@ -275,18 +293,24 @@ fn new(queue: usize, priority: i32, later: bool, most: Option<i32>) -> Job {
         state: if later {
             State::Scheduled
         } else {
-            State::Claimable
+            State::Available
         },
         attempt: 0,
         most,
         key: None,
-        line: None,
+        ordering_key: None,
+        trace: trace(priority),
         has_turn: false,
         crashes: 0,
     }
 }
 
-fn expect<T: PartialEq + std::fmt::Debug>(is: T, should: T) -> Told {
+/// Jobs of every other priority have one.
+fn trace(priority: i32) -> Option<String> {
+    (priority % 2 == 0).then(|| format!("00-{priority:032x}-00f067aa0ba902b7-01"))
+}
+
+fn expect<T: PartialEq + std::fmt::Debug>(is: T, should: T) -> ModelResult {
     if is == should {
         Ok(())
     } else {

@@ -1,5 +1,6 @@
-//! Points in the store's SQL at which a session waits until the test lets it go on: moments of microseconds, made as long as needed. A gate
-//! changes no outcome; the store itself passes each scenario with its gates in place.
+//! Points in the store's SQL at which a session waits until the test lets it go on: moments of
+//! microseconds, made as long as needed. A gate changes no outcome; the store itself passes each
+//! scenario with its gates in place.
 
 use anyhow::Context;
 use posthaste_testkit::{connect, eventually};

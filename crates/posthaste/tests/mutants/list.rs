@@ -1,13 +1,14 @@
 //! The mutants: what each one lacks, and who notices.
 
 use super::scenario::{
-    BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_EARLY,
-    CLOSED_PARKED_GENERATION, COUNTED, COUNTED_LATE, COUNTED_TURNS, EXPIRED_AHEAD_OF_TIME,
-    FOREIGN_ACKNOWLEDGEMENT, FULL_RING, HELD_AND_GIVEN_BACK, LATE_AND_DUE, LATE_TO_THE_CURSOR,
-    LATE_TO_THE_LOCK, LINE, LONG_WINDOW, LOST_TRUNCATION, MOVED_ASIDE, ONE_INSTANT,
-    REPEATABLE_READ, REUSED_NUMBER, SEALED_BEFORE_THE_LOCK, SEALED_BEFORE_THE_ROW,
-    SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, SPLIT_BATCH, SPLITTING_BATCH, STRESS, Scenario,
-    TICK, TOLD_BEFORE_LOOKED, TOLD_IN_BETWEEN, UNEVEN_SLOT, WHOLE_BATCH,
+    BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_SCHEDULED_SEGMENT,
+    CLOSED_UNCLAIMED, COUNTED, COUNTED_LATE, COUNTED_TURNS, EXPIRED_AHEAD_OF_TIME,
+    FOREIGN_ACKNOWLEDGEMENT, FULL_READY_LOG, IN_FLIGHT_AND_GIVEN_BACK, LATE_AND_DUE,
+    LATE_TO_THE_CURSOR, LATE_TO_THE_LOCK, LONG_WINDOW, LOST_TRUNCATION, MOVED_TO_OVERFLOW,
+    ONE_INSTANT, ORDERING, PUBLISHED_BEFORE_LOOKED, PUBLISHED_IN_BETWEEN,
+    PUBLISHED_THE_PRESENT_AGAIN, REPEATABLE_READ, REUSED_NUMBER, SEALED_BEFORE_THE_LOCK,
+    SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, SPLIT_BATCH,
+    SPLITTING_BATCH, STRESS, Scenario, TICK, UNEVEN_SLOT, WHOLE_BATCH,
 };
 use super::script::Edits;
 
@@ -24,17 +25,35 @@ macro_rules! mutants {
     };
 }
 
-/// All of them. Those of claims come first, then fences, the ring, the road.
+/// All of them. Those of claims come first, then fences, the ready log, the road.
 pub const MUTANTS: &[Mutant] = mutants! {
     "no in-progress-xid probe" by STRESS:
         "WHERE p >= w.at_xid AND pg_visible_in_snapshot(p, w.hi)" => "WHERE false AND pg_visible_in_snapshot(p, w.hi)";
 
-    // A running xid can lie at or beyond xmax and is in no list then. This one believes that a snapshot's list is whole.
+    // A running xid can lie at or beyond xmax and is in no list then. This one believes that a
+    // snapshot's list is whole.
     "no tail beyond xmax" by STRESS:
-        "w.is_fresh := false;\n  RETURN posthaste.bounded(w);" =>
-        "w.is_fresh := false;\n  RETURN posthaste.blind_@k@(posthaste.bounded(w));",
-        "IF v_exhausted THEN\n    RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));" => "IF v_exhausted THEN\n    RETURN posthaste.blind_@k@(posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot())));",
-        "-- Is anything in this window?" =>
+        "FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority
+    ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
+  IF NOT FOUND THEN
+    w.batch := 0; w.hi := '1:1:'; v_exhausted := true;
+  END IF;
+  IF v_exhausted THEN
+    RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
+  END IF;
+  w.is_fresh := false;
+  RETURN posthaste.bounded(w);" =>
+        "FROM posthaste.claim_@k@ WHERE queue = p_queue AND priority = p_priority
+    ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
+  IF NOT FOUND THEN
+    w.batch := 0; w.hi := '1:1:'; v_exhausted := true;
+  END IF;
+  IF v_exhausted THEN
+    RETURN posthaste.blind_@k@(posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot())));
+  END IF;
+  w.is_fresh := false;
+  RETURN posthaste.blind_@k@(posthaste.bounded(w));",
+        "CREATE OR REPLACE FUNCTION posthaste.look_@k@(" =>
         "CREATE FUNCTION posthaste.blind_@k@(w posthaste.lane_window) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 BEGIN
   IF w.from_id = -1 THEN
@@ -42,7 +61,7 @@ BEGIN
   END IF;
   RETURN w;
 END $f$;
--- Is anything in this window?";
+CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
 
     "a window that ends at xmin" by STRESS:
         "v_end xid8 := pg_snapshot_xmax(w.hi);" => "v_end xid8 := pg_snapshot_xmin(w.hi);",
@@ -75,7 +94,7 @@ END $f$;
         "o_n < p_limit AND o_bytes < p_bytes AND" => "o_n < p_limit AND";
 
     "a claim hands out what it has just closed as expired" by STRESS:
-        "WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id)" => "";
+        "WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.job_done_@k@ a WHERE a.xid = r.xid AND a.id = r.id)" => "";
 
     "a slow look moves the cursor without a second look" by SLOW_LOOK:
         "IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority, NULL) n) THEN" =>
@@ -92,19 +111,19 @@ END $f$;
     "reused fence" by REUSED_NUMBER:
         "c.batch = p_batch AND c.token = p_token" => "c.batch = p_batch";
 
-    "close_whole() that does not look whether it closed anything" by REUSED_NUMBER:
+    "close_batches() that does not look whether it closed anything" by REUSED_NUMBER:
         "IF v_closed IS NOT TRUE THEN" => "IF v_closed IS NULL THEN";
 
     "a batch closed as a whole although a job of it was closed by itself" by SPLIT_BATCH:
-        "AND NOT EXISTS (SELECT FROM posthaste.split_@k@ s WHERE s.batch = p_batch)\n" => "\n";
+        "AND NOT EXISTS (SELECT FROM posthaste.batch_split_@k@ s WHERE s.batch = p_batch)\n" => "\n";
 
     "a batch closed as a whole while a job of it is being closed by itself" by SPLITTING_BATCH:
         "IF NOT pg_try_advisory_xact_lock(1885893477, (p_batch % 2147483648)::integer) THEN" => "IF false THEN";
 
     "a job closed by itself after its batch was closed as a whole" by WHOLE_BATCH:
-        "IF EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = p_batch)\n     OR NOT EXISTS" => "IF NOT EXISTS";
+        "IF EXISTS (SELECT FROM posthaste.batch_done_@k@ w WHERE w.batch = p_batch)\n     OR NOT EXISTS" => "IF NOT EXISTS";
 
-    "a move aside that closes nothing" by MOVED_ASIDE:
+    "a move to the overflow that closes nothing" by MOVED_TO_OVERFLOW:
         "VALUES (v_batch, 5);" => "SELECT v_batch, 5 WHERE false;";
 
     "a batch without its upper end" by STRESS:
@@ -112,27 +131,27 @@ END $f$;
         "AND r.id <= CASE WHEN c.low_xid < c.to_xid THEN 9223372036854775807 WHEN c.low_xid = c.to_xid THEN c.to_id ELSE -1 END" =>
         "AND c.low_xid <= c.to_xid";
 
-    "a retry that is closed and not parked" by STRESS:
+    "a retry that is closed and not scheduled" by STRESS:
         "WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);" => "WHERE v.kind = 8 AND j.crashes = 0;";
 
-    "a lost claim is not looked for among the held" by HELD_AND_GIVEN_BACK:
+    "a lost claim is not looked for in flight" by IN_FLIGHT_AND_GIVEN_BACK:
         "h.token = p_token AND h.state = 'running' HAVING" => "h.token = p_token AND h.state = 'awaiting' HAVING";
 
-    "rescue that does not look at the heart again" by BEATING_WORKER:
+    "rescue that does not look at the heartbeat again" by BEATING_WORKER:
         "WHERE id = p_worker AND beat = p_beat;" => "WHERE id = p_worker;";
 
     "expiry that does not mark what it closed" by EXPIRED_AHEAD_OF_TIME:
-        "early AS (INSERT INTO posthaste.early_@k@ (xid, id) SELECT xid, id FROM gone)," => "";
+        "marked AS (INSERT INTO posthaste.closed_unclaimed_@k@ (xid, id) SELECT xid, id FROM gone)," => "";
 
-    "no scan_gen check" by SEALED_BEFORE_THE_LOCK:
+    "no ready_scan check" by SEALED_BEFORE_THE_LOCK:
         " AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g" => "",
         "IF posthaste.position('posthaste.ready_scan') <= g THEN" => "IF true THEN";
 
-    "no scan_gen check in enqueue()" by SEALED_BEFORE_THE_LOCK:
+    "no ready_scan check in enqueue()" by SEALED_BEFORE_THE_LOCK:
         "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END" => "THEN true END";
 
-    // low_gen is what tells the ring that a slot is still in use.
-    "no low_gen check" by FULL_RING:
+    // ready_low is what tells the ready log that a slot is still in use.
+    "no ready_low check" by FULL_READY_LOG:
         "IF v_current + 1 - pg_sequence_last_value('posthaste.ready_low'::regclass) >= 4 THEN" => "IF false THEN";
 
     "seal without the exclusive lock" by SEALED_BEFORE_THE_ROW:
@@ -145,8 +164,8 @@ END $f$;
         "IF (SELECT l.o_queue FROM posthaste.pending_lane((v_scan % 4)::integer) l) IS NOT NULL THEN" => "IF false THEN";
 
     "counting instead of comparing" by FOREIGN_ACKNOWLEDGEMENT:
-        "WHERE EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r\n                  WHERE NOT EXISTS (SELECT FROM posthaste.ack_@k@ a WHERE a.xid = r.xid AND a.id = r.id))" =>
-        "WHERE (SELECT count(*) FROM posthaste.ack_@k@) < (SELECT sum(o.n) FROM posthaste.claim_@k@ o WHERE NOT EXISTS (SELECT FROM posthaste.whole_@k@ w WHERE w.batch = o.batch))";
+        "WHERE EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r\n                  WHERE NOT EXISTS (SELECT FROM posthaste.job_done_@k@ a WHERE a.xid = r.xid AND a.id = r.id))" =>
+        "WHERE (SELECT count(*) FROM posthaste.job_done_@k@) < (SELECT sum(o.n) FROM posthaste.claim_@k@ o WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_@k@ w WHERE w.batch = o.batch))";
 
     "truncation without a look at open jobs" by FOREIGN_ACKNOWLEDGEMENT:
         "IF NOT v_done THEN\n    o_state := 'open';" => "IF false THEN\n    o_state := 'open';";
@@ -154,10 +173,10 @@ END $f$;
     "promotion without late commits" by LATE_AND_DUE:
         "v_late := posthaste.late_@k@(c.lo, c.hi, c.lo_bound, c.at_xid);" => "v_late := '{}';";
 
-    "promotion that believes a snapshot's list of running transactions" by TOLD_IN_BETWEEN:
+    "promotion that believes a snapshot's list of running transactions" by PUBLISHED_IN_BETWEEN:
         "r.xid >= greatest(pg_snapshot_xmax(p_lo), p_at) AND r.xid < p_bound" => "false";
 
-    "promotion up to the clock instead of what was told" by TOLD_BEFORE_LOOKED:
+    "promotion up to the clock instead of what was published" by PUBLISHED_BEFORE_LOOKED:
         "c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_until, c.t_hi) END;" =>
         "c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(clock_timestamp(), c.t_hi) END;";
 
@@ -169,43 +188,59 @@ END $f$;
                                            CASE WHEN x = c.at_xid THEN c.at_id ELSE 0 END)" =>
         "AND r.scheduled_at > CASE WHEN x = c.at_xid THEN c.at_due ELSE '-infinity' END";
 
-    "a parked generation is entered without a second look" by CLOSED_PARKED_GENERATION:
-        "IF posthaste.position('posthaste.parked_current') = g THEN" => "IF true THEN";
+    "a scheduled segment is entered without a second look" by CLOSED_SCHEDULED_SEGMENT:
+        "IF posthaste.position('posthaste.scheduled_current') = g THEN" => "IF true THEN";
 
-    "a parked slot is truncated although jobs wait in it" by UNEVEN_SLOT:
+    "a scheduled slot is truncated although jobs wait in it" by UNEVEN_SLOT:
         "IF NOT posthaste.is_promoted_@k@() THEN" => "IF false THEN";
 
-    "a parked slot is entered again although it was never emptied" by LOST_TRUNCATION:
+    "a scheduled slot is entered again although it was never emptied" by LOST_TRUNCATION:
         "IF posthaste.is_empty(v_other) THEN" => "IF true THEN";
 
     "an enqueue that asks only the clock" by CLOCK_STEPS_BACK:
-        "scheduled_at > moment AND scheduled_at > posthaste.parked_until()" => "scheduled_at > moment";
+        "scheduled_at > moment AND scheduled_at > posthaste.promote_horizon()" => "scheduled_at > moment";
 
     "a view that asks only the clock" by CLOCK_STEPS_BACK:
-        "r.scheduled_at > clock_timestamp() AND r.scheduled_at > (SELECT posthaste.parked_until())" => "r.scheduled_at > clock_timestamp()";
+        "r.scheduled_at > clock_timestamp() AND r.scheduled_at > (SELECT posthaste.promote_horizon())" => "r.scheduled_at > clock_timestamp()";
 
     "a retry that asks only the clock" by CLOCK_STEPS_BACK:
-        "v.due > v_now AND v.due > (SELECT posthaste.parked_until())" => "v.due > v_now";
+        "v.due > v_now AND v.due > (SELECT posthaste.promote_horizon())" => "v.due > v_now";
 
     "a carry-over that asks only the clock" by CLOCK_STEPS_BACK:
-        "o.scheduled_at > v_now AND o.scheduled_at > (SELECT posthaste.parked_until())" => "o.scheduled_at > v_now";
+        "w.due > v_now AND w.due > (SELECT posthaste.promote_horizon())" => "w.due > v_now";
 
-    "a key that is never taken" by LINE:
+    "a step back that goes on in its slot" by PUBLISHED_THE_PRESENT_AGAIN:
+        "PERFORM setval('posthaste.scheduled_current', v_current + 1);
+  PERFORM setval('posthaste.promote_horizon', greatest(" =>
+        "PERFORM setval('posthaste.promote_horizon', greatest(";
+
+    "a step back that is not published" by PUBLISHED_THE_PRESENT_AGAIN:
+        "RETURN posthaste.step_back(v_now);" => "RETURN false;";
+
+    "a retry that counts an attempt for each vain back-off" by PUBLISHED_THE_PRESENT_AGAIN:
+        "WHEN s.slot < 6 AND v.due > clock_timestamp() THEN j.attempt" =>
+        "WHEN false THEN j.attempt";
+
+    "a retry that waits for a clock that was ahead" by PUBLISHED_THE_PRESENT_AGAIN:
+        "THEN t_lo + interval '1 hour' ELSE '-infinity' END" =>
+        "THEN '-infinity'::timestamptz ELSE '-infinity' END";
+
+    "a key that is never taken" by ORDERING:
         "WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)" => "WHERE true";
 
-    "turns that are forgotten with their slot" by LINE:
+    "turns that are forgotten with their slot" by ORDERING:
         "PERFORM posthaste.keep_turns(@k@);" => "";
 
-    "anybody's end is the end of a turn" by LINE:
+    "anybody's end is the end of a turn" by ORDERING:
         "WHERE s.turn = e.turn AND NOT s.is_free" => "WHERE NOT s.is_free";
 
-    "a line that is served from its end" by LINE:
+    "a key whose last job comes first" by ORDERING:
         "ORDER BY r.ordering_key, r.turn LIMIT 1" => "ORDER BY r.ordering_key DESC, r.turn DESC LIMIT 1";
 
-    "a done job that keeps its turn" by LINE:
+    "a done job that keeps its turn" by ORDERING:
         "WHERE v.kind = 0 AND j.turn IS NOT NULL HAVING" => "WHERE v.kind = 99 AND j.turn IS NOT NULL HAVING";
 
-    "who begins goes on waiting too" by LINE:
+    "who begins goes on waiting too" by ORDERING:
         "FROM unnest(p_places) u WHERE u.slot = @k@;" => "FROM unnest(p_places) u WHERE false;";
 
     "counting that forgets late commits" by COUNTED_LATE:
@@ -217,20 +252,20 @@ END $f$;
     "claims behind a mark that are not subtracted" by COUNTED_LATE:
         "WHERE l.p_run IS NOT NULL AND posthaste.is_claimed" => "WHERE false AND posthaste.is_claimed";
 
-    "promotion that tells nobody" by COUNTED:
+    "promotion that counts nothing" by COUNTED:
         "w(what) GROUP BY 1, 2, 3, 4, 5)," => "w(what) WHERE false GROUP BY 1, 2, 3, 4, 5),";
 
-    "an early close that tells nobody" by CLOSED_EARLY:
+    "a close of an unclaimed job that counts nothing" by CLOSED_UNCLAIMED:
         "SELECT xid, id, queue, priority, name, tag FROM gone WHERE queue <> '')" => "SELECT xid, id, queue, priority, name, tag FROM gone WHERE false)";
 
     "open batches that a mark forgets" by COUNTED_LATE:
         "coalesce(array_agg(b.batch), '{}') AS open" => "coalesce((array_agg(b.batch))[1:0], '{}') AS open";
 
-    "parked jobs of late commits that are not counted" by COUNTED_LATE:
+    "scheduled jobs of late commits that are not counted" by COUNTED_LATE:
         "SELECT late.* FROM pg_snapshot_xip(n.lo) p, LATERAL (" => "SELECT late.* FROM (SELECT '1'::xid8 AS p WHERE false) p, LATERAL (";
 
-    "a turn that tells nobody" by COUNTED_TURNS:
-        "PERFORM posthaste.tell_left(v_next);" => "";
+    "a turn that counts nothing" by COUNTED_TURNS:
+        "PERFORM posthaste.count_left(v_next);" => "";
 
     "a tick that was made already" by TICK:
         "next_at IS NOT DISTINCT FROM p_at FOR UPDATE" => "true FOR UPDATE";

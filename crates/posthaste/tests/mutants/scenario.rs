@@ -5,7 +5,7 @@ mod clock;
 mod fence;
 mod lanes;
 mod order;
-mod ring;
+mod ready_log;
 mod road;
 mod tick;
 
@@ -62,7 +62,8 @@ pub const REPEATABLE_READ: Scenario = Scenario::new("claims in REPEATABLE READ",
     .boxed_local()
 });
 
-/// The stress, while somebody counts in small steps and somebody compares the counters with the view.
+/// The stress, while somebody counts in small steps and somebody compares the counters with the
+/// view.
 pub const COUNTED: Scenario = Scenario::new("the counters under stress", |url| {
     async move {
         let compared = agreement::under_stress(&url, Settings::short()).await;
@@ -72,9 +73,9 @@ pub const COUNTED: Scenario = Scenario::new("the counters under stress", |url| {
 });
 
 /// Jobs that are cancelled where they wait, counted before or not.
-pub const CLOSED_EARLY: Scenario = Scenario::new("counted and closed early", |url| {
+pub const CLOSED_UNCLAIMED: Scenario = Scenario::new("counted and closed unclaimed", |url| {
     async move {
-        agreement::after_early_closes(&url)
+        agreement::after_closes_of_unclaimed_jobs(&url)
             .await
             .map_err(anyhow::Error::msg)
     }
@@ -113,40 +114,42 @@ pub use clock::*;
 pub use fence::*;
 pub use lanes::*;
 pub use order::*;
-pub use ring::*;
+pub use ready_log::*;
 pub use road::*;
 pub use tick::*;
 
-/// Everything that the store itself passes in an ordinary run of the tests; the plain stress has its own test.
+/// Everything that the store itself passes in an ordinary run of the tests; the plain stress has
+/// its own test.
 pub const ALL: &[Scenario] = &[
     SEALED_BEFORE_THE_LOCK,
     SEALED_BEFORE_THE_ROW,
     SEALED_UNDER_AN_OPEN_TRANSACTION,
-    FULL_RING,
+    FULL_READY_LOG,
     SPLIT_BATCH,
     SPLITTING_BATCH,
     WHOLE_BATCH,
-    MOVED_ASIDE,
+    MOVED_TO_OVERFLOW,
     FOREIGN_ACKNOWLEDGEMENT,
     REUSED_NUMBER,
     CLAIM_AND_SETTLE_AT_ONCE,
-    HELD_AND_GIVEN_BACK,
+    IN_FLIGHT_AND_GIVEN_BACK,
     BEATING_WORKER,
     LONG_WINDOW,
     SLOW_LOOK,
     LATE_TO_THE_LOCK,
     LATE_TO_THE_CURSOR,
-    CLOSED_PARKED_GENERATION,
+    CLOSED_SCHEDULED_SEGMENT,
     LOST_TRUNCATION,
     ONE_INSTANT,
     LATE_AND_DUE,
     UNEVEN_SLOT,
-    TOLD_BEFORE_LOOKED,
-    TOLD_IN_BETWEEN,
+    PUBLISHED_BEFORE_LOOKED,
+    PUBLISHED_IN_BETWEEN,
     CLOCK_STEPS_BACK,
+    PUBLISHED_THE_PRESENT_AGAIN,
     EXPIRED_AHEAD_OF_TIME,
-    LINE,
-    CLOSED_EARLY,
+    ORDERING,
+    CLOSED_UNCLAIMED,
     COUNTED_LATE,
     COUNTED_TURNS,
     TICK,

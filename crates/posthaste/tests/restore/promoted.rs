@@ -1,4 +1,5 @@
-//! A replica that lagged is promoted under a living worker: numbers of jobs step back with the data, delivery ids do not.
+//! A replica that lagged is promoted under a living worker: numbers of jobs step back with the
+//! data, delivery ids do not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ async fn no_new_job_gets_an_old_delivery_id(version: PgVersion) -> anyhow::Resul
     let primary = PgServer::start(version, &[])?;
     let db = support::migrated(&primary).await;
     let replica = primary.start_replica(&[])?;
-    // Where whoever may be written to is.
+    // Where the server that may be written to is.
     let anywhere = format!(
         "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname={} target_session_attrs=read-write",
         primary.address().port(),
@@ -104,7 +105,8 @@ async fn after_a_failover_no_new_job_gets_the_delivery_id_of_a_lost_one_on_18() 
         .unwrap();
 }
 
-/// On the server that was promoted a claim has arrived whose acknowledgement has not: its worker takes the job for done, and lives.
+/// On the server that was promoted a claim has arrived whose acknowledgement has not: its worker
+/// takes the job for done, and lives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_job_whose_acknowledgement_was_lost_runs_again_and_one_that_runs_on_does_not() {
     let db = support::database(PgVersion::V15).await;
@@ -145,7 +147,7 @@ async fn a_job_whose_acknowledgement_was_lost_runs_again_and_one_that_runs_on_do
     let claim = "SELECT count(*) FROM posthaste.claim('other', '{0}', $1, gen_random_uuid(), 1, 1)";
     assert_eq!(store.value::<i64>(claim, &[&first]).await.unwrap(), 1);
     store
-        .say("UPDATE posthaste.worker SET home = 'another timeline' WHERE name <> 'by hand'")
+        .say("UPDATE posthaste.worker SET identity = 'another timeline' WHERE name <> 'by hand'")
         .await
         .unwrap();
     store.enqueue("short", 0).await.unwrap();
@@ -169,7 +171,7 @@ async fn a_job_whose_acknowledgement_was_lost_runs_again_and_one_that_runs_on_do
     );
     release.send_replace(true);
     eventually(SOON, "the lost one is rescued", async || {
-        Ok(support::count(&store.client, "suspect").await == 1)
+        Ok(support::count(&store.client, "quarantined").await == 1)
     })
     .await
     .unwrap();

@@ -23,7 +23,7 @@ pub(super) struct Past {
     pub(super) claimed_xids: (i64, i64),
 }
 
-/// Does this in each of so many transactions.
+/// Does this in each of this many transactions.
 async fn each_alone(client: &Client, times: i32, what: &str) -> anyhow::Result<()> {
     client.batch_execute("SET synchronous_commit = off").await?;
     let each = format!("DO $$ BEGIN FOR i IN 1..{times} LOOP {what}; COMMIT; END LOOP; END $$");
@@ -31,13 +31,13 @@ async fn each_alone(client: &Client, times: i32, what: &str) -> anyhow::Result<(
 }
 
 /// Lets a cluster's transaction ids pass by.
-pub(super) async fn burn(client: &Client, xids: i32) -> anyhow::Result<()> {
+pub(super) async fn use_up(client: &Client, xids: i32) -> anyhow::Result<()> {
     each_alone(client, xids, "PERFORM pg_current_xact_id()").await
 }
 
-pub(super) async fn burn_up_to(client: &Client, xid: i64) -> anyhow::Result<()> {
+pub(super) async fn use_up_to(client: &Client, xid: i64) -> anyhow::Result<()> {
     let left = xid - next_xid(client).await?;
-    burn(client, i32::try_from(left.max(0))?).await
+    use_up(client, i32::try_from(left.max(0))?).await
 }
 
 pub(super) async fn next_xid(client: &Client) -> anyhow::Result<i64> {
@@ -82,15 +82,15 @@ pub(super) fn restore(
     Ok(())
 }
 
-/// Where a server came without tools, those of the newest version set first what it may not know (16 and `transaction_timeout`). That, and nothing else, is
-/// passed over.
+/// Where a server came without tools, those of the newest version set first what it may not know
+/// (16 and `transaction_timeout`). That, and nothing else, is passed over.
 fn is_too_new(said: &[u8]) -> bool {
     let said = String::from_utf8_lossy(said);
     let mut errors = said.lines().filter(|line| line.contains("ERROR:"));
     said.contains("transaction_timeout") && errors.all(|line| line.contains("transaction_timeout"))
 }
 
-/// One job of this name in each of so many transactions.
+/// One job of this name in each of this many transactions.
 async fn singles(client: &Client, name: &str, jobs: i32) -> anyhow::Result<()> {
     let one = format!("INSERT INTO posthaste.job (name) VALUES ('{name}')");
     each_alone(client, jobs, &one).await
@@ -121,7 +121,8 @@ impl Past {
         store.until(&store.clock(200).await?).await?;
         ensure!(store.promote(100).await? == 3);
         store.done(&store.claim(3).await?).await?;
-        // One that holds its key and one that has left it, an ordered pair whose first is under way.
+        // One that holds its key and one that has left it, an ordered pair whose first is under
+        // way.
         store
             .say("SELECT posthaste.enqueue('done', unique_key => 'free')")
             .await?;
@@ -129,14 +130,14 @@ impl Past {
         let line =
             "SELECT posthaste.enqueue('open', ordering_key => 'line') FROM generate_series(1, 2)";
         store.say(line).await?;
-        store.say("SELECT posthaste.take_turns(10)").await?;
+        store.say("SELECT posthaste.advance_ordering(10)").await?;
         ensure!(store.claim(1).await?.len() == 1);
-        // Dead, awaiting, held, running, to be tried again, not due, promoted, waiting.
+        // Dead, awaiting, in flight, running, to be tried again, not due, promoted, waiting.
         store.enqueue_many("dead", 2).await?;
-        let bury = "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], '{2}', '{1}', NULL, NULL, '{dead}', '{why}')";
+        let dead_letter = "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], '{2}', '{1}', NULL, NULL, '{dead}', '{why}')";
         for job in store.claim(2).await? {
             let at: [&(dyn ToSql + Sync); 4] = [&job.slot, &job.batch, &job.token, &job.id];
-            store.client.execute(bury, &at).await?;
+            store.client.execute(dead_letter, &at).await?;
         }
         let awaiting = store.enqueue("awaiting", 0).await?;
         let awaited = store.claim(1).await?;
@@ -150,7 +151,7 @@ impl Past {
         ensure!(store.claim(2).await?.len() == 2);
         ensure!(
             store
-                .value::<i64>("SELECT posthaste.hold(0, 0, 1)", &[])
+                .value::<i64>("SELECT posthaste.move_running(0, 0, 1)", &[])
                 .await?
                 == 1
         );
@@ -250,7 +251,7 @@ impl Past {
             .clone();
         ran.sort();
         ensure!(ran == self.open.into_iter().collect::<Vec<_>>(), "{ran:?}");
-        let kept = "SELECT (SELECT count(*) FROM posthaste.dead WHERE state = 'dead'), posthaste.done($1::text::uuid),
+        let kept = "SELECT (SELECT count(*) FROM posthaste.dead WHERE state = 'dead'), posthaste.confirm($1::text::uuid),
                            (SELECT count(*) FROM posthaste.job WHERE state = 'awaiting'), (SELECT count(*) FROM posthaste.unique_key),
                            (SELECT queue FROM posthaste.job WHERE name = 'routed.x')";
         let kept = client.query_one(kept, &[&self.awaiting]).await?;
@@ -268,7 +269,8 @@ impl Past {
         Ok(())
     }
 
-    /// Jobs that come after the restore and before the rebase: their transactions may look like old ones.
+    /// Jobs that come after the restore and before the rebase: their transactions may look like old
+    /// ones.
     async fn enqueue_before(&mut self, client: &Client) -> anyhow::Result<()> {
         singles(client, "open", 40).await?;
         client

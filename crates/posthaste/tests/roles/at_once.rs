@@ -28,7 +28,7 @@ async fn six_databases_of_a_server_make_the_roles_at_once() {
             for client in &clients {
                 let given =
                     "SELECT count(*) FROM unnest(ARRAY['posthaste_producer', 'posthaste_worker']) r
-                              WHERE has_table_privilege(r, 'posthaste.store', 'INSERT')";
+                              WHERE has_any_column_privilege(r, 'posthaste.store', 'INSERT')";
                 assert_eq!(number(client, given).await, 2);
                 let sees =
                     "SELECT count(*) FROM unnest(ARRAY['posthaste_observer', 'posthaste_worker']) r

@@ -1,4 +1,4 @@
-//! Functions: one of them runs with its owner's rights, and lends them for nothing else.
+//! Functions: two of them run with their owner's rights, and lend them for nothing else.
 
 use posthaste_testkit::PgVersion;
 use tokio_postgres::Client;
@@ -6,11 +6,19 @@ use tokio_postgres::Client;
 use super::{ROLES, with_roles};
 use crate::support::number;
 
-/// It makes a sequence for each queue that has a rate.
-const WITH_OWNERS_RIGHTS: &str = "posthaste.limit_rate(text,integer,interval,integer)";
+/// They note that rows came into a slot by themselves, whoever loads them, and write a job with the
+/// id that its key was taken under; and who may call them.
+const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 2] = [
+    ("posthaste.note_copied()", &[]),
+    (
+        "posthaste.enqueue_other(text,jsonb,text,integer,timestamp with time zone,\
+         timestamp with time zone,text,text,integer,text,text,boolean)",
+        &["posthaste_producer", "posthaste_worker"],
+    ),
+];
 
 #[tokio::test]
-async fn the_rate_alone_runs_with_its_owners_rights_and_workers_alone_may_call_it() {
+async fn two_run_with_their_owners_rights_and_none_may_call_them_but_who_needs_them() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();
@@ -26,9 +34,11 @@ async fn the_rate_alone_runs_with_its_owners_rights_and_workers_alone_may_call_i
         for row in &functions {
             let (function, role): (&str, &str) = (row.get(0), row.get(3));
             let (is_owners, may_call): (bool, bool) = (row.get(1), row.get(4));
-            let is_known = function == WITH_OWNERS_RIGHTS;
-            assert_eq!(is_owners, is_known, "{function}");
-            let may = !is_known || role == "posthaste_worker";
+            let known = WITH_OWNERS_RIGHTS
+                .iter()
+                .find(|(name, _)| *name == function);
+            assert_eq!(is_owners, known.is_some(), "{function}");
+            let may = known.is_none_or(|(_, callers)| callers.contains(&role));
             assert_eq!(may_call, may, "{role}: {function}");
             if is_owners {
                 let path = "search_path=pg_catalog, pg_temp";
@@ -46,7 +56,7 @@ async fn as_worker(client: &Client, sql: &str) {
 
 /// Workers write into posthaste.queue, where each queue's cell stands.
 #[tokio::test]
-async fn a_worker_cannot_have_the_rates_owner_move_another_sequence() {
+async fn a_rate_moves_a_cell_and_no_other_sequence_whatever_a_worker_wrote() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();
@@ -67,7 +77,7 @@ async fn a_worker_cannot_have_the_rates_owner_move_another_sequence() {
             let cell = "SELECT pace::text FROM posthaste.queue WHERE name = $1";
             let cell: String = client.query_one(cell, &[&foreign]).await.unwrap().get(0);
             assert!(cell.starts_with("posthaste.pace_"), "{foreign}: {cell}");
-            // A second call keeps the cell that the first made.
+            // A second call keeps the cell that the first took.
             as_worker(&client, &limit).await;
             let kept =
                 format!("SELECT count(*) FROM posthaste.queue WHERE pace = '{cell}'::regclass");

@@ -1,4 +1,5 @@
-//! Parked slots turn and are truncated while somebody holds the horizon; what waits is carried over unchanged.
+//! Scheduled slots are rotated and truncated while somebody holds the horizon; what waits is
+//! carried over unchanged.
 
 use posthaste_testkit::PgVersion;
 
@@ -7,13 +8,13 @@ use crate::stress::store::Store;
 use crate::support;
 
 on_both! {
-    space_is_bounded => parked_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_15, parked_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_18;
+    space_is_bounded => scheduled_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_15, scheduled_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_18;
 }
 
 const ROUNDS: usize = 24;
 const EACH: i32 = 400;
 const FAR: &str = "SELECT coalesce(string_agg(id || ' ' || scheduled_at || ' ' || state, ',' ORDER BY id), '') FROM posthaste.job WHERE name = 'far'";
-const SIZE: &str = "SELECT sum(pg_total_relation_size(format('posthaste.parked_%s', k)::regclass) + pg_total_relation_size(format('posthaste.pass_%s', k)::regclass))::bigint FROM generate_series(6, 7) k";
+const SIZE: &str = "SELECT sum(pg_total_relation_size(format('posthaste.scheduled_%s', k)::regclass) + pg_total_relation_size(format('posthaste.promote_cursor_%s', k)::regclass))::bigint FROM generate_series(6, 7) k";
 
 async fn space_is_bounded(version: PgVersion) -> anyhow::Result<()> {
     let database = support::database(version).await;
@@ -42,12 +43,12 @@ async fn space_is_bounded(version: PgVersion) -> anyhow::Result<()> {
         store.promote(1_000).await?;
         let due = store.claim_all().await?;
         assert_eq!(due.len(), usize::try_from(EACH)?, "what is due comes once");
-        store.tidy_parked(i64::from(EACH)).await?;
+        store.tidy_scheduled(i64::from(EACH)).await?;
         sizes.push(store.value(SIZE, &[]).await?);
     }
     assert!(
-        store.position("parked_low").await? >= 4,
-        "the slots do not turn: {sizes:?}"
+        store.position("scheduled_low").await? >= 4,
+        "the slots are not rotated: {sizes:?}"
     );
     let (early, late) = sizes.split_at(ROUNDS / 2);
     assert!(

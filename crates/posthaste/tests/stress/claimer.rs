@@ -1,4 +1,5 @@
-//! Claimers: workers that finish, retry, put off, give back, are slow, lose their claims and die, and come back from the dead.
+//! Claimers: workers that finish, retry, reschedule, give back, are slow, lose their claims and
+//! die, and come back from the dead.
 
 mod ending;
 
@@ -20,12 +21,13 @@ use super::session::{alone, connect, told};
 
 const CLAIM: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint, scheduled_at <= clock_timestamp(), expires_at > clock_timestamp() - interval '5 s'
     FROM posthaste.claim($1, $2, $3, $4, $5, $6) WHERE id IS NOT NULL";
-const CLAIM_SUSPECT: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint, true, true FROM posthaste.claim_suspect($1, $2, $3)";
-const DONE: &str = "SELECT posthaste.close_whole($1, $2, $3, $4)";
+const CLAIM_QUARANTINED: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint, true, true FROM posthaste.claim_quarantined($1, $2, $3)";
+const DONE: &str = "SELECT posthaste.close_batches($1, $2, $3, $4)";
 const SETTLE: &str = "SELECT posthaste.settle($1, $2, $3, $4, $5, $6, ARRAY(SELECT ms * interval '1 ms' FROM unnest($7::bigint[]) ms), NULL, NULL, NULL)";
 const RETURN: &str = "SELECT posthaste.return_claim($1, $2)";
 const RESCUE: &str = "SELECT posthaste.rescue($1, $2)";
-/// How often the heart of a worker beats here: once, when it begins. Who saw it before that saw nothing.
+/// How often a worker's heartbeat comes here: once, when it begins. Who saw it before that saw
+/// nothing.
 const BEAT: i64 = 1;
 
 /// A job in hand.
@@ -52,7 +54,7 @@ struct Claimer {
     worker: i64,
     client: Client,
     claim: Statement,
-    claim_suspect: Statement,
+    claim_quarantined: Statement,
     done: Statement,
     settle: Statement,
     give_back: Statement,
@@ -69,7 +71,7 @@ impl Claimer {
             number,
             worker: 0,
             claim: prepare(CLAIM).await?,
-            claim_suspect: prepare(CLAIM_SUSPECT).await?,
+            claim_quarantined: prepare(CLAIM_QUARANTINED).await?,
             done: prepare(DONE).await?,
             settle: prepare(SETTLE).await?,
             give_back: prepare(RETURN).await?,
@@ -106,7 +108,7 @@ impl Claimer {
             let queue = self.queue();
             let token = Uuid::new_v4();
             if fastrand::u32(0..5) == 0 {
-                let batches = self.claim_suspect(queue, token).await?;
+                let batches = self.claim_quarantined(queue, token).await?;
                 for (fence, jobs) in batches {
                     self.finish(fence, token, &jobs, false).await?;
                 }
@@ -161,15 +163,15 @@ impl Claimer {
         }
     }
 
-    async fn claim_suspect(&self, queue: &str, token: Uuid) -> Result<Batches, String> {
+    async fn claim_quarantined(&self, queue: &str, token: Uuid) -> Result<Batches, String> {
         let rows = alone(
             &self.client,
             "READ COMMITTED",
-            &self.claim_suspect,
+            &self.claim_quarantined,
             &[&queue, &self.worker, &token],
         )
         .await
-        .map_err(|error| told("a claim of a suspect", &error))?;
+        .map_err(|error| told("a claim of a quarantined job", &error))?;
         Ok(self.handed_out(&rows))
     }
 
@@ -182,7 +184,7 @@ impl Claimer {
                 .stress
                 .ledger
                 .delivered(key, id, fence, attempt, self.number);
-            if !row.get::<_, bool>(5) {
+            if !row.get::<_, bool>(5) && !self.stress.settings.clock_steps {
                 self.stress
                     .ledger
                     .fail(format!("job {key} was handed out before it was due"));
@@ -202,7 +204,7 @@ impl Claimer {
     }
 
     async fn work(&mut self, token: Uuid, batches: Batches) -> Result<(), String> {
-        // Long enough to be held aside while it runs.
+        // Long enough to be moved to in_flight while it runs.
         let long = fastrand::u32(0..40) == 0;
         let pause = match fastrand::u32(0..12) {
             _ if long => 300..600,
@@ -232,14 +234,16 @@ impl Claimer {
         Ok(())
     }
 
-    /// Claims twice and settles in one transaction: what it writes back must come again, although its own second claim was the newest look.
+    /// Claims twice and settles in one transaction: what it writes back must come again, although
+    /// its own second claim was the newest look.
     async fn at_once(&self, queue: &str, token: Uuid) -> Result<(), String> {
         let say = async |sql: &str| {
             let said = self.client.batch_execute(sql).await;
             said.map_err(|error| told(sql, &error))
         };
         say("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
-        // One lane: two claims of several would take the lanes' locks in another order than other claimers do.
+        // One lane: two claims of several would take the lanes' locks in another order than other
+        // claimers do.
         let priorities = vec![fastrand::choice(PRIORITIES).unwrap_or(0)];
         let mut claimed = Vec::new();
         let parameters: [&(dyn ToSql + Sync); 6] = [
@@ -317,7 +321,7 @@ impl Claimer {
     async fn take_away(&self, worker: i64, beat: i64) -> Result<(), String> {
         let parameters: [&(dyn ToSql + Sync); 2] = [&worker, &beat];
         match alone(&self.client, "READ COMMITTED", &self.rescue, &parameters).await {
-            // It does not wait for whoever is just truncating; it is called again.
+            // It does not wait for the one that is just truncating; it is called again.
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(()),
             Err(error) => Err(told("a rescue", &error)),
             Ok(_) => Ok(()),

@@ -1,4 +1,5 @@
-//! Who was handed which job when, and what became of it. Claims of one job that overlap are found at once; the rest is for the verdict.
+//! Who was handed which job when, and what became of it. Claims of one job that overlap are found
+//! at once; the rest is for the verdict.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,8 +10,8 @@ use std::time::Instant;
 pub enum End {
     /// The store says: closed by us, for good.
     Done,
-    /// The store says: closed by us, to come again; an attempt may have been burnt.
-    Again { burnt: bool },
+    /// The store says: closed by us, to come again; an attempt may have been counted.
+    Again { counted: bool },
     /// It was taken from a dead worker, or given back by the claim's token.
     TakenAway,
 }

@@ -1,5 +1,5 @@
-//! Producers: whatever a program may do around an enqueue. What each transaction promises stands in the table `expected`, written by the same
-//! transaction.
+//! Producers: whatever a program may do around an enqueue. What each transaction promises stands in
+//! the table `expected`, written by the same transaction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -66,7 +66,8 @@ impl Producer {
         self.client.batch_execute(sql).await
     }
 
-    /// Enqueues this many jobs in the open transaction, in one of the ways there are, and says so in `expected`.
+    /// Enqueues this many jobs in the open transaction, in one of the ways there are, and says so
+    /// in `expected`.
     async fn enqueue(&self, jobs: i32) -> Result<(), Error> {
         let queue = match fastrand::u32(0..20) {
             0 => PAUSED,
@@ -112,7 +113,8 @@ impl Producer {
     }
 }
 
-/// Short READ COMMITTED transactions with savepoints, rollbacks and some that hold for up to 100 ms.
+/// Short READ COMMITTED transactions with savepoints, rollbacks and some that hold for up to 100
+/// ms.
 async fn short(stress: Arc<Stress>) -> Result<(), String> {
     let producer = Producer::new(&stress.url).await?;
     // What is tested is concurrency, not the disk.
@@ -158,8 +160,8 @@ async fn short_once(producer: &Producer) -> Result<(), Error> {
     producer.say(end).await
 }
 
-/// Transactions that take their snapshot long before they enqueue and commit long after. All long ones keep step, so that the ring turns
-/// freely in between.
+/// Transactions that take their snapshot long before they enqueue and commit long after. All long
+/// ones keep step, so that the ready log rotates freely in between.
 async fn long(stress: Arc<Stress>, isolation: &str) -> Result<(), String> {
     let producer = Producer::new(&stress.url).await?;
     while stress.producing() {
@@ -196,7 +198,8 @@ async fn long_once(producer: &Producer, isolation: &str, long: Duration) -> Resu
     producer.say("COMMIT").await
 }
 
-/// Transactions that enqueue and then commit late, for more than the time that a job of theirs was scheduled ahead.
+/// Transactions that enqueue and then commit late, for more than the time that a job of theirs was
+/// scheduled ahead.
 async fn late(stress: Arc<Stress>) -> Result<(), String> {
     let producer = Producer::new(&stress.url).await?;
     let once = async |long: Duration| {
@@ -244,7 +247,8 @@ async fn prepared(stress: Arc<Stress>) -> Result<(), String> {
     Ok(())
 }
 
-/// Long transactions begin together, every two long times: nothing holds the ring for the first half of each turn.
+/// Long transactions begin together, every two long times: nothing holds the ready log for the
+/// first half of each rotation.
 async fn wait_for_turn(stress: &Stress) {
     let turn = stress.settings.long * 2;
     let into = stress.started.elapsed().as_nanos() % turn.as_nanos();

@@ -7,19 +7,25 @@ use std::time::Duration;
 pub struct Settings {
     /// How long producers go on.
     pub produce: Duration,
-    /// How long a long transaction waits between its snapshot and its enqueue, and again before its commit.
+    /// And longer on a slow machine, until this many jobs were handed out or this time is over.
+    pub enough: usize,
+    pub longest: Duration,
+    /// How long a long transaction waits between its snapshot and its enqueue, and again before its
+    /// commit.
     pub long: Duration,
     /// Producers of short transactions.
     pub producers: usize,
     /// Producers of long transactions, of each kind.
     pub long_producers: usize,
     pub claimers: usize,
-    /// A generation is followed by a new one beyond this size.
-    pub generation_bytes: i64,
+    /// A segment is followed by a new one beyond this size.
+    pub segment_bytes: i64,
     /// The isolation that claims ask for; anything but READ COMMITTED is a mutant's.
     pub claim_isolation: &'static str,
     /// How long nothing may happen, once nothing is due later, before what is open counts as lost.
     pub stalled: Duration,
+    /// Now and then the promoter has followed a clock that was ahead, which has stepped back since.
+    pub clock_steps: bool,
 }
 
 impl Settings {
@@ -31,13 +37,16 @@ impl Settings {
             .unwrap_or(7);
         Self {
             produce: Duration::from_secs(seconds),
+            enough: 3_000,
+            longest: Duration::from_secs(seconds.max(60)),
             long: Duration::from_millis(1500),
             producers: 8,
             long_producers: 2,
             claimers: 6,
-            generation_bytes: 48 << 10,
+            segment_bytes: 48 << 10,
             claim_isolation: "READ COMMITTED",
             stalled: Duration::from_secs(8),
+            clock_steps: false,
         }
     }
 
@@ -45,6 +54,7 @@ impl Settings {
     pub fn short() -> Self {
         Self {
             produce: Duration::from_millis(3500),
+            enough: 0,
             long: Duration::from_millis(600),
             stalled: Duration::from_secs(4),
             ..Self::full()

@@ -1,8 +1,8 @@
--- What still takes space, where the rings stand, and who holds locks.
+-- What still takes space, where the segments stand, and who holds locks.
 SELECT concat_ws('; ',
   (SELECT string_agg(c.relname || ' ' || pg_relation_size(c.oid), ', ' ORDER BY c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = 'posthaste' AND c.relkind = 'r' AND c.relname ~ '_[0-7]$' AND pg_relation_size(c.oid) > 0),
-  (SELECT 'ring ' || r::text FROM posthaste.ring() r),
+  (SELECT 'segments ' || r::text FROM posthaste.segments() r),
   (SELECT 'verify ' || string_agg(k || ': ' || v::text, ', ') FROM generate_series(0, 5) k, posthaste.verify(k, 0, 1000000) v),
   (SELECT 'pending ' || string_agg(k || ': ' || l::text, ', ') FROM generate_series(0, 5) k, posthaste.pending_lane(k) l),
   (SELECT 'locks ' || string_agg(DISTINCT l.relation::regclass || ' ' || l.mode || ' ' || coalesce(a.state, '') || ' ' || coalesce(a.query, ''), ', ')

@@ -1,4 +1,5 @@
-//! The store by hand: one connection that does what a worker or a leader does, a statement at a time.
+//! The store by hand: one connection that does what a worker or a leader does, a statement at a
+//! time.
 
 use std::time::Duration;
 
@@ -62,7 +63,7 @@ impl Store {
         Ok(row.try_get(0)?)
     }
 
-    /// Enqueues one job of this name, due so many milliseconds from now.
+    /// Enqueues one job of this name, due this many milliseconds from now.
     pub async fn enqueue(&self, name: &str, ahead: i64) -> anyhow::Result<i64> {
         self.value(
             "SELECT posthaste.enqueue($1, scheduled_at => clock_timestamp() + $2::bigint * interval '1 ms')",
@@ -132,7 +133,7 @@ impl Store {
         }
     }
 
-    /// Settles one job; whether it was still ours. Kinds as in migrations/0004_acknowledge.sql.
+    /// Settles one job; whether it was still ours. Kinds as in sql/functions/complete.sql.
     pub async fn settle(&self, job: Claimed, kind: i16, wait: i64) -> anyhow::Result<bool> {
         let ours: Vec<i64> = self
             .value(
@@ -158,7 +159,7 @@ impl Store {
         let left: Vec<i32> = self
             .client
             .query_one(
-                "SELECT posthaste.close_whole(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[$4::integer])",
+                "SELECT posthaste.close_batches(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[$4::integer])",
                 &[&job.slot, &job.batch, &job.token, &count],
             )
             .await?
@@ -170,9 +171,10 @@ impl Store {
         Ok(())
     }
 
-    /// Tells how far the promoter looks, and promotes one page of the current and one of the old parked slot.
+    /// Publishes how far the promoter looks, and promotes one page of the current and one of the
+    /// old scheduled slot.
     pub async fn promote(&self, limit: i32) -> anyhow::Result<i64> {
-        self.value::<bool>("SELECT posthaste.tell_due()", &[])
+        self.value::<bool>("SELECT posthaste.publish_horizon()", &[])
             .await?;
         let mut jobs = 0;
         for old in [false, true] {
@@ -183,7 +185,7 @@ impl Store {
         Ok(jobs)
     }
 
-    /// Starts a new ready generation whatever the size of the current one.
+    /// Starts a new ready segment whatever the size of the current one.
     pub async fn rotate(&self) -> anyhow::Result<String> {
         self.value("SELECT posthaste.rotate(-1)", &[]).await
     }
@@ -193,24 +195,27 @@ impl Store {
             .await
     }
 
-    /// Reclaims the oldest ready generation; what came of it.
+    /// Reclaims the oldest ready segment; what came of it.
     pub async fn reclaim(&self) -> anyhow::Result<String> {
         self.value(
-            "SELECT (posthaste.reclaim(ready_low, 0, 1000000)).o_state FROM posthaste.ring()",
+            "SELECT (posthaste.reclaim(ready_low, 0, 1000000)).o_state FROM posthaste.segments()",
             &[],
         )
         .await
     }
 
-    pub async fn tidy_parked(&self, spent: i64) -> anyhow::Result<String> {
-        self.value("SELECT o_state FROM posthaste.tidy_parked($1)", &[&spent])
-            .await
+    pub async fn tidy_scheduled(&self, spent: i64) -> anyhow::Result<String> {
+        self.value(
+            "SELECT o_state FROM posthaste.tidy_scheduled($1)",
+            &[&spent],
+        )
+        .await
     }
 
-    /// One of the positions of `posthaste.ring()`.
+    /// One of the positions of `posthaste.segments()`.
     pub async fn position(&self, of: &str) -> anyhow::Result<i64> {
         self.value(
-            "SELECT (to_jsonb(r)->>$1)::bigint FROM posthaste.ring() r",
+            "SELECT (to_jsonb(r)->>$1)::bigint FROM posthaste.segments() r",
             &[&of],
         )
         .await

@@ -1,16 +1,24 @@
 //! Documents are held to what exists: files, commands, tests, statements and examples.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use posthaste_testkit::{Child, PgVersion};
 
-use super::{collect, read, root, shown};
+use super::{LIBRARIES, collect, read, root, shown};
+use crate::examples::example;
 use crate::support;
 
 /// Where a name in a document may be meant to begin.
-const STARTS: [&str; 4] = ["", "crates/posthaste", "crates/posthaste/src", "crates"];
+const STARTS: [&str; 6] = [
+    "",
+    "crates/posthaste",
+    "crates/posthaste/src",
+    "crates/posthaste-relay",
+    "crates/posthaste-relay/src",
+    "crates",
+];
 /// Endings by which a name in a document is taken for a file.
 const ENDINGS: [&str; 8] = [".rs", ".sql", ".md", ".toml", ".sh", ".py", ".json", ".yml"];
 
@@ -34,6 +42,30 @@ fn the_readme_shows_the_example_that_runs() {
 }
 
 #[test]
+fn blocks_of_rust_that_name_their_file_are_parts_of_it() {
+    let trimmed = |text: &str| {
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        lines.join("\n")
+    };
+    let mut blocks = 0;
+    for document in documents() {
+        let text = read(&document);
+        for part in text.split("<!-- from: ").skip(1) {
+            let (file, rest) = part.split_once(" -->\n```rust\n").expect("a block of Rust");
+            let (block, _) = rest.split_once("```").expect("its end");
+            let whole = trimmed(&read(&root().join(file)));
+            let name = shown(&document);
+            assert!(
+                whole.contains(trimmed(block).trim()),
+                "{name}: {file} has no\n{block}"
+            );
+            blocks += 1;
+        }
+    }
+    assert!(blocks > 5, "{blocks} blocks");
+}
+
+#[test]
 fn documents_name_only_files_that_exist() {
     let mut all = Vec::new();
     collect(&root(), &mut all);
@@ -41,15 +73,6 @@ fn documents_name_only_files_that_exist() {
     let mut missing = Vec::new();
     for document in documents() {
         let text = read(&document);
-        let folder = document.parent().unwrap();
-        for link in links(&text) {
-            if !link.contains("://") && !link.starts_with('#') {
-                let file = folder.join(link.split('#').next().unwrap());
-                if !file.exists() {
-                    missing.push(format!("{}: ({link})", shown(&document)));
-                }
-            }
-        }
         for name in ticked(&text).filter(|name| is_file_name(name)) {
             let name = name.trim_end_matches('/');
             let is_there = STARTS
@@ -69,18 +92,25 @@ fn documents_name_only_files_that_exist() {
 }
 
 #[test]
+fn every_link_leads_somewhere_and_every_page_stands_in_the_summary() {
+    let checked = script("links.sh");
+    let told = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "scripts/links.sh:\n{told}");
+}
+
+#[test]
 fn documents_cite_only_tests_that_exist() {
     let mut cited = 0;
     let mut missing = Vec::new();
     for document in documents() {
         let text = read(&document);
-        for name in ticked(&text) {
-            let Some((file, test)) = cited_test(name) else {
-                continue;
-            };
+        let ticked = ticked(&text).filter_map(|name| Some((name, cited_test(name)?)));
+        // Behind "held by" nothing but tests may stand.
+        let held = held_by(&text).map(|name| (name, cited_test(name).unwrap_or_default()));
+        for (name, (file, test)) in ticked.chain(held) {
             cited += 1;
             if !has_test(&file, test) {
-                missing.push(format!("{}: `{name}`", shown(&document)));
+                missing.push(format!("{}: {name}", shown(&document)));
             }
         }
     }
@@ -90,6 +120,33 @@ fn documents_cite_only_tests_that_exist() {
         missing.join("\n")
     );
     assert!(cited > 20, "the guarantees cite their tests, found {cited}");
+}
+
+#[test]
+fn the_page_of_evidence_is_what_its_generator_prints() {
+    let made = script("evidence.sh");
+    assert!(made.status.success(), "scripts/evidence.sh");
+    assert!(
+        made.stdout == read(&root().join("docs/evidence.md")).as_bytes(),
+        "make it again: scripts/evidence.sh > docs/evidence.md"
+    );
+}
+
+#[test]
+fn every_stored_result_is_cited_by_a_page() {
+    let mut results = super::files("docs/benchmarks", &["json"]);
+    results.extend(super::files("docs/reports", &["json"]));
+    assert!(results.len() > 2, "results are elsewhere: {results:?}");
+    let pages = ["docs/why/benchmarks.md", "docs/why/testing.md"];
+    let pages: String = pages.map(|page| read(&root().join(page))).concat();
+    results.retain(|file| {
+        let name = file.file_name().unwrap().to_string_lossy();
+        !name.starts_with("quick-") && !pages.contains(&format!("/{name})"))
+    });
+    assert!(
+        results.is_empty(),
+        "newer results have replaced these; remove them, or cite them: {results:?}"
+    );
 }
 
 #[test]
@@ -116,21 +173,24 @@ fn documents_name_only_commands_that_exist() {
 }
 
 #[test]
-fn each_decision_has_its_number_and_its_parts() {
-    let mut decisions = super::files("docs/decisions", &["md"]);
-    decisions.sort();
-    assert!(!decisions.is_empty());
-    for (at, file) in decisions.iter().enumerate() {
-        let (name, text) = (file.file_name().unwrap().to_string_lossy(), read(file));
-        let number = format!("{:04}", at + 1);
+fn each_decision_has_its_number_its_reason_and_few_words() {
+    let text = read(&root().join("docs/why/decisions.md"));
+    let decisions: Vec<&str> = text.split("\n## ").skip(1).collect();
+    assert!(decisions.len() >= 28, "found {}", decisions.len());
+    for (at, decision) in decisions.iter().enumerate() {
+        let title = decision.lines().next().unwrap();
+        let number = at + 1;
         assert!(
-            name.starts_with(&format!("{number}-")),
-            "{name} is not the next number {number}"
+            title.starts_with(&format!("{number}. ")),
+            "{title} is not number {number}"
         );
-        for part in ["## Context", "## Decision", "## Consequences"] {
-            assert!(text.contains(part), "{name} lacks {part}");
+        for part in ["**Decided", "**Why"] {
+            let is_said =
+                decision.contains(part) || part == "**Why" && decision.contains("**Rejected");
+            assert!(is_said, "{title} lacks {part}");
         }
-        assert!(text.lines().count() <= 70, "{name} is longer than a page");
+        let words = decision.split_whitespace().count();
+        assert!(words <= 130, "{title} has {words} words");
     }
 }
 
@@ -167,39 +227,9 @@ async fn the_examples_run() {
     coins.line("100 jobs, 100 coins", within).await.unwrap();
     assert!(coins.exit(within).await.unwrap().success());
 
-    let mut audit = Child::spawn(example("consumer").env("DATABASE_URL", database.url())).unwrap();
+    let mut audit = Child::spawn(example("claims").env("DATABASE_URL", database.url())).unwrap();
     audit.line("1000 jobs, 1000 entries", within).await.unwrap();
     assert!(audit.exit(within).await.unwrap().success());
-}
-
-/// The program of an example. `cargo test` builds them beside the tests; a run of this binary alone leaves old ones.
-pub fn example(name: &str) -> Command {
-    let tests = std::env::current_exe().unwrap();
-    let program = tests
-        .ancestors()
-        .nth(2)
-        .unwrap()
-        .join("examples")
-        .join(name);
-    if !is_up_to_date(&program) {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "posthaste"]);
-        cargo.args(["--examples", "--all-features"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        let built = cargo.current_dir(root()).status().unwrap();
-        assert!(built.success(), "the examples do not build");
-    }
-    Command::new(program)
-}
-
-fn is_up_to_date(program: &Path) -> bool {
-    let changed = |file: &Path| file.metadata().and_then(|file| file.modified()).ok();
-    let mut made_from = super::files("crates/posthaste/src", &["rs", "sql"]);
-    made_from.extend(super::files("crates/posthaste/migrations", &["sql"]));
-    made_from.extend(super::files("crates/posthaste/examples", &["rs"]));
-    changed(program).is_some_and(|made| made_from.iter().all(|file| changed(file) < Some(made)))
 }
 
 /// README and its like, and everything below docs but the pages that the bench generates.
@@ -210,7 +240,7 @@ fn documents() -> Vec<PathBuf> {
     found.extend(
         super::files("docs", &["md"])
             .into_iter()
-            .filter(|file| !file.ends_with("benchmarks.md")),
+            .filter(|file| !file.ends_with("why/benchmarks.md")),
     );
     found
 }
@@ -225,6 +255,20 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
         .collect()
 }
 
+/// What a script of the workspace says.
+fn script(name: &str) -> Output {
+    let script = root().join("scripts").join(name);
+    Command::new("bash").arg(script).output().unwrap()
+}
+
+/// The tests that stand in comments `<!-- held by: … -->`.
+fn held_by(text: &str) -> impl Iterator<Item = &str> {
+    let comments = text.split("<!-- held by:").skip(1);
+    comments
+        .filter_map(|rest| rest.split("-->").next())
+        .flat_map(str::split_whitespace)
+}
+
 /// Text between single back-ticks, outside of fenced blocks.
 fn ticked(text: &str) -> impl Iterator<Item = &str> {
     let prose = text.split("```").step_by(2);
@@ -233,24 +277,19 @@ fn ticked(text: &str) -> impl Iterator<Item = &str> {
         .flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-fn links(text: &str) -> impl Iterator<Item = &str> {
-    text.split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next())
-}
-
 fn is_file_name(name: &str) -> bool {
     let plain = name
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
     let is_folder = [
         "crates/",
+        "lab/",
         "docs/",
         "scripts/",
         "src/",
         "tests/",
         "examples/",
-        "migrations/",
+        "sql/",
     ]
     .iter()
     .any(|start| name.starts_with(start));
@@ -262,29 +301,39 @@ fn is_file_name(name: &str) -> bool {
                 .any(|end| name.ends_with(end) && name != *end))
 }
 
-/// `crash::a_test` is of this crate's tests, `crash::undone::a_test` of a file below; `cli::`, `elastic::`, `testkit::` and `torture::` in front name the other crates.
+/// `crash::a_test` is of the libraries' tests, `crash::undone::a_test` of a file below; `cli::`,
+/// `elastic::`, `testkit::` and `torture::` in front name the other crates.
 fn cited_test(name: &str) -> Option<(PathBuf, &str)> {
     let mut parts: Vec<&str> = name.split("::").collect();
     let plain = |part: &&str| {
         let mut letters = part.chars();
         !part.is_empty() && letters.all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'))
     };
-    if parts.len() < 2 || !parts.iter().all(plain) || ["posthaste", "std"].contains(&parts[0]) {
+    if parts.len() < 2
+        || !parts.iter().all(plain)
+        || parts[0].starts_with("posthaste")
+        || parts[0] == "std"
+    {
         return None;
     }
     let package = match parts[0] {
         "cli" => "crates/posthaste-cli",
         "elastic" => "crates/posthaste-elastic",
-        "testkit" => "crates/posthaste-testkit",
-        "torture" => "crates/posthaste-torture",
-        _ => "crates/posthaste",
+        "testkit" => "lab/testkit",
+        "torture" => "lab/torture",
+        _ => "",
     };
-    if package != "crates/posthaste" {
+    if !package.is_empty() {
         parts.remove(0);
     }
     let test = parts.pop()?;
-    let module = format!("{package}/tests/{}.rs", parts.join("/"));
-    Some((root().join(module), test))
+    let module = |package: &str| root().join(format!("{package}/tests/{}.rs", parts.join("/")));
+    let mut libraries = LIBRARIES.iter().map(|library| module(library));
+    let file = match package {
+        "" => libraries.find(|file| has_test(file, test)),
+        package => Some(module(package)),
+    };
+    Some((file.unwrap_or_else(|| module(LIBRARIES[0])), test))
 }
 
 /// A function of that name, or one that the macro `on_both!` makes.

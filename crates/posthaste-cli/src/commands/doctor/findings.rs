@@ -1,8 +1,13 @@
-//! From what was seen to what it means: no IO.
+//! From what was seen to what it means: no IO. In one file because each finding is a few lines and
+//! its test one more.
 
 use serde::Serialize;
 
-use super::facts::{Facts, Holder, Rights, Server, Store, Unsynced};
+use super::facts::{Facts, Server, Store};
+use super::holders::of_a_holder;
+use super::rights::of_the_rights;
+use super::synced::{of_a_sync, of_a_synced_table};
+use crate::terminal::named;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -26,6 +31,8 @@ pub(crate) struct Finding {
 
 /// A clock that differs by more than this is told.
 const CLOCK: i64 = 2_000;
+/// A queue of notifications that is fuller than this, in percent, is told.
+const NOTIFICATIONS: i32 = 10;
 
 /// What all that means, the worst first.
 pub(crate) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -52,6 +59,9 @@ pub(crate) fn findings(facts: &Facts) -> Vec<Finding> {
         of_the_store(store, &mut found);
     }
     found.extend(facts.unsynced.iter().map(of_a_synced_table));
+    for (name, behind) in &facts.behind {
+        found.extend(of_a_sync(name, behind, facts.older_than));
+    }
     found.extend(facts.holders.iter().filter_map(of_a_holder));
     found.sort_by_key(|one| one.level);
     found
@@ -80,14 +90,27 @@ fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
         found.push(hint(
             "synchronous_commit",
             &format!("synchronous_commit is {}: a crash or a failover may take the last commits, jobs with their data", server.synchronous_commit),
-            "ALTER ROLE … SET synchronous_commit = on for whoever enqueues what must not be lost",
+            "ALTER ROLE … SET synchronous_commit = on for roles that enqueue what must not be lost",
+        ));
+    }
+    if server.notifications >= NOTIFICATIONS {
+        let full = server.notifications;
+        found.push(wrong(
+            "notifications",
+            &format!(
+                "the server's queue of notifications is {full} % full: a session of some database \
+                 listens and stays in a transaction. From 50 % on nobody is notified; when it is \
+                 full, NOTIFY fails at COMMIT"
+            ),
+            "end that session: in pg_stat_activity the oldest that is 'idle in transaction' \
+             and has said LISTEN",
         ));
     }
     if server.max_prepared > 0 {
         found.push(hint(
             "prepared_transactions",
             "this server allows prepared transactions: one that has notified cannot be prepared, and one that is forgotten keeps space",
-            "where transactions with jobs in them are prepared, switch the bell off for these sessions, and see that each is ended",
+            "where transactions with jobs in them are prepared, switch notifications off for these sessions, and see that each is ended",
         ));
     }
     if server.clock_ahead.abs() >= CLOCK {
@@ -101,6 +124,14 @@ fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
             "clock",
             &format!("the server's clock is {seconds:.1} s {how} this machine's"),
             "keep both right (NTP): the server's decides what is due, and times that programs compute are their own",
+        ));
+    }
+    if server.encoding == "SQL_ASCII" {
+        found.push(hint(
+            "encoding",
+            "this database is in SQL_ASCII, which takes any bytes for text: a job with some that \
+             are not UTF-8 cannot be handed out, and is kept as dead",
+            "let producers write UTF-8 only, or move to a database in UTF8",
         ));
     }
     if !server.sees_sessions {
@@ -118,47 +149,15 @@ fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
             "'posthaste migrate --roles' makes them, for programs that are to have no more rights than they need",
         ));
     }
-}
-
-fn of_the_rights(server: &Server, rights: &Rights, found: &mut Vec<Finding>) {
-    let me = &server.me;
-    let may = |what: &str| {
-        let what = format!("{me} may {what} and not work");
-        let remedy = format!("if it is to work: GRANT posthaste_worker TO {me}");
-        hint("rights", &what, &remedy)
-    };
-    match rights {
-        Rights {
-            may_look: true,
-            may_work: true,
-            ..
-        } => {}
-        Rights {
-            may_look: true,
-            may_enqueue: true,
-            ..
-        } => found.push(may("enqueue")),
-        Rights {
-            may_look: true,
-            may_observe: true,
-            ..
-        } => found.push(may("look")),
-        _ => found.push(wrong(
-            "rights",
-            &format!("{me} may neither enqueue nor work nor look"),
+    if !server.open_schemas.is_empty() {
+        let names = server.open_schemas.join(", ");
+        found.push(hint(
+            "open_schema",
             &format!(
-                "GRANT posthaste_producer TO {me}, or posthaste_worker, or posthaste_observer"
+                "everybody may create in {names}, so anybody's functions and operators may run in \
+                 the sessions of others; posthaste itself calls none of them"
             ),
-        )),
-    }
-    if !rights.roles_lacking.is_empty() {
-        found.push(wrong(
-            "roles",
-            &format!(
-                "{} lacks rights that it should have",
-                rights.roles_lacking.join(", ")
-            ),
-            "run 'posthaste migrate --roles' again, as after each migration",
+            &format!("its owner: REVOKE CREATE ON SCHEMA {names} FROM PUBLIC"),
         ));
     }
 }
@@ -167,7 +166,8 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
     if store.needs_rebase {
         found.push(wrong(
             "restore",
-            "this database was restored, copied or upgraded, and its jobs were not taken over yet: no worker works here",
+            "this database was restored, copied, upgraded or loaded, and its jobs were not taken \
+             over yet: no worker works here",
             "stop all workers and run 'posthaste rebase' once",
         ));
     }
@@ -177,6 +177,9 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
             "the sequence of job ids is behind the jobs, as after a logical replication: new jobs get ids that others have",
             "before anybody enqueues: stop all workers and run 'posthaste rebase' once, which moves it beyond every id that is known here",
         ));
+    }
+    if store.needs_rebase {
+        return; // who works is the question behind that
     }
     if store.workers == 0 && store.has_waiting {
         found.push(wrong(
@@ -189,6 +192,15 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
         let remedy = "start one: 'posthaste work', or your own program";
         found.push(hint("workers", what, remedy));
     }
+    of_the_clock(store, found);
+    for queue in store.unworked.iter().filter(|_| store.workers > 0) {
+        let queue = named(queue);
+        found.push(wrong(
+            "unworked",
+            &format!("jobs wait in queue {queue}, and none of the workers works on it"),
+            "correct the queue's name where they are enqueued, or give it a worker",
+        ));
+    }
     if store.workers > 0 && !store.has_leader {
         found.push(wrong(
             "leader",
@@ -198,71 +210,39 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
     }
 }
 
-fn of_a_synced_table(table: &Unsynced) -> Finding {
-    let name = &table.name;
-    match table.is_gone {
-        true => hint(
-            "sync",
-            &format!("the table of sync {name} was dropped: its index shows what is no more"),
-            "SELECT posthaste.unsync_table(its name), and remove the index",
-        ),
-        false => wrong(
-            "sync",
+/// What a clock that stepped has left in the store.
+fn of_the_clock(store: &Store, found: &mut Vec<Finding>) {
+    let ahead = store.seconds_ahead;
+    if ahead >= 2 {
+        found.push(wrong(
+            "clock_stepped_back",
             &format!(
-                "triggers of sync {name} are missing or switched off: changes do not come into its index"
+                "the store was written by a clock that was {ahead} s ahead of the server's: \
+                 jobs that are due by then run at once, and who fails cannot back off"
             ),
-            "'posthaste sync install', then 'posthaste sync audit --repair' for what was changed meanwhile",
-        ),
+            "a worker that does maintenance sets that right within a minute; if this stays, end \
+             who is named as a lock or a transaction; keep the clocks of all servers right (NTP)",
+        ));
+    }
+    let jumped = store.seconds_jumped;
+    if store.has_leader && jumped >= 3600 {
+        found.push(hint(
+            "clock_jumped",
+            &format!(
+                "the server's clock has jumped ahead, or nobody did maintenance for long: history \
+                 and what receivers had are forgotten {jumped} s later"
+            ),
+            "if the clock is wrong, set it right, and redrive what expired by it, which is kept; \
+             if it is right, this ends by itself",
+        ));
     }
 }
 
-fn of_a_holder(holder: &Holder) -> Option<Finding> {
-    let Holder { name, .. } = holder;
-    let age = holder
-        .seconds
-        .map(|seconds| format!("{seconds} s"))
-        .unwrap_or_default();
-    Some(match holder.kind.as_str() {
-        "lock" => hint(
-            "lock",
-            &format!(
-                "{name} has had a lock on the queue's tables for {age}: their space cannot come back"
-            ),
-            "end it, or let it end; a dump goes without them with --exclude-schema=posthaste",
-        ),
-        "transaction" => hint(
-            "transaction",
-            &format!(
-                "{name} has had a transaction open for {age}: claims do not care, other tables cannot be vacuumed"
-            ),
-            "end it: SELECT pg_terminate_backend(pid); idle_in_transaction_session_timeout bounds such sessions",
-        ),
-        "prepared" => wrong(
-            "prepared",
-            &format!("the transaction {name} was prepared {age} ago and never ended"),
-            "COMMIT PREPARED or ROLLBACK PREPARED, there",
-        ),
-        "slot" => hint(
-            "slot",
-            &format!("replication slot {name}, holds back vacuum or the write-ahead log"),
-            "if nobody needs it: SELECT pg_drop_replication_slot('its name')",
-        ),
-        "replica" => hint(
-            "replica_reader",
-            &format!(
-                "a reader on replica {name} has held back vacuum here for more than 10,000 transactions (hot_standby_feedback): claims do not care; where it reads a queue it also holds up replay"
-            ),
-            "there: SELECT pid, usename, xact_start FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY xact_start; end the oldest by pg_terminate_backend(pid), and keep long readers off the queue's tables",
-        ),
-        _ => return None,
-    })
-}
-
-fn wrong(about: &'static str, what: &str, remedy: &str) -> Finding {
+pub(super) fn wrong(about: &'static str, what: &str, remedy: &str) -> Finding {
     finding(Level::Wrong, about, what, remedy)
 }
 
-fn hint(about: &'static str, what: &str, remedy: &str) -> Finding {
+pub(super) fn hint(about: &'static str, what: &str, remedy: &str) -> Finding {
     finding(Level::Hint, about, what, remedy)
 }
 
@@ -277,6 +257,7 @@ fn finding(level: Level, about: &'static str, what: &str, remedy: &str) -> Findi
 
 #[cfg(test)]
 mod tests {
+    use super::super::facts::{Rights, Unsynced};
     use super::*;
 
     fn fine() -> Facts {
@@ -293,6 +274,7 @@ mod tests {
                 may_enqueue: true,
                 may_work: true,
                 may_observe: true,
+                functions_lacking: Vec::new(),
                 roles_lacking: Vec::new(),
             }),
             store: Some(Store {
@@ -301,6 +283,9 @@ mod tests {
                 has_leader: true,
                 has_waiting: true,
                 ids_behind: false,
+                seconds_ahead: -1,
+                seconds_jumped: 0,
+                unworked: Vec::new(),
             }),
             ..Facts::default()
         }
@@ -326,6 +311,17 @@ mod tests {
         assert_eq!(when(|f| f.server.version = 140_009), [(Wrong, "version")]);
         assert_eq!(when(|f| f.server.clock_ahead = -2_500), [(Hint, "clock")]);
         assert_eq!(when(|f| f.server.clock_ahead = 1_999), []);
+        let full = [(Wrong, "notifications")];
+        assert_eq!(when(|f| f.server.notifications = 10), full);
+        let step = |ahead, jumped| {
+            move |f: &mut Facts| {
+                if let Some(store) = &mut f.store {
+                    (store.seconds_ahead, store.seconds_jumped) = (ahead, jumped);
+                }
+            }
+        };
+        assert_eq!(when(step(2, 3599)), [(Wrong, "clock_stepped_back")]);
+        assert_eq!(when(step(1, 3600)), [(Hint, "clock_jumped")]);
         let idle = |f: &mut Facts| {
             if let Some(store) = &mut f.store {
                 store.workers = 0;
@@ -337,6 +333,7 @@ mod tests {
             f.unsynced.push(Unsynced {
                 name: "page".into(),
                 is_gone: true,
+                parts: Vec::new(),
             });
         };
         assert_eq!(when(gone), [(Hint, "sync")]);

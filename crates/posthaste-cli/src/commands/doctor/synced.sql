@@ -1,9 +1,28 @@
--- Synced tables of which changes do not get jobs as they should: the table is gone, or a trigger is gone or was switched off.
-SELECT s.name, c.oid IS NULL AS is_gone
+-- Syncs whose changes do not get jobs as they should: the table is gone, or a trigger is gone, is not
+-- this sync's, or is switched off; on the table, or on these of its partitions. Those need triggers
+-- for each row, which also see what is changed through a parent.
+SELECT s.name, c.oid IS NULL AS is_gone, lacking.parts
   FROM posthaste.synced s
-  LEFT JOIN pg_class c ON c.oid = s.relation
- WHERE c.oid IS NULL
-    OR EXISTS (SELECT FROM unnest(CASE WHEN s.enqueues THEN ARRAY['posthaste_insert', 'posthaste_update'] ELSE '{}' END || ARRAY['posthaste_delete', 'posthaste_truncate', 'posthaste_move']
-                                  || CASE WHEN s.draws THEN ARRAY['posthaste_stamp', 'posthaste_begin'] ELSE '{}' END) n
-                WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = s.relation AND t.tgname = n AND t.tgenabled IN ('O', 'A')))
+  LEFT JOIN pg_class c ON c.oid = s.relation::oid
+  LEFT JOIN LATERAL (SELECT ARRAY(
+    SELECT p.oid::regclass::text
+      FROM pg_class p
+     WHERE (p.oid = c.oid
+            OR p.oid IN (SELECT t.relid::oid FROM pg_partition_tree(c.oid::regclass) t))
+       AND EXISTS (
+         SELECT FROM pg_catalog.unnest(ARRAY['insert', 'delete', 'truncate', 'move', 'update',
+                                             'stamp', 'begin']) e
+          WHERE CASE WHEN e = 'update' THEN s.enqueues WHEN e = 'stamp' THEN s.draws
+                     WHEN e = 'begin' THEN s.draws AND NOT (c.relkind = 'p' OR c.relispartition)
+                     ELSE s.draws OR s.enqueues END
+            AND NOT EXISTS (
+              SELECT FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
+               WHERE t.tgrelid = p.oid
+                 AND f.pronamespace = 'posthaste'::regnamespace::oid
+                 AND f.proname = 'sync_' || e || '_' || s.name
+                 AND (NOT (c.relkind = 'p' OR c.relispartition) OR e = 'truncate'
+                      OR t.tgtype::integer & 1 = 1)
+                 AND (t.tgenabled = 'A' OR t.tgenabled = 'O' AND NOT s.always)))
+     ORDER BY p.oid::regclass::text) AS parts) lacking ON true
+ WHERE c.oid IS NULL OR pg_catalog.cardinality(lacking.parts) > 0
  ORDER BY s.name

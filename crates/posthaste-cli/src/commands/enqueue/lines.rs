@@ -221,6 +221,7 @@ struct Line<'a> {
     tag: Option<String>,
     unique_key: Option<String>,
     ordering_key: Option<String>,
+    trace: Option<String>,
     /// Absent is the default; null is: until it expires.
     #[serde(default, deserialize_with = "present")]
     max_attempts: Option<Option<i32>>,
@@ -256,6 +257,9 @@ fn job(line: &[u8]) -> anyhow::Result<NewJob> {
     }
     if let Some(key) = &line.ordering_key {
         job = job.ordering_key(key);
+    }
+    if let Some(trace) = &line.trace {
+        job = job.trace(trace);
     }
     if let Some(limit) = line.max_attempts {
         job = job.max_attempts(limit);

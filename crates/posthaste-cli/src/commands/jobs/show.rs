@@ -4,13 +4,12 @@ use std::fmt::{self, Write as _};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use posthaste::{Failure, Found, JobId};
+use posthaste::{Client, Failure, FoundJob, JobId};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio_postgres::Client;
 
 use super::Line;
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, named};
 
 #[derive(Serialize)]
 struct Shown {
@@ -20,6 +19,7 @@ struct Shown {
     expires_at: Timestamp,
     unique_key: Option<String>,
     ordering_key: Option<String>,
+    trace: Option<String>,
     worker: Option<i64>,
     worker_name: Option<String>,
     claimed_at: Option<Timestamp>,
@@ -53,7 +53,7 @@ impl Failed {
 }
 
 impl Shown {
-    fn of(job: Found, failures: Vec<Failure>) -> anyhow::Result<Self> {
+    fn of(job: FoundJob, failures: Vec<Failure>) -> anyhow::Result<Self> {
         Ok(Self {
             kwargs: RawValue::from_string(job.kwargs_json().to_owned())?,
             line: Line::found(&job),
@@ -61,6 +61,7 @@ impl Shown {
             expires_at: job.expires_at,
             unique_key: job.unique_key,
             ordering_key: job.ordering_key,
+            trace: job.trace,
             worker: job.worker,
             worker_name: job.worker_name,
             claimed_at: job.claimed_at,
@@ -94,7 +95,7 @@ impl fmt::Display for Shown {
             ("priority", line.priority.to_string()),
             ("state", line.state.clone()),
             ("worker", none(self.worker())),
-            ("attempts", format!("{} of {most}", line.attempt)),
+            ("attempts", format!("{} of {most}", line.attempts)),
             ("enqueued", self.enqueued_at.to_string()),
             ("due", line.scheduled_at.to_string()),
             ("expires", self.expires_at.to_string()),
@@ -102,11 +103,12 @@ impl fmt::Display for Shown {
             ("tag", line.tag.clone()),
             ("unique key", none(self.unique_key.clone())),
             ("ordering key", none(self.ordering_key.clone())),
+            ("trace", none(self.trace.clone())),
             ("delivery id", self.delivery_id.clone()),
             ("last error", none(line.last_error.clone())),
             ("kwargs", self.kwargs.get().to_owned()),
         ] {
-            writeln!(text, "{label:14}{value}")?;
+            writeln!(text, "{label:14}{}", named(&value))?;
         }
         f.write_str(text.trim_end())?;
         table(f, &self.failures)
@@ -118,7 +120,7 @@ fn table(f: &mut fmt::Formatter<'_>, failures: &[Failed]) -> fmt::Result {
     if failures.is_empty() {
         return Ok(());
     }
-    let name = |failure: &Failed| failure.worker_name.clone().unwrap_or_default();
+    let name = |failure: &Failed| named(failure.worker_name.as_deref().unwrap_or_default());
     let wide = failures.iter().map(|one| name(one).chars().count()).max();
     let wide = wide.unwrap_or(0).clamp(6, 40);
     write!(
@@ -134,17 +136,23 @@ fn table(f: &mut fmt::Formatter<'_>, failures: &[Failed]) -> fmt::Result {
             failure.at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             failure.outcome,
             name(failure),
-            failure.error.as_deref().unwrap_or_default()
+            named(failure.error.as_deref().unwrap_or_default())
         )?;
     }
     Ok(())
 }
 
-pub(super) async fn show(client: &Client, terminal: &Terminal, id: i64) -> anyhow::Result<()> {
+pub(super) async fn show(
+    client: &tokio_postgres::Client,
+    terminal: &Terminal,
+    id: i64,
+) -> anyhow::Result<()> {
     let id = JobId(id);
-    let job = posthaste::find(client, id)
+    let mut jobs = Client::new(client);
+    let job = jobs
+        .find(id)
         .await?
         .with_context(|| format!("job {id} is forgotten, or there never was one."))?;
-    let shown = Shown::of(job, posthaste::failures(client, id).await?)?;
+    let shown = Shown::of(job, jobs.failures(id).await?)?;
     terminal.result(&shown, &shown)
 }

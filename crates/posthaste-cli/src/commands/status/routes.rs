@@ -1,12 +1,14 @@
 //! How relays go, as `posthaste status` shows it below the queues.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use posthaste::Counters;
-use posthaste::relay::RelayReport;
+use posthaste_relay::RelayReport;
 use serde::Serialize;
 
 use super::{age, oldest};
+use crate::terminal::named;
 
 /// One relay.
 #[derive(Serialize)]
@@ -19,12 +21,16 @@ pub(super) struct Line {
     /// How long the queue's next job has waited.
     lag_seconds: Option<f64>,
     accepted: u64,
-    refused: u64,
-    later: u64,
-    unanswered: u64,
+    rejected: u64,
+    retried: u64,
+    unavailable: u64,
     down_since: Option<jiff::Timestamp>,
+    /// Since when nothing was taken.
+    failing_since: Option<jiff::Timestamp>,
+    /// Messages rejected for good, by the reason.
+    rejections: BTreeMap<String, u64>,
     last_error: Option<String>,
-    told_at: jiff::Timestamp,
+    updated_at: jiff::Timestamp,
 }
 
 impl Line {
@@ -38,13 +44,29 @@ impl Line {
             worker: relay.worker,
             state: relay.state.name(),
             accepted: relay.status.accepted,
-            refused: relay.status.refused,
-            later: relay.status.later,
-            unanswered: relay.status.unanswered,
+            rejected: relay.status.rejected,
+            retried: relay.status.retried,
+            unavailable: relay.status.unavailable,
             down_since: relay.status.down_since,
+            failing_since: relay.status.failing_since,
+            rejections: relay.status.rejections,
             last_error: relay.status.last_error,
-            told_at: relay.told_at,
+            updated_at: relay.updated_at,
         }
+    }
+}
+
+impl Line {
+    /// How many seconds nothing was taken, or the destination was down, when it told; and since,
+    /// while it tells nothing.
+    fn fails_for(&self) -> Option<f64> {
+        let since = self.failing_since.into_iter().chain(self.down_since).min();
+        let since = match self.state {
+            "silent" => since.or(Some(self.updated_at)),
+            "stopped" => None,
+            _ => since,
+        };
+        since.map(|since| jiff::Timestamp::now().duration_since(since).as_secs_f64())
     }
 }
 
@@ -54,8 +76,8 @@ pub(super) struct Table<'a>(pub(super) &'a [Line]);
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |line: &Line| match line.route.is_empty() {
-            true => line.queue.clone(),
-            false => line.route.clone(),
+            true => named(&line.queue),
+            false => named(&line.route),
         };
         let width = |cells: &mut dyn Iterator<Item = usize>, least: usize| {
             cells.max().unwrap_or(0).max(least)
@@ -67,20 +89,27 @@ impl fmt::Display for Table<'_> {
         );
         write!(
             f,
-            "{:names$}  {:places$}  {:8}  {:>8}  last error",
-            "route", "to", "state", "lag"
+            "{:names$}  {:places$}  {:8}  {:>8}  {:>9}  last error",
+            "route", "to", "state", "lag", "fails for"
         )?;
         for line in self.0 {
             let lag = line.lag_seconds.map_or_else(|| "-".to_owned(), age);
             let error = line.last_error.as_deref().unwrap_or("-");
+            let fails = line.fails_for().map_or_else(|| "-".to_owned(), age);
             write!(
                 f,
-                "\n{:names$}  {:places$}  {:8}  {lag:>8}  {}",
+                "\n{:names$}  {:places$}  {:8}  {lag:>8}  {fails:>9}  {}",
                 name(line),
                 line.destination,
                 line.state,
-                error.replace(|letter: char| letter.is_control(), " ")
+                named(error)
             )?;
+        }
+        for line in self.0 {
+            for (reason, count) in &line.rejections {
+                let (name, reason) = (name(line), named(reason));
+                write!(f, "\n{name}: {count} rejected for good: {reason}")?;
+            }
         }
         Ok(())
     }

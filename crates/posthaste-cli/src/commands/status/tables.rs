@@ -1,12 +1,14 @@
 //! Synced tables, as `posthaste status` shows them below the queues.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use posthaste::{Counter, Counters};
 use serde::Serialize;
 use tokio_postgres::Client;
 
-use super::{age, oldest};
+use super::age;
+use crate::commands::sync::behind::{self, Problem, behind};
 use crate::syncs::reindex_queue;
 
 /// One synced table.
@@ -18,8 +20,11 @@ pub(super) struct Line {
     due: i64,
     /// Changes that are not due yet, and documents that were written and are to be seen.
     scheduled: i64,
-    /// How long the next one has waited.
+    /// For how long the oldest change has been due and not seen in the index, wherever its job is.
     lag_seconds: Option<f64>,
+    /// For how long something fails, and why.
+    failing_seconds: Option<f64>,
+    problems: Vec<Problem>,
     /// Jobs of re-indexes.
     reindex: i64,
     reindex_paused: bool,
@@ -28,9 +33,18 @@ pub(super) struct Line {
 /// All that this user may see.
 pub(super) async fn lines(client: &Client, counters: &Counters) -> anyhow::Result<Vec<Line>> {
     let rows = client.query_typed(include_str!("synced.sql"), &[]).await?;
+    // It reads the rows of jobs, so it is asked only where there are some.
+    let is_ours = |of: &&Counter| of.queue.starts_with("sync.");
+    let left = |of: &Counter| due(of) + of.scheduled + of.retrying + given_up(of);
+    let is_left = counters.jobs.iter().filter(is_ours).any(|of| left(of) > 0);
+    let mut behind = match is_left {
+        true => behind(client).await?,
+        false => BTreeMap::new(),
+    };
     let lines = rows.iter().map(|row| {
         let sync: String = row.try_get(0)?;
-        let (changes, again) = (posthaste::sync::queue(&sync), reindex_queue(&sync));
+        let behind = behind.remove(&sync).unwrap_or_default();
+        let (changes, again) = (posthaste_sync::queue(&sync), reindex_queue(&sync));
         let sum = |queue: &str, jobs: fn(&Counter) -> i64| -> i64 {
             let of_it = counters.jobs.iter().filter(|of| of.queue == queue);
             of_it.map(jobs).sum()
@@ -39,7 +53,9 @@ pub(super) async fn lines(client: &Client, counters: &Counters) -> anyhow::Resul
             table: row.try_get(1)?,
             due: sum(&changes, due),
             scheduled: sum(&changes, |of| of.scheduled + of.retrying),
-            lag_seconds: oldest(counters, |queue, _| queue == changes),
+            lag_seconds: behind.seconds,
+            failing_seconds: behind.fails_for(),
+            problems: behind.problems,
             reindex: sum(&again, |of| due(of) + of.scheduled + of.retrying),
             reindex_paused: row.try_get(2)?,
             sync,
@@ -49,7 +65,11 @@ pub(super) async fn lines(client: &Client, counters: &Counters) -> anyhow::Resul
 }
 
 fn due(of: &Counter) -> i64 {
-    of.claimable + of.waiting + of.running + of.suspect
+    of.available + of.blocked + of.running + of.quarantined
+}
+
+fn given_up(of: &Counter) -> i64 {
+    of.dead + of.discarded + of.expired
 }
 
 /// For people.
@@ -77,6 +97,13 @@ impl fmt::Display for Table<'_> {
             )?;
             if line.reindex_paused {
                 write!(f, " paused")?;
+            }
+            for one in line.problems.iter().take(behind::SHOWN) {
+                let (jobs, since, reason) = (one.jobs, age(one.seconds), &one.reason);
+                match one.given_up {
+                    false => write!(f, "\n  fails for {since}, {jobs} jobs: {reason}")?,
+                    true => write!(f, "\n  {jobs} jobs given up: {reason}")?,
+                }
             }
         }
         Ok(())

@@ -1,11 +1,13 @@
 //! `posthaste sync audit`: every row against its document, every document against its row.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use indicatif::HumanCount;
-use posthaste::sync::{Access, Audit, Audited, Difference};
+use posthaste_sync::{Access, Audit, Audited, Difference};
 use serde::Serialize;
 
+use super::behind::{self, Behind, Problem};
 use crate::database::Database;
 use crate::failure::Ended;
 use crate::syncs::{self, Config, Sides};
@@ -17,8 +19,8 @@ const SHOWN: usize = 10;
 /// What the program ends with when something differs.
 const DIFFERS: u8 = 3;
 
-/// Compare each row with its document and each document with its row, by id and version. Exit code
-/// 0: they are equal; 3: they are not
+/// Compare each row with its document and each document with its row, by id and version, or by
+/// contents too. Exit code 0: they are equal; 3: they are not
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The tables to audit; without any, all of the file
@@ -28,11 +30,17 @@ pub(super) struct Arguments {
     #[command(flatten)]
     config: Config,
 
-    /// Write and delete what differs, and look again. An index in a folder must have no other writer
+    /// Write and delete what differs, and look again. An index in a folder must have no other
+    /// writer
     #[arg(long)]
     repair: bool,
 
-    /// Look at so many in a second, at most, on either side
+    /// Make each document again and compare it with what the index holds: for rows that were
+    /// changed where no trigger fires, and documents that were changed past the sync
+    #[arg(long)]
+    contents: bool,
+
+    /// Look at this many in a second, at most, on either side
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
 }
@@ -47,6 +55,7 @@ pub(super) async fn run(
     let audit = Audit {
         repair: arguments.repair,
         rate: arguments.rate,
+        contents: arguments.contents,
         ..Audit::default()
     };
     let access = match arguments.repair {
@@ -58,7 +67,8 @@ pub(super) async fn run(
         syncs::is_installed(&client, &table).await?;
         let Sides { source, index } = syncs::open(&table, database.address(), access)?;
         let found = audit.run(&*source, &*index).await?;
-        reports.push(Report::new(table.name(), found));
+        let behind = behind::behind(&client).await?.remove(table.name());
+        reports.push(Report::new(table.name(), found).with(behind.unwrap_or_default()));
     }
     terminal.results(&reports, "no tables")?;
     let unequal: Vec<&str> = reports
@@ -89,9 +99,14 @@ pub(crate) struct Report {
     stale: u64,
     orphaned: u64,
     ahead: u64,
+    altered: u64,
     unreadable: u64,
     pub(crate) repaired: u64,
     named: Vec<Named>,
+    /// Why documents were not written by this audit, and how many for each reason.
+    reasons: BTreeMap<String, u64>,
+    /// What is in the way of the sync itself.
+    problems: Vec<Problem>,
 }
 
 #[derive(Serialize)]
@@ -117,9 +132,17 @@ impl Report {
             stale: found.stale,
             orphaned: found.orphaned,
             ahead: found.ahead,
+            altered: found.altered,
             unreadable: found.unreadable,
             repaired: found.repaired,
+            reasons: found.reasons,
+            problems: Vec::new(),
         }
+    }
+
+    fn with(self, behind: Behind) -> Self {
+        let problems = behind.problems;
+        Self { problems, ..self }
     }
 }
 
@@ -129,6 +152,7 @@ fn how(difference: Difference) -> &'static str {
         Difference::Stale => "stale",
         Difference::Orphaned => "orphaned",
         Difference::Ahead => "ahead",
+        Difference::Altered => "altered",
         Difference::Unreadable => "unreadable",
         _ => "different",
     }
@@ -143,6 +167,7 @@ impl fmt::Display for Report {
             (self.stale, "stale"),
             (self.orphaned, "orphaned"),
             (self.ahead, "ahead"),
+            (self.altered, "altered"),
             (self.unreadable, "unreadable"),
         ];
         for (count, kind) in kinds.into_iter().filter(|(count, _)| *count > 0) {
@@ -156,6 +181,13 @@ impl fmt::Display for Report {
         }?;
         for one in self.named.iter().take(SHOWN) {
             write!(f, "\n  {:10}  {}", one.how, one.id)?;
+        }
+        for (reason, count) in self.reasons.iter().take(SHOWN) {
+            let reason = reason.replace(char::is_control, " ");
+            write!(f, "\n  {count} not written: {reason}")?;
+        }
+        for Problem { reason, jobs, .. } in self.problems.iter().take(behind::SHOWN) {
+            write!(f, "\n  {jobs} jobs not done: {reason}")?;
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! `posthaste sync install`: gives the tables of posthaste.toml their versions, and the triggers that enqueue a job with each change.
+//! `posthaste sync install`: gives the tables of posthaste.toml their versions, and the triggers
+//! that enqueue a job with each change.
 
 use std::fmt;
 

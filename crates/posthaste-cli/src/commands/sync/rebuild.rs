@@ -1,4 +1,5 @@
-//! `posthaste sync rebuild`: a new index beside the one that is searched, filled from Postgres, and then in its place.
+//! `posthaste sync rebuild`: a new index beside the one that is searched, filled from Postgres, and
+//! then in its place.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context as _, bail};
 use futures_util::future::BoxFuture;
 use indicatif::HumanCount;
-use posthaste::sync::{Audit, Elastic, Rebuilt, Row, RowVersion, Source, SourceError};
+use posthaste_sync::{Audit, Elastic, Rebuilt, Row, RowVersion, Source, SourceError};
 use serde::Serialize;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -16,9 +17,10 @@ use crate::database::Database;
 use crate::syncs::{self, Config};
 use crate::terminal::{Progress, Terminal, Unit};
 
-/// Make an index of Elasticsearch or OpenSearch anew, by the definition in the file, while the old one is searched and kept true; then
-/// the alias stands for the new one. Run it again if it was ended before: it goes on. Exit code 0: the
-/// alias stands for the new index; 1: it does not, and nothing has changed for searches
+/// Make an index of Elasticsearch or OpenSearch anew, by the definition in the file, while the old
+/// one is searched and kept true; then the alias stands for the new one. Run it again if it was
+/// ended before: it goes on. Exit code 0: the alias stands for the new index; 1: it does not, and
+/// nothing has changed for searches
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The synced table; may be left out where there is one
@@ -28,7 +30,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     config: Config,
 
-    /// Write and compare so many documents in a second, at most
+    /// Write and compare this many documents in a second, at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
 

@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::consumer::Outcome;
-use crate::work::handler::TryAgain;
+use crate::handler::RetryLater;
 
 /// `EX_DATAERR` of sysexits.h: these arguments will never do.
 const DISCARD: i32 = 65;
@@ -34,7 +34,7 @@ impl End {
 }
 
 /// What an end means.
-pub(super) fn decide(end: End, output: &Tail) -> Result<Outcome, TryAgain> {
+pub(super) fn decide(end: End, output: &Tail) -> Result<Outcome, RetryLater> {
     let how = match end {
         End::Exited(0) => return Ok(Outcome::Done),
         End::Exited(DISCARD) => {
@@ -46,7 +46,7 @@ pub(super) fn decide(end: End, output: &Tail) -> Result<Outcome, TryAgain> {
         End::Killed(signal) => format!("the command was killed by signal {signal}"),
         End::OverTime(limit) => format!("the command ran longer than {} s", limit.as_secs_f32()),
     };
-    Err(TryAgain::by_backoff(output.after(&how)))
+    Err(RetryLater::by_backoff(output.after(&how)))
 }
 
 /// The end of what a command has written.
@@ -99,11 +99,11 @@ mod tests {
         }
         assert_eq!(
             decide(End::Killed(9), &nothing),
-            Err(TryAgain::by_backoff("the command was killed by signal 9"))
+            Err(RetryLater::by_backoff("the command was killed by signal 9"))
         );
         assert_eq!(
             decide(End::OverTime(Duration::from_secs(2)), &said("slow")),
-            Err(TryAgain::by_backoff(
+            Err(RetryLater::by_backoff(
                 "the command ran longer than 2 s: slow"
             ))
         );

@@ -1,7 +1,9 @@
-//! One small process beside the worker that ends the worker's commands when the worker is gone, be it by SIGKILL.
+//! One small process beside the worker that ends the worker's commands when the worker is gone, be
+//! it by SIGKILL.
 //!
-//! The kernel's own word for it, the parent-death signal, does not do: it is asked for in the child between fork and exec, which is unsafe code; it
-//! comes when the *thread* that started the child ends; it passes over grandchildren; and only Linux knows it.
+//! The kernel's own word for it, the parent-death signal, does not do: it is asked for in the child
+//! between fork and exec, which is unsafe code; it comes when the *thread* that started the child
+//! ends; it passes over grandchildren; and only Linux knows it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,12 +26,13 @@ struct State {
 }
 
 impl Guard {
-    /// From now on this process group ends with the worker. Fails when there is nobody who could see to it.
+    /// From now on this process group ends with the worker. Fails when there is nobody who could
+    /// see to it.
     pub(super) fn watch(&self, group: i32) -> io::Result<()> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.groups.insert(group);
         let told = state
-            .tell(&format!("+ {group}\n"))
+            .send(&format!("+ {group}\n"))
             .or_else(|_| state.begin());
         if told.is_err() {
             state.groups.remove(&group);
@@ -37,17 +40,18 @@ impl Guard {
         told
     }
 
-    /// The group has ended. To be said before its leader is reaped: after that its number may be somebody else's.
+    /// The group has ended. To be said before its leader is reaped: after that its number may be
+    /// somebody else's.
     pub(super) fn forget(&self, group: i32) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.groups.remove(&group);
         // A guard that is gone ends nobody; the next command gets another.
-        let _ = state.tell(&format!("- {group}\n"));
+        let _ = state.send(&format!("- {group}\n"));
     }
 }
 
 impl State {
-    fn tell(&mut self, line: &str) -> io::Result<()> {
+    fn send(&mut self, line: &str) -> io::Result<()> {
         let process = self.process.as_mut().ok_or(io::ErrorKind::NotFound)?;
         let input = process.stdin.as_mut().ok_or(io::ErrorKind::NotFound)?;
         input.write_all(line.as_bytes())
@@ -75,6 +79,6 @@ impl State {
         for group in &self.groups {
             let _ = writeln!(all, "+ {group}");
         }
-        self.tell(&all)
+        self.send(&all)
     }
 }

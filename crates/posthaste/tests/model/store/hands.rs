@@ -7,35 +7,36 @@ use proptest::sample::Index;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::{QUEUES, Store, Told, expect};
+use super::{ModelResult, QUEUES, Store, expect};
 use crate::model::book::{Book, Hand, Job};
 use crate::model::step::Close;
 
 impl Store {
-    /// Whether anything came. What comes is claimable, the first lane first; and something comes while something is claimable.
+    /// Whether anything came. What comes is available, the first lane first; and something comes
+    /// while something is available.
     pub(super) async fn claim(
         &mut self,
         worker: usize,
         queue: usize,
         most: i32,
         book: &mut Book,
-    ) -> Told<bool> {
+    ) -> ModelResult<bool> {
         let token = Uuid::new_v4();
         let sql = "SELECT slot, batch, id, attempt, priority FROM posthaste.claim($1, ARRAY[0, 1], $2, $3, $4, 1 << 24)";
         let id = self.workers[worker];
         let rows = self
             .rows(sql, &[&QUEUES[queue], &id, &token, &most])
             .await?;
-        let claimable = book.claimable(queue, State::Claimable);
-        if rows.is_empty() != claimable.is_empty() || rows.len() > most as usize {
-            return Err(format!("{} came of {claimable:?}", rows.len()));
+        let available = book.available(queue, State::Available);
+        if rows.is_empty() != available.is_empty() || rows.len() > most as usize {
+            return Err(format!("{} came of {available:?}", rows.len()));
         }
-        let first = claimable.iter().map(|id| book.jobs[id].priority).min();
+        let first = available.iter().map(|id| book.jobs[id].priority).min();
         let mut hands: BTreeMap<(i16, i64), Vec<i64>> = BTreeMap::new();
         for (at, row) in rows.iter().enumerate() {
             let id: i64 = row.get(2);
             let job = &book.jobs[&id];
-            if !claimable.contains(&id) {
+            if !available.contains(&id) {
                 return Err(format!("{id} came, which is {job:?}"));
             }
             expect((row.get(3), row.get(4)), (job.attempt, job.priority))?;
@@ -50,24 +51,25 @@ impl Store {
         Ok(!rows.is_empty())
     }
 
-    pub(super) async fn claim_suspect(
+    pub(super) async fn claim_quarantined(
         &mut self,
         worker: usize,
         queue: usize,
         book: &mut Book,
-    ) -> Told {
-        let now = "UPDATE posthaste.held SET until = clock_timestamp() WHERE state = 'suspect'";
+    ) -> ModelResult {
+        let now =
+            "UPDATE posthaste.in_flight SET until = clock_timestamp() WHERE state = 'quarantined'";
         self.rows(now, &[]).await?;
         let token = Uuid::new_v4();
-        let sql = "SELECT slot, batch, id FROM posthaste.claim_suspect($1, $2, $3)";
+        let sql = "SELECT slot, batch, id FROM posthaste.claim_quarantined($1, $2, $3)";
         let id = self.workers[worker];
         let rows = self.rows(sql, &[&QUEUES[queue], &id, &token]).await?;
-        let suspects = book.claimable(queue, State::Suspect);
-        expect(rows.len(), suspects.len().min(1))?;
+        let quarantined = book.available(queue, State::Quarantined);
+        expect(rows.len(), quarantined.len().min(1))?;
         for row in rows {
             let id: i64 = row.get(2);
-            if !suspects.contains(&id) {
-                return Err(format!("{id} came, of {suspects:?}"));
+            if !quarantined.contains(&id) {
+                return Err(format!("{id} came, of {quarantined:?}"));
             }
             book.claimed(hand(
                 self.workers[worker],
@@ -86,7 +88,7 @@ impl Store {
         some: u8,
         how: Close,
         book: &mut Book,
-    ) -> Told {
+    ) -> ModelResult {
         if book.hands.is_empty() {
             return Ok(());
         }
@@ -110,14 +112,14 @@ impl Store {
         let mut attempts: Vec<i32> = Vec::new();
         for id in &ids {
             let Job { attempt, most, .. } = book.jobs[id];
-            let burnt = attempt + 1;
-            let is_last = most.is_some_and(|most| burnt >= most);
+            let counted = attempt + 1;
+            let is_last = most.is_some_and(|most| counted >= most);
             let (kind, attempt) = match how {
                 Close::Done => (0, attempt),
-                Close::Fail { .. } if is_last => (2, burnt),
-                Close::Fail { .. } => (1, burnt),
+                Close::Fail { .. } if is_last => (2, counted),
+                Close::Fail { .. } => (1, counted),
                 Close::Snooze { .. } => (1, attempt),
-                Close::Discard => (2, burnt),
+                Close::Discard => (2, counted),
                 Close::Await => (4, attempt),
                 Close::GiveBack => (8, attempt),
             };
@@ -151,17 +153,17 @@ impl Store {
     }
 
     /// As workers do: only where no job has a key.
-    pub(super) async fn close_whole(&mut self, hand: Index, book: &mut Book) -> Told {
+    pub(super) async fn close_batches(&mut self, hand: Index, book: &mut Book) -> ModelResult {
         if book.hands.is_empty() {
             return Ok(());
         }
         let at = hand.index(book.hands.len());
         let hand = book.hands[at].clone();
-        let is_keyed = |job: &Job| job.key.is_some() || job.line.is_some();
+        let is_keyed = |job: &Job| job.key.is_some() || job.ordering_key.is_some();
         if hand.given.iter().any(|id| is_keyed(&book.jobs[id])) {
             return Ok(());
         }
-        let sql = "SELECT posthaste.close_whole(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[$4::integer])";
+        let sql = "SELECT posthaste.close_batches(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[$4::integer])";
         let jobs = i32::try_from(hand.given.len()).unwrap_or(0);
         let left: Vec<i32> = self
             .ask(sql, &[&hand.slot, &hand.batch, &hand.token, &jobs])
@@ -190,7 +192,12 @@ impl Store {
         Ok(usize::try_from(jobs) == Ok(hand.given.len()))
     }
 
-    pub(super) async fn put_off(&mut self, hand: Index, later: bool, book: &mut Book) -> Told {
+    pub(super) async fn reschedule(
+        &mut self,
+        hand: Index,
+        later: bool,
+        book: &mut Book,
+    ) -> ModelResult {
         if book.hands.is_empty() {
             return Ok(());
         }
@@ -199,8 +206,7 @@ impl Store {
         if hand.slot < 0 {
             return Ok(());
         }
-        let sql =
-            "SELECT posthaste.put_off($1, $2, $3, $4, $5::integer * interval '1 hour', 'an error')";
+        let sql = "SELECT posthaste.reschedule($1, $2, $3, $4, $5::integer * interval '1 hour', 'an error')";
         let jobs = i32::try_from(hand.given.len()).unwrap_or(0);
         let hours = i32::from(later);
         let is_done: bool = self
@@ -216,7 +222,7 @@ impl Store {
         Ok(())
     }
 
-    pub(super) async fn return_claim(&mut self, hand: Index, book: &mut Book) -> Told {
+    pub(super) async fn return_claim(&mut self, hand: Index, book: &mut Book) -> ModelResult {
         if book.hands.is_empty() {
             return Ok(());
         }
@@ -234,7 +240,7 @@ impl Store {
         expect(given, expected)
     }
 
-    pub(super) async fn kill(&mut self, worker: usize, book: &mut Book) -> Told {
+    pub(super) async fn kill(&mut self, worker: usize, book: &mut Book) -> ModelResult {
         let id = self.workers[worker];
         let sql = "SELECT posthaste.rescue($1, 0)";
         let _: i64 = self.ask(sql, &[&id]).await?;

@@ -1,22 +1,30 @@
-//! What happens to one job where it lies: its time comes, or is over; people confirm, cancel and redrive it.
+//! What happens to one job where it lies: its time comes, or is over; people confirm, cancel and
+//! redrive it.
 
 use posthaste::{Event, State};
 
-use super::{Store, Told, expect};
+use super::{ModelResult, Store, expect};
 use crate::model::book::Book;
 use crate::model::step::Step;
 
 impl Store {
-    pub(super) async fn touch(&mut self, step: &Step, book: &mut Book) -> Told {
+    pub(super) async fn touch(&mut self, step: &Step, book: &mut Book) -> ModelResult {
         use State::{
-            Awaiting, Cancelled, Claimable, Dead, Discarded, Expired, Retrying, Scheduled, Suspect,
-            Waiting,
+            Available, Awaiting, Blocked, Cancelled, Dead, Discarded, Expired, Quarantined,
+            Retrying, Scheduled,
         };
         let kept = [Dead, Discarded, Expired, Cancelled];
         let (job, jobs) = match step {
             Step::Due { job } => (job, book.in_state(&[Scheduled, Retrying])),
             Step::Expire { job } => {
-                let waiting = [Scheduled, Waiting, Claimable, Retrying, Awaiting, Suspect];
+                let waiting = [
+                    Scheduled,
+                    Blocked,
+                    Available,
+                    Retrying,
+                    Awaiting,
+                    Quarantined,
+                ];
                 (job, book.in_state(&waiting))
             }
             Step::Overdue { job } => (job, book.in_state(&[Awaiting])),
@@ -32,7 +40,7 @@ impl Store {
         let id = jobs[job.index(jobs.len())];
         match step {
             Step::Confirm { .. } => {
-                let sql = "SELECT posthaste.done(posthaste.delivery_id($1))";
+                let sql = "SELECT posthaste.confirm(posthaste.delivery_id($1))";
                 expect(self.ask(sql, &[&id]).await?, true)?;
                 book.confirmed(id);
             }
@@ -55,7 +63,7 @@ impl Store {
                 book.happens(id, Event::Expired);
             }
             _ => {
-                let now = "UPDATE posthaste.held SET until = clock_timestamp() WHERE id = $1";
+                let now = "UPDATE posthaste.in_flight SET until = clock_timestamp() WHERE id = $1";
                 self.rows(now, &[&id]).await?;
                 let _: i64 = self.ask("SELECT posthaste.overdue(100)", &[]).await?;
                 book.failed(id, false);
@@ -64,12 +72,13 @@ impl Store {
         Ok(())
     }
 
-    /// The time of a parked job has come: the clock is not turned, the job is. What was promoted before keeps its place.
-    async fn come(&mut self, id: i64) -> Told {
+    /// The time of a scheduled job has come: the clock is not turned, the job is. What was promoted
+    /// before keeps its place.
+    async fn come(&mut self, id: i64) -> ModelResult {
         let sql = "UPDATE posthaste.store s SET scheduled_at = clock_timestamp() WHERE s.id = $1 AND s.slot >= 6
             AND s.xid = (SELECT max(t.xid) FROM posthaste.store t WHERE t.id = $1 AND t.slot >= 6)";
         self.rows(sql, &[&id]).await?;
-        let _: bool = self.ask("SELECT posthaste.tell_due()", &[]).await?;
+        let _: bool = self.ask("SELECT posthaste.publish_horizon()", &[]).await?;
         for is_old in [true, false] {
             let sql = "SELECT posthaste.promote(100, $1)";
             while self.ask::<i64>(sql, &[&is_old]).await? > 0 {}
@@ -77,9 +86,38 @@ impl Store {
         Ok(())
     }
 
+    /// The promoter follows a clock that is ahead, and everything comes early; then it steps back,
+    /// and what is to come later waits again.
+    pub(super) async fn step_back(&mut self, book: &mut Book) -> ModelResult {
+        self.one_scheduled_slot().await?;
+        let ahead = "SELECT setval('posthaste.promote_horizon',
+            (extract(epoch FROM clock_timestamp() + interval '2 hours') * 1000000)::bigint)";
+        self.rows(ahead, &[]).await?;
+        let sql = "SELECT posthaste.promote(1000, false)";
+        while self.ask::<i64>(sql, &[]).await? > 0 {}
+        for id in book.in_state(&[State::Scheduled, State::Retrying]) {
+            book.due(id);
+        }
+        expect(
+            self.ask("SELECT posthaste.publish_horizon()", &[]).await?,
+            true,
+        )?;
+        let ahead = "SELECT posthaste.promote_horizon() > clock_timestamp()";
+        expect(self.ask(ahead, &[]).await?, false)
+    }
+
+    /// What waits in an older slot is carried over, and the slot emptied.
+    async fn one_scheduled_slot(&mut self) -> ModelResult {
+        let sql = "SELECT posthaste.promote(1000, true)";
+        while self.ask::<i64>(sql, &[]).await? > 0 {}
+        let tidy = "SELECT o_state FROM posthaste.tidy_scheduled(1000000)";
+        let _: String = self.ask(tidy, &[]).await?;
+        expect(self.ask(tidy, &[]).await?, String::from("none"))
+    }
+
     /// The time of a job that waits is over, and whose duty that is finds it.
-    async fn pass(&mut self, id: i64) -> Told {
-        for table in ["store", "held"] {
+    async fn pass(&mut self, id: i64) -> ModelResult {
+        for table in ["store", "in_flight"] {
             let sql =
                 format!("UPDATE posthaste.{table} SET expires_at = '2000-01-01' WHERE id = $1");
             self.rows(&sql, &[&id]).await?;

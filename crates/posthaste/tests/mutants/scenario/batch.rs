@@ -92,23 +92,29 @@ pub const WHOLE_BATCH: Scenario = Scenario::new("a batch that is closed again", 
     .boxed_local()
 });
 
-/// Jobs that nobody claims are moved aside; their generation is reclaimed, and they come once.
-pub const MOVED_ASIDE: Scenario = Scenario::new("jobs moved aside", |url| {
+/// Jobs that nobody claims are moved to the overflow; their segment is reclaimed, and they come
+/// once.
+pub const MOVED_TO_OVERFLOW: Scenario = Scenario::new("jobs moved to the overflow", |url| {
     async move {
         let store = Store::new(&url).await?;
         store.enqueue_many("waiting", 5).await?;
         store.rotate().await?;
         ensure!(!store.seal().await?, "jobs in it were never claimed");
         let moved: i64 = store
-            .value("SELECT posthaste.move_aside(0, 100)", &[])
+            .value("SELECT posthaste.move_to_overflow(0, 100)", &[])
             .await?;
         ensure!(moved == 5, "{moved} jobs were moved");
         ensure!(store.seal().await?, "nothing in it is unclaimed any more");
-        let held: i64 = store.value("SELECT posthaste.hold(0, 0, 10)", &[]).await?;
-        ensure!(held == 0, "{held} jobs were moved and held as well");
+        let held: i64 = store
+            .value("SELECT posthaste.move_running(0, 0, 10)", &[])
+            .await?;
+        ensure!(
+            held == 0,
+            "{held} jobs were moved and put in flight as well"
+        );
         ensure!(
             store.reclaim().await? == "truncated",
-            "the generation is spent and was not truncated"
+            "the segment is spent and was not truncated"
         );
         come_again(&store, 5).await
     }

@@ -8,16 +8,17 @@ use super::Scenario;
 use crate::mutants::gate;
 use crate::stress::store::Store;
 
-/// An enqueuer waits at gate 3 after its look at the clock, before it asks how far the promoter has looked; the teller at gate 4
-/// after it has its xid, as setval itself takes one before it writes.
+/// An enqueuer waits at gate 3 after its look at the clock, before it asks how far the promoter has
+/// looked; the publisher at gate 4 after it has its xid, as setval itself takes one before it
+/// writes.
 const GATES: Edits<'static> = &[
     (
-        "posthaste.parked_until() RETURNS timestamptz LANGUAGE plpgsql AS $f$\nDECLARE\n",
-        "posthaste.parked_until() RETURNS timestamptz LANGUAGE plpgsql AS $f$\nDECLARE\n  w integer := posthaste.gate(3);\n",
+        "posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$\nDECLARE\n",
+        "posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$\nDECLARE\n  w integer := posthaste.gate(3);\n",
     ),
     (
-        "PERFORM setval('posthaste.parked_until', floor(",
-        "PERFORM pg_current_xact_id();\n    PERFORM posthaste.gate(4);\n    PERFORM setval('posthaste.parked_until', floor(",
+        "PERFORM setval('posthaste.promote_horizon', floor(",
+        "PERFORM pg_current_xact_id();\n    PERFORM posthaste.gate(4);\n    PERFORM setval('posthaste.promote_horizon', floor(",
     ),
 ];
 
@@ -45,47 +46,49 @@ async fn park(store: Store, due: String) -> anyhow::Result<Store> {
     Ok(store)
 }
 
-/// A job becomes due after the promoter told how far it looks and before it looks, while its enqueuer stands between the clock and the
-/// question.
-pub const TOLD_BEFORE_LOOKED: Scenario = Scenario::new("due between telling and looking", |url| {
-    async move {
-        let store = Store::new(&url).await?;
-        store.enqueue("first", 200).await?;
-        let (told, due, looked) = (
-            store.clock(400).await?,
-            store.clock(800).await?,
-            store.clock(1000).await?,
-        );
-        let gate = gate::close(&url, 3).await?;
-        let enqueuer = tokio::spawn(park(Store::new(&url).await?, due));
-        gate.reached().await?;
-        store.until(&told).await?;
-        ensure!(
-            store
-                .value::<bool>("SELECT posthaste.tell_due()", &[])
-                .await?,
-            "the first job is due"
-        );
-        store.until(&looked).await?;
-        store
-            .value::<i64>("SELECT posthaste.promote(100, false)", &[])
-            .await?;
-        gate.open().await?;
-        enqueuer.await??;
-        come(&store, 2).await
-    }
-    .boxed_local()
-})
-.gated(GATES);
-
-/// An enqueuer gets its xid after the teller got its own and asks before the teller has told: its xid lies beyond the snapshot of the look, and
-/// is in no list of running ones.
-pub const TOLD_IN_BETWEEN: Scenario =
-    Scenario::new("an xid between the teller's and the promoter's", |url| {
+/// A job becomes due after the promoter published how far it looks and before it looks, while its
+/// enqueuer stands between the clock and the question.
+pub const PUBLISHED_BEFORE_LOOKED: Scenario =
+    Scenario::new("due between publishing and looking", |url| {
         async move {
             let store = Store::new(&url).await?;
-            // Anybody else's transaction that ends in between would hide the moment; hardly twice.
-            for _ in 0..2 {
+            store.enqueue("first", 200).await?;
+            let (told, due, looked) = (
+                store.clock(400).await?,
+                store.clock(800).await?,
+                store.clock(1000).await?,
+            );
+            let gate = gate::close(&url, 3).await?;
+            let enqueuer = tokio::spawn(park(Store::new(&url).await?, due));
+            gate.reached().await?;
+            store.until(&told).await?;
+            ensure!(
+                store
+                    .value::<bool>("SELECT posthaste.publish_horizon()", &[])
+                    .await?,
+                "the first job is due"
+            );
+            store.until(&looked).await?;
+            store
+                .value::<i64>("SELECT posthaste.promote(100, false)", &[])
+                .await?;
+            gate.open().await?;
+            enqueuer.await??;
+            come(&store, 2).await
+        }
+        .boxed_local()
+    })
+    .gated(GATES);
+
+/// An enqueuer gets its xid after the publisher got its own and asks before the publisher has
+/// written: its xid lies beyond the snapshot of the look, and is in no list of running ones.
+pub const PUBLISHED_IN_BETWEEN: Scenario =
+    Scenario::new("an xid between the publisher's and the promoter's", |url| {
+        async move {
+            let store = Store::new(&url).await?;
+            // Anybody else's transaction that ends in between would hide the moment: on a busy
+            // machine twice in a row, hardly four times.
+            for _ in 0..4 {
                 store.enqueue("first", 100).await?;
                 let (due, told) = (store.clock(300).await?, store.clock(500).await?);
                 let asking = gate::close(&url, 3).await?;
@@ -94,18 +97,18 @@ pub const TOLD_IN_BETWEEN: Scenario =
                 let enqueuer = tokio::spawn(park(enqueuer, due));
                 asking.reached().await?;
                 store.until(&told).await?;
-                let telling = gate::close(&url, 4).await?;
-                let teller = Store::new(&url).await?;
-                let teller = tokio::spawn(async move {
-                    teller
-                        .value::<bool>("SELECT posthaste.tell_due()", &[])
+                let publishing = gate::close(&url, 4).await?;
+                let publisher = Store::new(&url).await?;
+                let publisher = tokio::spawn(async move {
+                    publisher
+                        .value::<bool>("SELECT posthaste.publish_horizon()", &[])
                         .await
                 });
-                telling.reached().await?;
+                publishing.reached().await?;
                 asking.open().await?;
                 let enqueuer = enqueuer.await??;
-                telling.open().await?;
-                ensure!(teller.await??, "the first job is due");
+                publishing.open().await?;
+                ensure!(publisher.await??, "the first job is due");
                 store
                     .value::<i64>("SELECT posthaste.promote(100, false)", &[])
                     .await?;
@@ -118,8 +121,8 @@ pub const TOLD_IN_BETWEEN: Scenario =
     })
     .gated(GATES);
 
-/// The clock was ahead when the promoter told, and has been set back: whatever is due by what was told runs early, on each road into the
-/// store, and nothing is lost.
+/// The clock was ahead when the promoter published, and has been set back: whatever is due by that
+/// runs early, on each road into the store, and nothing is lost.
 pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", |url| {
     async move {
         let store = Store::new(&url).await?;
@@ -127,13 +130,14 @@ pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", 
         store.enqueue("to be retried", 0).await?;
         let retried = store.claim(1).await?;
         ensure!(retried.len() == 1, "one job is due");
-        // The old generation keeps the far job; the new one gets a pass up to a time that is yet to come.
-        let current = store.position("parked_current").await?;
+        // The old segment keeps the far job; the new one gets a window up to a time that is yet to
+        // come.
+        let current = store.position("scheduled_current").await?;
         store
-            .value::<i64>("SELECT setval('posthaste.parked_current', $1)", &[&(current + 1)])
+            .value::<i64>("SELECT setval('posthaste.scheduled_current', $1)", &[&(current + 1)])
             .await?;
         store
-            .say("SELECT setval('posthaste.parked_until', (extract(epoch FROM clock_timestamp() + interval '1500 ms') * 1000000)::bigint)")
+            .say("SELECT setval('posthaste.promote_horizon', (extract(epoch FROM clock_timestamp() + interval '1500 ms') * 1000000)::bigint)")
             .await?;
         store
             .value::<i64>("SELECT posthaste.promote(100, false)", &[])
@@ -158,7 +162,66 @@ pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", 
 })
 .gated(GATES);
 
-/// Expiry looks by a clock that is two hours ahead, which is then set right: what it closed is not handed out, although by now it has not expired.
+/// The promoter has followed a clock that was an hour ahead: what is enqueued after it has told the
+/// present again comes when it is due, what was counted by that clock as long after, and no vain
+/// back-off has counted as an attempt.
+pub const PUBLISHED_THE_PRESENT_AGAIN: Scenario =
+    Scenario::new("a clock that was ahead and is right again", |url| {
+        async move {
+            let store = Store::new(&url).await?;
+            store.enqueue("to be retried", 0).await?;
+            store.enqueue("early", 1_800_000).await?;
+            store.enqueue("next year", 7_200_000).await?;
+            store
+                .say(
+                    "SELECT setval('posthaste.promote_horizon',
+                       (extract(epoch FROM now() + interval '1 hour') * 1000000)::bigint)",
+                )
+                .await?;
+            store
+                .value::<i64>("SELECT posthaste.promote(100, false)", &[])
+                .await?;
+            let mut failed = store.claim(2).await?;
+            ensure!(failed.len() == 2, "{failed:?}");
+            failed[0].attempt = 1;
+            ensure!(store.settle(failed[0], 1, 2000).await?, "it was ours");
+            let again = store.claim_all().await?;
+            ensure!(again.len() == 1, "nothing can wait yet: {again:?}");
+            ensure!(again[0].attempt == 0, "a vain back-off: {again:?}");
+            // As it would be rescheduled by that clock.
+            let mut ahead = failed[1];
+            ahead.attempt = 1;
+            ensure!(store.settle(ahead, 1, 3_602_000).await?, "it was ours");
+            ensure!(
+                store
+                    .value::<bool>("SELECT posthaste.publish_horizon()", &[])
+                    .await?,
+                "the clock is behind"
+            );
+            store
+                .say(
+                    "INSERT INTO posthaste.job (name, scheduled_at)
+                     VALUES ('by the view', clock_timestamp() + interval '2 s')",
+                )
+                .await?;
+            store.enqueue("by the function", 2000).await?;
+            let mut waits = again[0];
+            waits.attempt = 1;
+            ensure!(store.settle(waits, 1, 2000).await?, "it was ours");
+            store.promote(100).await?;
+            let early = store.claim_all().await?;
+            ensure!(early.is_empty(), "nothing is due yet: {early:?}");
+            store.until(&store.clock(4000).await?).await?;
+            come(&store, 4).await?;
+            let left: i64 = store.unfinished().await?;
+            ensure!(left == 1, "{left} are left, one is to come in two hours");
+            Ok(())
+        }
+        .boxed_local()
+    });
+
+/// Expiry looks by a clock that is two hours ahead, which is then set right: what it closed is not
+/// handed out, although by now it has not expired.
 pub const EXPIRED_AHEAD_OF_TIME: Scenario =
     Scenario::new("expiry by a clock that steps back", |url| {
         async move {
@@ -174,8 +237,8 @@ pub const EXPIRED_AHEAD_OF_TIME: Scenario =
         .boxed_local()
     })
     .gated(&[(
-        "WHERE r.expires_at <= clock_timestamp()\n         AND NOT EXISTS (SELECT FROM posthaste.ack_@k@",
-        "WHERE r.expires_at <= clock_timestamp() + interval '2 hours'\n         AND NOT EXISTS (SELECT FROM posthaste.ack_@k@",
+        "WHERE r.expires_at <= clock_timestamp()\n         AND NOT EXISTS (SELECT FROM posthaste.job_done_@k@",
+        "WHERE r.expires_at <= clock_timestamp() + interval '2 hours'\n         AND NOT EXISTS (SELECT FROM posthaste.job_done_@k@",
     ), (
         "CASE WHEN p_ids IS NULL THEN r.expires_at <= clock_timestamp() ELSE",
         "CASE WHEN p_ids IS NULL THEN r.expires_at <= clock_timestamp() + interval '2 hours' ELSE",

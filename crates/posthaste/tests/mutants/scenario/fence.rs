@@ -6,7 +6,8 @@ use futures_util::FutureExt;
 use super::Scenario;
 use crate::stress::store::Store;
 
-/// A generation holds an acknowledgement that belongs to none of its jobs, as one that came late to a recycled slot would.
+/// A segment holds an acknowledgement that belongs to none of its jobs, as one that came late to a
+/// recycled slot would.
 pub const FOREIGN_ACKNOWLEDGEMENT: Scenario = Scenario::new("a foreign acknowledgement", |url| {
     async move {
         let store = Store::new(&url).await?;
@@ -14,7 +15,7 @@ pub const FOREIGN_ACKNOWLEDGEMENT: Scenario = Scenario::new("a foreign acknowled
         let jobs = store.claim(2).await?;
         store.finish(&jobs[..1]).await?;
         store
-            .say("INSERT INTO posthaste.ack_0 (xid, id, outcome) VALUES ('1', 999999999, 0)")
+            .say("INSERT INTO posthaste.job_done_0 (xid, id, outcome) VALUES ('1', 999999999, 0)")
             .await?;
         store.rotate().await?;
         store.seal().await?;
@@ -22,17 +23,18 @@ pub const FOREIGN_ACKNOWLEDGEMENT: Scenario = Scenario::new("a foreign acknowled
         store
             .finish(&jobs[1..])
             .await
-            .context("a generation was truncated while a job of it ran")?;
+            .context("a segment was truncated while a job of it ran")?;
         ensure!(
             store.reclaim().await? == "truncated",
-            "the generation is spent and was not truncated"
+            "the segment is spent and was not truncated"
         );
         Ok(())
     }
     .boxed_local()
 });
 
-/// A crash forgets a claim and the sequence steps back with it: another worker gets the same batch number while the first one lives.
+/// A crash forgets a claim and the sequence steps back with it: another worker gets the same batch
+/// number while the first one lives.
 pub const REUSED_NUMBER: Scenario = Scenario::new("a batch number that comes again", |url| {
     async move {
         let (late, other) = (Store::new(&url).await?, Store::new(&url).await?);
@@ -80,7 +82,8 @@ pub const CLAIM_AND_SETTLE_AT_ONCE: Scenario =
                     .await?;
             }
             store.say("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
-            // Fewer than asked for: their windows end here, and the next ones begin where these claims think they are.
+            // Fewer than asked for: their windows end here, and the next ones begin where these
+            // claims think they are.
             let mut jobs = store.claim_lane(0, 10).await?;
             other.say("SELECT pg_current_xact_id()").await?;
             jobs.extend(store.claim_lane(1, 10).await?);
@@ -100,8 +103,9 @@ pub const CLAIM_AND_SETTLE_AT_ONCE: Scenario =
         .boxed_local()
     });
 
-/// The answer to a claim is lost, and before anybody gives it back its jobs are held.
-pub const HELD_AND_GIVEN_BACK: Scenario = Scenario::new("held, then given back", |url| {
+/// The answer to a claim is lost, and before anybody gives it back its jobs are moved to
+/// `in_flight`.
+pub const IN_FLIGHT_AND_GIVEN_BACK: Scenario = Scenario::new("in flight, then given back", |url| {
     async move {
         let store = Store::new(&url).await?;
         store.enqueue_many("unanswered", 2).await?;
@@ -109,8 +113,10 @@ pub const HELD_AND_GIVEN_BACK: Scenario = Scenario::new("held, then given back",
         let token = unanswered.first().context("two jobs were there")?.token;
         store.rotate().await?;
         store.seal().await?;
-        let held: i64 = store.value("SELECT posthaste.hold(0, 0, 1)", &[]).await?;
-        ensure!(held == 1, "{held} jobs were held");
+        let held: i64 = store
+            .value("SELECT posthaste.move_running(0, 0, 1)", &[])
+            .await?;
+        ensure!(held == 1, "{held} jobs were moved to in_flight");
         let returned: i64 = store
             .value(
                 "SELECT posthaste.return_claim($1, $2)",
@@ -124,7 +130,7 @@ pub const HELD_AND_GIVEN_BACK: Scenario = Scenario::new("held, then given back",
     .boxed_local()
 });
 
-/// A worker's heart beats between the leader's look and its verdict.
+/// A worker's heartbeat comes between the leader's look and its decision.
 pub const BEATING_WORKER: Scenario = Scenario::new("a worker that has just beaten", |url| {
     async move {
         let store = Store::new(&url).await?;

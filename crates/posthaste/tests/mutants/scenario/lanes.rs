@@ -62,7 +62,8 @@ async fn claimed_meanwhile(store: Store, slow: Store, gate: gate::Closed) -> any
     store.finish(&jobs).await
 }
 
-/// A slow look finds a lane empty; before it moves the cursor, a job comes and is claimed by somebody else.
+/// A slow look finds a lane empty; before it moves the cursor, a job comes and is claimed by
+/// somebody else.
 pub const SLOW_LOOK: Scenario = Scenario::new("a slow look at an empty lane", |url| {
     async move {
         let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
@@ -105,7 +106,8 @@ pub const LATE_TO_THE_LOCK: Scenario = Scenario::new("a claimer late to the lane
     "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n    PERFORM posthaste.hold_lane(p_queue, v_priority);",
 )]);
 
-/// Between a look's beginning and its sight of the cursor, a job comes and is claimed by somebody else.
+/// Between a look's beginning and its sight of the cursor, a job comes and is claimed by somebody
+/// else.
 pub const LATE_TO_THE_CURSOR: Scenario = Scenario::new("a look late to the lane's cursor", |url| {
     async move {
         let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
@@ -118,6 +120,6 @@ pub const LATE_TO_THE_CURSOR: Scenario = Scenario::new("a look late to the lane'
     .boxed_local()
 })
 .gated(&[(
-    "BEGIN\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO",
-    "BEGIN\n  IF @k@ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN PERFORM posthaste.gate(8); END IF;\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO",
+    "BEGIN\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
+    "BEGIN\n  IF @k@ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN PERFORM posthaste.gate(8); END IF;\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
 )]);

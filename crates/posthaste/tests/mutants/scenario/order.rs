@@ -6,18 +6,19 @@ use futures_util::FutureExt;
 use posthaste_testkit::connect;
 
 use super::Scenario;
-use crate::order::by_hand::Store;
+use crate::order::without_workers::Store;
 
-/// Forty jobs of one key, two of which are cancelled while they wait, with their slots emptied under them.
-pub const LINE: Scenario = Scenario::new("a line whose slots are emptied", |url| {
+/// Forty jobs of one key, two of which are cancelled while they wait, with their slots emptied
+/// under them.
+pub const ORDERING: Scenario = Scenario::new("an ordering key whose slots are emptied", |url| {
     async move {
-        let played = AssertUnwindSafe(line(url)).catch_unwind().await;
+        let played = AssertUnwindSafe(ordering(url)).catch_unwind().await;
         played.map_err(|_| anyhow::anyhow!("the order is not kept"))?
     }
     .boxed_local()
 });
 
-async fn line(url: String) -> anyhow::Result<()> {
+async fn ordering(url: String) -> anyhow::Result<()> {
     let store = Store::new(connect(&url).await?).await;
     let mut ids = Vec::new();
     for n in 0..30 {
@@ -37,7 +38,7 @@ async fn line(url: String) -> anyhow::Result<()> {
         }
         // A slot is left, carried over and emptied while its job runs.
         for _ in 0..3 {
-            let tidy = "SELECT posthaste.tidy_parked(4)";
+            let tidy = "SELECT posthaste.tidy_scheduled(4)";
             store.client.execute(tidy, &[]).await?;
             let carry = "SELECT posthaste.promote(100, true)";
             store.client.execute(carry, &[]).await?;

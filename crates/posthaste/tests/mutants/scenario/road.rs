@@ -1,4 +1,4 @@
-//! The scheduled road: generations of parked jobs, late commits, many jobs of one instant.
+//! The scheduled road: segments of scheduled jobs, late commits, many jobs of one instant.
 
 use anyhow::ensure;
 use futures_util::FutureExt;
@@ -22,9 +22,10 @@ async fn all_come(store: &Store, jobs: usize, page: i32) -> anyhow::Result<()> {
     store.finish(&come).await
 }
 
-/// An enqueuer has read which parked generation is current and is then held up until that one is truncated.
-pub const CLOSED_PARKED_GENERATION: Scenario = Scenario::new(
-    "a parked generation that closes meanwhile",
+/// An enqueuer has read which scheduled segment is current and is then held up until that one is
+/// truncated.
+pub const CLOSED_SCHEDULED_SEGMENT: Scenario = Scenario::new(
+    "a scheduled segment that closes meanwhile",
     |url| {
         async move {
             let store = Store::new(&url).await?;
@@ -34,8 +35,8 @@ pub const CLOSED_PARKED_GENERATION: Scenario = Scenario::new(
                 tokio::spawn(async move { other.enqueue("held up", 300).await })
             };
             gate.reached().await?;
-            ensure!(store.tidy_parked(0).await? == "rotated", "it is empty");
-            ensure!(store.tidy_parked(0).await? == "truncated", "it is empty");
+            ensure!(store.tidy_scheduled(0).await? == "rotated", "it is empty");
+            ensure!(store.tidy_scheduled(0).await? == "truncated", "it is empty");
             gate.open().await?;
             enqueuer.await??;
             store.until(&store.clock(350).await?).await?;
@@ -45,11 +46,12 @@ pub const CLOSED_PARKED_GENERATION: Scenario = Scenario::new(
     },
 )
 .gated(&[(
-    "g := posthaste.position('posthaste.parked_current');\n    IF",
-    "g := posthaste.position('posthaste.parked_current');\n    PERFORM posthaste.gate(2);\n    IF",
+    "g := posthaste.position('posthaste.scheduled_current');\n    IF",
+    "g := posthaste.position('posthaste.scheduled_current');\n    PERFORM posthaste.gate(2);\n    IF",
 )]);
 
-/// The transaction that truncated a parked slot is lost after its setval: the slot comes round again with its old rows and pages.
+/// The transaction that truncated a scheduled slot is lost after its setval: the slot comes round
+/// again with its old rows and pages.
 pub const LOST_TRUNCATION: Scenario = Scenario::new("a truncation that was lost", |url| {
     async move {
         let store = Store::new(&url).await?;
@@ -59,27 +61,28 @@ pub const LOST_TRUNCATION: Scenario = Scenario::new("a truncation that was lost"
                 store.enqueue(name, 40).await?;
             }
             store.until(&store.clock(60).await?).await?;
-            // Once is enough. A slow look, which moves the cursor, would find them at the second one even in a slot that was never emptied.
+            // Once is enough. A slow look, which moves the cursor, would find them at the second
+            // one even in a slot that was never emptied.
             store.promote(50).await?;
             let come = store.claim_all().await?;
             ensure!(come.len() == 10, "{} jobs of 10 are promoted", come.len());
             store.finish(&come).await?;
-            store.tidy_parked(1).await?;
+            store.tidy_scheduled(1).await?;
             store.promote(50).await?;
             if name == "first" {
                 store.say("BEGIN").await?;
                 ensure!(
-                    store.tidy_parked(1).await? == "truncated",
+                    store.tidy_scheduled(1).await? == "truncated",
                     "the old slot is spent"
                 );
                 store.say("ROLLBACK").await?;
             }
-            // On to the third generation, which is in the slot of the first, and no further.
+            // On to the third segment, which is in the slot of the first, and no further.
             for _ in 0..6 {
-                if name != "second" || store.position("parked_low").await? == 2 {
+                if name != "second" || store.position("scheduled_low").await? == 2 {
                     break;
                 }
-                store.tidy_parked(1).await?;
+                store.tidy_scheduled(1).await?;
                 store.promote(50).await?;
             }
         }
@@ -148,7 +151,8 @@ pub const LATE_AND_DUE: Scenario = Scenario::new("late commits of scheduled jobs
     .boxed_local()
 });
 
-/// A slot that began with small rows and went on with large ones is left and truncated all the same, but not before what waits in it was carried over.
+/// A slot that began with small rows and went on with large ones is left and truncated all the
+/// same, but not before what waits in it was carried over.
 pub const UNEVEN_SLOT: Scenario = Scenario::new("a slot of uneven rows", |url| {
     async move {
         let store = Store::new(&url).await?;
@@ -166,8 +170,8 @@ pub const UNEVEN_SLOT: Scenario = Scenario::new("a slot of uneven rows", |url| {
         store.until(&store.clock(250).await?).await?;
         all_come(&store, 6_000, 2_000).await?;
         for _ in 0..4 {
-            store.tidy_parked(1_000).await?;
-            store.tidy_parked(1_000).await?;
+            store.tidy_scheduled(1_000).await?;
+            store.tidy_scheduled(1_000).await?;
             store.promote(100).await?;
         }
         ensure!(
@@ -175,7 +179,7 @@ pub const UNEVEN_SLOT: Scenario = Scenario::new("a slot of uneven rows", |url| {
             "a job that waited went with its slot"
         );
         ensure!(
-            store.position("parked_low").await? > 0,
+            store.position("scheduled_low").await? > 0,
             "a slot whose jobs are all promoted is never reclaimed"
         );
         Ok(())

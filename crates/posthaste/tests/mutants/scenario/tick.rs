@@ -27,6 +27,11 @@ async fn ticked(url: String) -> anyhow::Result<()> {
     one.batch_execute("ROLLBACK").await?;
     let again = tick(&other, 2102).await?;
     anyhow::ensure!(again == 1, "what was rolled back was not made");
+    let late = tick(&other, 2100).await?;
+    anyhow::ensure!(late == 0, "a tick of long ago was made again");
+    let next = "SELECT next_at::text FROM posthaste.periodic";
+    let next: String = one.query_one(next, &[]).await?.get(0);
+    anyhow::ensure!(next.starts_with("2103"), "an old leader moved to {next}");
     let jobs = "SELECT count(*) FROM posthaste.job";
     let jobs: i64 = one.query_one(jobs, &[]).await?.get(0);
     anyhow::ensure!(jobs == 3, "there are {jobs} jobs of three ticks");

@@ -8,7 +8,8 @@ use super::super::session::told;
 use super::{Batches, Claimer, Job};
 
 impl Claimer {
-    /// Closes all batches in one statement; job by job if one of them was moved while it ran, or split by us just before.
+    /// Closes all batches in one statement; job by job if one of them was moved while it ran, or
+    /// split by us just before.
     pub(super) async fn finish_whole(&self, token: Uuid, batches: &Batches) -> Result<(), String> {
         let mut open = batches.clone();
         let split = open.first_entry().filter(|_| fastrand::u32(0..8) == 0);
@@ -126,7 +127,7 @@ impl Claimer {
             let end = match kind {
                 0 => End::Done,
                 _ => End::Again {
-                    burnt: attempt > job.attempt,
+                    counted: attempt > job.attempt,
                 },
             };
             self.stress.ledger.ended(job.handed, end);

@@ -1,0 +1,282 @@
+//! `posthaste demo`: what `posthaste up` starts, and a proven run on real input.
+//!
+//! A list of real files; a row and a job for each file in the same
+//! transaction; a worker that writes size and SHA-256 in the transaction that completes the job;
+//! and at the end the table against `sha256sum`. If asked, a second run: a search index that is
+//! kept true to a table of packages.
+
+mod digest;
+mod handler;
+mod report;
+mod run;
+mod snapshot;
+mod verify;
+
+pub(crate) mod packages;
+
+use std::future::pending;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use deadpool_postgres::Pool;
+use indicatif::HumanCount;
+use posthaste::QueueConfig;
+use tokio_postgres::Client;
+
+use super::up;
+use crate::database::Database;
+use crate::signals::Signals;
+use crate::terminal::{Terminal, Unit};
+use crate::worker::{self, Running, Settings};
+use packages::Packages;
+use report::Report;
+use run::{Figures, Run};
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// After this long without progress we ask whether any job is left at all.
+const QUIET: Duration = Duration::from_secs(5);
+/// A file of a terabyte takes its time.
+const TIMEOUT: Duration = Duration::from_secs(3_600);
+/// The handler holds a connection for two short moments, so fewer than run at once are enough.
+const CONNECTIONS: usize = 16;
+
+/// Show it on real input: run what 'posthaste up' runs, do a job for each file of a folder, and
+/// prove the result
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The folder whose files are digested
+    #[arg(default_value = "/usr/share")]
+    folder: PathBuf,
+
+    /// Exit after the proof; not 0 if anything differs
+    #[arg(long)]
+    once: bool,
+
+    /// Files worked on at the same time
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    concurrency: u16,
+
+    /// Only work on the files of a demo that runs on the same database, to be ended in any way
+    #[arg(long, conflicts_with_all = ["folder", "once", "packages", "packages_from", "commands", "addresses"])]
+    join: bool,
+
+    #[command(flatten)]
+    packages: Packages,
+
+    #[command(flatten)]
+    system: up::Arguments,
+}
+
+impl Arguments {
+    /// Whether the options fit together; asked before a database is.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        self.system.check()
+    }
+
+    /// The queue of the files and its handler too.
+    fn with_files(&self, settings: Settings, pool: &Pool) -> Settings {
+        let pool = pool.clone();
+        let concurrency = usize::from(self.concurrency);
+        settings
+            .queue(QueueConfig {
+                timeout: TIMEOUT,
+                ..QueueConfig::new(run::QUEUE, concurrency)
+            })
+            .handlers(move |builder| {
+                builder.handler(run::JOB, move |context, job| {
+                    handler::file_digest(pool.clone(), context, job)
+                })
+            })
+    }
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let pool = database.address().pool(CONNECTIONS)?;
+    let outcome = match arguments.join {
+        true => join(arguments, database, terminal, signals, &pool).await,
+        false => hold(arguments, database, terminal, signals, &pool).await,
+    };
+    pool.close();
+    outcome
+}
+
+/// Helps the demo that runs beside.
+async fn join(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+    pool: &Pool,
+) -> anyhow::Result<()> {
+    let settings = Settings::new(arguments.system.patience());
+    let settings = arguments.with_files(settings, pool);
+    let worker = worker::start(database.address(), settings).await?;
+    let queues = worker.queues().unwrap_or_default();
+    terminal.note(&format!("working on {queues}; Ctrl-C stops"));
+    worker.run_until(pending(), database, signals).await
+}
+
+async fn hold(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+    pool: &Pool,
+) -> anyhow::Result<()> {
+    let settings = arguments.system.prepare(database, terminal).await?;
+    let settings = arguments.with_files(settings, pool);
+    let client = database.address().connect().await?;
+    let mut worker = worker::start(database.address(), settings).await?;
+    let outcome = tokio::select! {
+        outcome = story(arguments, database, client, terminal) => outcome,
+        () = signals.stop().cancelled() => Err(anyhow!("stopped before the proof. Run the same command again to continue.")),
+        error = worker.ended() => Err(error),
+    };
+    let outcome = stay(outcome, arguments, database, terminal, signals, &mut worker).await;
+    let stopped = worker.stop().await;
+    outcome.and(stopped)
+}
+
+/// Unless `--once`, the worker goes on for the one that enqueues next.
+async fn stay(
+    outcome: anyhow::Result<Report>,
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+    worker: &mut Running,
+) -> anyhow::Result<()> {
+    let interrupted = signals.stop().is_cancelled();
+    if arguments.once || interrupted {
+        return match outcome {
+            Err(_) if interrupted && !arguments.once => Ok(()),
+            Err(error) => Err(error),
+            Ok(report) => report.verdict(),
+        };
+    }
+    if let Err(error) = outcome?.verdict() {
+        terminal.note(&crate::failure::line(&error));
+    }
+    terminal.note(&format!(
+        "the worker goes on with {}; Ctrl-C stops it",
+        worker.queues().unwrap_or_default()
+    ));
+    tokio::select! {
+        () = signals.stop().cancelled() => Ok(()),
+        error = database.gone() => Err(error),
+        error = worker.ended() => Err(error),
+    }
+}
+
+async fn story(
+    arguments: &Arguments,
+    database: &Database,
+    mut client: deadpool_postgres::Client,
+    terminal: &Terminal,
+) -> anyhow::Result<Report> {
+    let begun = Instant::now();
+    let run = Run::open(
+        &mut client,
+        &arguments.folder,
+        database.private_folder(),
+        terminal,
+    )
+    .await?;
+    announce(&run, terminal);
+    let watching = database.address().connect().await?;
+    let all_committed = AtomicBool::new(false);
+    let commit = async {
+        run.commit_all(&mut client).await?;
+        all_committed.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let ((), figures) = tokio::try_join!(commit, watch(&run, &watching, terminal, &all_committed))?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let proof = {
+        let progress = terminal.progress("proving", Some(run.files), Unit::Files);
+        verify::verify(&watching, run.id, &progress).await?
+    };
+    run.finish(&watching, proof.differing).await?;
+    let mut report = Report::new(&run, figures, proof, seconds);
+    let packages = &arguments.packages;
+    report.packages = packages
+        .run(database, &arguments.system.patience(), terminal)
+        .await?;
+    terminal.result(&report, &report)?;
+    Ok(report)
+}
+
+fn announce(run: &Run, terminal: &Terminal) {
+    let (folder, files) = (run.folder.display(), HumanCount(run.files));
+    if run.continued {
+        let committed = HumanCount(run.committed_before);
+        terminal.note(&format!(
+            "continuing run {}: {committed} of {files} files below {folder} were committed",
+            run.id
+        ));
+    } else {
+        terminal.note(&format!("run {}: {files} files below {folder}", run.id));
+    }
+    if run.unreadable_folders > 0 {
+        terminal.note(&format!(
+            "{} folders could not be read and are left out",
+            run.unreadable_folders
+        ));
+    }
+}
+
+/// Looks until every file is worked or given up, or until no job is left that could do it.
+async fn watch(
+    run: &Run,
+    client: &Client,
+    terminal: &Terminal,
+    all_committed: &AtomicBool,
+) -> anyhow::Result<Figures> {
+    let progress = terminal.progress("working", Some(run.files), Unit::Files);
+    let mut last: Option<Figures> = None;
+    let mut moved = Instant::now();
+    loop {
+        let asked = Instant::now();
+        let figures = run.figures(client).await?;
+        if last != Some(figures) {
+            moved = asked;
+            last = Some(figures);
+        }
+        progress.set(figures.worked + figures.dead);
+        progress.say(figures.remark());
+        if figures.worked + figures.dead >= run.files {
+            return Ok(figures);
+        }
+        if all_committed.load(Ordering::Relaxed) && moved.elapsed() > QUIET {
+            progress.say("waiting for the jobs of a worker that was killed");
+            if run.open_jobs(client).await? == 0 {
+                // The last job may have ended between the two questions.
+                let figures = run.figures(client).await?;
+                return Ok(figures);
+            }
+        }
+        // A question that takes long is asked seldom: the answer belongs to the database, the
+        // machine to the worker.
+        tokio::time::sleep(LOOK_EVERY.max(asked.elapsed() * 10)).await;
+    }
+}
+
+impl Figures {
+    fn remark(&self) -> String {
+        let mut remark = format!("{} committed", HumanCount(self.committed));
+        if self.retried > 0 {
+            remark.push_str(&format!(", {} retried", self.retried));
+        }
+        if self.dead > 0 {
+            remark.push_str(&format!(", {} dead", self.dead));
+        }
+        remark
+    }
+}

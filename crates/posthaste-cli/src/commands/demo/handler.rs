@@ -1,0 +1,55 @@
+//! The handler of `file.digest`.
+
+use std::sync::Arc;
+
+use deadpool_postgres::Pool;
+use posthaste::{Context, HandlerResult, Job, Outcome, Unnamed};
+use tokio_postgres::types::Type;
+
+use super::digest::{self, Finding};
+use super::run::FileDigest;
+use crate::failure;
+
+/// What went wrong is kept with the job, so it is said as it would be on a terminal.
+pub(crate) async fn file_digest(pool: Pool, context: Context, job: Arc<Job>) -> HandlerResult {
+    let outcome = digest_and_complete(&pool, &context, &job).await;
+    outcome.map_err(|error| failure::line(&error).into())
+}
+
+/// Reads the file with no transaction open; then one transaction holds both the digest and the
+/// completion, so that a worker that lost its claim meanwhile writes nothing.
+async fn digest_and_complete(pool: &Pool, context: &Context, job: &Job) -> anyhow::Result<Outcome> {
+    let FileDigest { file } = job.kwargs()?;
+    let mut client = pool.get().await?;
+    let listed = client
+        .query_typed_opt(include_str!("file_path.sql"), &[(&file, Type::INT8)])
+        .await?;
+    let Some(row) = listed else {
+        let reason = "its row is gone: a newer run took its place".to_owned();
+        return Ok(Outcome::Discard { reason });
+    };
+    let path = digest::path(row.try_get(0)?);
+    drop(client);
+    let finding = tokio::task::spawn_blocking(move || digest::examine(&path)).await??;
+    let (size, sha256, problem) = match &finding {
+        Finding::Digest { size, sha256 } => (Some(*size), Some(&sha256[..]), None),
+        Finding::Problem(problem) => (None, None, Some(*problem)),
+    };
+    client = pool.get().await?;
+    let transaction = client.transaction().await?;
+    transaction
+        .execute_typed(
+            include_str!("file_worked.sql"),
+            &[
+                (&file, Type::INT8),
+                (&size, Type::INT8),
+                (&sha256, Type::BYTEA),
+                (&problem, Type::TEXT),
+                (&job.attempt, Type::INT4),
+            ],
+        )
+        .await?;
+    context.complete_in(Unnamed(&transaction)).await?;
+    transaction.commit().await?;
+    Ok(Outcome::Done)
+}

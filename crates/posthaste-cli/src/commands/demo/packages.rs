@@ -1,0 +1,301 @@
+//! The second run on real input: tens of thousands of packages in a table, and an index that is
+//! kept true to it while the process that does it is killed, documents vanish behind its back and
+//! rows are changed and deleted.
+
+mod input;
+mod proof;
+
+pub(crate) mod load;
+
+use std::fmt;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+use indicatif::HumanCount;
+use posthaste_sync::Synced;
+use serde::Serialize;
+use tokio::process::{Child, Command};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::run::prepare_tables;
+use crate::database::Database;
+use crate::file::FILE;
+use crate::syncs;
+use crate::terminal::{Terminal, Unit};
+use crate::worker::Patience;
+use proof::Proof;
+
+/// In the folder of the database: what is loaded, and what the loading process had to say.
+const PACKAGES: &str = "packages.ndjson";
+const LOG: &str = "packages.log";
+
+/// This often the loading process is killed, the last time when everything is committed and not yet
+/// indexed.
+const KILLS: usize = 5;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const QUERY: &str = "message queue";
+
+const TABLES: [(&str, &str); 2] = [
+    (
+        "public.package",
+        "version bigint, hidden boolean, name text, release text, section text, summary text, details text",
+    ),
+    (
+        "public.package_run",
+        "id bigint, total bigint, loaded bigint, changed bigint, deleted bigint",
+    ),
+];
+
+/// Which packages, as typed.
+#[derive(clap::Args)]
+pub(crate) struct Packages {
+    /// Then load the packages of this machine (apt-cache dumpavail) and keep a search index true to
+    /// them, while the loading process is killed
+    #[arg(long)]
+    packages: bool,
+
+    /// The same with a file: a line of JSON each, with name, release, section, summary and details
+    #[arg(long, value_name = "FILE")]
+    packages_from: Option<PathBuf>,
+}
+
+/// A load whose list is taken.
+struct Load {
+    run: i64,
+    folder: PathBuf,
+    table: Synced,
+}
+
+impl Packages {
+    /// The whole run; none where nobody asked for it, or there is nothing to load.
+    pub(super) async fn run(
+        &self,
+        database: &Database,
+        patience: &Patience,
+        terminal: &Terminal,
+    ) -> anyhow::Result<Option<Report>> {
+        if !self.packages && self.packages_from.is_none() {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        let folder = database.folder();
+        std::fs::create_dir_all(folder)?;
+        let folder = std::fs::canonicalize(folder)?;
+        let list = folder.join(PACKAGES);
+        let packages = match &self.packages_from {
+            Some(file) => input::of_a_file(file, &list)?,
+            None => {
+                let Some(packages) = input::of_this_machine(&list)? else {
+                    terminal.note("this machine has no list of packages (apt-cache dumpavail); --packages-from takes a file");
+                    return Ok(None);
+                };
+                packages
+            }
+        };
+        let client = database.address().connect().await?;
+        let load = Load::begin(&client, folder, packages).await?;
+        let (kills, removed) = load
+            .survive(&client, database, patience, packages, terminal)
+            .await?;
+        let proof = Proof::make(&client, &load.table, database.address(), QUERY).await?;
+        let (_, changed, deleted) = far(&client, load.run).await?;
+        Ok(Some(Report {
+            problem: proof.problem(removed),
+            seconds: begun.elapsed().as_secs_f64(),
+            packages,
+            changed,
+            deleted,
+            kills,
+            removed,
+            missing: proof.before.missing,
+            rows: proof.postgres.0,
+            documents: proof.index.0,
+            digest: proof.postgres.1,
+            search: proof.search,
+        }))
+    }
+}
+
+impl Load {
+    async fn begin(client: &Client, folder: PathBuf, packages: u64) -> anyhow::Result<Self> {
+        prepare_tables(client, &TABLES, include_str!("packages/schema.sql")).await?;
+        let row = client
+            .query_typed_one(
+                include_str!("packages/begin.sql"),
+                &[(&i64::try_from(packages)?, Type::INT8)],
+            )
+            .await?;
+        let run = row.try_get(0)?;
+        let file = folder.join(FILE);
+        std::fs::write(&file, settings(packages))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let mut tables = syncs::read(&file)?;
+        let table = tables.pop().context("there is no table")?;
+        let install = table.install_statement(client).await?;
+        client.batch_execute(&install).await?;
+        Ok(Self { run, folder, table })
+    }
+
+    /// Lets the loading process be killed at random points until the last one comes to its end: how
+    /// often, and how many documents vanished.
+    async fn survive(
+        &self,
+        client: &Client,
+        database: &Database,
+        patience: &Patience,
+        packages: u64,
+        terminal: &Terminal,
+    ) -> anyhow::Result<(usize, u64)> {
+        let progress = terminal.progress("indexing", Some(packages), Unit::Rows);
+        let mut points: Vec<u64> = (1..KILLS).map(|_| fastrand::u64(0..=packages)).collect();
+        points.push(packages);
+        points.sort_unstable();
+        let (mut kills, mut removed) = (0, 0);
+        for point in points {
+            let mut child = self.spawn(database, patience)?;
+            loop {
+                let (loaded, ..) = far(client, self.run).await?;
+                progress.set(loaded);
+                if loaded >= point {
+                    break;
+                }
+                if let Some(status) = child.try_wait()? {
+                    self.ended(status)?;
+                    break;
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..700))).await;
+            if child.try_wait()?.is_none() {
+                child.kill().await?;
+                kills += 1;
+                progress.say(format!("killed {kills} times"));
+            }
+            removed += proof::remove_some(client).await?;
+        }
+        let status = self.spawn(database, patience)?.wait().await?;
+        self.ended(status)?;
+        Ok((kills, removed))
+    }
+
+    fn spawn(&self, database: &Database, patience: &Patience) -> anyhow::Result<Child> {
+        let log = self.folder.join(LOG);
+        let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("load")
+            .args([self.folder.as_os_str(), self.run.to_string().as_ref()])
+            .args(patience.as_typed())
+            .env("DATABASE_URL", database.url())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true);
+        command.spawn().context("cannot start the loading process")
+    }
+
+    fn ended(&self, status: std::process::ExitStatus) -> anyhow::Result<()> {
+        if status.success() {
+            return Ok(());
+        }
+        let said = std::fs::read_to_string(self.folder.join(LOG)).unwrap_or_default();
+        let said = said.lines().last().unwrap_or("it said nothing");
+        Err(anyhow!("the loading process failed: {said}"))
+    }
+}
+
+/// How many rows are committed, were changed and were deleted.
+async fn far(client: &Client, run: i64) -> anyhow::Result<(u64, u64, u64)> {
+    let row = client
+        .query_typed_one(include_str!("packages/far.sql"), &[(&run, Type::INT8)])
+        .await?;
+    let number = |column| row.try_get::<_, i64>(column).map(i64::unsigned_abs);
+    Ok((number("loaded")?, number("changed")?, number("deleted")?))
+}
+
+/// The synced table, as people would write it: `posthaste search` reads it too.
+fn settings(packages: u64) -> String {
+    let batch = (packages / 100).clamp(25, 250);
+    format!(
+        "# Written by 'posthaste demo'.\n\
+         [sync.package]\n\
+         table = \"public.package\"\n\
+         id = \"name\"\n\
+         deleted = \"hidden\"\n\
+         delay = \"1s\"\n\
+         period = \"1s\"\n\
+         # What a killed process had in its hands is looked at together, a batch at a time.\n\
+         batch = {batch}\n\
+         index = \"postgres:demo_package\"\n\
+         document = {{ name = \"name\", summary = \"summary\", details = \"details\" }}\n\
+         fields = {{ name = \"B\", summary = \"A\", details = \"D\" }}\n"
+    )
+}
+
+/// What the run came to.
+#[derive(Serialize)]
+pub(super) struct Report {
+    packages: u64,
+    seconds: f64,
+    changed: u64,
+    deleted: u64,
+    kills: usize,
+    removed: u64,
+    /// How many of the removed ones no later change had brought back: the audit found and repaired
+    /// them.
+    missing: u64,
+    rows: u64,
+    documents: u64,
+    digest: String,
+    search: Vec<String>,
+    problem: Option<String>,
+}
+
+impl Report {
+    pub(super) fn verdict(&self) -> anyhow::Result<()> {
+        match &self.problem {
+            Some(problem) => bail!("the index is not true: {problem}."),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = HumanCount;
+        writeln!(
+            f,
+            "packages   {} rows, each with its index job; {} changed and {} deleted meanwhile, in {:.1} s",
+            count(self.packages),
+            count(self.changed),
+            count(self.deleted),
+            self.seconds
+        )?;
+        writeln!(
+            f,
+            "killed     {} times; {} documents removed behind its back, of which the audit found and repaired {}",
+            self.kills,
+            count(self.removed),
+            count(self.missing)
+        )?;
+        match &self.problem {
+            None => writeln!(
+                f,
+                "index      equal to Postgres by id and version: {} rows, {} documents (sha256 {})",
+                count(self.rows),
+                count(self.documents),
+                self.digest.get(..16).unwrap_or_default()
+            )?,
+            Some(problem) => writeln!(f, "index      NOT TRUE: {problem}")?,
+        }
+        write!(
+            f,
+            "search     posthaste search '{QUERY}': {}",
+            self.search.join(", ")
+        )
+    }
+}

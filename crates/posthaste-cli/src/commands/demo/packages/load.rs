@@ -1,0 +1,132 @@
+//! The process that is killed: commits rows with their index jobs, changes and deletes some on the
+//! way, and syncs them. The one that is started next goes on.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Transaction};
+
+use crate::commands::sync::until_seen;
+use crate::database::Database;
+use crate::file::FILE;
+use crate::signals::Signals;
+use crate::syncs;
+use crate::terminal::Terminal;
+use crate::worker::{self, Patience, Settings};
+
+/// Rows of one transaction, each with its job.
+const BATCH: i64 = 500;
+
+/// Of 'posthaste demo --packages': loads packages and keeps their index true
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Where the packages and the settings are
+    folder: PathBuf,
+
+    /// Which load
+    run: i64,
+
+    #[command(flatten)]
+    patience: Patience,
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let tables = syncs::read(&arguments.folder.join(FILE))?;
+    let mut client = database.address().connect().await?;
+    let syncs = syncs::start(tables, database.address(), None).await?;
+    let settings = Settings {
+        syncs: syncs.iter().flat_map(|one| one.syncs.clone()).collect(),
+        ..Settings::new(arguments.patience)
+    };
+    let mut worker = worker::start(database.address(), settings).await?;
+    terminal.note("loading");
+    let story = async {
+        load(&mut client, &arguments.folder, arguments.run).await?;
+        until_seen(&client, &syncs).await
+    };
+    let outcome = tokio::select! {
+        outcome = story => outcome,
+        () = signals.stop().cancelled() => bail_stopped(),
+        error = worker.ended() => Err(error),
+    };
+    let stopped = worker.stop().await;
+    outcome.and(stopped)
+}
+
+fn bail_stopped() -> anyhow::Result<()> {
+    bail!("stopped before the end")
+}
+
+async fn load(client: &mut Client, folder: &Path, run: i64) -> anyhow::Result<()> {
+    let file = folder.join(super::PACKAGES);
+    let file = File::open(&file).with_context(|| file.display().to_string())?;
+    let mut lines = BufReader::new(file).lines();
+    let mut read = 0;
+    loop {
+        let transaction = client.transaction().await?;
+        let turn = transaction
+            .query_typed_one(include_str!("turn.sql"), &[(&run, Type::INT8)])
+            .await?;
+        let (loaded, total): (i64, i64) = (turn.try_get(0)?, turn.try_get(1)?);
+        if loaded == total {
+            return Ok(());
+        }
+        // What those before us have committed.
+        while read < loaded {
+            lines.next().context("the file has become shorter")??;
+            read += 1;
+        }
+        let mut batch = Vec::new();
+        for line in lines
+            .by_ref()
+            .take(usize::try_from(BATCH.min(total - loaded))?)
+        {
+            let line: serde_json::Value = serde_json::from_str(&line?)?;
+            batch.push(line);
+            read += 1;
+        }
+        commit(transaction, run, read, batch).await?;
+    }
+}
+
+/// Some rows and, by the table's triggers, their jobs; and what is done to rows that were there
+/// before.
+async fn commit(
+    transaction: Transaction<'_>,
+    run: i64,
+    to: i64,
+    batch: Vec<serde_json::Value>,
+) -> anyhow::Result<()> {
+    let turn = to / BATCH;
+    let batch = serde_json::Value::Array(batch);
+    transaction
+        .execute_typed(include_str!("insert.sql"), &[(&batch, Type::JSONB)])
+        .await?;
+    let changed = transaction
+        .execute_typed(include_str!("change.sql"), &[(&turn, Type::INT8)])
+        .await?;
+    let deleted = transaction
+        .query_typed_one(include_str!("delete.sql"), &[(&turn, Type::INT8)])
+        .await?;
+    let deleted: i64 = deleted.try_get(0)?;
+    transaction
+        .execute_typed(
+            include_str!("advance.sql"),
+            &[
+                (&run, Type::INT8),
+                (&to, Type::INT8),
+                (&i64::try_from(changed)?, Type::INT8),
+                (&deleted, Type::INT8),
+            ],
+        )
+        .await?;
+    Ok(transaction.commit().await?)
+}

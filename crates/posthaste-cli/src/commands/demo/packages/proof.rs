@@ -1,0 +1,110 @@
+//! What is done to the index behind everybody's back, and the proof that it is true in the end.
+
+use posthaste_sync::{Access, Audit, Audited, Index, Synced};
+use sha2::{Digest as _, Sha256};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::connect::Address;
+use crate::syncs;
+
+/// This many documents vanish at each kill.
+const VANISH: i64 = 25;
+const PAGE: usize = 5_000;
+
+/// Takes some documents out of the index, as if they had never been written: how many. Nothing but
+/// an audit can find that out.
+pub(super) async fn remove_some(client: &Client) -> anyhow::Result<u64> {
+    let somewhere = char::from(fastrand::u8(b'a'..=b'z')).to_string();
+    let removed = client
+        .execute_typed(
+            include_str!("remove.sql"),
+            &[(&somewhere, Type::TEXT), (&VANISH, Type::INT8)],
+        )
+        .await?;
+    Ok(removed)
+}
+
+/// What the audits found, and whether a count of our own agrees.
+pub(super) struct Proof {
+    pub(super) before: Audited,
+    pub(super) after: Audited,
+    pub(super) search: Vec<String>,
+    /// What Postgres counts and what the index holds, each with a digest of ids and versions.
+    pub(super) postgres: (u64, String),
+    pub(super) index: (u64, String),
+}
+
+impl Proof {
+    pub(super) async fn make(
+        client: &Client,
+        table: &Synced,
+        address: &Address,
+        query: &str,
+    ) -> anyhow::Result<Self> {
+        let sides = syncs::open(table, address, Access::Write)?;
+        let (source, index) = (&*sides.source, &*sides.index);
+        let repair = Audit {
+            repair: true,
+            ..Audit::default()
+        };
+        let before = repair.run(source, index).await?;
+        let after = Audit::default().run(source, index).await?;
+        let row = client
+            .query_typed_one(include_str!("count.sql"), &[])
+            .await?;
+        let rows: i64 = row.try_get(0)?;
+        Ok(Self {
+            before,
+            after,
+            search: index.search(query, 3).await?,
+            postgres: (rows.unsigned_abs(), row.try_get(1)?),
+            index: counted(index).await?,
+        })
+    }
+
+    /// What is wrong, if anything is: `removed` documents were taken out.
+    pub(super) fn problem(&self, removed: u64) -> Option<String> {
+        let Audited {
+            missing,
+            stale,
+            orphaned,
+            ahead,
+            ..
+        } = self.before;
+        if stale + orphaned + ahead > 0 || missing > removed {
+            return Some(format!(
+                "before any repair, {missing} documents were missing where {removed} had been removed, {stale} stale, {orphaned} orphaned, {ahead} ahead"
+            ));
+        }
+        if !self.after.is_equal() {
+            return Some("the audit has not repaired everything".into());
+        }
+        (self.postgres != self.index).then(|| {
+            let ((rows, _), (documents, _)) = (&self.postgres, &self.index);
+            format!(
+                "the audit says equal, and a count does not: {rows} rows, {documents} documents"
+            )
+        })
+    }
+}
+
+/// Everything that the index holds, without any help of the audit.
+async fn counted(index: &dyn Index) -> anyhow::Result<(u64, String)> {
+    let (mut documents, mut digest) = (0, Sha256::new());
+    let mut after: Option<String> = None;
+    loop {
+        let page = index.walk(after.as_deref(), PAGE).await?;
+        let Some((last, _)) = page.last() else {
+            break;
+        };
+        after = Some(last.clone());
+        for (id, seen) in page.iter().filter(|(_, seen)| seen.is_live) {
+            documents += 1;
+            digest.update(format!("{id} {}\n", seen.mark.version));
+        }
+    }
+    let digest = digest.finalize();
+    let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((documents, digest))
+}

@@ -1,0 +1,23 @@
+-- The tables of the run that keeps an index true.
+--   package      one row per package, written together with its index job by the triggers of posthaste.sync_table
+--   package_run  one load: how many rows are to come and how many are committed, in the transactions of the rows themselves; what was changed on the way
+-- Two programs may begin at once, so they take turns here.
+BEGIN;
+SELECT pg_advisory_xact_lock(1885893478, 0);
+CREATE TABLE IF NOT EXISTS public.package (
+  version bigint  NOT NULL DEFAULT 0,
+  hidden  boolean NOT NULL DEFAULT false,
+  name    text    PRIMARY KEY,
+  release text,
+  section text,
+  summary text,
+  details text
+) WITH (fillfactor = 80); -- some rows are changed on the way
+CREATE TABLE IF NOT EXISTS public.package_run (
+  id      bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  total   bigint  NOT NULL,
+  loaded  bigint  NOT NULL DEFAULT 0,
+  changed bigint  NOT NULL DEFAULT 0,
+  deleted bigint  NOT NULL DEFAULT 0
+);
+COMMIT

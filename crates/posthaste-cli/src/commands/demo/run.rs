@@ -1,0 +1,271 @@
+//! One run over one folder. All that it has to remember is in the database, so that a program
+//! that is killed at any point loses nothing but its place on the screen.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use posthaste::NewJob;
+use serde::{Deserialize, Serialize};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Transaction};
+
+use super::snapshot;
+use crate::terminal::{Terminal, Unit};
+
+/// Name of the job and of the queue that keeps it apart from other work in the same database.
+pub(crate) const JOB: &str = "file.digest";
+pub(crate) const QUEUE: &str = "file";
+
+/// Rows of one transaction, each with its job.
+const BATCH: i64 = 1_000;
+const MAX_ATTEMPTS: i32 = 10;
+
+/// The tables of the run and the columns that they must have to be ours.
+const TABLES: [(&str, &str); 3] = [
+    (
+        "public.file",
+        "id bigint, run bigint, n bigint, size bigint, attempts integer, worked_at timestamp with time zone, path bytea, sha256 bytea, problem text",
+    ),
+    ("public.file_list", "run bigint, n bigint, path bytea"),
+    (
+        "public.file_run",
+        "id bigint, files bigint, unlisted bigint, committed bigint, differing bigint, started_at timestamp with time zone, finished_at timestamp with time zone, folder bytea",
+    ),
+];
+
+/// Arguments of `file.digest`: the row that waits for its digest.
+#[derive(Deserialize, Serialize)]
+pub(crate) struct FileDigest {
+    pub(crate) file: i64,
+}
+
+/// A run whose list is taken.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) id: i64,
+    pub(crate) folder: PathBuf,
+    pub(crate) files: u64,
+    pub(crate) unreadable_folders: u64,
+    /// How many rows and jobs were committed when we came.
+    pub(crate) committed_before: u64,
+    pub(crate) continued: bool,
+}
+
+impl Run {
+    /// Continues the unfinished run over `folder`, or takes the list of a new one.
+    pub(crate) async fn open(
+        client: &mut Client,
+        folder: &Path,
+        besides: Option<&Path>,
+        terminal: &Terminal,
+    ) -> anyhow::Result<Self> {
+        let folder =
+            std::fs::canonicalize(folder).map_err(|error| snapshot::cannot_list(folder, &error))?;
+        prepare_tables(client, &TABLES, include_str!("schema.sql")).await?;
+        if let Some(run) = Self::unfinished(client, &folder).await? {
+            return Ok(run);
+        }
+        let besides = besides.and_then(|path| std::fs::canonicalize(path).ok());
+        Self::begin(client, folder, besides, terminal).await
+    }
+
+    async fn unfinished(client: &Client, folder: &Path) -> anyhow::Result<Option<Self>> {
+        let name = folder.as_os_str().as_bytes();
+        let found = client
+            .query_typed_opt(include_str!("run_unfinished.sql"), &[(&name, Type::BYTEA)])
+            .await?;
+        let Some(row) = found else { return Ok(None) };
+        Ok(Some(Self {
+            id: row.try_get("id")?,
+            folder: folder.to_owned(),
+            files: row.try_get::<_, i64>("files")?.unsigned_abs(),
+            unreadable_folders: row.try_get::<_, i64>("unlisted")?.unsigned_abs(),
+            committed_before: row.try_get::<_, i64>("committed")?.unsigned_abs(),
+            continued: true,
+        }))
+    }
+
+    /// The run and its list appear in one transaction: a run whose list is half written cannot
+    /// be found by the one that comes next.
+    async fn begin(
+        client: &mut Client,
+        folder: PathBuf,
+        besides: Option<PathBuf>,
+        terminal: &Terminal,
+    ) -> anyhow::Result<Self> {
+        let progress = terminal.progress("listing", None, Unit::Files);
+        let name = folder.as_os_str().as_bytes();
+        let transaction = client.transaction().await?;
+        transaction
+            .execute_typed(include_str!("run_forget.sql"), &[(&name, Type::BYTEA)])
+            .await?;
+        let begun = transaction
+            .query_typed_one(include_str!("run_begin.sql"), &[(&name, Type::BYTEA)])
+            .await?;
+        let id: i64 = begun.try_get(0)?;
+        let (mut chunks, walking) = snapshot::walk(folder.clone(), besides);
+        let mut n: i64 = 0;
+        while let Some(chunk) = chunks.recv().await {
+            let paths: Vec<&[u8]> = chunk
+                .iter()
+                .map(|path| path.as_os_str().as_bytes())
+                .collect();
+            // No COPY: the driver would name its statement.
+            n += transaction
+                .execute_typed(
+                    include_str!("run_list.sql"),
+                    &[
+                        (&id, Type::INT8),
+                        (&n, Type::INT8),
+                        (&paths, Type::BYTEA_ARRAY),
+                    ],
+                )
+                .await?
+                .cast_signed();
+            progress.set(n.unsigned_abs());
+        }
+        let walked = walking.await.context("the walk ended early")??;
+        let unlisted = i64::try_from(walked.unreadable_folders)?;
+        transaction
+            .execute_typed(
+                include_str!("run_listed.sql"),
+                &[(&id, Type::INT8), (&n, Type::INT8), (&unlisted, Type::INT8)],
+            )
+            .await?;
+        transaction.commit().await?;
+        Ok(Self {
+            id,
+            files: n.unsigned_abs(),
+            unreadable_folders: walked.unreadable_folders,
+            committed_before: 0,
+            continued: false,
+            folder,
+        })
+    }
+
+    /// Commits what is listed: in each transaction some rows of `file` and, with them, their jobs.
+    pub(crate) async fn commit_all(&self, client: &mut Client) -> anyhow::Result<()> {
+        loop {
+            let transaction = client.transaction().await?;
+            let all = self.commit_batch(&transaction).await?;
+            transaction.commit().await?;
+            if all {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn commit_batch(&self, transaction: &Transaction<'_>) -> anyhow::Result<bool> {
+        let turn = transaction
+            .query_typed_one(include_str!("batch_begin.sql"), &[(&self.id, Type::INT8)])
+            .await?;
+        let (from, files): (i64, i64) = (turn.try_get("committed")?, turn.try_get("files")?);
+        let to = files.min(from + BATCH);
+        if from == to {
+            return Ok(true);
+        }
+        let rows = transaction
+            .query_typed(
+                include_str!("batch_rows.sql"),
+                &[
+                    (&self.id, Type::INT8),
+                    (&from, Type::INT8),
+                    (&to, Type::INT8),
+                ],
+            )
+            .await?;
+        let mut jobs = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let arguments = FileDigest {
+                file: row.try_get("id")?,
+            };
+            jobs.push(
+                NewJob::new(JOB, &arguments)?
+                    .queue(QUEUE)
+                    .max_attempts(Some(MAX_ATTEMPTS)),
+            );
+        }
+        posthaste::enqueue_many(transaction, &jobs).await?;
+        transaction
+            .execute_typed(
+                include_str!("batch_end.sql"),
+                &[(&self.id, Type::INT8), (&to, Type::INT8)],
+            )
+            .await?;
+        Ok(to == files)
+    }
+
+    pub(crate) async fn figures(&self, client: &Client) -> anyhow::Result<Figures> {
+        let row = client
+            .query_typed_one(include_str!("progress.sql"), &[(&self.id, Type::INT8)])
+            .await?;
+        let dead = client
+            .query_typed_one(include_str!("dead.sql"), &[(&self.id, Type::INT8)])
+            .await?;
+        let count = |row: &tokio_postgres::Row, column: &str| {
+            row.try_get::<_, i64>(column).map(i64::unsigned_abs)
+        };
+        Ok(Figures {
+            committed: count(&row, "rows")?,
+            worked: count(&row, "worked")?,
+            retried: count(&row, "retried")?,
+            unreadable: count(&row, "unreadable")?,
+            bytes: count(&row, "bytes")?,
+            dead: count(&dead, "count")?,
+        })
+    }
+
+    /// Jobs of this run that somebody will still work on.
+    pub(crate) async fn open_jobs(&self, client: &Client) -> anyhow::Result<i64> {
+        let row = client
+            .query_typed_one(include_str!("open.sql"), &[(&self.id, Type::INT8)])
+            .await?;
+        Ok(row.try_get(0)?)
+    }
+
+    pub(crate) async fn finish(&self, client: &Client, differing: u64) -> anyhow::Result<()> {
+        let differing = i64::try_from(differing)?;
+        client
+            .execute_typed(
+                include_str!("run_finish.sql"),
+                &[(&self.id, Type::INT8), (&differing, Type::INT8)],
+            )
+            .await?;
+        Ok(())
+    }
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub(crate) committed: u64,
+    pub(crate) worked: u64,
+    pub(crate) retried: u64,
+    pub(crate) unreadable: u64,
+    pub(crate) dead: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Makes the tables of a run, unless somebody else has tables of these names.
+pub(super) async fn prepare_tables(
+    client: &Client,
+    tables: &[(&str, &str)],
+    schema: &str,
+) -> anyhow::Result<()> {
+    for (table, columns) in tables {
+        let found = client
+            .query_typed_one(include_str!("shape.sql"), &[(table, Type::TEXT)])
+            .await?;
+        match found.try_get::<_, Option<String>>(0)? {
+            Some(found) if found != *columns => bail!(
+                "this database has a table {table} that is not posthaste's. Run 'posthaste demo' on another database, or leave DATABASE_URL unset."
+            ),
+            _ => {}
+        }
+    }
+    client
+        .batch_execute(schema)
+        .await
+        .context("cannot make the tables of the run")
+}

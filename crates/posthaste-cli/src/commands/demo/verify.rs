@@ -1,0 +1,317 @@
+//! The proof: the table against what `sha256sum -z` says of the list that was taken.
+//!
+//! Nothing of ours computes the other side: names go NUL-separated to `xargs -0 sha256sum -z`,
+//! whose `-z` also ends its lines by NUL and escapes nothing.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use super::digest;
+use crate::terminal::Progress;
+
+const PAGE: i64 = 4_096;
+const SHOWN: usize = 10;
+
+/// What the comparison found.
+#[derive(Debug, Default)]
+pub(crate) struct Proof {
+    pub(crate) same: u64,
+    /// Recorded as unreadable, and sha256sum cannot read them either.
+    pub(crate) unreadable: u64,
+    pub(crate) differing: u64,
+    /// The first few that differ, with how.
+    pub(crate) examples: Vec<String>,
+}
+
+impl Proof {
+    fn differs(&mut self, path: &Path, how: &str) {
+        self.differing += 1;
+        if self.examples.len() < SHOWN {
+            self.examples.push(format!("{}: {how}", shown(path)));
+        }
+    }
+}
+
+/// Compares all of run `run`.
+pub(crate) async fn verify(
+    client: &Client,
+    run: i64,
+    progress: &Progress,
+) -> anyhow::Result<Proof> {
+    let mut proof = Proof::default();
+    let mut last: i64 = 0;
+    loop {
+        let rows = client
+            .query_typed(
+                include_str!("proof_page.sql"),
+                &[(&run, Type::INT8), (&last, Type::INT8), (&PAGE, Type::INT8)],
+            )
+            .await?;
+        let Some(row) = rows.last() else { break };
+        last = row.try_get("n")?;
+        let claims = rows
+            .iter()
+            .map(Claim::read)
+            .collect::<Result<Vec<_>, _>>()?;
+        let sums = sha256sum(&claims).await?;
+        for claim in &claims {
+            compare(
+                claim,
+                sums.get(claim.path.as_os_str().as_bytes()),
+                &mut proof,
+            );
+        }
+        progress.set(proof.same + proof.unreadable + proof.differing);
+    }
+    let extra: i64 = client
+        .query_typed_one(include_str!("proof_extra.sql"), &[(&run, Type::INT8)])
+        .await?
+        .try_get(0)?;
+    if extra > 0 {
+        proof.differing += extra.unsigned_abs();
+        proof
+            .examples
+            .push(format!("{extra} rows that no listed file accounts for"));
+    }
+    Ok(proof)
+}
+
+/// What the table claims about one listed file.
+struct Claim {
+    path: std::path::PathBuf,
+    present: bool,
+    worked: bool,
+    size: Option<i64>,
+    sha256: Option<Vec<u8>>,
+    problem: Option<String>,
+}
+
+impl Claim {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            path: digest::path(row.try_get("path")?),
+            present: row.try_get("present")?,
+            worked: row.try_get("worked")?,
+            size: row.try_get("size")?,
+            sha256: row.try_get("sha256")?,
+            problem: row.try_get("problem")?,
+        })
+    }
+}
+
+/// What is true of one file now.
+#[derive(Clone, Debug)]
+struct Truth {
+    size: u64,
+    sha256: Vec<u8>,
+}
+
+fn compare(claim: &Claim, truth: Option<&Truth>, proof: &mut Proof) {
+    let path = &claim.path;
+    if !claim.present {
+        return proof.differs(path, "listed, and not in the table");
+    }
+    if !claim.worked {
+        return proof.differs(path, "committed, and never worked");
+    }
+    match (&claim.sha256, &claim.problem, truth) {
+        (Some(sha256), _, Some(truth)) if *sha256 == truth.sha256 => {
+            if claim.size == i64::try_from(truth.size).ok() {
+                proof.same += 1;
+            } else {
+                proof.differs(path, "the size differs");
+            }
+        }
+        (Some(_), _, Some(_)) => proof.differs(path, "the digest differs"),
+        (Some(_), _, None) => proof.differs(path, "was read, and sha256sum cannot read it"),
+        (None, Some(_), None) => proof.unreadable += 1,
+        (None, problem, Some(_)) => {
+            let problem = problem.as_deref().unwrap_or("no digest");
+            proof.differs(path, &format!("{problem}, and sha256sum can read it"));
+        }
+        (None, None, None) => proof.differs(path, "worked, and neither digest nor problem"),
+    }
+}
+
+/// What sha256sum says of those of the files that are there.
+async fn sha256sum(claims: &[Claim]) -> anyhow::Result<HashMap<Vec<u8>, Truth>> {
+    let mut sizes = HashMap::new();
+    let mut list = Vec::new();
+    for claim in claims {
+        // What is no regular file any more is not offered: sha256sum would wait for ever on a pipe.
+        let Ok(metadata) = fs::symlink_metadata(&claim.path) else {
+            continue;
+        };
+        if metadata.is_file() {
+            let name = claim.path.as_os_str().as_bytes();
+            list.extend_from_slice(name);
+            list.push(0);
+            sizes.insert(name, metadata.len());
+        }
+    }
+    if list.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let said = run_xargs(list).await?;
+    let mut truths = HashMap::new();
+    for line in said
+        .split(|byte| *byte == 0)
+        .filter(|line| !line.is_empty())
+    {
+        let (sha256, name) = parse(line).context("sha256sum said something that is no digest")?;
+        let size = sizes
+            .get(name)
+            .copied()
+            .context("sha256sum named a file that it was not asked for")?;
+        truths.insert(name.to_vec(), Truth { size, sha256 });
+    }
+    Ok(truths)
+}
+
+async fn run_xargs(list: Vec<u8>) -> anyhow::Result<Vec<u8>> {
+    let mut child = Command::new("xargs")
+        .args(["-0", "sha256sum", "-z", "--"])
+        .env("LC_ALL", "C")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .context(
+            "cannot run xargs. Install findutils and coreutils: the proof is made with them",
+        )?;
+    let mut stdin = child.stdin.take().context("xargs has no input")?;
+    let mut stdout = child.stdout.take().context("xargs has no output")?;
+    // Both ends at once: xargs stops reading while its output is not taken.
+    let write = async move {
+        stdin.write_all(&list).await?;
+        stdin.shutdown().await
+    };
+    let mut said = Vec::new();
+    let (written, read) = tokio::join!(write, stdout.read_to_end(&mut said));
+    let status = child.wait().await?;
+    match status.code() {
+        // 123: sha256sum could not read some file. Its line is missing, which is the answer.
+        Some(0 | 123) => {}
+        Some(126 | 127) => {
+            bail!("sha256sum is not on this machine. Install coreutils: the proof is made with it.")
+        }
+        _ => bail!("sha256sum failed ({status}). Run the command again."),
+    }
+    written.context("xargs did not take the list of files")?;
+    read.context("cannot read what sha256sum says")?;
+    Ok(said)
+}
+
+/// One line of `sha256sum -z`: the digest, a space, a space or an asterisk, the name.
+fn parse(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (digest, rest) = line.split_at_checked(64)?;
+    let name = rest
+        .strip_prefix(b"  ")
+        .or_else(|| rest.strip_prefix(b" *"))?;
+    let bytes = digest.chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(pair, 16).ok()
+    });
+    Some((bytes.collect::<Option<Vec<u8>>>()?, name))
+}
+
+/// A name that fits one line of a terminal, whatever it holds.
+fn shown(path: &Path) -> String {
+    match path.to_str() {
+        Some(text) => text.escape_debug().to_string(),
+        None => path.as_os_str().as_bytes().escape_ascii().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_newlines_backslashes_and_bytes() {
+        let line = [&[b'0'; 64][..], b"  /a\\b\n\xff  c"].concat();
+        let parsed = parse(&line);
+        assert_eq!(parsed, Some((vec![0; 32], &b"/a\\b\n\xff  c"[..])));
+        assert_eq!(parse(b"sha256sum: x"), None);
+        assert_eq!(parse(&[b'g'; 70]), None);
+    }
+
+    fn claim(sha256: Option<&[u8]>, problem: Option<&str>) -> Claim {
+        Claim {
+            path: "/a\nb".into(),
+            present: true,
+            worked: true,
+            size: sha256.map(|_| 3),
+            sha256: sha256.map(<[u8]>::to_vec),
+            problem: problem.map(str::to_owned),
+        }
+    }
+
+    fn verdict(claim: &Claim, truth: Option<&Truth>) -> (u64, u64, u64) {
+        let mut proof = Proof::default();
+        compare(claim, truth, &mut proof);
+        (proof.same, proof.unreadable, proof.differing)
+    }
+
+    #[test]
+    fn only_what_both_sides_say_is_the_same() {
+        let truth = Truth {
+            size: 3,
+            sha256: vec![7; 32],
+        };
+        let longer = Truth {
+            size: 4,
+            ..truth.clone()
+        };
+        let right = claim(Some(&[7; 32]), None);
+        assert_eq!(verdict(&right, Some(&truth)), (1, 0, 0));
+        assert_eq!(verdict(&right, Some(&longer)), (0, 0, 1));
+        assert_eq!(verdict(&right, None), (0, 0, 1));
+        assert_eq!(
+            verdict(&claim(Some(&[8; 32]), None), Some(&truth)),
+            (0, 0, 1)
+        );
+    }
+
+    #[test]
+    fn a_vanished_file_counts_only_if_sha256sum_cannot_read_it_either() {
+        let truth = Truth {
+            size: 3,
+            sha256: vec![7; 32],
+        };
+        let vanished = claim(None, Some("vanished"));
+        assert_eq!(verdict(&vanished, None), (0, 1, 0));
+        assert_eq!(verdict(&vanished, Some(&truth)), (0, 0, 1));
+    }
+
+    #[test]
+    fn a_lost_row_and_an_unworked_row_differ() {
+        let lost = Claim {
+            present: false,
+            ..claim(None, None)
+        };
+        let unworked = Claim {
+            worked: false,
+            ..claim(None, None)
+        };
+        assert_eq!(verdict(&lost, None), (0, 0, 1));
+        assert_eq!(verdict(&unworked, None), (0, 0, 1));
+        assert_eq!(verdict(&claim(None, None), None), (0, 0, 1));
+    }
+
+    #[test]
+    fn an_odd_name_is_shown_on_one_line() {
+        assert_eq!(shown(Path::new("/a\nb")), "/a\\nb");
+    }
+}

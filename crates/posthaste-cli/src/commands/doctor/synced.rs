@@ -1,0 +1,93 @@
+//! What was seen of synced tables, and what it means: no IO.
+
+use crate::commands::sync::behind::Behind;
+
+use super::facts::Unsynced;
+use super::findings::{Finding, hint, wrong};
+
+pub(super) fn of_a_synced_table(table: &Unsynced) -> Finding {
+    let name = &table.name;
+    match table.is_gone {
+        true => hint(
+            "sync",
+            &format!("the table of sync {name} was dropped: its index shows what is no more"),
+            "SELECT posthaste.unsync_table(its name), and remove the index",
+        ),
+        false => wrong(
+            "sync",
+            &format!(
+                "triggers of sync {name} are missing or switched off on {}: changes do not come into its index",
+                some(&table.parts)
+            ),
+            "'posthaste sync install', then 'posthaste sync audit --repair' for what was changed meanwhile",
+        ),
+    }
+}
+
+/// A table may have a thousand partitions.
+const SHOWN: usize = 5;
+
+fn some(parts: &[String]) -> String {
+    let shown = parts[..parts.len().min(SHOWN)].join(", ");
+    match parts.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Changes wait a minute for their time, one more for the sync, and one to be seen.
+const NOBODY: f64 = 600.0;
+
+pub(super) fn of_a_sync(name: &str, behind: &Behind, older_than: f64) -> Option<Finding> {
+    let failing = behind.problems.iter().filter(|one| !one.given_up);
+    let worst = failing.max_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    if let Some(worst) = worst.filter(|one| one.seconds > older_than) {
+        let (jobs, seconds, reason) = (worst.jobs, worst.seconds, &worst.reason);
+        return Some(wrong(
+            "sync",
+            &format!("{jobs} jobs of sync {name} fail for {seconds:.0} s: {reason}"),
+            "see to what the reason names; the jobs are tried again by themselves",
+        ));
+    }
+    let seconds = behind.seconds.filter(|seconds| *seconds > NOBODY)?;
+    let due = behind.due;
+    Some(wrong(
+        "sync",
+        &format!("{due} changes of sync {name} are due and not in its index, for {seconds:.0} s"),
+        "start one: 'posthaste sync', or your own program",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::sync::behind::Problem;
+
+    #[test]
+    fn a_sync_that_fails_or_that_nobody_runs_is_told() {
+        let behind = |seconds, given_up| Behind {
+            due: 7,
+            seconds: Some(seconds),
+            problems: vec![Problem {
+                reason: "connection refused".into(),
+                jobs: 7,
+                seconds,
+                given_up,
+            }],
+        };
+        let nobody = |seconds| Behind {
+            problems: Vec::new(),
+            ..behind(seconds, false)
+        };
+        for (behind, is_told) in [
+            (behind(61.0, false), true),
+            (behind(59.0, false), false),
+            (behind(599.0, true), false),
+            (nobody(601.0), true),
+            (nobody(300.0), false),
+        ] {
+            let found = of_a_sync("page", &behind, 60.0);
+            assert_eq!(found.is_some(), is_told, "{behind:?}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `posthaste jobs cancel` and `retry`: what became of each job.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::ensure;
+use posthaste::{Client, JobId, State};
+use serde::Serialize;
+
+use super::Chosen;
+use crate::terminal::Terminal;
+
+#[derive(Serialize)]
+struct JobResult {
+    id: i64,
+    /// None: nothing is known of it.
+    state: Option<String>,
+    #[serde(skip)]
+    says: Says,
+}
+
+/// What a state means after a command.
+type Says = fn(&Option<String>) -> String;
+
+impl fmt::Display for JobResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job {} {}", self.id, (self.says)(&self.state))
+    }
+}
+
+pub(super) async fn cancel(
+    client: &tokio_postgres::Client,
+    terminal: &Terminal,
+    ids: &[i64],
+) -> anyhow::Result<()> {
+    let met = cancel_all(client, ids).await?;
+    show_each(terminal, met, ids, |state| match state.as_deref() {
+        Some("cancelled") => "is cancelled".into(),
+        Some("running") => "is running; its worker is told to end it".into(),
+        Some(state) => format!("had ended before: {state}"),
+        None => "is done, or there never was one".into(),
+    })
+}
+
+/// Between two tries in which nothing was met.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What became of each, part by part: a call that meets many lanes leaves the rest waiting, so that
+/// one transaction holds few locks. So does one that finds the promoter at work.
+pub(in crate::commands) async fn cancel_all(
+    client: &tokio_postgres::Client,
+    ids: &[i64],
+) -> Result<Vec<(JobId, State)>, posthaste::Error> {
+    let mut met = Vec::with_capacity(ids.len());
+    let mut jobs = Client::new(client);
+    let mut left: Vec<JobId> = ids.iter().copied().map(JobId).collect();
+    while !left.is_empty() {
+        let met_now = jobs.cancel(&left).await?.into_iter();
+        let (waiting, ended): (Vec<_>, Vec<_>) =
+            met_now.partition(|(_, state)| *state == State::Available);
+        if ended.is_empty() && !waiting.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        left = waiting.into_iter().map(|(id, _)| id).collect();
+        met.extend(ended);
+    }
+    Ok(met)
+}
+
+pub(super) async fn retry(
+    client: &tokio_postgres::Client,
+    terminal: &Terminal,
+    chosen: &Chosen,
+) -> anyhow::Result<()> {
+    let met = Client::new(client).retry_where(&chosen.filter()).await?;
+    show_each(terminal, met, &chosen.ids, |state| match state.as_deref() {
+        Some("available") => "runs as soon as a worker is free".into(),
+        Some("blocked") => "runs when it has its turn".into(),
+        Some("quarantined") => "is run alone as soon as a worker is idle".into(),
+        Some("awaiting") => "waits for its confirmation".into(),
+        Some(state @ ("running" | "completed")) => format!("is {state}"),
+        Some(state) => format!("had ended before: {state}; redrive it"),
+        None => "is forgotten, or there never was one".into(),
+    })
+}
+
+/// Those that were met, and after them those of `ids` that were not, which is a failure.
+fn show_each(
+    terminal: &Terminal,
+    met: Vec<(JobId, State)>,
+    ids: &[i64],
+    says: Says,
+) -> anyhow::Result<()> {
+    let known: HashSet<i64> = met.iter().map(|(id, _)| id.0).collect();
+    let unknown_ids: Vec<i64> = ids
+        .iter()
+        .copied()
+        .filter(|id| !known.contains(id))
+        .collect();
+    let met = met
+        .into_iter()
+        .map(|(id, state)| (id.0, Some(state.to_string())));
+    let unmet = unknown_ids.iter().map(|id| (*id, None));
+    let answers = met.chain(unmet);
+    let answers: Vec<JobResult> = answers
+        .map(|(id, state)| JobResult { id, state, says })
+        .collect();
+    terminal.results(&answers, "no waiting job is so")?;
+    ensure!(
+        unknown_ids.is_empty(),
+        "{} of {} jobs could not be found.",
+        unknown_ids.len(),
+        ids.len()
+    );
+    Ok(())
+}

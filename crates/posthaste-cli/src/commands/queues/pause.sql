@@ -1,1 +1,0 @@
-SELECT posthaste.pause($1)

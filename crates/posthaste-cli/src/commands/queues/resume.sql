@@ -1,1 +1,0 @@
-SELECT posthaste.resume($1)

@@ -1,0 +1,208 @@
+//! When a relay that is to run once is at its end, and what is said of it then.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use posthaste::Counters;
+use serde::Serialize;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::commands::status::one_line;
+use crate::routes::Started;
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// A job that found its destination down is rescheduled for a second, and waits nowhere until then.
+const RESCHEDULED_FOR: Duration = Duration::from_secs(2);
+/// A destination that takes nothing for this long is not waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Where jobs go whose name no pattern knows.
+const DEFAULT: &str = "default";
+
+/// What the database says of a route's queue.
+struct Queue {
+    is_paused: bool,
+    /// A pattern of posthaste.route leads there.
+    is_led_to: bool,
+}
+
+async fn queues(client: &Client, relays: &[Started]) -> anyhow::Result<Vec<Queue>> {
+    let names: Vec<&str> = relays.iter().map(|one| one.queue.as_str()).collect();
+    let sql = include_str!("queues.sql");
+    let rows = client
+        .query_typed(sql, &[(&names, Type::TEXT_ARRAY)])
+        .await?;
+    let queues = rows.iter().map(|row| {
+        Ok(Queue {
+            is_paused: row.try_get(0)?,
+            is_led_to: row.try_get(1)?,
+        })
+    });
+    queues.collect()
+}
+
+/// Jobs of a queue that a relay would take now or has.
+fn left(counters: &Counters, queue: &str) -> i64 {
+    let jobs = counters.jobs.iter().filter(|of| of.queue == queue);
+    jobs.map(|of| of.available + of.blocked + of.running + of.quarantined)
+        .sum()
+}
+
+/// How far a relay has come, and since when it comes no further.
+struct Course {
+    settled: u64,
+    unavailable: u64,
+    since: Instant,
+}
+
+/// Completes when no job of the routes waits or is under way. Jobs of a queue that is paused are
+/// not waited for. An error when what is left is for destinations
+/// that take nothing.
+pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::Result<()> {
+    let mut empty_since: Option<Instant> = None;
+    let mut courses: Vec<Option<Course>> = relays.iter().map(|_| None).collect();
+    loop {
+        let counters = posthaste::Client::new(client).counters().await?;
+        let queues = queues(client, relays).await?;
+        let (mut is_busy, mut was_down, mut stuck) = (false, false, Vec::new());
+        for ((one, queue), course) in relays.iter().zip(&queues).zip(&mut courses) {
+            let status = one.relay.status();
+            let left = left(&counters, &one.queue);
+            was_down |= status.unavailable > 0;
+            let waits = left > 0 && !queue.is_paused;
+            // One that is down and was asked to take nothing does not matter.
+            if !waits && (status.down_since.is_none() || status.unavailable == 0) {
+                *course = None;
+                continue;
+            }
+            let settled = status.accepted + status.rejected + status.retried;
+            let course = course.get_or_insert_with(|| Course {
+                settled,
+                unavailable: status.unavailable,
+                since: Instant::now(),
+            });
+            if course.settled != settled {
+                *course = Course {
+                    settled,
+                    unavailable: status.unavailable,
+                    since: Instant::now(),
+                };
+            }
+            let takes_nothing =
+                status.down_since.is_some() || status.unavailable > course.unavailable;
+            match takes_nothing && course.since.elapsed() > PATIENCE {
+                true => stuck.push((one, status.last_error.unwrap_or_default())),
+                false => is_busy = true,
+            }
+        }
+        if !is_busy && let Some((one, reason)) = stuck.first() {
+            bail!(
+                "route {}: {} takes nothing: {reason}. Its jobs wait; this counts as no attempt",
+                one.name,
+                one.label
+            );
+        }
+        if is_busy {
+            empty_since = None;
+        } else {
+            let since = empty_since.get_or_insert_with(Instant::now);
+            if !was_down || since.elapsed() > RESCHEDULED_FOR {
+                return Ok(());
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What looks as if jobs went another way than the routes do: a line for each.
+pub(super) async fn astray(client: &Client, relays: &[Started]) -> anyhow::Result<Vec<String>> {
+    let counters = posthaste::Client::new(client).counters().await?;
+    let mut said = Vec::new();
+    let in_default = left(&counters, DEFAULT);
+    let is_relayed = relays.iter().any(|one| one.queue == DEFAULT);
+    for (one, of) in relays.iter().zip(queues(client, relays).await?) {
+        let (name, queue) = (&one.name, &one.queue);
+        let status = one.relay.status();
+        let came = status.accepted + status.rejected + status.retried + status.unavailable;
+        let left = left(&counters, queue);
+        if of.is_paused && left > 0 {
+            said.push(format!(
+                "route {name}: {left} jobs wait in {queue}, which is paused"
+            ));
+        }
+        if came == 0 && left == 0 && in_default > 0 && !of.is_led_to && !is_relayed {
+            said.push(format!(
+                "route {name}: nothing is in {queue}, and no pattern of posthaste.route leads \
+                 there, while {in_default} jobs wait in {DEFAULT}. If they are for this route: \
+                 INSERT INTO posthaste.route (pattern, queue) VALUES ('…', '{queue}'); jobs that \
+                 are there already stay there"
+            ));
+        }
+    }
+    Ok(said)
+}
+
+/// What a route has sent.
+#[derive(Serialize)]
+struct Sent {
+    route: String,
+    accepted: u64,
+    rejected: u64,
+    retried: u64,
+    last_error: Option<String>,
+    rejections: BTreeMap<String, u64>,
+}
+
+/// What the routes have sent.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub(super) struct Report(Vec<Sent>);
+
+impl Report {
+    pub(super) fn of(relays: &[Started]) -> Self {
+        Self(relays.iter().map(Sent::new).collect())
+    }
+}
+
+impl Sent {
+    fn new(one: &Started) -> Self {
+        let status = one.relay.status();
+        Self {
+            route: one.name.clone(),
+            accepted: status.accepted,
+            rejected: status.rejected,
+            retried: status.retried,
+            last_error: status.last_error,
+            rejections: status.rejections,
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, sent) in self.0.iter().enumerate() {
+            let end = if n > 0 { "\n" } else { "" };
+            write!(f, "{end}{}: {} sent", sent.route, sent.accepted)?;
+            for (count, what) in [
+                (sent.rejected, "rejected for good"),
+                (sent.retried, "to be tried again"),
+            ] {
+                if count > 0 {
+                    write!(f, ", {count} {what}")?;
+                }
+            }
+            if let Some(error) = &sent.last_error
+                && sent.rejected + sent.retried > 0
+            {
+                write!(f, "; the last error: {error}")?;
+            }
+            // One reason was just said.
+            for (reason, count) in sent.rejections.iter().filter(|_| sent.rejections.len() > 1) {
+                write!(f, "\n  {count} rejected: {}", one_line(reason))?;
+            }
+        }
+        Ok(())
+    }
+}

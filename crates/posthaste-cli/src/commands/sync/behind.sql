@@ -1,0 +1,27 @@
+-- For each sync: how many changes are due and not done, and for how long the oldest; and what is in
+-- the way, by reason. A job that was tried has another time by now: it was due its delay after it
+-- came. What was written waits to be seen, and is not in anybody's way.
+WITH queue AS (
+  SELECT s.name AS sync, 'sync.' || s.name AS name, s.delay, true AS is_change
+    FROM posthaste.synced s
+  UNION ALL
+  SELECT s.name, 'sync.' || s.name || '.reindex', interval '0', false FROM posthaste.synced s
+), tried AS MATERIALIZED (
+  SELECT q.sync, q.is_change, left(j.last_error, 300) AS reason,
+         j.state IN ('dead', 'discarded', 'expired') AS is_over,
+         j.last_error LIKE '%: written, and to be seen' AS is_written,
+         extract(epoch FROM clock_timestamp()
+                 - CASE WHEN j.last_error IS NULL OR j.scheduled_at < j.enqueued_at + q.delay
+                        THEN j.scheduled_at ELSE j.enqueued_at + q.delay END)::float8 AS seconds
+    FROM queue q JOIN posthaste.job j ON j.queue = q.name
+   WHERE j.state <> 'cancelled'
+)
+SELECT t.sync, NULL::text AS reason, count(*) AS jobs, max(t.seconds) AS seconds, false AS is_over
+  FROM tried t
+ WHERE t.is_change AND NOT t.is_over AND (t.reason IS NOT NULL OR t.seconds >= 0::float8)
+ GROUP BY t.sync
+UNION ALL
+SELECT t.sync, t.reason, count(*), max(t.seconds), t.is_over
+  FROM tried t WHERE t.reason IS NOT NULL AND NOT t.is_written
+ GROUP BY t.sync, t.reason, t.is_over
+ ORDER BY seconds DESC, sync, reason

@@ -1,0 +1,313 @@
+//! `posthaste two-phase`: several documents of Elasticsearch or OpenSearch that change together or
+//! not at all.
+
+mod audit;
+mod create;
+mod list;
+mod recover;
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use posthaste_elastic::two_phase::{Adopted, Coordinator, DocumentView, Failure, Pruned, State};
+use serde::Serialize;
+
+use crate::elastic::Place;
+use crate::failure;
+use crate::signals::Signals;
+use crate::terminal::{Terminal, named};
+
+/// Change several documents of Elasticsearch or OpenSearch together or not at all
+///
+/// Needs no Postgres. Every number in a document's `balance` and every field of its `data` can be
+/// part of a transaction.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    place: Place,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make the two indexes, if they are not there, and store the scripts
+    Prepare {
+        /// This many replicas; with any, a write is acknowledged when two copies have it, which
+        /// takes two nodes. 0 for a single node
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        replicas: u8,
+    },
+    /// Make documents with these balances, unless they are there
+    Open {
+        /// Such as alice=1000
+        #[arg(required = true, value_name = "DOCUMENT=BALANCE", value_parser = create::amount)]
+        documents: Vec<(String, i64)>,
+    },
+    Create(create::Arguments),
+    /// Show open transactions, the newest first
+    List(list::Arguments),
+    /// Show one transaction
+    Show {
+        /// Its name
+        id: String,
+    },
+    /// Give a transaction up, unless it is decided
+    RollBack {
+        /// Its name
+        id: String,
+    },
+    Recover(recover::Arguments),
+    /// Show what documents have, each transaction wholly or not at all
+    Balance {
+        /// Their names
+        #[arg(required = true, value_name = "DOCUMENT")]
+        documents: Vec<String>,
+    },
+    /// Hold all documents against all transactions, and say which disagree; ends with 3 if any do
+    Audit,
+    /// Forget finished and rolled-back transactions that ended long ago, and with them their names:
+    /// what they gave their documents stays counted
+    Prune {
+        /// How long ago they ended at least: 30d, 36h, never less than 1h. Longer than anybody may
+        /// still repeat them, or a request may be late
+        #[arg(long, value_name = "AGE", value_parser = age)]
+        older_than: Duration,
+    },
+    /// Take over indexes of the published protocol, whose writers have stopped
+    Adopt,
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let coordinator = arguments.place.coordinator()?;
+    if let Command::Recover(arguments) = &arguments.command {
+        return recover::run(arguments, &coordinator, terminal, signals).await;
+    }
+    tokio::select! {
+        outcome = short(&arguments.command, &coordinator, terminal) => outcome,
+        // Whatever was begun is open, and recovery ends it.
+        () = signals.stop().cancelled() => anyhow::bail!("stopped."),
+    }
+}
+
+async fn short(
+    command: &Command,
+    coordinator: &Coordinator,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    match command {
+        Command::Prepare { replicas } => {
+            coordinator.prepare(*replicas).await?;
+            done(terminal, "the indexes are ready")
+        }
+        Command::Open { documents } => open(documents, coordinator, terminal).await,
+        Command::Create(arguments) => create::run(arguments, coordinator, terminal).await,
+        Command::List(arguments) => list::run(arguments, coordinator, terminal).await,
+        Command::Show { id } => list::show(id, coordinator, terminal).await,
+        Command::RollBack { id } => {
+            let rolled_back = coordinator.roll_back(id).await;
+            rolled_back.map_err(|failure| told(failure, id))?;
+            ended(terminal, id, State::RolledBack)
+        }
+        Command::Balance { documents } => balance(documents, coordinator, terminal).await,
+        Command::Audit => audit::run(coordinator, terminal).await,
+        Command::Prune { older_than } => {
+            let pruned = coordinator.prune(*older_than).await?;
+            let Pruned { forgotten, kept } = pruned;
+            let said = format!("{forgotten} forgotten, {kept} as old are kept");
+            terminal.result(said, &pruned)
+        }
+        Command::Adopt => {
+            let adopted = Taken(coordinator.adopt().await?);
+            terminal.result(&adopted, &adopted)
+        }
+        // It was run before.
+        Command::Recover(_) => Ok(()),
+    }
+}
+
+/// A document that was to be opened.
+#[derive(Serialize)]
+struct Opened<'a> {
+    document: &'a str,
+    /// None: it does not say, because somebody else wrote it.
+    opened: Option<i64>,
+    /// Whether it was made by this call.
+    made: bool,
+}
+
+impl fmt::Display for Opened<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let document = named(self.document);
+        match (self.made, self.opened) {
+            (true, Some(balance)) => write!(f, "{document} is opened with {balance}"),
+            (_, Some(balance)) => write!(f, "{document} was there, opened with {balance}"),
+            (_, None) => write!(f, "{document} was there, opened by somebody else"),
+        }
+    }
+}
+
+async fn open(
+    documents: &[(String, i64)],
+    coordinator: &Coordinator,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let mut all = Vec::with_capacity(documents.len());
+    let mut others = 0;
+    for (document, balance) in documents {
+        let failed = || format!("document {document}");
+        let made = coordinator.open(document, *balance).await;
+        let made = made.with_context(failed)?;
+        let opened = match made {
+            true => Some(*balance),
+            false => {
+                let found = coordinator.document(document).await;
+                found.with_context(failed)?.and_then(|found| found.opened)
+            }
+        };
+        others += usize::from(opened != Some(*balance));
+        all.push(Opened {
+            document,
+            opened,
+            made,
+        });
+    }
+    terminal.results(&all, "no documents")?;
+    anyhow::ensure!(
+        others == 0,
+        "{others} of {} documents were there with another opening balance, and are left so.",
+        all.len()
+    );
+    Ok(())
+}
+
+/// `30d`, `36h`.
+fn age(text: &str) -> Result<Duration, String> {
+    let (number, seconds) = match (text.strip_suffix('h'), text.strip_suffix('d')) {
+        (Some(hours), _) => (hours, 3_600),
+        (_, Some(days)) => (days, 86_400),
+        _ => ("", 0),
+    };
+    let number = number.parse::<u32>();
+    let number = number.map_err(|_| "write a number of days or hours, such as 30d or 36h")?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
+}
+
+fn done(terminal: &Terminal, what: &str) -> anyhow::Result<()> {
+    terminal.result(what, &serde_json::json!({"done": true}))
+}
+
+/// Where a transaction is since the command.
+#[derive(Serialize)]
+struct Ended<'a> {
+    id: &'a str,
+    state: State,
+}
+
+fn ended(terminal: &Terminal, id: &str, state: State) -> anyhow::Result<()> {
+    terminal.result(format_args!("{id} is {state}"), &Ended { id, state })
+}
+
+/// What went wrong, and for a program whether anything may have moved.
+fn told(failure: Failure, id: &str) -> anyhow::Error {
+    let line = format!("{id}: {}", failure::redact(&failure.to_string()));
+    let more = match failure {
+        _ if failure.may_have_moved_by_this_call() => "",
+        Failure::Absent(_) => {
+            " This call moved nothing; one whose creation is late may still come, and happen."
+        }
+        _ if failure.may_have_moved() => {
+            " This call moved nothing; what an earlier one of this name has done, 'posthaste two-phase show' says."
+        }
+        _ => " Nothing was moved.",
+    };
+    anyhow::anyhow!("{line}.{more}")
+}
+
+#[derive(Serialize)]
+struct Balance<'a> {
+    document: &'a str,
+    #[serde(flatten)]
+    view: Option<DocumentView>,
+}
+
+async fn balance(
+    documents: &[String],
+    coordinator: &Coordinator,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let names: Vec<&str> = documents.iter().map(String::as_str).collect();
+    let views = coordinator.views(&names).await?;
+    let balances = Balances(
+        names
+            .into_iter()
+            .zip(views)
+            .map(|(document, view)| Balance { document, view })
+            .collect(),
+    );
+    terminal.result(&balances, &balances)?;
+    let absent = balances.0.iter().filter(|one| one.view.is_none());
+    let absent = absent.count();
+    anyhow::ensure!(
+        absent == 0,
+        "{absent} of {} documents are not there.",
+        balances.0.len()
+    );
+    Ok(())
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Balances<'a>(Vec<Balance<'a>>);
+
+impl fmt::Display for Balances<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wide = self.0.iter().map(|one| one.document.len());
+        let wide = wide.max().unwrap_or(0).max("document".len());
+        write!(
+            f,
+            "{:wide$}  {:>16}  {:>16}",
+            "document", "total", "available"
+        )?;
+        for one in &self.0 {
+            match &one.view {
+                Some(DocumentView {
+                    total, available, ..
+                }) => {
+                    write!(f, "\n{:wide$}  {total:>16}  {available:>16}", one.document)?;
+                }
+                None => write!(f, "\n{:wide$}  is not there", one.document)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Taken(Adopted);
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Adopted {
+            documents,
+            transactions,
+            doubts,
+        } = &self.0;
+        write!(
+            f,
+            "adopted: {documents} documents, {transactions} transactions"
+        )?;
+        for doubt in doubts {
+            write!(f, "\nin doubt: {doubt}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! `posthaste two-phase audit`: all documents against all transactions.
+
+use std::fmt;
+
+use posthaste_elastic::two_phase::{Audit, Coordinator};
+use serde::Serialize;
+
+use crate::failure::Ended;
+use crate::terminal::Terminal;
+
+/// As for `doctor`.
+const SOMETHING_IS_WRONG: u8 = 3;
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Report(Audit);
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let audit = &self.0;
+        for one in &audit.disagreements {
+            writeln!(f, "{one}")?;
+        }
+        if audit.more > 0 {
+            writeln!(f, "and {} more", audit.more)?;
+        }
+        let states: Vec<String> = audit
+            .transactions
+            .iter()
+            .map(|(state, count)| format!("{count} {state}"))
+            .collect();
+        writeln!(
+            f,
+            "transactions: {}",
+            if states.is_empty() {
+                "none".to_owned()
+            } else {
+                states.join(", ")
+            }
+        )?;
+        write!(
+            f,
+            "documents: {}; opened with {}, settled {:+}, balances {}, of which {} reserved",
+            audit.documents, audit.opened, audit.settled, audit.balances, audit.reserved
+        )?;
+        if audit.unopened > 0 {
+            write!(
+                f,
+                "\n{} documents do not say what they were opened with, and their balances were not judged",
+                audit.unopened
+            )?;
+        }
+        for document in &audit.not_judged {
+            write!(f, "\nnot judged: document {document}, written at each look")?;
+        }
+        let unnamed = audit.moving - audit.not_judged.len() as u64;
+        if unnamed > 0 {
+            write!(f, "\nnot judged: {unnamed} more")?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn run(coordinator: &Coordinator, terminal: &Terminal) -> anyhow::Result<()> {
+    let report = Report(coordinator.audit().await?);
+    terminal.result(&report, &report)?;
+    judged(&report.0)
+}
+
+/// What the command ends with.
+fn judged(audit: &Audit) -> anyhow::Result<()> {
+    if !audit.agrees() {
+        let wrong = audit.disagreements.len() as u64 + audit.more;
+        return Err(Ended {
+            code: SOMETHING_IS_WRONG,
+            line: format!("{wrong} disagreements were found."),
+        }
+        .into());
+    }
+    anyhow::ensure!(
+        audit.moving == 0,
+        "{} documents were written at each look, and were not judged. Run it again when less is going on.",
+        audit.moving
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_elastic::two_phase::{Disagreement, Fault};
+
+    use super::*;
+    use crate::failure;
+
+    #[test]
+    fn what_was_not_judged_is_named_and_the_exit_code_tells_it_from_what_is_wrong() {
+        assert!(judged(&Audit::default()).is_ok());
+        let moving = Audit {
+            moving: 1_001,
+            not_judged: vec!["hot".into(); 1_000],
+            ..Audit::default()
+        };
+        let said = Report(moving.clone()).to_string();
+        assert!(said.contains("not judged: document hot,"), "{said}");
+        assert!(said.ends_with("not judged: 1 more"), "{said}");
+        let ended = judged(&moving).unwrap_err();
+        assert_eq!(failure::code(&ended), 1, "{ended}");
+        let ghost = Disagreement {
+            document: Some("a".into()),
+            transaction: Some("ghost".into()),
+            fault: Fault::Unknown,
+        };
+        let wrong = Audit {
+            disagreements: vec![ghost],
+            ..moving
+        };
+        assert_eq!(failure::code(&judged(&wrong).unwrap_err()), 3);
+    }
+}

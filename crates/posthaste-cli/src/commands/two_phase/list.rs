@@ -1,0 +1,189 @@
+//! `posthaste two-phase list` and `show`: which there are, and what stands in their way.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use posthaste_elastic::two_phase::{Coordinator, Listed, Record, State, Stuck};
+use serde::Serialize;
+
+use crate::terminal::Terminal;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// In this state, also a final one; again for more. Without any: all that are open
+    #[arg(long, value_name = "STATE", value_parser = state, conflicts_with = "unmoved")]
+    state: Vec<State>,
+
+    /// Open ones whose state has not changed for this many seconds, the oldest first, each with
+    /// what stands in its way
+    #[arg(long, value_name = "SECONDS")]
+    unmoved: Option<u64>,
+
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "unmoved", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    limit: u16,
+}
+
+fn state(text: &str) -> Result<State, String> {
+    let known = State::ALL.map(|state| state.to_string());
+    let mut states = State::ALL.into_iter();
+    states
+        .find(|state| state.to_string() == text)
+        .ok_or_else(|| format!("there are {}", known.join(", ")))
+}
+
+pub(super) async fn run(
+    arguments: &Arguments,
+    coordinator: &Coordinator,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    if let Some(seconds) = arguments.unmoved {
+        let stuck = coordinator.stuck(Duration::from_secs(seconds)).await?;
+        let lines: Vec<Unmoved> = stuck.into_iter().map(Unmoved).collect();
+        return terminal.results(&lines, "no transaction is so");
+    }
+    let listed = coordinator
+        .list(&arguments.state, usize::from(arguments.limit))
+        .await?;
+    let list = List(listed);
+    terminal.result(&list, &list)
+}
+
+/// One that a person should look at, with what stands in its way.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub(super) struct Unmoved(pub(super) Stuck);
+
+impl fmt::Display for Unmoved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stuck = &self.0;
+        match &stuck.record {
+            Ok(record) => {
+                let since = record.modification_time.as_deref().unwrap_or("ever");
+                let attempts = record.attempts.unwrap_or_default();
+                let state = record.transaction_state;
+                write!(
+                    f,
+                    "{} is {state} since {since}, {attempts} attempts: ",
+                    stuck.id
+                )?;
+            }
+            Err(why) => write!(f, "{} cannot be read ({why}): ", stuck.id)?,
+        }
+        let blockers: Vec<String> = stuck.blockers.iter().map(ToString::to_string).collect();
+        match (&stuck.record, blockers.is_empty()) {
+            (Err(_), true) => write!(f, "somebody else has written it"),
+            (Ok(_), true) => write!(f, "nothing stands in its way; it waits for recovery"),
+            _ => write!(f, "{}", blockers.join(", ")),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct List(Vec<Listed>);
+
+impl fmt::Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return write!(f, "no such transactions");
+        }
+        let wide = self.0.iter().map(|one| one.id.len()).max();
+        let wide = wide.unwrap_or(0).max("transaction".len());
+        write!(
+            f,
+            "{:wide$}  {:11}  {:24}  {:>8}  effects",
+            "transaction", "state", "changed", "attempts"
+        )?;
+        for one in &self.0 {
+            match &one.record {
+                Ok(record) => write!(
+                    f,
+                    "\n{:wide$}  {:11}  {:24}  {:>8}  {}",
+                    one.id,
+                    record.transaction_state,
+                    record.modification_time.as_deref().unwrap_or("unknown"),
+                    record.attempts.unwrap_or_default(),
+                    effects(record)
+                )?,
+                Err(why) => write!(f, "\n{:wide$}  cannot be read: {why}", one.id)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a transaction does, in a few words.
+fn effects(record: &Record) -> String {
+    const SHOWN: usize = 4;
+    let shown = record.effects.iter().take(SHOWN).map(|effect| {
+        let sets = if effect.set.is_empty() { "" } else { " sets" };
+        let adds = match effect.add {
+            0 => String::new(),
+            add => format!(" {add:+}"),
+        };
+        format!("{}{adds}{sets}", effect.document)
+    });
+    let mut text = shown.collect::<Vec<_>>().join(", ");
+    if record.effects.len() > SHOWN {
+        text.push_str(", …");
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    id: &'a str,
+    #[serde(flatten)]
+    record: Record,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let record = &self.record;
+        let none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
+        let reason = record.reason.map(|reason| reason.to_string());
+        let mut text = String::new();
+        for (label, value) in [
+            ("transaction", self.id.to_owned()),
+            ("state", record.transaction_state.to_string()),
+            ("reason", none(&reason)),
+            ("attempts", record.attempts.unwrap_or_default().to_string()),
+            ("created", none(&record.creation_time)),
+            ("changed", none(&record.modification_time)),
+            ("next attempt", none(&record.next_attempt_at)),
+        ] {
+            writeln!(text, "{label:14}{value}")?;
+        }
+        for effect in &record.effects {
+            let mut done = Vec::new();
+            if effect.add != 0 {
+                done.push(format!("{:+}", effect.add));
+            }
+            if !effect.set.is_empty() {
+                let set = serde_json::to_string(&effect.set).map_err(|_| fmt::Error)?;
+                done.push(format!("sets {set}"));
+            }
+            writeln!(
+                text,
+                "{:14}{} {}",
+                "effect",
+                effect.document,
+                done.join(", ")
+            )?;
+        }
+        f.write_str(text.trim_end())
+    }
+}
+
+pub(super) async fn show(
+    id: &str,
+    coordinator: &Coordinator,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let record = coordinator.get(id).await?;
+    let record = record.with_context(|| format!("there is no transaction {id}."))?;
+    let shown = Shown { id, record };
+    terminal.result(&shown, &shown)
+}

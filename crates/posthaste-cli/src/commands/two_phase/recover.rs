@@ -1,0 +1,177 @@
+//! `posthaste two-phase recover`: brings to their ends what others have left behind.
+
+use std::fmt;
+use std::time::Duration;
+
+use posthaste_elastic::two_phase::{Coordinator, Failure, Recovered, Stuck};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::list::Unmoved;
+use crate::failure;
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+
+/// From then on a person should look at a transaction.
+const UNMOVED: Duration = Duration::from_secs(3600);
+/// This often those are named.
+const NAME_EVERY: Duration = Duration::from_secs(600);
+
+/// Bring transactions to their ends that others have left behind; any number of processes may
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// End after one pass over those that are due
+    #[arg(long)]
+    once: bool,
+
+    /// Leave transactions alone until they have been due for this many seconds: their makers may be
+    /// at it
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    grace: u64,
+
+    /// Seconds between two passes
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    every: u64,
+}
+
+/// What a pass came to.
+#[derive(Serialize)]
+struct Pass {
+    finished: usize,
+    rolled_back: usize,
+    open: Vec<Open>,
+    /// Those that were not moved for an hour.
+    unmoved: Vec<Unmoved>,
+    /// Why those are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_looked: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Open {
+    id: String,
+    why: String,
+}
+
+impl Pass {
+    fn new(recovered: Recovered, stuck: Result<Vec<Stuck>, Failure>) -> Self {
+        let open = recovered.open.into_iter().map(|(id, failure)| Open {
+            id,
+            why: failure::redact(&failure.to_string()),
+        });
+        // What was recovered was recovered, whether or not more could be found out afterwards.
+        let (unmoved, not_looked) = match stuck {
+            Ok(stuck) => (stuck.into_iter().map(Unmoved).collect(), None),
+            Err(failure) => (Vec::new(), Some(failure::redact(&failure.to_string()))),
+        };
+        Self {
+            finished: recovered.finished,
+            rolled_back: recovered.rolled_back,
+            open: open.collect(),
+            unmoved,
+            not_looked,
+        }
+    }
+
+    fn says_anything(&self) -> bool {
+        let told = self.finished + self.rolled_back + self.open.len() + self.unmoved.len();
+        told > 0 || self.not_looked.is_some()
+    }
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            finished,
+            rolled_back,
+            ..
+        } = self;
+        write!(
+            f,
+            "{finished} finished, {rolled_back} rolled back, {} still open",
+            self.open.len()
+        )?;
+        for open in &self.open {
+            write!(f, "\n{}: {}", open.id, open.why)?;
+        }
+        for unmoved in &self.unmoved {
+            write!(f, "\nfor an hour: {unmoved}")?;
+        }
+        if let Some(why) = &self.not_looked {
+            write!(f, "\nwhat has not moved for an hour is not known: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn run(
+    arguments: &Arguments,
+    coordinator: &Coordinator,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let grace = Duration::from_secs(arguments.grace);
+    let stop = signals.stop();
+    let mut named: Option<Instant> = None;
+    if !arguments.once {
+        terminal.note("recovering; Ctrl-C stops");
+    }
+    loop {
+        let goes_on = || !stop.is_cancelled();
+        let pass = async {
+            let recovered = coordinator.recover_while(grace, goes_on).await?;
+            let is_time = named.is_none_or(|named| named.elapsed() >= NAME_EVERY);
+            let stuck = match is_time && goes_on() {
+                true => coordinator.stuck(UNMOVED).await,
+                false => Ok(Vec::new()),
+            };
+            anyhow::Ok((is_time, Pass::new(recovered, stuck)))
+        };
+        match pass.await {
+            Ok((_, pass)) if arguments.once => {
+                terminal.result(&pass, &pass)?;
+                return match pass.not_looked {
+                    Some(_) => anyhow::bail!("what has not moved for an hour is not known."),
+                    None => Ok(()),
+                };
+            }
+            Ok((is_time, pass)) => {
+                if pass.says_anything() {
+                    terminal.result(&pass, &pass)?;
+                }
+                if is_time && pass.not_looked.is_none() {
+                    named = Some(Instant::now());
+                }
+            }
+            Err(error) if arguments.once => return Err(error),
+            // The server comes back, or somebody puts the index right.
+            Err(error) => {
+                terminal.note(&format!("nothing was recovered: {}", failure::line(&error)))
+            }
+        }
+        // Several processes that began together need not stay together.
+        let pause = Duration::from_secs(arguments.every).mul_f64(0.5 + fastrand::f64());
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_recovered_is_told_also_where_nobody_could_look_for_the_rest() {
+        let recovered = Recovered {
+            finished: 7,
+            ..Recovered::default()
+        };
+        let pass = Pass::new(recovered, Err(Failure::Moving));
+        assert!(pass.says_anything());
+        let said = pass.to_string();
+        assert!(said.starts_with("7 finished, "), "{said}");
+        assert!(said.contains("an hour is not known: "), "{said}");
+    }
+}

@@ -1,3 +1,0 @@
--- Files whose job was given up.
-SELECT count(*) FROM posthaste.dead d JOIN public.file f ON d.kwargs = jsonb_build_object('file', f.id)
- WHERE d.name = 'file.digest' AND f.run = $1 AND f.worked_at IS NULL

@@ -1,8 +1,0 @@
--- Some rows are deleted, and every other of them is created again.
-WITH gone AS (
-  DELETE FROM public.package p WHERE abs(hashtext(p.name)::bigint) % 397 = $1::bigint % 397 RETURNING p.*
-), again AS (
-  INSERT INTO public.package (name, release, section, summary, details)
-  SELECT g.name, g.release, g.section, g.summary || ' (again)', g.details FROM gone g WHERE length(g.name) % 2 = 0
-)
-SELECT count(*) FROM gone

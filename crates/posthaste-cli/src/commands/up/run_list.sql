@@ -1,2 +1,0 @@
--- The next listed files of run $1, after the $2 that there are.
-INSERT INTO public.file_list (run, n, path) SELECT $1, $2 + l.n, l.path FROM unnest($3) WITH ORDINALITY l (path, n)

@@ -1,0 +1,260 @@
+//! The handlers of a worker: commands, and addresses that jobs are posted to.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use posthaste::{Exec, Http, QueueConfig, Secret, WorkerBuilder};
+
+use crate::failure::{self, Ended};
+
+/// Where secrets come from when there is no file.
+const SECRET: &str = "POSTHASTE_WEBHOOK_SECRET";
+/// What a run may need beyond its time limit: to be asked to end, to be made to, and to be
+/// reported.
+const LAST_WORDS: Duration = Duration::from_secs(15);
+/// What the program ends with when arguments could not be understood.
+const USAGE: u8 = 2;
+
+/// How many jobs of a queue run at once, unless it is said.
+const CONCURRENCY: u16 = 32;
+/// The queue that is worked on, unless one is named.
+const QUEUE: &str = "default";
+
+/// Which queues are worked on, and which of their jobs go where.
+#[derive(clap::Args)]
+pub(crate) struct Handlers {
+    /// A queue to work on and how many of its jobs run at once, 32 unless given; without any, the
+    /// queue default. May be given many times
+    #[arg(long = "queue", value_name = "NAME[=N]", value_parser = queue)]
+    queues: Vec<(String, u16)>,
+
+    /// Run a command for each job of this name (mail.* stands for all that begin with mail.). It
+    /// reads the arguments as JSON from its standard input; exit code 0 is done, 65 discards the
+    /// job, anything else is tried again. May be given many times
+    #[arg(long = "exec", value_name = "NAME=COMMAND", value_parser = assignment)]
+    commands: Vec<(String, String)>,
+
+    /// Post each job of this name to an address, its arguments as JSON. May be given many times
+    #[arg(long = "http", value_name = "NAME=URL", value_parser = assignment)]
+    addresses: Vec<(String, String)>,
+
+    /// Sign what is posted (Standard Webhooks) with the secrets in this file, one per line; without
+    /// a file, with those of POSTHASTE_WEBHOOK_SECRET
+    #[arg(long, value_name = "FILE", requires = "addresses")]
+    secret_file: Option<PathBuf>,
+
+    /// Seconds that a command or a request may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    time_limit: u64,
+}
+
+/// What the arguments came to.
+#[derive(Default)]
+pub(crate) struct Opened {
+    /// None without a handler.
+    pub(crate) queues: Vec<QueueConfig>,
+    commands: Vec<(String, Exec)>,
+    addresses: Vec<(String, Http)>,
+}
+
+impl Opened {
+    pub(crate) fn add_to(self, mut builder: WorkerBuilder) -> WorkerBuilder {
+        for (pattern, command) in self.commands {
+            builder = builder.handler(pattern, command.handler());
+        }
+        for (pattern, address) in self.addresses {
+            builder = builder.handler(pattern, address.handler());
+        }
+        builder
+    }
+}
+
+impl Handlers {
+    /// An error, which names the options, where no job has a handler.
+    pub(crate) fn require(&self, who: &str) -> anyhow::Result<()> {
+        if !self.is_empty() {
+            return Ok(());
+        }
+        let line = format!(
+            "{who} needs a handler. Give --exec NAME=COMMAND, which runs a command for each job of this name, or --http NAME=URL, which posts each job there; '*' is every name."
+        );
+        Err(Ended { code: USAGE, line }.into())
+    }
+
+    /// An error where queues were named and none of their jobs has a handler.
+    pub(crate) fn require_for_queues(&self) -> anyhow::Result<()> {
+        match self.queues.is_empty() {
+            true => Ok(()),
+            false => self.require("--queue"),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.addresses.is_empty()
+    }
+
+    /// Refuses what could only fail later, job by job.
+    pub(crate) fn open(&self) -> anyhow::Result<Opened> {
+        if self.is_empty() {
+            return Ok(Opened::default());
+        }
+        let mut patterns: Vec<&str> = (self.commands.iter().chain(&self.addresses))
+            .map(|(pattern, _)| pattern.as_str())
+            .collect();
+        patterns.sort_unstable();
+        if let Some(twice) = patterns.windows(2).find(|pair| pair[0] == pair[1]) {
+            bail!("two handlers for {}. Give one.", twice[0]);
+        }
+        let limit = Duration::from_secs(self.time_limit);
+        let commands = self.commands.iter().map(|(pattern, line)| {
+            let exec = command(line).with_context(|| format!("--exec {pattern}"))?;
+            Ok((pattern.clone(), exec.time_limit(limit)))
+        });
+        let secrets = self.secrets()?;
+        let addresses = self.addresses.iter().map(|(pattern, url)| {
+            let http = Http::new(client(), url).with_context(|| format!("--http {pattern}"))?;
+            let http = http.time_limit(limit).secrets(secrets.iter().cloned());
+            Ok((pattern.clone(), http))
+        });
+        Ok(Opened {
+            queues: self.queues(limit + LAST_WORDS),
+            commands: commands.collect::<anyhow::Result<_>>()?,
+            addresses: addresses.collect::<anyhow::Result<_>>()?,
+        })
+    }
+
+    fn queues(&self, timeout: Duration) -> Vec<QueueConfig> {
+        let usual = [(QUEUE.to_owned(), CONCURRENCY)];
+        let queues = match &*self.queues {
+            [] => &usual[..],
+            named => named,
+        };
+        let config = |(name, concurrency): &(String, u16)| QueueConfig {
+            timeout,
+            ..QueueConfig::new(name, usize::from(*concurrency))
+        };
+        queues.iter().map(config).collect()
+    }
+
+    fn secrets(&self) -> anyhow::Result<Vec<Secret>> {
+        if self.addresses.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (text, place) = match &self.secret_file {
+            Some(file) => {
+                let text = fs::read_to_string(file)
+                    .map_err(|error| anyhow!("{}: {}", file.display(), failure::reason(&error)))?;
+                (text, file.display().to_string())
+            }
+            None => match std::env::var(SECRET) {
+                Ok(text) => (text, SECRET.to_owned()),
+                Err(_) => return Ok(Vec::new()),
+            },
+        };
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let secrets = lines.map(|line| {
+            failure::conceal(line);
+            line.parse().context(place.clone())
+        });
+        let secrets: Vec<Secret> = secrets.collect::<anyhow::Result<_>>()?;
+        if secrets.is_empty() {
+            bail!("{place} holds no secret. Write whsec_ and base64 of 24 to 64 random bytes.");
+        }
+        Ok(secrets)
+    }
+}
+
+fn queue(text: &str) -> Result<(String, u16), String> {
+    let (name, concurrency) = text.split_once('=').unwrap_or((text, ""));
+    if name.is_empty() {
+        return Err("a queue needs a name".to_owned());
+    }
+    match concurrency {
+        "" if name.len() == text.len() => Ok((name.to_owned(), CONCURRENCY)),
+        number => match number.parse() {
+            Ok(number @ 1..=1_000) => Ok((name.to_owned(), number)),
+            _ => Err(format!("\"{number}\" is not a number from 1 to 1000")),
+        },
+    }
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (pattern, target) = text.split_once('=').unwrap_or((text, ""));
+    if pattern.is_empty() || target.trim().is_empty() {
+        return Err("write a job name, =, and what handles it".to_owned());
+    }
+    if pattern.trim_end_matches('*').contains('*') || pattern.ends_with("**") {
+        return Err(format!("\"{pattern}\": a * may only end a name"));
+    }
+    Ok((pattern.to_owned(), target.trim().to_owned()))
+}
+
+/// The words of the line are the program and its arguments; there is no quoting.
+fn command(line: &str) -> anyhow::Result<Exec> {
+    let mut words = line.split_whitespace();
+    let program = words.next().context("no command")?;
+    let withheld = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.as_bytes();
+        name.starts_with(b"PG") || name.starts_with(b"POSTHASTE_")
+    });
+    let withheld: Vec<OsString> = withheld.collect();
+    Ok(Exec::new(found(program)?)?
+        .arguments(words)
+        .withhold(withheld))
+}
+
+/// Where a program is: found once, so that it is the same one for each job.
+fn found(program: &str) -> anyhow::Result<PathBuf> {
+    if program.contains('/') {
+        return Ok(std::path::absolute(program)?);
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    places
+        .find(|place| Exec::new(place).is_ok())
+        .and_then(|place| std::path::absolute(place).ok())
+        .ok_or_else(|| {
+            anyhow!("there is no command {program} on PATH. Write its path, such as ./{program}.")
+        })
+}
+
+fn client() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_a_name_and_perhaps_a_width() {
+        assert_eq!(queue("mail"), Ok(("mail".to_owned(), 32)));
+        assert_eq!(queue("mail=4"), Ok(("mail".to_owned(), 4)));
+        for wrong in ["", "=4", "mail=", "mail=0", "mail=x"] {
+            assert!(queue(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_handler_is_a_name_or_a_prefix_and_a_target() {
+        let pair = |name: &str, target: &str| Ok((name.to_owned(), target.to_owned()));
+        assert_eq!(assignment("mail=./send -v"), pair("mail", "./send -v"));
+        assert_eq!(assignment("mail.*=/bin/x"), pair("mail.*", "/bin/x"));
+        assert_eq!(assignment("*=http://h/?a=b"), pair("*", "http://h/?a=b"));
+        for wrong in ["", "mail", "mail=", "=x", "m*l=x", "mail**=x"] {
+            assert!(assignment(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_bare_name_is_searched_for_and_a_path_is_not() {
+        assert!(found("sh").unwrap().is_absolute());
+        let absent = found("posthaste-absent").unwrap_err().to_string();
+        assert!(absent.contains("there is no command posthaste-absent"));
+        assert!(command("./posthaste-absent x").is_err());
+    }
+}

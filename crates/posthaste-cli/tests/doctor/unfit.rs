@@ -1,0 +1,107 @@
+//! Databases in which no worker should work, or can.
+
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+
+use super::{ask, somebody_who_looks};
+use crate::stage::{self, Stage};
+
+/// A copy has the workers and the leader of what it was copied from, and none of them works in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_told_that_it_is_one_and_nothing_else() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let server = PgServer::start(PgVersion::V15, &[("max_prepared_transactions", "0")])?;
+    let db = TestDb::empty(&server).await?;
+    stage
+        .run_with_url(db.url(), &["migrate", "--roles"])
+        .await?
+        .good()?;
+    let client = db.client().await?;
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.worker (name) VALUES ('w');
+             INSERT INTO posthaste.leader (worker, until) VALUES (1, 'infinity');
+             SELECT posthaste.enqueue('x')",
+        )
+        .await?;
+    let claim = "SELECT posthaste.claim('default', '{0}', 1, gen_random_uuid(), 1, 1000)";
+    client.batch_execute(claim).await?;
+    drop(client);
+    let admin = connect(&server.url("postgres")).await?;
+    let copy = format!("CREATE DATABASE its_copy TEMPLATE {}", db.name());
+    eventually(stage::BOUND, "nobody is connected to it", async || {
+        Ok(admin.batch_execute(&copy).await.is_ok())
+    })
+    .await?;
+    let said = ask(&stage, &server.url("its_copy")).await?;
+    said.finds("wrong", "restore");
+    assert_eq!(said.findings.len(), 1, "{}", said.text);
+    Ok(())
+}
+
+/// Where functions are not everybody's, a worker's rights to the tables start none.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_says_when_no_worker_can_start_for_lack_of_a_function() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (server, db, _) = somebody_who_looks(&stage).await?;
+    let client = db.client().await?;
+    client
+        .batch_execute(
+            "CREATE ROLE runner LOGIN; GRANT posthaste_worker TO runner;
+             REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA posthaste FROM PUBLIC",
+        )
+        .await?;
+    let as_runner = server
+        .url(db.name())
+        .replace("postgres://postgres@", "postgres://runner@");
+    let said = ask(&stage, &as_runner).await?;
+    said.finds("wrong", "rights");
+    assert_eq!(said.code, Some(3), "{}", said.text);
+    // Also to somebody who may do everything.
+    ask(&stage, db.url()).await?.finds("wrong", "roles");
+    let refused = stage
+        .run_with_url(&as_runner, &["work", "--exec", "x=true"])
+        .await?
+        .failure()?;
+    assert!(refused.contains("posthaste doctor"), "{refused}");
+    client
+        .batch_execute("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA posthaste TO posthaste_worker")
+        .await?;
+    let said = ask(&stage, &as_runner).await?;
+    assert!(!said.has("wrong", "rights"), "{}", said.text);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_hints_at_a_database_that_takes_any_bytes_for_text() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let server = PgServer::start(PgVersion::V15, &[])?;
+    let admin = connect(&server.url("postgres")).await?;
+    let create = "CREATE DATABASE bytes TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'";
+    admin.batch_execute(create).await?;
+    ask(&stage, &server.url("bytes"))
+        .await?
+        .finds("hint", "encoding");
+    Ok(())
+}
+
+/// Whatever is asked of it says which of the two is the older one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_that_is_older_is_called_older_and_not_missing() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let db = stage::database().await?;
+    let older = "UPDATE posthaste.migration SET version = '0.0.0', checksum = 'x'
+                  WHERE name = 'functions'";
+    db.client().await?.batch_execute(older).await?;
+    let said = ask(&stage, db.url()).await?;
+    said.finds("wrong", "schema");
+    assert!(
+        said.text.contains("older than this program"),
+        "{}",
+        said.text
+    );
+    let work = ["work", "--exec", "x=true"];
+    let said = stage.run_on(&db, &work).await?.failure()?;
+    assert!(said.contains("older than this program"), "{said}");
+    assert!(said.contains("posthaste migrate"), "{said}");
+    Ok(())
+}

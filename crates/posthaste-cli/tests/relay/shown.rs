@@ -1,0 +1,136 @@
+//! What `posthaste relay` shows before it sends anything, and says when it has sent nothing.
+
+use super::{LINES, enqueue, relay};
+use crate::stage::{self, BOUND, Stage, count};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_shows_byte_for_byte_what_is_sent() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let route = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkind = \"{name}\"\n\
+        headers = {who = \"{json:name}\"}\n\
+        [route.audit.resolve]\norders = \"SELECT to_jsonb(o) FROM orders o WHERE id = $1::bigint\"\n";
+    stage.write("posthaste.toml", route)?;
+    let rows = r#"CREATE TABLE orders AS SELECT 4711 AS id, '"' AS who;
+        INSERT INTO posthaste.route (pattern, queue) VALUES ('*', 'a');
+        INSERT INTO posthaste.outbox (type, payload) VALUES
+          ('inj', '0],"class":"Charge","retry":false,"args":[666'),
+          ('te"xt', 'plain text'), ('json', E'{"a":\n[1]}'), ('bytes', '\x8812'), ('number', '8812');
+        INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES ('row', 'orders', '4711');
+        SELECT posthaste.enqueue('call', '{"n": 1}', queue => 'a')"#;
+    client.batch_execute(rows).await?;
+    let dry = ["relay", "--dry-run"];
+    let shown = stage.run_on(&database, &dry).await?.good()?;
+    let sent = stage
+        .run_on(&database, &["relay", "--once"])
+        .await?
+        .good()?;
+    let mut sent: Vec<&str> = sent.lines().collect();
+    assert_eq!(sent.pop(), Some("audit: 7 sent"));
+    let mut shown: Vec<&str> = shown.lines().collect();
+    sent.sort_unstable();
+    shown.sort_unstable();
+    assert_eq!(shown, sent);
+    let all = sent.join("\n");
+    for payload in [
+        r#""payload":"0],\"class\":\"Charge\",\"retry\":false,\"args\":[666""#,
+        r#""payload":"plain text"}"#,
+        r#""payload":{"a": [1]}"#,
+        r#""payload":"8812","payload_encoding":"hex""#,
+        r#""payload":8812"#,
+        r#""who": "\"""#,
+        r#""headers":{"who":"\"te\\\"xt\""}"#,
+    ] {
+        assert!(all.contains(payload), "{payload} in {all}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_says_what_would_be_refused_and_why() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let route = "[route.audit]\nqueue = \"a\"\nto = \"bullmq://127.0.0.1:1\"\n\
+        receiver_queue = \"{kwargs.queue}\"\n";
+    stage.write("posthaste.toml", route)?;
+    let rows = r#"SELECT posthaste.enqueue('n', '{"queue": "a:b"}', queue => 'a')"#;
+    client.batch_execute(rows).await?;
+    let dry = ["relay", "--dry-run"];
+    let shown = stage.run_on(&database, &dry).await?.good()?;
+    let why = "\"error\":\"BullMQ has no queue with a colon, or without a name\"";
+    assert!(shown.contains(why), "{shown}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_route_that_nothing_feeds_says_where_the_jobs_are() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    stage.write("posthaste.toml", LINES)?;
+    let staged = "INSERT INTO posthaste.staged_jobs (job_name, job_args) VALUES ('m', '[1]')";
+    client.batch_execute(staged).await?;
+    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    let why = "route audit: nothing is in a, and no pattern of posthaste.route leads there, \
+        while 1 jobs wait in default";
+    assert!(said.err.contains(why), "{}", said.err);
+    assert_eq!(said.good()?, "audit: 0 sent");
+    let mut running = relay(&stage, &database).await?;
+    let err = running.stderr().join("\n");
+    assert!(err.contains(why), "{err}");
+    running.terminate()?;
+    assert!(running.exit(BOUND).await?.success());
+    let led = "INSERT INTO posthaste.route (pattern, queue) VALUES ('m*', 'a')";
+    client.batch_execute(led).await?;
+    client.batch_execute(staged).await?;
+    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    assert!(!said.err.contains("default"), "{}", said.err);
+    assert!(said.good()?.ends_with("audit: 1 sent"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_does_not_wait_for_a_destination_that_takes_nothing_or_a_queue_that_is_paused()
+-> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let dead = "[route.audit]\nqueue = \"a\"\nto = \"sidekiq://127.0.0.1:1/0\"\n";
+    stage.write("posthaste.toml", dead)?;
+    let nothing = stage.run_on(&database, &["relay", "--once"]).await?;
+    assert_eq!(nothing.good()?, "audit: 0 sent");
+    enqueue(&client, 2).await?;
+    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    assert_eq!(
+        (said.code, said.out.trim()),
+        (Some(1), "audit: 0 sent"),
+        "{said:?}"
+    );
+    let why = "error: route audit: sidekiq at 127.0.0.1:1/0 takes nothing: Redis: ";
+    assert!(said.err.contains(why), "{}", said.err);
+    let waiting = "SELECT count(*) FROM posthaste.job WHERE attempt = 0";
+    assert_eq!(count(&client, waiting).await?, 2);
+    stage.write("posthaste.toml", LINES)?;
+    let pause = stage.run_on(&database, &["queues", "pause", "a"]).await?;
+    pause.good()?;
+    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    let why = "route audit: 2 jobs wait in a, which is paused";
+    assert!(said.err.contains(why), "{}", said.err);
+    assert_eq!(said.good()?, "audit: 0 sent");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_refused_for_good_says_why() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let route = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkind = \"{kwargs.kind}\"\n";
+    stage.write("posthaste.toml", route)?;
+    enqueue(&client, 2).await?;
+    let said = stage
+        .run_on(&database, &["relay", "--once"])
+        .await?
+        .good()?;
+    let why = "audit: 0 sent, 2 rejected for good; \
+        the last error: the job has no argument \"kind\"";
+    assert_eq!(said, why);
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! What relays log: nothing of what they carry, and no secret, whatever the library of a
+//! destination has to say at the level that is on.
+
+use std::collections::BTreeMap;
+
+use posthaste_testkit::receivers::{
+    Encrypts, Guarded, Kafka, Nats, RabbitMq, Receiver, Redis, Smtp, are_here,
+};
+use posthaste_testkit::{Child, eventually};
+use serde_json::Value;
+
+use crate::stage::{self, BOUND, Stage};
+
+/// In the arguments, in headers and in passwords.
+const MARK: &str = "geheim7719";
+/// What is logged where nothing is said, and all of ours.
+const LOG: &str = "warn,deadpool_postgres=error,posthaste=trace";
+
+/// A route to each destination that is there, under its queue's name.
+async fn routes(stage: &Stage, test: &str) -> anyhow::Result<(BTreeMap<String, String>, Servers)> {
+    let mut servers = Servers::default();
+    let mut routes = BTreeMap::new();
+    let mut add = |name: &str, to: &str, more: &str| {
+        let route = format!("to = \"{to}\"\n{more}");
+        routes.insert(name.to_owned(), route);
+    };
+    if are_here(test, &[Receiver::Redis]) {
+        let redis = Redis::start(&[("appendonly", "yes"), ("requirepass", MARK)])?;
+        let port = redis.port();
+        for kind in ["sidekiq", "asynq", "bullmq", "celery+redis"] {
+            let name = kind.replace("+redis", "");
+            add(&name, &format!("{kind}://:{MARK}@127.0.0.1:{port}/0"), "");
+        }
+        // Redis has another password.
+        add(
+            "wrong",
+            &format!("sidekiq://:{MARK}x@127.0.0.1:{port}/0"),
+            "",
+        );
+        servers.redis = Some(redis);
+    }
+    if are_here(test, &[Receiver::RabbitMq]) {
+        let rabbitmq = RabbitMq::start()?;
+        let url = rabbitmq.url("secrets")?;
+        let header = format!("headers = {{ token = \"{MARK}\" }}\n");
+        // Nobody has declared a queue for it: it comes back.
+        add(
+            "rabbitmq",
+            &url,
+            &format!("{header}routing_key = \"none\"\n"),
+        );
+        add("celeryamqp", &url.replacen("amqp", "celery+amqp", 1), "");
+        let login = url
+            .split_once("://")
+            .and_then(|(_, rest)| rest.split_once('@'));
+        let (_, place) = login.unwrap_or_default();
+        add("stranger", &format!("amqp://ada:{MARK}@{place}"), "");
+        servers.rabbitmq = Some(rabbitmq);
+    }
+    if are_here(test, &[Receiver::Nats]) {
+        let nats = Nats::start()?;
+        let header = format!("headers = {{ token = \"{MARK}\" }}\n");
+        // No stream takes this subject.
+        let allow = "allow_unsafe = [\"stream\"]\nsubject = \"none\"\n";
+        add("nats", &nats.url(), &format!("{header}{allow}"));
+        servers.nats = Some(nats);
+    }
+    if are_here(test, &[Receiver::Kafka]) {
+        let to = format!("kafka://{}", Kafka::shared()?.bootstrap());
+        let header = format!("headers = {{ token = \"{MARK}\" }}\n");
+        add("kafka", &to, &format!("{header}topic = \"secrets\"\n"));
+        let sasl = format!(
+            "settings = {{ \"security.protocol\" = \"sasl_plaintext\", \"sasl.mechanism\" = \
+             \"PLAIN\", \"sasl.username\" = \"ada\", \"sasl.password\" = \"{MARK}\" }}\n"
+        );
+        add("sasl", &to, &format!("{sasl}topic = \"secrets\"\n"));
+    }
+    if are_here(test, &[Receiver::Smtp]) {
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
+        let guarded = Guarded {
+            encrypts: Encrypts::AfterStarttls,
+            certificate: stage.write("certificate.pem", &made.cert.pem())?,
+            key: stage.write("key.pem", &made.signing_key.serialize_pem())?,
+            user: "ada",
+            password: MARK,
+        };
+        let smtp = Smtp::start_guarded(&guarded)?;
+        let mails = "mail_from = \"us@example.com\"\nmail_to = \"them@example.com\"\n";
+        for (name, password) in [("smtp", MARK.to_owned()), ("smtpwrong", format!("{MARK}x"))] {
+            let to = format!("smtp://ada:{password}@127.0.0.1:{}", smtp.port());
+            add(name, &to, mails);
+        }
+        servers.smtp = Some(smtp);
+    }
+    let webhook =
+        format!("networks = [\"127.0.0.1\"]\nheaders = {{ authorization = \"Bearer {MARK}\" }}\n");
+    add("webhook", &format!("http://127.0.0.1:1/{MARK}"), &webhook);
+    Ok((routes, servers))
+}
+
+#[derive(Default)]
+struct Servers {
+    redis: Option<Redis>,
+    rabbitmq: Option<RabbitMq>,
+    nats: Option<Nats>,
+    smtp: Option<Smtp>,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_destination_logs_what_is_carried_to_it_or_a_secret() -> anyhow::Result<()> {
+    let test = "no_destination_logs_what_is_carried_to_it_or_a_secret";
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let (routes, servers) = routes(&stage, test).await?;
+    let file: Vec<String> = routes
+        .iter()
+        .map(|(name, route)| format!("[route.{name}]\n{route}"))
+        .collect();
+    stage.write("posthaste.toml", &file.join("\n"))?;
+    for name in routes.keys() {
+        let enqueue = "SELECT posthaste.enqueue('mail', jsonb_build_object('text', $2::text),
+            queue => $1) FROM generate_series(1, 20)";
+        client.execute(enqueue, &[name, &MARK]).await?;
+    }
+    let mut command = stage.command(&["relay"]);
+    command
+        .env("DATABASE_URL", database.url())
+        .env("POSTHASTE_LOG", LOG)
+        .env("SSL_CERT_FILE", stage.folder.join("certificate.pem"));
+    let mut relay = Child::spawn(&mut command)?;
+    relay.error_line("Ctrl-C stops", BOUND).await?;
+    let status = async || {
+        let status = stage.run_on(&database, &["status", "--json"]).await?;
+        anyhow::Ok(status.good()?)
+    };
+    eventually(BOUND, "each has sent, or says why not", async || {
+        let told: Value = serde_json::from_str(&status().await?)?;
+        let told = told["relays"].as_array().cloned().unwrap_or_default();
+        let has_told = |one: &&Value| one["accepted"] != 0 || one["last_error"] != Value::Null;
+        Ok(told.iter().filter(has_told).count() == routes.len())
+    })
+    .await?;
+    // They go while connections are open.
+    drop(servers);
+    let again = "SELECT posthaste.enqueue('mail', jsonb_build_object('text', $2::text), queue => q)
+        FROM unnest($1::text[]) q, generate_series(1, 20)";
+    let queues: Vec<&String> = routes.keys().collect();
+    client.execute(again, &[&queues, &MARK]).await?;
+    eventually(BOUND, "it is noticed", async || {
+        let told: Value = serde_json::from_str(&status().await?)?;
+        let told = told["relays"].as_array().cloned().unwrap_or_default();
+        let fails = |one: &Value| {
+            let is_up = one["route"] == "kafka";
+            is_up || one["failing_since"] != Value::Null || one["down_since"] != Value::Null
+        };
+        Ok(told.iter().all(fails))
+    })
+    .await?;
+    let told = status().await?;
+    relay.terminate()?;
+    relay.exit(BOUND).await?;
+    let (out, err) = (relay.stdout(), relay.stderr());
+    assert!(err.iter().any(|line| line.contains("does not answer")));
+    for line in out
+        .iter()
+        .chain(&err)
+        .map(String::as_str)
+        .chain(told.lines())
+    {
+        assert!(!line.contains(MARK), "{line}");
+    }
+    Ok(())
+}

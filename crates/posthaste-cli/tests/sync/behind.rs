@@ -1,0 +1,267 @@
+//! What is said of an index that is behind, or that somebody else has changed; and searches in one
+//! that is.
+
+use posthaste_testkit::eventually;
+use serde_json::Value;
+
+use super::{TABLE, good, with_pages};
+use crate::stage::{BOUND, count};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_shows_as_many_as_were_asked_for_although_the_best_are_gone() -> anyhow::Result<()>
+{
+    let (stage, database, client) = with_pages("postgres:").await?;
+    client
+        .batch_execute(
+            "INSERT INTO page (title) SELECT 'haste' FROM generate_series(1, 30);
+             INSERT INTO page (title, body) SELECT 'haste', repeat('haste ', 50) FROM generate_series(1, 10)",
+        )
+        .await?;
+    good(&stage, &database, &["sync", "--once"]).await?;
+    let ids = async |limit: &str| -> anyhow::Result<Vec<u64>> {
+        let found = ["search", "haste", "--limit", limit, "--json"];
+        let found: Value = serde_json::from_str(&good(&stage, &database, &found).await?)?;
+        let found = found.as_array().into_iter().flatten();
+        let ids = found.filter_map(|one| one["id"].as_str()?.parse().ok());
+        Ok(ids.collect())
+    };
+    let best = ids("10").await?;
+    assert!(best.iter().all(|id| *id > 50), "{best:?}");
+    client
+        .batch_execute("DELETE FROM page WHERE id > 50")
+        .await?;
+    assert_eq!(ids("10").await?.len(), 10);
+    // As many as there are, each once.
+    let mut all = ids("100").await?;
+    all.sort_unstable();
+    assert_eq!(all, (21..=50).collect::<Vec<u64>>());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    good(&stage, &database, &["sync", "--once"]).await?;
+    // Nobody listens there.
+    let away = format!("{TABLE}index = 'http://127.0.0.1:1/pages'\n");
+    stage.write(
+        "posthaste.toml",
+        &away.replace("document =", "# document ="),
+    )?;
+    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    sync.error_line("Ctrl-C stops", BOUND).await?;
+    client
+        .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
+        .await?;
+    let status = async || -> anyhow::Result<Value> {
+        let status = good(&stage, &database, &["status", "--json"]).await?;
+        Ok(serde_json::from_str::<Value>(&status)?["syncs"][0].take())
+    };
+    eventually(
+        BOUND,
+        "its age grows while it is tried and rescheduled",
+        async || {
+            let line = status().await?;
+            let problem = &line["problems"][0];
+            Ok(line["lag_seconds"].as_f64() > Some(3.0)
+                && line["failing_seconds"].as_f64() > Some(3.0)
+                && problem["jobs"] == 5
+                && problem["reason"]
+                    .as_str()
+                    .is_some_and(|why| !why.is_empty()))
+        },
+    )
+    .await?;
+    let shown = good(&stage, &database, &["status"]).await?;
+    assert!(shown.contains("fails for"), "{shown}");
+    let doctor = ["doctor", "--older-than", "1"];
+    let told = stage.run_on(&database, &doctor).await?;
+    assert!(
+        told.out
+            .contains("WRONG  sync: 5 jobs of sync pages fail for"),
+        "{told:?}"
+    );
+    sync.terminate()?;
+    sync.exit(BOUND).await?;
+    // What was in the way is forgotten with the jobs.
+    stage.write("posthaste.toml", &format!("{TABLE}index = 'postgres:'\n"))?;
+    eventually(BOUND, "all is in the index", async || {
+        good(&stage, &database, &["sync", "--once"]).await?;
+        Ok(status().await?["lag_seconds"].is_null())
+    })
+    .await?;
+    let line = status().await?;
+    assert_eq!(line["problems"], Value::Array(Vec::new()), "{line}");
+    let told = stage.run_on(&database, &doctor).await?;
+    assert!(!told.out.contains("sync pages"), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_of_contents_finds_what_was_changed_where_no_trigger_fires() -> anyhow::Result<()>
+{
+    let (stage, database, client) = with_pages("tantivy:index").await?;
+    good(&stage, &database, &["sync", "--once"]).await?;
+    client
+        .batch_execute(
+            "ALTER TABLE page DISABLE TRIGGER USER; UPDATE page SET body = 'past' WHERE id = 7;
+             ALTER TABLE page ENABLE TRIGGER USER",
+        )
+        .await?;
+    let equal = good(&stage, &database, &["sync", "audit"]).await?;
+    assert_eq!(equal, "pages: 20 rows, 20 documents; equal");
+    let audit = ["sync", "audit", "--contents"];
+    let told = stage.run_on(&database, &audit).await?;
+    assert_eq!(told.code, Some(3), "{told:?}");
+    assert!(
+        told.out.contains("1 altered; they DIFFER\n  altered     7"),
+        "{told:?}"
+    );
+    let repair = [&audit[..], &["--repair"]].concat();
+    let repaired = good(&stage, &database, &repair).await?;
+    assert!(
+        repaired.contains("1 altered; all repaired, equal now"),
+        "{repaired}"
+    );
+    assert_eq!(good(&stage, &database, &audit).await?, equal);
+    assert_eq!(
+        good(&stage, &database, &["search", "past"]).await?,
+        "7  past | old page 7"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_sync_of_a_table_leaves_the_first_what_is_its_own() -> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    let second = TABLE.replace("[sync.pages]", "[sync.titles]");
+    let second = second.replace("text = 'body'", "id = 'id'");
+    let both = format!("{TABLE}index = 'postgres:'\n{second}index = 'tantivy:titles'\n");
+    stage.write("posthaste.toml", &both)?;
+    let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
+    ours(&["sync", "install"]).await?;
+    client
+        .batch_execute("INSERT INTO page (title) VALUES ('both')")
+        .await?;
+    ours(&["sync", "--once"]).await?;
+    for table in ["pages", "titles"] {
+        let found = ours(&["search", "both", "--in", table]).await?;
+        assert_eq!(found.lines().count(), 1, "{table}: {found}");
+    }
+    assert!(
+        ours(&["sync", "audit"])
+            .await?
+            .contains("titles: 21 rows, 21 documents; equal")
+    );
+    // A trigger of one that calls what the other has is not its own.
+    let doctor = async || stage.run_on(&database, &["doctor"]).await;
+    let told = "triggers of sync pages are missing";
+    assert!(!doctor().await?.out.contains("triggers of sync"));
+    client
+        .batch_execute(
+            "CREATE OR REPLACE TRIGGER posthaste_update_pages AFTER UPDATE ON page
+               REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT
+               EXECUTE FUNCTION posthaste.sync_update_titles()",
+        )
+        .await?;
+    let said = doctor().await?.out;
+    assert!(
+        said.contains(told) && !said.contains("sync titles"),
+        "{said}"
+    );
+    ours(&["sync", "install"]).await?;
+    client
+        .batch_execute("SELECT posthaste.unsync_table('titles')")
+        .await?;
+    assert!(!doctor().await?.out.contains("triggers of sync"));
+    client
+        .batch_execute("UPDATE page SET body = 'still' WHERE id = 3")
+        .await?;
+    ours(&["sync", "--once", "pages"]).await?;
+    assert_eq!(
+        ours(&["search", "still", "--in", "pages"]).await?,
+        "3  still | old page 3"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_with_a_comma_is_one_id() -> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    let again = [
+        "reindex", "pages", "--id", "a,b", "--id", "c", "--ids", "d,e",
+    ];
+    let begun = good(&stage, &database, &again).await?;
+    assert_eq!(begun, "pages: 4 documents are to be looked at");
+    let one = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = 'a,b'";
+    assert_eq!(count(&client, one).await?, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_without_a_syncs_triggers_is_named_until_they_are_installed_again()
+-> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    client
+        .batch_execute(
+            "SELECT posthaste.unsync_table('pages'); DROP TABLE page;
+             CREATE TABLE page (id bigint PRIMARY KEY, title text, body text,
+               gone boolean NOT NULL DEFAULT false) PARTITION BY RANGE (id);
+             CREATE TABLE page_0 PARTITION OF page FOR VALUES FROM (0) TO (100)",
+        )
+        .await?;
+    good(&stage, &database, &["sync", "install"]).await?;
+    let named = async |part: &str| -> anyhow::Result<bool> {
+        let said = stage.run_on(&database, &["doctor"]).await?.out;
+        let told = format!("triggers of sync pages are missing or switched off on {part}:");
+        Ok(said.contains(&told))
+    };
+    assert!(!named("").await?);
+    for (done, undone, part) in [
+        (
+            "CREATE TABLE page_1 PARTITION OF page FOR VALUES FROM (100) TO (200)",
+            None,
+            "page_1",
+        ),
+        (
+            "ALTER TABLE page_0 DISABLE TRIGGER USER",
+            Some("ALTER TABLE page_0 ENABLE TRIGGER USER"),
+            "page_0",
+        ),
+    ] {
+        client.batch_execute(done).await?;
+        assert!(named(part).await?, "{part}");
+        match undone {
+            Some(undone) => client.batch_execute(undone).await?,
+            None => drop(good(&stage, &database, &["sync", "install"]).await?),
+        }
+        let said = stage.run_on(&database, &["doctor"]).await?.out;
+        assert!(!said.contains("triggers of sync"), "{said}");
+    }
+    // What came past the triggers is found, and so is what went with its partition.
+    client
+        .batch_execute(
+            "INSERT INTO page (id, title) SELECT n, 'page ' || n FROM generate_series(95, 105) n",
+        )
+        .await?;
+    good(&stage, &database, &["sync", "--once"]).await?;
+    client
+        .batch_execute(
+            "ALTER TABLE page DETACH PARTITION page_1; DROP TABLE page_1;
+             CREATE TABLE page_2 (LIKE page INCLUDING DEFAULTS);
+             INSERT INTO page_2 (id, title) VALUES (201, 'unseen');
+             ALTER TABLE page ATTACH PARTITION page_2 FOR VALUES FROM (200) TO (300)",
+        )
+        .await?;
+    let audit = stage
+        .run_on(&database, &["sync", "audit", "--repair"])
+        .await?
+        .out;
+    assert!(
+        audit.contains("1 missing") && audit.contains("6 orphaned"),
+        "{audit}"
+    );
+    let found = good(&stage, &database, &["search", "unseen"]).await?;
+    assert!(found.starts_with("201"), "{found}");
+    Ok(())
+}

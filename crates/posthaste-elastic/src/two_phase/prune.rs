@@ -1,0 +1,249 @@
+//! Forgets transactions that ended long ago. What they gave each document is counted in the
+//! document first, so that an audit still knows what it must have.
+//!
+//! A document says up to when its past is counted, and a sum is taken only where it begins there.
+//! It is the sum of all that finished in that time. It depends on nothing else that was read of the
+//! document, which may have been long ago: what a document holds an audit takes from it. A
+//! transaction goes once that was acknowledged of all its documents, and if nobody wrote it since.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::coordinator::Coordinator;
+use super::document::Document;
+use super::failure::Failure;
+use super::read::Walk;
+use super::state::State;
+use super::stored::{Record, count_past};
+use super::transaction::Refusal;
+use crate::{Condition, Document as StoredDocument, Effect as Done, Operation, Script};
+
+/// Nobody is at a transaction any more that ended so long ago; clocks differ by less.
+const YOUNGEST: Duration = Duration::from_secs(3_600);
+/// This often a count is tried again by the server where others write the document.
+const RETRIES: u32 = 16;
+
+/// What pruning came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pruned {
+    /// This many are forgotten.
+    pub forgotten: u64,
+    /// So many that are as old are kept: somebody wrote them or their documents meanwhile, a
+    /// document still holds them or is not there, or they cannot be read.
+    pub kept: u64,
+}
+
+/// Documents by name; none where one is not there. What cannot be read is left out.
+type Documents = BTreeMap<String, Option<Document>>;
+
+impl Coordinator {
+    /// Forgets finished and rolled-back transactions whose end is so long ago, an hour at least.
+    /// What they gave their documents stays counted, and [audits](Self::audit) judge it as before.
+    ///
+    /// It gives up the memory of their names: the same call made after this would be another
+    /// transaction, and happen again, and so would a creation that comes so late, or an executor
+    /// that slept for this long. Let the time be longer than any of these may take, days rather
+    /// than hours, and use no name twice.
+    ///
+    /// # Errors
+    /// Something could not be read. What was forgotten until then is forgotten.
+    pub async fn prune(&self, older_than: Duration) -> Result<Pruned, Failure> {
+        if older_than < YOUNGEST {
+            return Err(Refusal::Young.into());
+        }
+        self.check().await?;
+        self.store.searchable().await?;
+        let mut pruned = Pruned::default();
+        let Some(last) = self.last_end(older_than).await? else {
+            return Ok(pruned);
+        };
+        let before = last + 1;
+        let mut counted = BTreeSet::new();
+        let query = ended(
+            &[State::Finished, State::RolledBack],
+            &json!({"lt": before}),
+        );
+        let mut walk = Walk::over(&self.store.transactions, &query, json!(false));
+        while let Some(page) = self.store.next(&mut walk).await? {
+            let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
+            match self.prune_page(&ids, before, &mut counted).await {
+                Ok(forgotten) => {
+                    pruned.forgotten += forgotten;
+                    pruned.kept += ids.len() as u64 - forgotten;
+                }
+                Err(failure) => {
+                    self.store.leave(&mut walk).await;
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(pruned)
+    }
+
+    /// When the last of them ended, by the clock of the server.
+    async fn last_end(&self, older_than: Duration) -> Result<Option<i64>, Failure> {
+        let until = json!({"lte": format!("now-{}s", older_than.as_secs())});
+        let query = ended(&[State::Finished, State::RolledBack], &until);
+        let walk = Walk::over(&self.store.transactions, &query, json!(false));
+        let mut walk = walk.by("modification_time", "desc").at_most(1);
+        let page = self.store.next(&mut walk).await?;
+        self.store.leave(&mut walk).await;
+        let last = page.and_then(|page| page.hits.into_iter().next());
+        Ok(last.and_then(|hit| hit.sort.first().and_then(Value::as_i64)))
+    }
+
+    /// How many of these were forgotten.
+    async fn prune_page(
+        &self,
+        ids: &[String],
+        before: i64,
+        counted: &mut BTreeSet<String>,
+    ) -> Result<u64, Failure> {
+        let found = self.raw(&self.store.transactions, ids).await?;
+        // One that breaks a rule names what cannot even be asked for.
+        let read = |one: &StoredDocument| {
+            let record = one.read::<Record>().ok()?;
+            record.transaction(&one.id).ok()?;
+            Some((one.clone(), record))
+        };
+        let all: Vec<(StoredDocument, Record)> = found.iter().filter_map(read).collect();
+        let is_final =
+            |(_, record): &&(StoredDocument, Record)| record.transaction_state.is_final();
+        let ended: Vec<&(StoredDocument, Record)> = all.iter().filter(is_final).collect();
+        let documents = self.documents_of(&ended).await?;
+        self.count(&ended, &documents, before, counted).await?;
+        let gone = ended.iter().filter(|(found, record)| {
+            let happened = record.transaction_state == State::Finished;
+            record.effects.iter().all(|effect| {
+                let name = &effect.document;
+                match documents.get(name) {
+                    Some(Some(document)) => {
+                        let holds = document
+                            .holds
+                            .iter()
+                            .any(|hold| *hold.id.as_str() == *found.id);
+                        !holds && (!happened || counted.contains(name))
+                    }
+                    Some(None) => !happened,
+                    None => false,
+                }
+            })
+        });
+        let deletes: Vec<Operation> = gone
+            .map(|(found, _)| {
+                let delete = Operation::delete(&self.store.transactions, &found.id);
+                delete.when(Condition::Unchanged(found.seen))
+            })
+            .collect();
+        let outcomes = self.store.client.bulk(&deletes).await;
+        let outcomes = outcomes.map_err(Failure::Unavailable)?;
+        Ok(outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64)
+    }
+
+    async fn documents_of(
+        &self,
+        ended: &[&(StoredDocument, Record)],
+    ) -> Result<Documents, Failure> {
+        let effects = ended.iter().flat_map(|(_, record)| &record.effects);
+        let names: BTreeSet<&str> = effects.map(|effect| effect.document.as_str()).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let found = self.store.documents(&names).await;
+        let found = found.map_err(Failure::Unavailable)?;
+        let named = names.into_iter().map(str::to_owned).zip(found);
+        Ok(named
+            .filter_map(|(name, found)| Some((name, found.ok()?)))
+            .collect())
+    }
+
+    /// Counts the past of the documents that finished ones are on; `counted` are those of which it
+    /// was acknowledged.
+    async fn count(
+        &self,
+        ended: &[&(StoredDocument, Record)],
+        documents: &Documents,
+        before: i64,
+        counted: &mut BTreeSet<String>,
+    ) -> Result<(), Failure> {
+        let finished = ended
+            .iter()
+            .filter(|(_, record)| record.transaction_state == State::Finished);
+        let effects = finished.flat_map(|(_, record)| &record.effects);
+        let names: BTreeSet<&String> = effects.map(|effect| &effect.document).collect();
+        let mut by_begin = BTreeMap::<i64, BTreeSet<&str>>::new();
+        for name in names {
+            if let (Some(Some(document)), false) = (documents.get(name), counted.contains(name)) {
+                let begin = by_begin.entry(document.counted_before()).or_default();
+                begin.insert(name);
+            }
+        }
+        let mut counts = Vec::new();
+        let mut names = Vec::new();
+        for (from, some) in by_begin {
+            let given = self.given(&some, from, before).await?;
+            for name in some {
+                let add = given.get(name).copied().unwrap_or_default();
+                let call = count_past(from, add, before);
+                let script = Script {
+                    id: call.script,
+                    params: call.params,
+                };
+                let count = Operation::update(&self.store.documents, name, &script);
+                counts.push(count.map_err(Failure::Unavailable)?.retried(RETRIES));
+                names.push(name);
+            }
+        }
+        let outcomes = self.store.client.bulk(&counts).await;
+        for (name, outcome) in names
+            .into_iter()
+            .zip(outcomes.map_err(Failure::Unavailable)?)
+        {
+            if outcome.is_ok_and(|done| done.effect == Done::Updated) {
+                counted.insert(name.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// What transactions give these documents that were finished in this time, whatever the
+    /// documents hold: a copy that is behind may show a hold that is long settled.
+    async fn given(
+        &self,
+        documents: &BTreeSet<&str>,
+        from: i64,
+        before: i64,
+    ) -> Result<BTreeMap<String, i64>, Failure> {
+        let mut given = BTreeMap::<String, i64>::new();
+        if from >= before {
+            return Ok(given);
+        }
+        let time = ended(&[State::Finished], &json!({"gte": from, "lt": before}));
+        let touching = json!({"terms": {"effects.document": documents}});
+        let query = json!({"bool": {"filter": [time, touching]}});
+        let mut walk = Walk::over(&self.store.transactions, &query, json!(true));
+        while let Some(page) = self.store.next(&mut walk).await? {
+            for hit in page.hits {
+                let source = hit.source.as_deref().map_or("null", |source| source.get());
+                let Ok(record) = serde_json::from_str::<Record>(source) else {
+                    continue;
+                };
+                for effect in record.effects {
+                    if documents.contains(effect.document.as_str()) {
+                        *given.entry(effect.document).or_default() += effect.add;
+                    }
+                }
+            }
+        }
+        Ok(given)
+    }
+}
+
+/// Transactions in these states that ended in this range of time.
+fn ended(states: &[State], range: &Value) -> Value {
+    json!({"bool": {"filter": [
+        {"terms": {"transaction_state": states}},
+        {"range": {"modification_time": range}},
+    ]}})
+}

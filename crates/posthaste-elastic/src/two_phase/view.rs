@@ -1,0 +1,388 @@
+//! Reading: what documents have, each transaction wholly or not at all, while transactions are open on them.
+//!
+//! A document that was settled shows no more which transactions it was settled for, so documents that are read one after the other may show a transaction here
+//! and not there. Two looks tell: between them each hold that comes and each that goes is one write, and a document's version counts its writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::coordinator::Coordinator;
+use super::document::Document;
+use super::failure::Failure;
+use super::state::State;
+use super::stored::Record;
+use super::transaction::{Effect, TransactionId};
+use crate::{Seen, Source};
+
+/// This many looks a reading takes before it gives up. It needs a second pair only where somebody
+/// else repeats a step meanwhile.
+const LOOKS: usize = 32;
+
+/// What a document has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DocumentView {
+    /// What can be spent, at the moment when the document was read: the balance without what open transactions may still take. Never negative.
+    pub available: i64,
+    /// What it has when every committed transaction has been settled and none that is open is counted.
+    pub total: i64,
+    /// What was set in it, by the same transactions.
+    pub data: Map<String, Value>,
+}
+
+impl Coordinator {
+    /// What a document has. It is right at one moment during the call, apart from transactions that are committed during it: of those some may be counted and others not.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub async fn view(&self, document: &str) -> Result<Option<DocumentView>, Failure> {
+        let mut views = self.views(&[document]).await?;
+        Ok(views.pop().flatten())
+    }
+
+    /// What several documents have, together: each transaction is counted in all of them or in none, so that transfers between them never change the sum.
+    ///
+    /// Everything is counted that was committed before the call, and nothing that is not committed when it returns. Nobody waits for it, and it writes nothing.
+    /// It goes by reads: where a copy answers that is cut off from the others, it is as old as that copy.
+    ///
+    /// # Errors
+    /// [`Failure::Moving`] if others wrote the documents anew at each look.
+    pub async fn views(&self, documents: &[&str]) -> Result<Vec<Option<DocumentView>>, Failure> {
+        self.check().await?;
+        let mut before: Option<Look> = None;
+        let mut known = Known::default();
+        for _ in 0..LOOKS {
+            let look = self.look(documents).await?;
+            known.next();
+            let held = look.held().chain(before.iter().flat_map(Look::held));
+            let unknown: BTreeSet<TransactionId> =
+                held.filter(|id| !known.is_decided(id)).cloned().collect();
+            let ids: Vec<&str> = unknown.iter().map(TransactionId::as_str).collect();
+            let records = self.store.records(&ids).await;
+            let records = records.map_err(Failure::Unavailable)?;
+            for (id, record) in unknown.into_iter().zip(records) {
+                known.learn(id, record);
+            }
+            let told = match &before {
+                _ if documents.len() == 1 => look.alone(&known),
+                Some(before) => look.after(before, &known, documents),
+                None => None,
+            };
+            if let Some(views) = told {
+                return Ok(views);
+            }
+            before = Some(look);
+        }
+        Err(Failure::Moving)
+    }
+
+    async fn look(&self, documents: &[&str]) -> Result<Look, Failure> {
+        let index = &self.store.documents;
+        let found = self.store.read_each(index, documents, Source::Whole);
+        let mut seen = Vec::with_capacity(documents.len());
+        for found in found.await? {
+            seen.push(match found {
+                Some(found) => Some(Version {
+                    number: found.version,
+                    seen: found.seen,
+                    document: found.read().map_err(Failure::Unavailable)?,
+                }),
+                None => None,
+            });
+        }
+        Ok(Look(seen))
+    }
+}
+
+/// A document as one look found it.
+#[derive(Clone, Debug)]
+struct Version {
+    number: i64,
+    seen: Seen,
+    document: Document,
+}
+
+/// Documents as they were, each at a moment of its own.
+#[derive(Clone, Debug)]
+struct Look(Vec<Option<Version>>);
+
+/// What is known of transactions, and since when.
+#[derive(Debug, Default)]
+struct Known {
+    looks: usize,
+    /// Those that were decided to happen, with the look after which that was read.
+    decided: BTreeMap<TransactionId, (usize, Vec<Effect>)>,
+    /// Those that were not, with the last look after which that was read.
+    open: BTreeMap<TransactionId, usize>,
+}
+
+impl Known {
+    fn next(&mut self) {
+        self.looks += 1;
+    }
+
+    fn is_decided(&self, id: &TransactionId) -> bool {
+        self.decided.contains_key(id)
+    }
+
+    fn learn(&mut self, id: TransactionId, record: Option<Record>) {
+        match record {
+            Some(record)
+                if matches!(record.transaction_state, State::Committed | State::Finished) =>
+            {
+                self.decided.insert(id, (self.looks, record.effects));
+            }
+            _ => {
+                self.open.insert(id, self.looks);
+            }
+        }
+    }
+}
+
+impl Version {
+    fn holds(&self, id: &TransactionId) -> bool {
+        self.document.holds.iter().any(|hold| hold.id == *id)
+    }
+
+    fn view(&self, known: &Known) -> DocumentView {
+        let document = &self.document;
+        let mut view = DocumentView {
+            available: document.available(),
+            total: document.balance,
+            data: document.data.clone(),
+        };
+        for hold in document
+            .holds
+            .iter()
+            .filter(|hold| known.is_decided(&hold.id))
+        {
+            view.total += hold.add;
+            view.data.extend(hold.set.clone());
+        }
+        view
+    }
+
+    /// Whether nothing has happened to it since then but that the holds came and went by which the two differ.
+    fn follows(&self, before: &Self) -> bool {
+        let came = self.document.holds.iter().map(|hold| &hold.id);
+        let came = came.filter(|id| !before.holds(id)).count();
+        let went = before.document.holds.iter().map(|hold| &hold.id);
+        let went = went.filter(|id| !self.holds(id)).count();
+        let writes = self.number.checked_sub(before.number);
+        self.seen.primary_term == before.seen.primary_term
+            && writes.and_then(|writes| usize::try_from(writes).ok()) == Some(came + went)
+    }
+}
+
+impl Look {
+    fn held(&self) -> impl Iterator<Item = &TransactionId> {
+        let documents = self.0.iter().flatten();
+        documents.flat_map(|version| version.document.holds.iter().map(|hold| &hold.id))
+    }
+
+    /// One document cannot show a transaction here and not there.
+    fn alone(&self, known: &Known) -> Option<Vec<Option<DocumentView>>> {
+        let views = self.0.iter();
+        Some(
+            views
+                .map(|version| Some(version.as_ref()?.view(known)))
+                .collect(),
+        )
+    }
+
+    /// What the documents have at this look, if the one before tells enough of what has happened since.
+    fn after(
+        &self,
+        before: &Self,
+        known: &Known,
+        documents: &[&str],
+    ) -> Option<Vec<Option<DocumentView>>> {
+        let mut views = Vec::with_capacity(self.0.len());
+        for ((version, before), name) in self.0.iter().zip(&before.0).zip(documents) {
+            let (version, before) = match (version, before) {
+                (Some(version), Some(before)) => (version, before),
+                (None, None) => {
+                    views.push(None);
+                    continue;
+                }
+                _ => return None,
+            };
+            if !version.follows(before) {
+                return None;
+            }
+            let mut view = version.view(known);
+            let mut has_set = false;
+            for (id, (since, effects)) in &known.decided {
+                let effect = effects.iter().find(|effect| effect.document == **name);
+                let Some(effect) = effect else { continue };
+                // Settled in between; or decided before this look began, so held before it, and settled since.
+                if version.holds(id) || before.holds(id) || *since < known.looks {
+                    continue;
+                }
+                // It was open after the look before, so not settled then; and it was not held in between: it is not in this document yet.
+                let was_open = known.open.get(id) == Some(&(known.looks - 1));
+                if !was_open {
+                    return None;
+                }
+                // Two that set it came one after the other, and nothing tells which was the first.
+                if has_set && !effect.set.is_empty() {
+                    return None;
+                }
+                has_set |= !effect.set.is_empty();
+                view.total += effect.add;
+                view.data.extend(effect.set.clone());
+            }
+            views.push(Some(view));
+        }
+        Some(views)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::two_phase::{Fence, Transaction};
+
+    fn version(number: i64, document: &Document) -> Option<Version> {
+        let seen = Seen {
+            seq_no: 0,
+            primary_term: 1,
+        };
+        Some(Version {
+            number,
+            seen,
+            document: document.clone(),
+        })
+    }
+
+    fn account(balance: i64) -> Document {
+        Document {
+            balance,
+            ..Document::default()
+        }
+    }
+
+    /// A transfer of 3 from a to b, and these documents at the moments of its life, each with its version.
+    struct Life {
+        a: Vec<Document>,
+        b: Vec<Document>,
+        transfer: Transaction,
+    }
+
+    fn life() -> Life {
+        let transfer = Transaction::transfer("t", "a", "b", 3).unwrap();
+        let of = |balance, at: usize| {
+            let new = account(balance);
+            let mut held = new.clone();
+            let effect = &transfer.effects()[at];
+            held.hold(transfer.id(), effect, Fence(0)).unwrap();
+            let mut settled = held.clone();
+            settled.settle(transfer.id(), Fence(7));
+            vec![new, held, settled]
+        };
+        Life {
+            a: of(10, 0),
+            b: of(5, 1),
+            transfer,
+        }
+    }
+
+    fn look(life: &Life, a: usize, b: usize) -> Look {
+        let at = |documents: &[Document], at: usize| version(at as i64 + 1, &documents[at]);
+        Look(vec![at(&life.a, a), at(&life.b, b)])
+    }
+
+    fn known(life: &Life, states: [State; 2]) -> Known {
+        let mut known = Known::default();
+        for state in states {
+            known.next();
+            if !known.is_decided(life.transfer.id()) {
+                let record = Record::new(&life.transfer, state);
+                known.learn(life.transfer.id().clone(), Some(record));
+            }
+        }
+        known
+    }
+
+    #[test]
+    fn whatever_two_looks_show_of_a_transfer_it_is_counted_on_both_sides_or_on_none() {
+        let life = life();
+        let (mut told, mut times) = (BTreeSet::new(), 0);
+        // Each document goes forward from look to look, and the transaction too. A hold before the commit, a settle after it.
+        for (a0, b0) in pairs() {
+            for (a1, b1) in pairs().filter(|(a1, b1)| *a1 >= a0 && *b1 >= b0) {
+                for states in [
+                    [State::Pending, State::Pending],
+                    [State::Pending, State::Committed],
+                    [State::Committed, State::Committed],
+                ] {
+                    // After a look with a settled document it is committed; when it is, both documents have been held.
+                    let possible = (a0.max(b0) < 2 || states[0] == State::Committed)
+                        && (a1.max(b1) < 2 || states[1] == State::Committed)
+                        && (states[0] == State::Pending || a1.min(b1) > 0);
+                    if !possible {
+                        continue;
+                    }
+                    times += 1;
+                    let known = known(&life, states);
+                    let now = look(&life, a1, b1);
+                    let names = ["a", "b"];
+                    if let Some(views) = now.after(&look(&life, a0, b0), &known, &names) {
+                        let totals: Vec<_> =
+                            views.into_iter().map(|one| one.unwrap().total).collect();
+                        assert!(
+                            totals == [10, 5] || totals == [7, 8],
+                            "{a0}{b0} {a1}{b1} {states:?}: {totals:?}"
+                        );
+                        told.insert(totals);
+                    }
+                }
+            }
+        }
+        assert_eq!(told.len(), 2, "of {times}");
+    }
+
+    fn pairs() -> impl Iterator<Item = (usize, usize)> {
+        (0..3).flat_map(|a| (0..3).map(move |b| (a, b)))
+    }
+
+    #[test]
+    fn of_two_that_set_a_document_after_the_look_nobody_says_which_was_the_last() {
+        let life = life();
+        let still = look(&life, 0, 0);
+        let set = |id: &str| {
+            let values = Map::from_iter([("owner".to_owned(), id.into())]);
+            Transaction::new(id, vec![Effect::set("a", values), Effect::add("b", 1)]).unwrap()
+        };
+        // Open after the look before, committed after this one, and not yet held when it was looked at.
+        let mut known = Known::default();
+        for (state, setters) in [(State::Pending, 2), (State::Committed, 1)] {
+            known.next();
+            for setter in ["z", "m"].into_iter().take(setters).map(set) {
+                let record = Record::new(&setter, state);
+                known.learn(setter.id().clone(), Some(record));
+            }
+        }
+        let told = still.after(&still, &known, &["a", "b"]).unwrap();
+        assert_eq!(told[0].as_ref().unwrap().data["owner"], "z");
+        let also = set("m");
+        let record = Record::new(&also, State::Committed);
+        known.learn(also.id().clone(), Some(record));
+        assert_eq!(still.after(&still, &known, &["a", "b"]), None);
+    }
+
+    #[test]
+    fn what_came_and_went_unseen_is_noticed_by_the_version() {
+        let life = life();
+        let known = Known {
+            looks: 2,
+            ..Known::default()
+        };
+        // Nobody saw the transfer held, and one side is settled.
+        let now = look(&life, 2, 0);
+        assert_eq!(now.after(&look(&life, 0, 0), &known, &["a", "b"]), None);
+        let still = look(&life, 0, 0);
+        assert!(still.after(&still, &known, &["a", "b"]).is_some());
+    }
+}

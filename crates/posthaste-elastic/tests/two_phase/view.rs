@@ -1,0 +1,201 @@
+//! Readers between transfers: what they are told has each transaction wholly or not at all.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::future::{join, join_all};
+use posthaste_elastic::two_phase::{
+    DocumentView, Effect, Execution, Failure, State, Step, Transaction,
+};
+use posthaste_testkit::elastic::Faults;
+use posthaste_testkit::ran;
+use tokio::task::JoinSet;
+
+use super::fake::{Marks, fake};
+use super::schedules::{self, BALANCE, DOCUMENTS};
+use super::{coordinator, opened};
+
+const SCHEDULES: u64 = 300;
+
+/// Reads all documents together again and again while others change them. Returns how often it was
+/// told something, and how often in vain.
+async fn play(seed: u64) -> (u64, u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (fake, coordinator) = fake(random.u64(..), Marks::Compared).await;
+    for document in DOCUMENTS {
+        coordinator.open(document, BALANCE).await.unwrap();
+    }
+    let transactions = schedules::some_transactions(&mut random);
+    let plans = schedules::some_plans(&mut random, &transactions);
+    // What a copy shows that is behind, or a primary that is cut off, nobody who reads can tell.
+    fake.faults(Faults {
+        stale: 0.0,
+        dirty: 0.0,
+        ..Faults::honest([0.0, 0.01, 0.05][random.usize(..3)])
+    });
+    let coordinator = &coordinator;
+    let running = plans.into_iter().map(|plan| {
+        let transaction = &transactions[plan.transaction];
+        schedules::execute(coordinator, transaction, plan)
+    });
+    let is_over = AtomicBool::new(false);
+    let writers = async {
+        join_all(running).await;
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let reader = async {
+        let mut told = (0, 0);
+        while !is_over.load(Ordering::Relaxed) {
+            match coordinator.views(&DOCUMENTS).await {
+                Ok(views) => {
+                    judge(&views);
+                    told.0 += 1;
+                }
+                Err(Failure::Unavailable(_) | Failure::Moving) => told.1 += 1,
+                Err(other) => panic!("{other}"),
+            }
+            // Nor does an audit disagree with what is merely under way.
+            if random.u8(..16) == 0
+                && let Ok(audit) = coordinator.audit().await
+            {
+                assert!(audit.agrees(), "{audit:?}");
+            }
+            tokio::task::yield_now().await;
+        }
+        told
+    };
+    let told = join(writers, reader).await.1;
+    // Who reads after it was told of an end sees it.
+    fake.faults(Faults::default());
+    fake.settle();
+    let views = coordinator.views(&DOCUMENTS).await.unwrap();
+    judge(&views);
+    let mut expected = BTreeMap::from(DOCUMENTS.map(|document| (document, BALANCE)));
+    for transaction in &transactions {
+        let record = coordinator.get(transaction.id().as_str()).await.unwrap();
+        let happened = record.is_some_and(|record| {
+            matches!(record.transaction_state, State::Committed | State::Finished)
+        });
+        for effect in transaction.effects().iter().filter(|_| happened) {
+            *expected.get_mut(effect.document.as_str()).unwrap() += effect.add;
+        }
+    }
+    for (document, view) in DOCUMENTS.into_iter().zip(views) {
+        assert_eq!(view.unwrap().total, expected[document], "{document}");
+    }
+    told
+}
+
+/// The transactions of these schedules move within the documents, and set d0 and d1 together.
+fn judge(views: &[Option<DocumentView>]) {
+    let views: Vec<_> = views.iter().flatten().collect();
+    let sum: i64 = views.iter().map(|view| view.total).sum();
+    assert_eq!(sum, BALANCE * DOCUMENTS.len() as i64, "{views:?}");
+    assert_eq!(views[0].data, views[1].data);
+    for view in views {
+        assert!(view.available >= 0 && view.total >= 0);
+    }
+}
+
+#[test]
+fn whoever_reads_meanwhile_sees_each_transaction_wholly_or_not_at_all() {
+    let runtime = schedules::runtime();
+    let replayed = schedules::asked("POSTHASTE_SEED");
+    let first = replayed.unwrap_or_else(|| fastrand::u64(..));
+    let schedules = replayed.map_or(SCHEDULES, |_| 1);
+    let (mut told, mut in_vain) = (0, 0);
+    for seed in (0..schedules).map(|at| first.wrapping_add(at)) {
+        let played = catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed))));
+        let Ok((some, none)) = played else {
+            panic!("POSTHASTE_SEED={seed} replays it");
+        };
+        (told, in_vain) = (told + some, in_vain + none);
+    }
+    println!("{schedules} schedules: {told} readings, {in_vain} in vain");
+    assert!(told > schedules, "hardly anything was told");
+    ran::count("two-phase-readings", told);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sums_stand_still_on_a_real_server_while_transfers_run() {
+    const ACCOUNTS: [&str; 4] = ["a", "b", "c", "d"];
+    let Some(coordinator) = coordinator("view").await else {
+        return;
+    };
+    let coordinator = Arc::new(coordinator);
+    opened(&coordinator, &ACCOUNTS.map(|account| (account, 100))).await;
+    let mut running = JoinSet::new();
+    for who in 0..16 {
+        let coordinator = Arc::clone(&coordinator);
+        running.spawn(async move {
+            for at in 0..12 {
+                let (from, to) = (ACCOUNTS[(who + at) % 4], ACCOUNTS[(who + 2 * at + 1) % 4]);
+                let Ok(transfer) = Transaction::transfer(&format!("t{who}-{at}"), from, to, 3)
+                else {
+                    continue;
+                };
+                coordinator.run(&transfer).await.unwrap();
+            }
+        });
+    }
+    let (mut told, mut in_vain, mut seen_between) = (0, 0, 0);
+    while !running.is_empty() {
+        match coordinator.views(&ACCOUNTS).await {
+            Ok(views) => {
+                let views: Vec<_> = views.into_iter().flatten().collect();
+                let sum: i64 = views.iter().map(|view| view.total).sum();
+                assert_eq!(sum, 400, "{views:?}");
+                seen_between += u64::from(views.iter().any(|one| one.available < one.total));
+                told += 1;
+            }
+            Err(Failure::Moving) => in_vain += 1,
+            Err(other) => panic!("{other}"),
+        }
+        let one = coordinator.view("a").await.unwrap().unwrap();
+        assert!(one.available >= 0 && one.total >= 0, "{one:?}");
+        while let Some(ended) = running.try_join_next() {
+            ended.unwrap();
+        }
+    }
+    println!("{told} readings, {in_vain} in vain; {seen_between} met open transactions");
+    assert!(told > 0 && seen_between > 0);
+}
+
+/// What others see at each step of a transfer that also sets a field.
+#[tokio::test]
+async fn a_transaction_is_seen_from_its_commit_on_and_not_before() {
+    let (_fake, coordinator) = fake(1, Marks::Compared).await;
+    opened(&coordinator, &[("a", 10), ("b", 0)]).await;
+    let mut to = Effect::add("b", 4);
+    to.set.insert("from".to_owned(), "a".into());
+    let transfer = Transaction::new("t", vec![Effect::add("a", -4), to]).unwrap();
+    let mut execution = Execution::create(2, 0);
+    loop {
+        let step = execution.step();
+        coordinator.step(&transfer, &mut execution).await;
+        let seen = coordinator.views(&["a", "b"]).await.unwrap();
+        let seen: Vec<_> = seen.into_iter().flatten().collect();
+        let told = (
+            seen[0].available,
+            seen[0].total,
+            seen[1].available,
+            seen[1].total,
+        );
+        let expected = match step {
+            Step::Look | Step::Begin => (10, 10, 0, 0),
+            Step::Hold => (6, 10, 0, 0),
+            Step::Commit => (6, 6, 0, 4),
+            _ => (6, 6, 4, 4),
+        };
+        assert_eq!(told, expected, "after {step:?}");
+        let is_set = seen[1].data.contains_key("from");
+        assert_eq!(is_set, expected.3 == 4, "after {step:?}");
+        assert_eq!(coordinator.view("b").await.unwrap().unwrap(), seen[1]);
+        if step == Step::Finish {
+            break;
+        }
+    }
+    assert_eq!(coordinator.view("nobody").await.unwrap(), None);
+}

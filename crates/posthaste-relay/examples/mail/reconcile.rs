@@ -1,0 +1,156 @@
+//! Three ways to a mail of which nobody knows: ask the provider, queue it again and believe the
+//! queue when it says that the work was done, and be told of it at once instead of looking every
+//! second.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::poll_fn;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+use uuid::Uuid;
+
+use super::deliveries::Deliveries;
+use super::queue::Queue;
+
+/// Mails are looked after this often, also when nobody tells of one.
+const LOOK: Duration = Duration::from_secs(30);
+/// Before what failed is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The one that can be asked whether it has a mail, by its Message-ID: many providers can.
+pub trait Provider {
+    /// Whether it has it; nothing when it cannot tell.
+    fn has(&self, id: Uuid) -> impl Future<Output = Option<bool>> + Send;
+}
+
+pub struct Reconciler<P> {
+    pub deliveries: Deliveries,
+    pub queue: Queue,
+    pub provider: P,
+    /// After this many seconds a mail that waits may have lost its task, and one that is being sent
+    /// its worker.
+    pub patience: f64,
+    /// Whether a mail of which nobody knows is sent again: twice rather than never.
+    pub resends_unknown: bool,
+    /// Whether a mail that was refused is tried again.
+    pub retries_failed: bool,
+}
+
+impl<P: Provider> Reconciler<P> {
+    /// Looks again and again, at once when it is told of a mail; whatever fails is said and tried
+    /// again.
+    pub async fn run(&self, url: &str) -> Infallible {
+        let mut listening = None;
+        loop {
+            if listening.is_none() {
+                let begun = told(url).await;
+                listening = begun.map_err(|error| complain("listening", &*error)).ok();
+            }
+            let failed = match self.pass().await {
+                Ok(_) => false,
+                Err(error) => {
+                    complain("a pass", &*error);
+                    true
+                }
+            };
+            let has_ended = match &mut listening {
+                // What is lost without a word is found by looking, all else by being told.
+                Some((_, told)) if !failed => {
+                    matches!(tokio::time::timeout(LOOK, told.recv()).await, Ok(None))
+                }
+                Some((_, told)) => told.is_closed(),
+                None => true,
+            };
+            if has_ended {
+                listening = None;
+            }
+            if has_ended || failed {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Looks after what is open, once; how many mails were moved on. One that cannot be looked
+    /// after stands in no other's way: the first error is told in the end.
+    pub async fn pass(&self) -> Result<usize, Box<dyn Error + Send + Sync>> {
+        let deliveries = &self.deliveries;
+        let open = deliveries.open_ones(self.patience, self.retries_failed);
+        let (mut moved, mut failed) = (0, None);
+        for (id, state) in open.await? {
+            match self.one(id, &state).await {
+                Ok(is_moved) => moved += usize::from(is_moved),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(moved), Err)
+    }
+
+    async fn one(&self, id: Uuid, state: &str) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        match state {
+            "failed" if self.retries_failed => self.queue_again(id, state).await,
+            "unknown" => match self.provider.has(id).await {
+                Some(true) => {
+                    let reason = "the provider has it";
+                    self.deliveries.resolve(id, state, "sent", reason).await
+                }
+                Some(false) => self.queue_again(id, state).await,
+                None if self.resends_unknown => self.queue_again(id, state).await,
+                None => Ok(false),
+            },
+            // The worker that takes it finds out that the one before was lost.
+            "queued" | "sending" => self.is_queued(id, state).await,
+            _ => Ok(false),
+        }
+    }
+
+    /// First the row, then the queue: a worker that took the task before would find nothing to do.
+    /// Who dies between the two leaves a row that waits without a task, and the next pass finds it.
+    async fn queue_again(
+        &self,
+        id: Uuid,
+        state: &str,
+    ) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        let reason = "queued again";
+        Ok(self.deliveries.resolve(id, state, "queued", reason).await?
+            && self.is_queued(id, "queued").await?)
+    }
+
+    /// Sees to it that the mail has a task. A queue that says that this work was done is right:
+    /// only mails that were sent are completed there.
+    async fn is_queued(&self, id: Uuid, state: &str) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        match self.queue.again(id).await?.as_str() {
+            "completed" => {
+                let reason = "the queue had processed it already";
+                self.deliveries.resolve(id, state, "sent", reason).await
+            }
+            was => Ok(matches!(was, "archived" | "missing")),
+        }
+    }
+}
+
+fn complain(what: &str, error: &(dyn Error + Send + Sync)) {
+    eprintln!("{what} failed, and is tried again: {error}");
+}
+
+/// Ids of mails that failed or became unknown, from the moment on that it was committed, for as
+/// long as the client lives.
+pub async fn told(
+    url: &str,
+) -> Result<(Client, UnboundedReceiver<Uuid>), Box<dyn Error + Send + Sync>> {
+    let (client, mut connection) = tokio_postgres::connect(url, NoTls).await?;
+    let (send, told) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(notification) = message
+                && let Ok(id) = notification.payload().parse()
+                && send.send(id).is_err()
+            {
+                return;
+            }
+        }
+    });
+    client.batch_execute("LISTEN mail_deliveries").await?;
+    Ok((client, told))
+}

@@ -1,0 +1,29 @@
+-- Mails and what became of them. The worker writes "sending" before it connects, so that a mail which it may have sent is never taken for one that it has not.
+--
+--   queued ──► sending ──► sent      the server has it
+--     ▲          │    └──► failed    the server will never take it
+--     └──────────┤                   the server did not take it this time
+--                └───────► unknown   nobody knows: the answer was lost, or the worker
+CREATE TABLE IF NOT EXISTS mail_deliveries (
+  delivery_id uuid PRIMARY KEY,  -- the task's id in the queue, and the mail's Message-ID
+  recipient   text NOT NULL,
+  subject     text NOT NULL,
+  body        text NOT NULL,
+  state       text NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'sending', 'sent', 'failed', 'unknown')),
+  attempt     integer NOT NULL DEFAULT 0,
+  token       uuid,              -- of the attempt that may say what became of it
+  reason      text,
+  changed_at  timestamptz NOT NULL DEFAULT now(),
+  looked_at   timestamptz NOT NULL DEFAULT '-infinity',  -- by the one that reconciles
+  CHECK ((state = 'sending') = (token IS NOT NULL))
+);
+CREATE INDEX IF NOT EXISTS mail_deliveries_open ON mail_deliveries (state, looked_at) WHERE state <> 'sent';
+
+-- The one that reconciles is told at once, and need not poll.
+CREATE OR REPLACE FUNCTION mail_deliveries_told() RETURNS trigger LANGUAGE plpgsql AS $f$
+BEGIN
+  PERFORM pg_notify('mail_deliveries', NEW.delivery_id::text);
+  RETURN NULL;
+END $f$;
+CREATE OR REPLACE TRIGGER mail_deliveries_told AFTER UPDATE OF state ON mail_deliveries
+  FOR EACH ROW WHEN (NEW.state IN ('failed', 'unknown')) EXECUTE FUNCTION mail_deliveries_told();

@@ -1,0 +1,156 @@
+//! Where a relay sends: one file each. What is the same for all of them is said here.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste::Error;
+use uuid::Uuid;
+
+use super::message::Message;
+
+/// What became of one message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The destination has it, from now on or from an earlier attempt on.
+    Accepted,
+    /// It will never be taken: the job is discarded, with the reason.
+    Rejected {
+        /// Why; shown to people, without arguments and secrets.
+        reason: String,
+    },
+    /// It was not taken this time, and that lies with this message: an attempt is counted.
+    Retry {
+        /// Why.
+        reason: String,
+        /// How long to wait, where the destination said it; else the back-off decides.
+        after: Option<Duration>,
+    },
+    /// No answer, and it may lie with the destination: down, blocked, full, gone while it had the
+    /// message. No attempt is counted. It may have been taken, so it is sent again with the same
+    /// id.
+    Unavailable {
+        /// What was seen.
+        reason: String,
+    },
+    /// The destination is there and takes nothing like it for now, whichever message it is: a queue
+    /// is full, a partition has too few replicas. No attempt is counted; it is sent again in a
+    /// moment.
+    Backpressure {
+        /// What it said.
+        reason: String,
+    },
+    /// The destination cannot tell duplicates, and nobody can find out whether it has this one: the
+    /// route's policy decides.
+    Ambiguous {
+        /// What was seen.
+        reason: String,
+    },
+}
+
+impl Answer {
+    pub(crate) fn unavailable(reason: impl std::fmt::Display) -> Self {
+        Self::Unavailable {
+            reason: reason.to_string(),
+        }
+    }
+
+    #[cfg(any(
+        feature = "amqp",
+        feature = "celery-redis",
+        feature = "kafka",
+        feature = "sidekiq",
+        feature = "smtp",
+        feature = "webhook"
+    ))]
+    pub(crate) fn rejected(reason: impl Into<String>) -> Self {
+        Self::Rejected {
+            reason: reason.into(),
+        }
+    }
+
+    /// The same for each of them.
+    pub(crate) fn for_all(&self, messages: &[Message]) -> Vec<Self> {
+        vec![self.clone(); messages.len()]
+    }
+}
+
+/// A setting of the destination that breaks what the route promises.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnsafeSetting {
+    /// Its name, as the destination has it; also the name by which it can be allowed.
+    pub setting: String,
+    /// What is given up with it, and what to set instead.
+    pub lost: String,
+}
+
+/// Where messages go.
+///
+/// A destination knows a wire format and a connection and nothing of jobs' lives: the
+/// [`Relay`](super::Relay) bounds its time, repeats, and settles. Whatever it is asked may be
+/// cancelled at any moment by dropping the future.
+pub trait Destination: Send + Sync + 'static {
+    /// Its kind and address for people, without secrets: `sidekiq at 127.0.0.1:6379/0`.
+    fn label(&self) -> String;
+
+    /// Sends a batch; one answer for each message, in their order. Answers are about the message
+    /// itself: one that is refused touches no other.
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>>;
+
+    /// Why no message to it may have a header of this name: it is the format's own, or would break
+    /// it. Asked when a relay begins, of each header that its mapping has; what it says follows
+    /// the name.
+    fn rejects_header(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    /// Why it will never take this message, as far as that is known without asking anybody: what
+    /// [`send`](Self::send) refuses it with. For people who look before anything is sent.
+    fn rejects(&self, _message: &Message) -> Option<String> {
+        None
+    }
+
+    /// What is known of a message whose send was cut short, because its time was over or the relay
+    /// was to end: what was answered before, or that nobody can know whether it was taken. None:
+    /// nothing harmful is known, and it is sent again. Asked once, after the future was dropped.
+    fn recall(&self, _id: Uuid) -> Option<Answer> {
+        None
+    }
+
+    /// How far ahead of its time it takes a message that has one: [`Message::at`] is never further
+    /// from now. What has to wait longer waits in Postgres.
+    fn ahead(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Whether the receiver can tell a message that is sent twice from two messages. Where it
+    /// cannot, a job whose relay died while it had it counts as [`Answer::Ambiguous`].
+    fn can_deduplicate(&self) -> bool {
+        true
+    }
+
+    /// Whether it would take messages now; the error says why not. Asked while it did not answer.
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Whether it will never take anything again: a pipe that nobody reads any more. What is sent
+    /// to it waits as if it were down.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
+    /// Why it can never take what it is sent, as it is set up or as this program was built, where
+    /// that is known. Asked before anything is sent, whatever the relay waits for, and again each
+    /// time that it is back.
+    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(async { None })
+    }
+
+    /// What of its settings lets it lose what it has acknowledged, or take twice what is sent again
+    /// after an outage of this length. Asked before anything is sent, and again each time that it
+    /// is back, unless the relay waits for effects; an error when it cannot be found out.
+    fn unsafe_settings(
+        &self,
+        _longest_outage: Duration,
+    ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}

@@ -1,0 +1,131 @@
+//! Whether the destination is there, keeps what is promised, and takes what it is offered.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::{Ack, Shared};
+
+/// How long an outage may last after which a message whose answer was lost is sent again, and must
+/// be known, where the route says nothing.
+pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Asking a destination whether it is there takes no longer than this.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Why nothing is sent to a destination.
+pub(super) enum Unfit {
+    /// It is not there, or would take nothing.
+    Down(String),
+    /// A setting of it breaks what is promised, or it cannot be used at all.
+    Unsafe(String),
+}
+
+impl Shared {
+    /// Whether the destination is there, now.
+    pub(super) async fn look(&self) -> bool {
+        let reason = match self.verify().await {
+            Ok(()) => {
+                self.buffer().breaker.close();
+                self.room.notify_one();
+                if self.status().down_since.take().is_some() {
+                    tracing::info!(destination = self.destination.label(), "answers again");
+                }
+                return true;
+            }
+            Err(Unfit::Down(reason) | Unfit::Unsafe(reason)) => reason,
+        };
+        self.went_down(&reason);
+        if !self.keeps_in_hand() {
+            let waiting = self.buffer().clear();
+            self.reschedule(waiting.into_iter().map(|one| one.ticket));
+        }
+        false
+    }
+
+    /// Asks whether it is there and keeps what is promised.
+    pub(super) async fn verify(&self) -> Result<(), Unfit> {
+        let asked = async {
+            if let Some(problem) = self.destination.unfit().await {
+                let label = self.destination.label();
+                return Err(Unfit::Unsafe(format!("{label}: {problem}")));
+            }
+            self.destination.probe().await.map_err(Unfit::Down)?;
+            // Whatever it forgets is sent again.
+            if self.options.ack != Ack::Accepted {
+                return Ok(());
+            }
+            let unsafe_settings = self
+                .destination
+                .unsafe_settings(self.options.longest_outage)
+                .await;
+            let unsafe_settings =
+                unsafe_settings.map_err(|error| Unfit::Down(error.to_string()))?;
+            let is_allowed = |setting: &str| self.allowed.iter().any(|one| one == setting);
+            match unsafe_settings
+                .into_iter()
+                .find(|one| !is_allowed(&one.setting))
+            {
+                None => Ok(()),
+                Some(unsafe_setting) => Err(Unfit::Unsafe(format!(
+                    "{}: {}: {}; to relay all the same, name it in allow_unsafe: {:?}",
+                    self.destination.label(),
+                    unsafe_setting.setting,
+                    unsafe_setting.lost,
+                    unsafe_setting.setting,
+                ))),
+            }
+        };
+        let unavailable = |_| {
+            Err(Unfit::Down(format!(
+                "no answer within {} s",
+                PROBE.as_secs()
+            )))
+        };
+        tokio::time::timeout(PROBE, asked)
+            .await
+            .unwrap_or_else(unavailable)
+    }
+
+    /// The destination is there and takes no more: what it did not take is offered to it again less
+    /// and less often, until it takes something.
+    pub(super) fn backpressure(&self, reason: &str, took_some: bool) {
+        if !took_some {
+            self.buffer()
+                .breaker
+                .failed(Instant::now(), fastrand::f64());
+            self.arrived.notify_one();
+        }
+        if self.status().last_error.as_deref() != Some(reason) {
+            let destination = self.destination.label();
+            tracing::warn!(destination, reason, "takes no more for now");
+        }
+        self.status().last_error = Some(reason.to_owned());
+    }
+
+    /// The destination does not answer: it is left alone for a while.
+    pub(super) fn went_down(&self, reason: &str) {
+        self.buffer()
+            .breaker
+            .failed(Instant::now(), fastrand::f64());
+        // The one that waits for jobs looks after the destination from now on: none come while it
+        // is down.
+        self.arrived.notify_one();
+        let mut status = self.status();
+        status.last_error = Some(reason.to_owned());
+        if status.down_since.is_none() {
+            status.down_since = Some(Timestamp::now());
+            let destination = self.destination.label();
+            tracing::warn!(
+                destination,
+                reason,
+                "does not answer; its jobs wait in Postgres"
+            );
+        }
+        drop(status);
+        // The one that gets this finds the reason.
+        if self.destination.is_gone() {
+            self.gone.cancel();
+        }
+    }
+}

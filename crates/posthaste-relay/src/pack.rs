@@ -1,0 +1,91 @@
+//! Makes messages of jobs; what is not to be sent, or not yet, is settled here.
+
+use jiff::Timestamp;
+use posthaste::consumer::{Delivery, Outcome, Ticket};
+use posthaste::{Job, RetryLater};
+
+use super::carry::RESCHEDULED_FOR;
+use super::destination::Answer;
+use super::message::Message;
+use super::outbox::{self, OutboxJob};
+use super::reference::Unread;
+use super::schedule::stays_until;
+use super::{OnAmbiguous, Shared};
+
+impl Shared {
+    /// Makes messages of jobs. A job that cannot be made one will never be.
+    pub(super) async fn pack(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<Message>) {
+        let (tickets, jobs) = self.open(batch);
+        let jobs = match &self.references {
+            Some(references) => references.follow(jobs, self.options.time_limit).await,
+            None => jobs.into_iter().map(Ok).collect(),
+        };
+        let mut packed = (Vec::new(), Vec::new());
+        for (ticket, job) in tickets.into_iter().zip(jobs) {
+            match job {
+                Ok(job) => match self.options.mapping.of(job).map(|one| self.time(one)) {
+                    Ok(Ok(message)) => {
+                        packed.0.push(ticket);
+                        packed.1.push(message);
+                    }
+                    Ok(Err(until)) => ticket.settle(Outcome::Snooze { until }),
+                    Err(reason) => self.settle(ticket, Answer::Rejected { reason }),
+                },
+                Err(Unread::Settled(answer)) => self.settle(ticket, answer),
+                Err(Unread::Unavailable(reason)) => {
+                    self.complain(&reason);
+                    self.reschedule([ticket].into_iter());
+                }
+            }
+        }
+        packed
+    }
+
+    /// Takes jobs out of their envelopes. One that has expired while it waited here goes back, and
+    /// the server, whose clock decides, keeps it as expired: a relay whose own clock is ahead loses
+    /// a second each time and no job.
+    fn open(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<OutboxJob>) {
+        let mut opened = (Vec::with_capacity(batch.len()), Vec::new());
+        let now = Timestamp::now();
+        for Delivery { job, ticket } in batch {
+            if job.expires_at <= now {
+                let reason = "it expired while its relay had it";
+                ticket.fail(RetryLater::without_attempt(RESCHEDULED_FOR, reason));
+                continue;
+            }
+            if self.may_have_gone(&job) {
+                let reason = "a relay died while it had it".to_owned();
+                self.settle(ticket, Answer::Ambiguous { reason });
+                continue;
+            }
+            match outbox::unwrap(job, ticket.delivery_id()) {
+                Ok(job) => {
+                    opened.0.push(ticket);
+                    opened.1.push(job);
+                }
+                Err(reason) => self.settle(ticket, Answer::Rejected { reason }),
+            }
+        }
+        opened
+    }
+
+    /// The message as it goes now, without a time that is over; or until when it stays.
+    fn time(&self, mut message: Message) -> Result<Message, Timestamp> {
+        if let Some(at) = message.at {
+            let now = Timestamp::now();
+            let ahead = self.destination.ahead();
+            if let Some(until) = stays_until(at, ahead, &message.job, now) {
+                return Err(until);
+            }
+            message.at = Some(at).filter(|at| *at > now && !ahead.is_zero());
+        }
+        Ok(message)
+    }
+
+    /// Whether somebody may have sent it of whom nobody can ask, and it must not be sent twice.
+    fn may_have_gone(&self, job: &Job) -> bool {
+        job.crashes > 0
+            && self.options.on_ambiguous == OnAmbiguous::Discard
+            && !self.destination.can_deduplicate()
+    }
+}

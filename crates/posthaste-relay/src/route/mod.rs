@@ -1,0 +1,294 @@
+//! A route as people write it: which queue, where to, and how. Pure, but for the destination that
+//! it makes, which connects later.
+
+mod open;
+mod to;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste::Error;
+use posthaste::settings::Fields;
+use serde_json::Value;
+
+use super::builder::own_header;
+use super::{Ack, Destination, Mapping, OnAmbiguous, Relay, RelayBuilder, Template};
+use to::To;
+
+/// How long an effect may take to be confirmed where a route says nothing.
+const LEASE: Duration = Duration::from_secs(300);
+
+/// A route of a configuration file: the jobs of a queue, on their way to a destination.
+///
+/// | setting | what it says |
+/// |---|---|
+/// | `to` | the destination's address, see below; the only one that must be there |
+/// | `queue` | the queue whose jobs are sent; the route's name unless said otherwise |
+/// | `ordered` | `true`: one relay at a time, in order; `false`: any number of relays, no order |
+/// | `ack` | `accepted` (done when the destination has it) or `confirmed` (when `posthaste.confirm` or `posthaste.receive` was called) |
+/// | `lease` | with `confirmed`: how long the confirmation may take until the job is sent again; 5 minutes |
+/// | `batch`, `concurrency` | messages sent together (10), batches under way (4) |
+/// | `time_limit` | how long a batch may take (30 s) |
+/// | `longest_outage` | after which a message is still to be known where duplicates are dropped (24 h) |
+/// | `on_ambiguous` | `resend` or `discard`: messages of which nobody knows whether they arrived |
+/// | `allow_unsafe` | names of the destination's settings that are accepted although they break the promise |
+/// | `kind`, or as the destination calls it | `class` (Sidekiq), `type` (asynq, webhook), `name` (BullMQ), `task` (Celery), `routing_key` (RabbitMQ), `subject` (NATS), `topic` (Kafka): a [`Template`] |
+/// | `receiver_queue` | the receiver's queue; RabbitMQ's `exchange`: a [`Template`] |
+/// | `headers`, `payload` | a table of [`Template`]s, and one |
+/// | `resolve` | a table of SQL statements by tables' names, see [`RelayBuilder::resolve`]; [`RelayBuilder::database`] is to be given |
+/// | `keep` | how long done jobs, and with them rows of `posthaste.outbox`, stay: [`Route::keep`] |
+/// | `at` | when the receiver is to run it, see [`Mapping::at`]: a [`Template`] |
+///
+/// For TLS the program installs rustls' provider first.
+///
+/// Whatever else is there must be an option of the destination. Times are written `"30s"`, `"5m"`,
+/// `"24h"`, `"7d"`, or as a number of seconds.
+///
+/// | `to` | destination | its options |
+/// |---|---|---|
+/// | `sidekiq://host:port/db` | Sidekiq; `sidekiq+rediss://` over TLS | `retry` and `backtrace` (true, false or a number), `tags` (a list), `dead` (true or false), `times` (`seconds`, `milliseconds`) |
+/// | `asynq://…` | asynq; `asynq+rediss://` | `max_retry`, `timeout`, `deadline` (true or false), `retention` |
+/// | `bullmq://…` | BullMQ; `bullmq+rediss://` | `prefix`, `attempts`, `fixed_backoff`, `exponential_backoff`, `remove_on_complete`, `remove_on_fail` |
+/// | `celery+redis://…`, `celery+amqp://…` | Celery; `celery+rediss://`, `celery+amqps://` | `task_time_limit`, `task_soft_time_limit`, `expires` (true or false) |
+/// | `amqp://…`, `amqps://…` | RabbitMQ | `expires` (true or false) |
+/// | `nats://…`, `nats+tls://…` | NATS JetStream | `credentials`, `domain`, `stream` |
+/// | `kafka://host:port,host:port` | Kafka | `settings`: a table of librdkafka's |
+/// | `https://…`, `http://…` | a webhook | `secrets`, `networks` (private ones that may be reached), `request_time_limit`, `requests` (at once), `again_on_client_errors` (true or false) |
+/// | `smtp://…`, `smtps://…` | mail | `mail_from`, `mail_to`, where the headers `from` and `to` say none |
+/// | `stdout:` | lines of JSON | |
+///
+/// ```
+/// use posthaste_relay::Route;
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let settings = serde_json::json!({"to": "stdout:", "queue": "audit", "kind": "audit.{name}"});
+/// let route = Route::read("audit", settings.as_object().into_iter().flatten())?;
+/// assert_eq!((route.name(), route.queue(), route.label()), ("audit", "audit", "lines".into()));
+/// let relay = route.relay().batch(100);
+/// # Ok(()) }
+/// ```
+pub struct Route {
+    name: String,
+    queue: String,
+    destination: Arc<dyn Destination>,
+    settings: Settings,
+}
+
+#[derive(Debug, Default)]
+struct Settings {
+    mapping: Mapping,
+    batch: Option<usize>,
+    concurrency: Option<usize>,
+    time_limit: Option<Duration>,
+    longest_outage: Option<Duration>,
+    ordered: bool,
+    ack: Ack,
+    on_ambiguous: OnAmbiguous,
+    allow_unsafe: Vec<String>,
+    resolve: BTreeMap<String, String>,
+    keep: Option<Duration>,
+}
+
+impl Route {
+    /// Reads the settings of the route of this name. The error names the setting, and never repeats
+    /// what it was set to: that may be a secret.
+    pub fn read<'a>(
+        name: &str,
+        settings: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    ) -> Result<Self, Error> {
+        let settings = settings.into_iter();
+        let settings = settings.map(|(name, value)| (name.clone(), value.clone()));
+        read(name, Fields::new(settings.collect()))
+            .map_err(|problem| Error::config(format!("route {name}: {problem}")))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The queue whose jobs are sent.
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// The destination's kind and address for people, without secrets.
+    pub fn label(&self) -> String {
+        self.destination.label()
+    }
+
+    /// How a message is made of a job.
+    pub fn mapping(&self) -> &Mapping {
+        &self.settings.mapping
+    }
+
+    /// Where its messages go.
+    pub(super) fn destination(&self) -> &dyn Destination {
+        &*self.destination
+    }
+
+    /// By which statements rows are read that jobs refer to.
+    pub(super) fn statements(&self) -> &BTreeMap<String, String> {
+        &self.settings.resolve
+    }
+
+    /// How long the queue is to keep its done jobs, where the route says so: for `posthaste.keep`.
+    pub fn keep(&self) -> Option<Duration> {
+        self.settings.keep
+    }
+
+    /// The relay that the route describes.
+    pub fn relay(self) -> RelayBuilder {
+        let Settings {
+            mapping,
+            batch,
+            concurrency,
+            time_limit,
+            longest_outage,
+            ordered,
+            ack,
+            on_ambiguous,
+            allow_unsafe,
+            resolve,
+            keep: _,
+        } = self.settings;
+        let mut relay = Relay::to_any(self.destination)
+            .name(self.name)
+            .mapping(mapping)
+            .ordered(ordered)
+            .ack(ack)
+            .on_ambiguous(on_ambiguous);
+        if let Some(messages) = batch {
+            relay = relay.batch(messages);
+        }
+        if let Some(batches) = concurrency {
+            relay = relay.concurrency(batches);
+        }
+        if let Some(limit) = time_limit {
+            relay = relay.time_limit(limit);
+        }
+        for (table, statement) in resolve {
+            relay = relay.resolve(table, statement);
+        }
+        if let Some(outage) = longest_outage {
+            relay = relay.longest_outage(outage);
+        }
+        allow_unsafe
+            .into_iter()
+            .fold(relay, RelayBuilder::allow_unsafe)
+    }
+}
+
+/// Where it leads may be a secret.
+impl std::fmt::Debug for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Route")
+            .field("name", &self.name)
+            .field("queue", &self.queue)
+            .field("to", &self.label())
+            .finish_non_exhaustive()
+    }
+}
+
+fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
+    let to: String = fields
+        .take("to")?
+        .ok_or("to: is missing; it is the destination's address")?;
+    let to = To::parse(&to).map_err(|problem| format!("to: {problem}"))?;
+    let queue = fields.take("queue")?.unwrap_or_else(|| name.to_owned());
+    if queue.is_empty() || queue.len() > 255 {
+        return Err("queue: must have 1 to 255 bytes".into());
+    }
+    let settings = Settings {
+        mapping: mapping(&mut fields, &to)?,
+        batch: fields.positive("batch")?,
+        concurrency: fields.positive("concurrency")?,
+        time_limit: fields.take("time_limit")?,
+        longest_outage: fields.take("longest_outage")?,
+        ordered: fields.take("ordered")?.unwrap_or_default(),
+        ack: ack(&mut fields)?,
+        on_ambiguous: fields
+            .word(
+                "on_ambiguous",
+                &[
+                    ("resend", OnAmbiguous::Resend),
+                    ("discard", OnAmbiguous::Discard),
+                ],
+            )?
+            .unwrap_or_default(),
+        allow_unsafe: fields.take("allow_unsafe")?.unwrap_or_default(),
+        resolve: fields.take("resolve")?.unwrap_or_default(),
+        keep: fields.take("keep")?,
+    };
+    if settings.ordered && settings.concurrency.is_some_and(|batches| batches > 1) {
+        return Err("concurrency: an ordered relay sends one batch at a time".into());
+    }
+    if settings.time_limit.is_some_and(|limit| limit.is_zero()) {
+        return Err("time_limit: must be more than 0".into());
+    }
+    let destination = open::open(&to, &mut fields)?;
+    fields.all_known(&format!("a route to {}", to.name()))?;
+    if let Some(problem) = own_header(&*destination, &settings.mapping) {
+        return Err(problem);
+    }
+    Ok(Route {
+        name: name.to_owned(),
+        queue,
+        destination,
+        settings,
+    })
+}
+
+fn ack(fields: &mut Fields) -> Result<Ack, String> {
+    let is_confirmed = fields.word("ack", &[("accepted", false), ("confirmed", true)])?;
+    let lease: Option<Duration> = fields.take("lease")?;
+    match (is_confirmed, lease) {
+        (Some(true), Some(lease)) if lease.is_zero() => Err("lease: must be more than 0".into()),
+        (Some(true), lease) => Ok(Ack::Confirmed {
+            lease: lease.unwrap_or(LEASE),
+        }),
+        (_, Some(_)) => Err("lease: is for ack = \"confirmed\"".into()),
+        _ => Ok(Ack::Accepted),
+    }
+}
+
+fn mapping(fields: &mut Fields, to: &To) -> Result<Mapping, String> {
+    let mut mapping = Mapping::default();
+    if let Some(kind) = one_of(fields, ["kind", to.kind_word()])? {
+        mapping = mapping.kind(kind);
+    }
+    if let Some(queue) = one_of(fields, ["receiver_queue", to.queue_word()])? {
+        mapping = mapping.queue(queue);
+    }
+    let headers: Option<BTreeMap<String, String>> = fields.take("headers")?;
+    for (name, value) in headers.into_iter().flatten() {
+        let value =
+            Template::read(&value).map_err(|problem| format!("headers.{name}: {problem}"))?;
+        mapping = mapping.header(name, value);
+    }
+    if let Some(payload) = one_of(fields, ["payload", "payload"])? {
+        mapping = mapping.payload(payload);
+    }
+    if let Some(at) = one_of(fields, ["at", "at"])? {
+        mapping = mapping.at(at);
+    }
+    Ok(mapping)
+}
+
+/// A template that goes by either name.
+fn one_of(fields: &mut Fields, names: [&'static str; 2]) -> Result<Option<Template>, String> {
+    let mut found = None;
+    for name in names {
+        if let Some(text) = fields.take::<String>(name)? {
+            if found.is_some() {
+                return Err(format!("{name}: is {} by another name; give one", names[0]));
+            }
+            let template = Template::read(&text).map_err(|problem| format!("{name}: {problem}"))?;
+            found = Some(template);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Makes the destination of an address, with its options. Nothing is connected yet.
+
+use std::sync::Arc;
+
+use posthaste::settings::Fields;
+
+use super::to::{Kind, To};
+use crate::{Destination, Lines};
+
+pub(super) fn open(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    match to.kind {
+        Kind::Lines => Ok(Arc::new(Lines::new(tokio::io::stdout()))),
+        #[cfg(feature = "asynq")]
+        Kind::Asynq => asynq(to, fields),
+        #[cfg(feature = "bullmq")]
+        Kind::BullMq => bullmq(to, fields),
+        #[cfg(feature = "celery-redis")]
+        Kind::Celery if to.url.starts_with("redis") => {
+            celery(crate::Celery::redis(&to.url), fields)
+        }
+        #[cfg(feature = "celery-rabbitmq")]
+        Kind::Celery if to.url.starts_with("amqp") => {
+            celery(crate::Celery::rabbitmq(&to.url), fields)
+        }
+        #[cfg(feature = "kafka")]
+        Kind::Kafka => kafka(to, fields),
+        #[cfg(feature = "nats")]
+        Kind::Nats => nats(to, fields),
+        #[cfg(feature = "rabbitmq")]
+        Kind::RabbitMq => rabbitmq(to, fields),
+        #[cfg(feature = "sidekiq")]
+        Kind::Sidekiq => sidekiq(to, fields),
+        #[cfg(feature = "smtp")]
+        Kind::Smtp => smtp(to, fields),
+        #[cfg(feature = "webhook")]
+        Kind::Webhook => webhook(to, fields),
+        _ => {
+            let _ = fields;
+            Err(format!(
+                "to: this program was built without {}; build it with the feature {:?}",
+                to.name(),
+                feature(to)
+            ))
+        }
+    }
+}
+
+/// The cargo feature that brings a destination.
+fn feature(to: &To) -> &'static str {
+    match to.kind {
+        Kind::Sidekiq => "sidekiq",
+        Kind::Asynq => "asynq",
+        Kind::BullMq => "bullmq",
+        Kind::Celery if to.url.starts_with("redis") => "celery-redis",
+        Kind::Celery => "celery-rabbitmq",
+        Kind::RabbitMq => "rabbitmq",
+        Kind::Nats => "nats",
+        Kind::Kafka => "kafka",
+        Kind::Webhook => "webhook",
+        Kind::Smtp => "smtp",
+        Kind::Lines => "default",
+    }
+}
+
+/// What was wrong with an address; the error does not repeat it.
+#[cfg(any(
+    feature = "amqp",
+    feature = "kafka",
+    feature = "nats",
+    feature = "redis",
+    feature = "smtp",
+    feature = "webhook"
+))]
+fn wrong(error: posthaste::Error) -> String {
+    format!("to: {error}")
+}
+
+#[cfg(feature = "asynq")]
+fn asynq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut asynq = crate::Asynq::new(&to.url).map_err(wrong)?;
+    if let Some(times) = fields.take("max_retry")? {
+        asynq = asynq.max_retry(times);
+    }
+    if let Some(timeout) = fields.take("timeout")? {
+        asynq = asynq.timeout(timeout);
+    }
+    if fields.take("deadline")? == Some(true) {
+        asynq = asynq.deadline();
+    }
+    if let Some(retention) = fields.take("retention")? {
+        asynq = asynq.retention(retention);
+    }
+    Ok(Arc::new(asynq))
+}
+
+#[cfg(feature = "bullmq")]
+fn bullmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    // BullMQ has no queue where none is said; a route that says none gets this one.
+    let mut bullmq = crate::BullMq::new(&to.url, "default").map_err(wrong)?;
+    if let Some(prefix) = fields.take::<String>("prefix")? {
+        bullmq = bullmq.prefix(prefix);
+    }
+    if let Some(attempts) = fields.take("attempts")? {
+        bullmq = bullmq.attempts(attempts);
+    }
+    if let Some(wait) = fields.take("fixed_backoff")? {
+        bullmq = bullmq.fixed_backoff(wait);
+    }
+    if let Some(wait) = fields.take("exponential_backoff")? {
+        bullmq = bullmq.exponential_backoff(wait);
+    }
+    if let Some(age) = fields.take("remove_on_complete")? {
+        bullmq = bullmq.remove_on_complete(age);
+    }
+    if let Some(age) = fields.take("remove_on_fail")? {
+        bullmq = bullmq.remove_on_fail(age);
+    }
+    Ok(Arc::new(bullmq))
+}
+
+#[cfg(any(feature = "celery-rabbitmq", feature = "celery-redis"))]
+fn celery(
+    celery: Result<crate::Celery, posthaste::Error>,
+    fields: &mut Fields,
+) -> Result<Arc<dyn Destination>, String> {
+    let mut celery = celery.map_err(wrong)?;
+    if let Some(limit) = fields.take("task_time_limit")? {
+        celery = celery.time_limit(limit);
+    }
+    if let Some(limit) = fields.take("task_soft_time_limit")? {
+        celery = celery.soft_time_limit(limit);
+    }
+    if fields.take("expires")? == Some(true) {
+        celery = celery.expires();
+    }
+    Ok(Arc::new(celery))
+}
+
+#[cfg(feature = "kafka")]
+fn kafka(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    use std::collections::BTreeMap;
+
+    let mut kafka = crate::Kafka::new(&to.url).map_err(wrong)?;
+    let settings: Option<BTreeMap<String, String>> = fields.take("settings")?;
+    for (name, value) in settings.into_iter().flatten() {
+        kafka = kafka
+            .set(&name, &value)
+            .map_err(|error| format!("settings: {error}"))?;
+    }
+    Ok(Arc::new(kafka))
+}
+
+#[cfg(feature = "nats")]
+fn nats(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut nats = crate::Nats::new(&to.url).map_err(wrong)?;
+    if let Some(credentials) = fields.take::<String>("credentials")? {
+        nats = nats.credentials(credentials);
+    }
+    if let Some(domain) = fields.take::<String>("domain")? {
+        nats = nats.domain(domain);
+    }
+    if let Some(stream) = fields.take::<String>("stream")? {
+        nats = nats.stream(stream);
+    }
+    Ok(Arc::new(nats))
+}
+
+#[cfg(feature = "rabbitmq")]
+fn rabbitmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut rabbitmq = crate::RabbitMq::new(&to.url).map_err(wrong)?;
+    if fields.take("expires")? == Some(true) {
+        rabbitmq = rabbitmq.expires();
+    }
+    Ok(Arc::new(rabbitmq))
+}
+
+#[cfg(feature = "sidekiq")]
+fn sidekiq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    use crate::{HowMany, Sidekiq, Times};
+
+    let mut sidekiq = Sidekiq::new(&to.url).map_err(wrong)?;
+    if let Some(times) = fields.take::<HowMany>("retry")? {
+        sidekiq = sidekiq.retry(times);
+    }
+    if let Some(lines) = fields.take::<HowMany>("backtrace")? {
+        sidekiq = sidekiq.backtrace(lines);
+    }
+    if let Some(tags) = fields.take::<Vec<String>>("tags")? {
+        sidekiq = sidekiq.tags(tags);
+    }
+    if let Some(is_kept) = fields.take("dead")? {
+        sidekiq = sidekiq.dead(is_kept);
+    }
+    let times = [
+        ("seconds", Times::Seconds),
+        ("milliseconds", Times::Milliseconds),
+    ];
+    if let Some(times) = fields.word("times", &times)? {
+        sidekiq = sidekiq.times(times);
+    }
+    Ok(Arc::new(sidekiq))
+}
+
+#[cfg(feature = "smtp")]
+fn smtp(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    let mut smtp = crate::Smtp::new(&to.url).map_err(wrong)?;
+    if let Some(address) = fields.take::<String>("mail_from")? {
+        smtp = smtp.from(address);
+    }
+    if let Some(addresses) = fields.take::<String>("mail_to")? {
+        smtp = smtp.to(addresses);
+    }
+    Ok(Arc::new(smtp))
+}
+
+/// TLS is what the program's own features of reqwest bring.
+#[cfg(feature = "webhook")]
+fn webhook(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    use crate::{Reach, Webhook};
+
+    let mut reach = Reach::public();
+    let networks: Option<Vec<String>> = fields.take("networks")?;
+    for network in networks.into_iter().flatten() {
+        let allowed = reach.allow(&network);
+        reach = allowed.map_err(|error| format!("networks: {error}"))?;
+    }
+    let client = reqwest::Client::builder().user_agent("posthaste");
+    let mut webhook = Webhook::within(client, &to.url, reach).map_err(wrong)?;
+    let secrets: Option<Vec<String>> = fields.take("secrets")?;
+    let secrets = secrets.into_iter().flatten().map(|secret| {
+        let shape = "secrets: each must be whsec_ and base64 of 24 to 64 random bytes";
+        secret.parse().map_err(|_| shape.to_owned())
+    });
+    let secrets: Vec<posthaste::Secret> = secrets.collect::<Result<_, String>>()?;
+    if !secrets.is_empty() {
+        webhook = webhook.secrets(secrets);
+    }
+    if let Some(limit) = fields.take("request_time_limit")? {
+        webhook = webhook.time_limit(limit);
+    }
+    if let Some(requests) = fields.take("requests")? {
+        webhook = webhook.requests(requests);
+    }
+    if fields.take("again_on_client_errors")? == Some(true) {
+        webhook = webhook.again_on_client_errors();
+    }
+    Ok(Arc::new(webhook))
+}

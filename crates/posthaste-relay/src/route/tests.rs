@@ -1,0 +1,273 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Route, Settings};
+use crate::message::tests::{ID, job};
+use crate::{Ack, OnAmbiguous};
+
+fn read(settings: &Value) -> Result<Route, String> {
+    let settings = settings.as_object().expect("an object");
+    Route::read("mail", settings).map_err(|error| error.to_string())
+}
+
+/// The settings of a route to standard output with these.
+fn settings(more: Value) -> Settings {
+    let mut settings = json!({"to": "stdout:"});
+    let all = settings.as_object_mut().expect("an object");
+    all.extend(more.as_object().expect("an object").clone());
+    read(&settings).expect("a route").settings
+}
+
+/// What is said of a route to standard output with this setting.
+fn refused(name: &str, value: &Value) -> String {
+    let said = read(&json!({"to": "stdout:", name: value})).expect_err(name);
+    let start = format!("route mail: {name}: ");
+    assert!(said.starts_with(&start), "{said}");
+    said[start.len()..].to_owned()
+}
+
+#[test]
+fn a_route_is_its_queue_and_an_address() {
+    let route = read(&json!({"to": "stdout:"})).expect("a route");
+    assert_eq!((route.queue(), route.label()), ("mail", "lines".to_owned()));
+    let route = read(&json!({"to": "stdout:", "queue": "m"})).expect("a route");
+    assert_eq!((route.name(), route.queue()), ("mail", "m"));
+    let said = read(&json!({"queue": "m"})).expect_err("no address");
+    assert!(said.starts_with("route mail: to: is missing"), "{said}");
+}
+
+#[test]
+fn settings_are_read() {
+    let given = settings(json!({
+        "batch": 100, "concurrency": 2, "time_limit": "90s", "ack": "confirmed", "lease": "2h", "on_ambiguous": "discard",
+        "allow_unsafe": ["appendonly", "maxmemory-policy"],
+    }));
+    assert_eq!((given.batch, given.concurrency), (Some(100), Some(2)));
+    assert_eq!(given.time_limit, Some(Duration::from_secs(90)));
+    let lease = Duration::from_secs(7200);
+    assert_eq!(given.ack, Ack::Confirmed { lease });
+    assert_eq!(
+        (given.ordered, given.on_ambiguous),
+        (false, OnAmbiguous::Discard)
+    );
+    assert_eq!(given.allow_unsafe, ["appendonly", "maxmemory-policy"]);
+    assert!(settings(json!({"ordered": true})).ordered);
+    let half = Some(Duration::from_millis(500));
+    assert_eq!(settings(json!({"time_limit": 0.5})).time_limit, half);
+}
+
+#[test]
+fn a_message_is_made_as_the_route_says() {
+    let given = settings(json!({
+        "kind": "{name}!", "receiver_queue": "q.{tag}", "headers": {"x-a": "{kwargs.a}"}, "payload": "{kwargs.a}",
+    }));
+    let message = given.mapping.message(job("n", r#"{"a": 1}"#), ID);
+    let message = message.expect("a message");
+    assert_eq!((&*message.kind, message.payload()), ("n!", "1"));
+    assert_eq!(message.queue.as_deref(), Some("q.signup"));
+    assert_eq!(message.headers, [("x-a".to_owned(), "1".to_owned())]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_its_name() {
+    assert_eq!(refused("batch", &json!(0)), "must be at least 1");
+    assert_eq!(refused("batch", &json!("geheim")), "must be a whole number");
+    assert_eq!(refused("batch", &json!(-1)), "must be a whole number");
+    assert_eq!(
+        refused("ordered", &json!("geheim")),
+        "must be true or false"
+    );
+    assert_eq!(refused("lease", &json!("1h")), "is for ack = \"confirmed\"");
+    assert_eq!(refused("time_limit", &json!(0)), "must be more than 0");
+    for time in [json!("geheim"), json!(-1), json!("-5s"), json!(1e300)] {
+        assert!(refused("time_limit", &time).starts_with("must be a time"));
+    }
+    assert_eq!(
+        refused("allow_unsafe", &json!("a")),
+        "must be a list of texts"
+    );
+    assert_eq!(refused("headers", &json!([1])), "must be a table of texts");
+    assert_eq!(
+        refused("kind", &json!("geheim {colour}")),
+        "{colour} is no place that can be filled"
+    );
+    assert_eq!(refused("queue", &json!("")), "must have 1 to 255 bytes");
+    let unknown = refused("colour", &json!("geheim"));
+    assert!(
+        unknown.starts_with(
+            "is no setting of a route to stdout; there are ack, allow_unsafe, at, batch,"
+        ),
+        "{unknown}"
+    );
+    let said = read(&json!({"to": "stdout:", "ordered": true, "concurrency": 2}));
+    assert!(said.expect_err("two batches").contains("concurrency: "));
+}
+
+#[test]
+fn no_error_and_no_print_repeats_a_secret() {
+    for settings in [
+        json!({"to": "geheim"}),
+        json!({"to": "smtp+geheim://h"}),
+        json!({"to": 7, "geheim2": "geheim"}),
+        json!({"to": "stdout:", "headers": {"authorization": "Bearer geheim {"}}),
+        json!({"to": "stdout:", "batch": {"geheim": 1}}),
+    ] {
+        let said = read(&settings).expect_err("refused");
+        assert!(!said.contains("geheim"), "{said}");
+    }
+}
+
+#[cfg(all(feature = "asynq", feature = "bullmq", feature = "celery-redis"))]
+#[test]
+fn each_destination_has_its_words_and_options() {
+    for (settings, label) in [
+        (
+            json!({"to": "asynq://:geheim@h:1/2", "type": "mail:send", "max_retry": 3, "timeout": "1m", "deadline": true, "retention": "48h"}),
+            "asynq at h:1/2",
+        ),
+        (
+            json!({"to": "bullmq://:geheim@h:1/2", "name": "send", "prefix": "p", "attempts": 3, "fixed_backoff": "1s", "remove_on_complete": "48h", "remove_on_fail": "48h"}),
+            "bullmq at h:1/2",
+        ),
+        (
+            json!({"to": "celery+redis://:geheim@h:1/2", "task": "send", "task_time_limit": "1m", "task_soft_time_limit": 50, "expires": true}),
+            "celery at h:1/2",
+        ),
+    ] {
+        let route = read(&settings).expect("a route");
+        assert_eq!(route.label().to_lowercase(), label);
+    }
+}
+
+#[cfg(all(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+#[test]
+fn each_broker_has_its_words_and_options() {
+    for settings in [
+        json!({"to": "amqp://u:geheim@h:1/v", "routing_key": "mail.{name}", "exchange": "jobs", "expires": true}),
+        json!({"to": "nats://h:1", "subject": "mail.{name}", "domain": "d", "stream": "s", "credentials": "geheim"}),
+        json!({"to": "kafka://h:1,i:2", "topic": "mail", "settings": {"sasl.password": "geheim"}}),
+    ] {
+        let route = read(&settings).expect("a route");
+        assert!(!route.label().contains("geheim"), "{route:?}");
+    }
+    let said = read(&json!({"to": "kafka://h:1", "settings": {"acks": "geheim"}}));
+    let said = said.expect_err("the promise rests on it");
+    assert!(
+        said.starts_with("route mail: settings: ") && !said.contains("geheim"),
+        "{said}"
+    );
+}
+
+#[cfg(all(feature = "smtp", feature = "celery-rabbitmq"))]
+#[test]
+fn mail_and_celery_over_rabbitmq_have_theirs() {
+    for settings in [
+        json!({"to": "smtp://u:geheim@h.example:25", "mail_from": "a@example.com", "mail_to": "b@example.com", "headers": {"subject": "{name}"}}),
+        json!({"to": "celery+amqp://u:geheim@h:1/v", "task": "mail.{name}", "task_time_limit": "1m", "expires": true}),
+    ] {
+        let route = read(&settings).expect("a route");
+        assert!(!route.label().contains("geheim"), "{route:?}");
+    }
+}
+
+#[cfg(all(
+    feature = "celery-redis",
+    feature = "kafka",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "smtp"
+))]
+#[test]
+fn no_header_takes_the_place_of_what_is_the_formats_own() {
+    for (to, name) in [
+        ("celery+redis://h", "retries"),
+        ("celery+redis://h", "id"),
+        ("celery+amqp://h", "CC"),
+        ("amqp://h", "BCC"),
+        ("nats://h", "Nats-Msg-Id"),
+        ("kafka://h:1", "id"),
+        ("smtp://h.example", "Message-ID"),
+    ] {
+        let settings = json!({"to": to, "headers": {name: "geheim"}});
+        let said = read(&settings).expect_err(name);
+        assert!(
+            said.starts_with(&format!("route mail: headers.{name}: ")),
+            "{said}"
+        );
+        assert!(!said.contains("geheim"), "{said}");
+    }
+    // Those of these are beside their formats.
+    for to in ["asynq://h", "bullmq://h", "stdout:"] {
+        read(&json!({"to": to, "headers": {"id": "1"}})).expect(to);
+    }
+}
+
+#[cfg(feature = "sidekiq")]
+mod sidekiq {
+    use super::*;
+
+    #[test]
+    fn it_has_words_and_options_of_its_own() {
+        let route = read(&json!({
+            "to": "sidekiq://u:geheim@127.0.0.1:6379/3", "class": "MailJob", "receiver_queue": "low", "retry": 3, "times": "milliseconds",
+        }));
+        let route = route.expect("a route");
+        assert_eq!(route.label(), "sidekiq at 127.0.0.1:6379/3");
+        assert!(!format!("{route:?}").contains("geheim"), "{route:?}");
+        let message = route.mapping().message(job("n", "{}"), ID);
+        let message = message.expect("a message");
+        assert_eq!(
+            (&*message.kind, message.queue.as_deref()),
+            ("MailJob", Some("low"))
+        );
+        let both = json!({"to": "sidekiq://h", "class": "A", "kind": "B"});
+        let said = read(&both).expect_err("both");
+        assert!(said.contains("class: is kind by another name"), "{said}");
+        let others = json!({"to": "sidekiq://h", "topic": "A"});
+        let said = read(&others).expect_err("Kafka's");
+        assert!(said.contains("topic: is no setting of a route to Sidekiq"));
+        for more in [
+            json!({"retry": false, "backtrace": true, "dead": false, "tags": ["a"]}),
+            json!({"retry": 0, "backtrace": 20, "headers": {"locale": "de"}}),
+        ] {
+            let mut settings = json!({"to": "sidekiq://h"});
+            let all = settings.as_object_mut().expect("an object");
+            all.extend(more.as_object().expect("an object").clone());
+            read(&settings).expect("a route");
+        }
+        for (more, why) in [
+            (json!({"tags": "a"}), "tags: must be a list of texts"),
+            (json!({"dead": "no"}), "dead: must be true or false"),
+            (
+                json!({"headers": {"retry": "false"}}),
+                "headers.retry: is a key of Sidekiq's own format; the route's setting retry says it",
+            ),
+            (
+                json!({"headers": {"delivery_id": "{id}"}}),
+                "headers.delivery_id: is a key of Sidekiq's own format",
+            ),
+        ] {
+            let mut settings = json!({"to": "sidekiq://h"});
+            let all = settings.as_object_mut().expect("an object");
+            all.extend(more.as_object().expect("an object").clone());
+            assert_eq!(
+                read(&settings).expect_err(why),
+                format!("route mail: {why}")
+            );
+        }
+        let retry = json!({"to": "sidekiq://h", "retry": "geheim"});
+        let said = read(&retry).expect_err("no number");
+        assert_eq!(
+            said,
+            "route mail: retry: must be true, false or a whole number"
+        );
+    }
+}
+
+#[cfg(not(feature = "sidekiq"))]
+#[test]
+fn a_destination_that_was_left_out_is_refused_with_its_feature() {
+    let said = read(&json!({"to": "sidekiq://h"})).expect_err("left out");
+    assert!(said.contains("the feature \"sidekiq\""), "{said}");
+}

@@ -1,0 +1,234 @@
+//! Addresses of destinations: `<destination>+<transport>://…`, or what the transport is called
+//! where there is nothing but it. Pure.
+
+/// A kind of destination.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    Sidekiq,
+    Asynq,
+    BullMq,
+    Celery,
+    RabbitMq,
+    Nats,
+    Kafka,
+    Webhook,
+    Smtp,
+    Lines,
+}
+
+/// What is written before `://`, and what it stands for.
+struct Scheme {
+    word: &'static str,
+    kind: Kind,
+    /// The transport that the destination itself connects by.
+    transport: &'static str,
+}
+
+const fn scheme(word: &'static str, kind: Kind, transport: &'static str) -> Scheme {
+    Scheme {
+        word,
+        kind,
+        transport,
+    }
+}
+
+const SCHEMES: [Scheme; 22] = [
+    scheme("sidekiq", Kind::Sidekiq, "redis"),
+    scheme("sidekiq+redis", Kind::Sidekiq, "redis"),
+    scheme("sidekiq+rediss", Kind::Sidekiq, "rediss"),
+    scheme("asynq", Kind::Asynq, "redis"),
+    scheme("asynq+redis", Kind::Asynq, "redis"),
+    scheme("asynq+rediss", Kind::Asynq, "rediss"),
+    scheme("bullmq", Kind::BullMq, "redis"),
+    scheme("bullmq+redis", Kind::BullMq, "redis"),
+    scheme("bullmq+rediss", Kind::BullMq, "rediss"),
+    scheme("celery+redis", Kind::Celery, "redis"),
+    scheme("celery+rediss", Kind::Celery, "rediss"),
+    scheme("celery+amqp", Kind::Celery, "amqp"),
+    scheme("celery+amqps", Kind::Celery, "amqps"),
+    scheme("amqp", Kind::RabbitMq, "amqp"),
+    scheme("amqps", Kind::RabbitMq, "amqps"),
+    scheme("nats", Kind::Nats, "nats"),
+    scheme("nats+tls", Kind::Nats, "tls"),
+    scheme("kafka", Kind::Kafka, "kafka"),
+    scheme("http", Kind::Webhook, "http"),
+    scheme("https", Kind::Webhook, "https"),
+    scheme("smtp", Kind::Smtp, "smtp"),
+    scheme("smtps", Kind::Smtp, "smtps"),
+];
+
+/// What people write who think of the server, and not of who reads what lies there.
+const MEANT: [(&str, &str); 14] = [
+    (
+        "redis",
+        "sidekiq://, asynq://, bullmq:// or celery+redis://, by who is to read it",
+    ),
+    (
+        "rediss",
+        "sidekiq+rediss://, asynq+rediss://, bullmq+rediss:// or celery+rediss://, by who is to read it",
+    ),
+    ("celery", "celery+redis:// or celery+amqp://"),
+    ("rabbitmq", "amqp://, or amqps:// for TLS"),
+    (
+        "pyamqp",
+        "celery+amqp://, or amqp:// for any other consumer",
+    ),
+    ("tls", "nats+tls://"),
+    ("jetstream", "nats://"),
+    ("kafka+ssl", "kafka://; there is no TLS for it here"),
+    ("webhook", "https:// or http://"),
+    (
+        "mailto",
+        "smtp:// with the mail server's host, and the address as mail_to",
+    ),
+    ("mail", "smtp://"),
+    ("stdout", "stdout:"),
+    ("-", "stdout:"),
+    (
+        "postgres",
+        "what is to be sent to; the database is that of DATABASE_URL",
+    ),
+];
+
+/// Where a route leads.
+#[derive(PartialEq)]
+pub(super) struct To {
+    pub(super) kind: Kind,
+    /// The address as the destination takes it, without the destination's name.
+    pub(super) url: String,
+}
+
+impl To {
+    /// The error does not repeat the address.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text == "stdout:" {
+            return Ok(Self {
+                kind: Kind::Lines,
+                url: String::new(),
+            });
+        }
+        let found = text.split_once("://").and_then(|(word, rest)| {
+            let scheme = SCHEMES.iter().find(|scheme| scheme.word == word)?;
+            Some((scheme, rest))
+        });
+        let Some((scheme, rest)) = found else {
+            let word = text.split_once(':').map_or(text, |(word, _)| word);
+            if let Some((_, meant)) = MEANT.iter().find(|(said, _)| *said == word) {
+                return Err(format!("{word}: is no destination; write {meant}"));
+            }
+            let words: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.word).collect();
+            return Err(format!(
+                "must begin with one of {}, each with ://, or be stdout:",
+                words.join(", ")
+            ));
+        };
+        if rest.is_empty() {
+            return Err("names no host".into());
+        }
+        Ok(Self {
+            kind: scheme.kind,
+            url: format!("{}://{rest}", scheme.transport),
+        })
+    }
+
+    /// The destination's name for people.
+    pub(super) fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Sidekiq => "Sidekiq",
+            Kind::Asynq => "asynq",
+            Kind::BullMq => "BullMQ",
+            Kind::Celery => "Celery",
+            Kind::RabbitMq => "RabbitMQ",
+            Kind::Nats => "NATS",
+            Kind::Kafka => "Kafka",
+            Kind::Webhook => "a webhook",
+            Kind::Smtp => "SMTP",
+            Kind::Lines => "stdout",
+        }
+    }
+
+    /// What it calls the kind of a message.
+    pub(super) fn kind_word(&self) -> &'static str {
+        match self.kind {
+            Kind::Sidekiq => "class",
+            Kind::Asynq | Kind::Webhook => "type",
+            Kind::BullMq => "name",
+            Kind::Celery => "task",
+            Kind::RabbitMq => "routing_key",
+            Kind::Nats => "subject",
+            Kind::Kafka => "topic",
+            Kind::Smtp | Kind::Lines => "kind",
+        }
+    }
+
+    /// What it calls that which messages are put into.
+    pub(super) fn queue_word(&self) -> &'static str {
+        match self.kind {
+            Kind::RabbitMq => "exchange",
+            _ => "receiver_queue",
+        }
+    }
+}
+
+/// The address may hold a password.
+impl std::fmt::Debug for To {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("To").field(&self.kind).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, To};
+
+    fn parsed(text: &str) -> Option<(Kind, String)> {
+        To::parse(text).ok().map(|to| (to.kind, to.url))
+    }
+
+    #[test]
+    fn the_destination_stands_before_the_transport() {
+        let url = |kind, url: &str| Some((kind, url.to_owned()));
+        let redis = "redis://:p@h:1/2";
+        assert_eq!(parsed("sidekiq://:p@h:1/2"), url(Kind::Sidekiq, redis));
+        assert_eq!(parsed("asynq+redis://:p@h:1/2"), url(Kind::Asynq, redis));
+        assert_eq!(parsed("bullmq+rediss://h"), url(Kind::BullMq, "rediss://h"));
+        assert_eq!(parsed("celery+amqp://h/v"), url(Kind::Celery, "amqp://h/v"));
+        assert_eq!(parsed("amqps://h"), url(Kind::RabbitMq, "amqps://h"));
+        assert_eq!(parsed("https://h/x"), url(Kind::Webhook, "https://h/x"));
+        assert_eq!(parsed("stdout:"), url(Kind::Lines, ""));
+    }
+
+    #[test]
+    fn an_address_that_leads_nowhere_is_refused_without_a_word_of_it() {
+        for text in [
+            "",
+            "geheim",
+            "redis://geheim",
+            "redis://geheim:geheim@geheim/0",
+            "celery://geheim",
+            "nats://",
+            "stdout:geheim",
+        ] {
+            let said = To::parse(text).expect_err(text);
+            assert!(!said.contains("geheim"), "{said}");
+        }
+    }
+
+    #[test]
+    fn who_writes_the_server_is_asked_who_reads_there() {
+        for (text, meant) in [
+            (
+                "redis://127.0.0.1/0",
+                "write sidekiq://, asynq://, bullmq:// or celery+redis://",
+            ),
+            ("rediss://h", "write sidekiq+rediss://"),
+            ("celery://h", "write celery+redis:// or celery+amqp://"),
+            ("rabbitmq://h", "write amqp://"),
+            ("stdout", "write stdout:"),
+            ("mailto:ada@example.com", "write smtp://"),
+        ] {
+            let said = To::parse(text).expect_err(text);
+            assert!(said.contains(meant), "{text}: {said}");
+        }
+    }
+}

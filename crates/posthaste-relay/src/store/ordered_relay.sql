@@ -1,0 +1,31 @@
+-- Takes or keeps the lease of a queue's ordered relay: who has it now, and how many jobs of the one
+-- before it are to be run first. Another one takes over when the lease is over and its holder is
+-- not among the living any more: then its jobs are quarantined by now. One that ended in good order
+-- left none. A lease that begins later than now was given by another clock, and its holder, who
+-- counts by its own, was silent for longer than that.
+-- Who could not have it looks and locks nothing, or those who stand by would keep the holder from
+-- its own row.
+WITH holder AS MATERIALIZED (
+  SELECT d.worker,
+         NOT EXISTS (SELECT FROM posthaste.worker w
+                      WHERE w.id = d.worker
+                        AND (w.stopped_at IS NULL
+                             OR (NOT w.clean
+                                 AND clock_timestamp() BETWEEN d.since AND d.until))) AS is_free
+    FROM posthaste.ordered_relay d WHERE d.queue = $1),
+taken AS (
+  INSERT INTO posthaste.ordered_relay AS d (queue, worker, until)
+  SELECT $1::text, $2::bigint, clock_timestamp() + $3::bigint::float8 * interval '1 millisecond'
+   WHERE NOT EXISTS (SELECT FROM holder h WHERE h.worker <> $2 AND NOT h.is_free)
+  ON CONFLICT (queue) DO UPDATE
+     SET worker = excluded.worker, since = excluded.since, until = excluded.until
+   WHERE d.worker = excluded.worker
+      OR NOT EXISTS (SELECT FROM posthaste.worker w
+                      WHERE w.id = d.worker
+                        AND (w.stopped_at IS NULL
+                             OR (NOT w.clean AND clock_timestamp() BETWEEN d.since AND d.until)))
+  RETURNING d.worker)
+SELECT coalesce((SELECT t.worker FROM taken t), (SELECT h.worker FROM holder h), 0::bigint),
+       (SELECT count(*) FROM posthaste.in_flight h
+         WHERE h.queue = $1 AND h.state = 'quarantined' AND h.until <= clock_timestamp()
+           AND h.expires_at > clock_timestamp())

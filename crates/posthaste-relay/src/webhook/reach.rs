@@ -1,0 +1,326 @@
+//! Which addresses a webhook may connect to: a decision about addresses, made where the connection
+//! is made, so that no name can change between the check and its use.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use posthaste::Error;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{ClientBuilder, Url};
+
+/// What is no public address of a host: networks of IPv4.
+const CLOSED: [(Ipv4Addr, u8); 17] = [
+    (Ipv4Addr::new(0, 0, 0, 0), 8),
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(127, 0, 0, 0), 8),
+    // Link-local, and where clouds tell secrets to the one that asks.
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    (Ipv4Addr::new(168, 63, 129, 16), 32),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 0, 0, 0), 24),
+    (Ipv4Addr::new(192, 0, 2, 0), 24),
+    (Ipv4Addr::new(192, 31, 196, 0), 24),
+    (Ipv4Addr::new(192, 88, 99, 0), 24),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+    (Ipv4Addr::new(198, 18, 0, 0), 15),
+    (Ipv4Addr::new(198, 51, 100, 0), 24),
+    (Ipv4Addr::new(203, 0, 113, 0), 24),
+    (Ipv4Addr::new(224, 0, 0, 0), 4),
+    (Ipv4Addr::new(240, 0, 0, 0), 4),
+];
+/// All public addresses of IPv6.
+const GLOBAL: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+/// What of them is none of a host: protocol assignments (Teredo among them), documentation.
+const CLOSED_GLOBAL: [(Ipv6Addr, u8); 3] = [
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+];
+const SIX_TO_FOUR: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16);
+const NAT64: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
+
+/// Which addresses a [`Webhook`](super::Webhook) may connect to: public ones, and those that are
+/// allowed by name. What is checked is the address that is connected to, not the name; an address
+/// within one of another kind (mapped, translated, tunnelled) counts as what is within.
+///
+/// ```
+/// use posthaste_relay::Reach;
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let reach = Reach::public().allow("10.20.0.0/16")?.allow("::1")?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Reach {
+    is_checked: bool,
+    allowed: Vec<Network>,
+    names: Arc<dyn Resolve>,
+}
+
+/// The first bits of addresses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Network {
+    start: IpAddr,
+    bits: u8,
+}
+
+impl Reach {
+    /// Public addresses alone. The client uses no proxy then: a proxy would connect in its place,
+    /// unchecked.
+    pub fn public() -> Self {
+        Self {
+            is_checked: true,
+            allowed: Vec::new(),
+            names: Arc::new(System),
+        }
+    }
+
+    /// Any address, and by a proxy if the client has one: for addresses that only the operator
+    /// writes, and for proxies that check by themselves.
+    pub fn anywhere() -> Self {
+        Self {
+            is_checked: false,
+            ..Self::public()
+        }
+    }
+
+    /// These too: an address, or a network such as `10.20.0.0/16`.
+    pub fn allow(mut self, network: &str) -> Result<Self, Error> {
+        let parsed = Network::parse(network);
+        let wrong = || Error::invalid("allow", format!("{network:?} is no address or network"));
+        self.allowed.push(parsed.ok_or_else(wrong)?);
+        Ok(self)
+    }
+
+    /// Names are looked up by this instead of the system. What it says is checked like anything
+    /// else.
+    pub fn names(self, names: impl Resolve + 'static) -> Self {
+        let names = Arc::new(names);
+        Self { names, ..self }
+    }
+
+    /// A client of this kind that connects to nothing else, except to addresses that stand in its
+    /// URL; those are asked about by [`check`](Self::check).
+    pub(super) fn bound(&self, client: ClientBuilder) -> ClientBuilder {
+        if !self.is_checked {
+            return client;
+        }
+        client.no_proxy().dns_resolver(self.clone())
+    }
+
+    /// Whether the address that stands in this URL may be connected to; a name may, as its
+    /// addresses are looked at when it is looked up.
+    pub(super) fn check(&self, url: &Url) -> Result<(), Forbidden> {
+        let host = url.host_str().unwrap_or_default();
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse();
+        match address {
+            Ok(address) if !self.admits(address) => Err(Forbidden),
+            _ => Ok(()),
+        }
+    }
+
+    fn admits(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        !self.is_checked
+            || is_public(address)
+            || self.allowed.iter().any(|network| network.has(address))
+    }
+}
+
+impl Resolve for Reach {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (reach, found) = (self.clone(), self.names.resolve(name));
+        Box::pin(async move {
+            let found = found.await?;
+            let admitted: Vec<SocketAddr> = found.filter(|one| reach.admits(one.ip())).collect();
+            if admitted.is_empty() {
+                return Err(Forbidden.into());
+            }
+            Ok(Box::new(admitted.into_iter()) as Addrs)
+        })
+    }
+}
+
+impl fmt::Debug for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reach")
+            .field("is_checked", &self.is_checked)
+            .field("allowed", &self.allowed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The address is none of those that may be connected to.
+#[derive(Debug, thiserror::Error)]
+#[error("it is no public address, and not allowed by name")]
+pub(super) struct Forbidden;
+
+impl Forbidden {
+    /// Whether this is why a request failed.
+    pub(super) fn is_cause_of(error: &reqwest::Error) -> bool {
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            if error.is::<Self>() {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
+/// The names that the system knows.
+struct System;
+
+impl Resolve for System {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let found: Vec<SocketAddr> = found.collect();
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !CLOSED
+            .iter()
+            .any(|(start, bits)| shares(bits_of_v4(*start), bits_of_v4(address), *bits)),
+        IpAddr::V6(address) => match within(address) {
+            Some(inner) => is_public(IpAddr::V4(inner)),
+            None => is_in(address, GLOBAL) && !CLOSED_GLOBAL.iter().any(|one| is_in(address, *one)),
+        },
+    }
+}
+
+/// The IPv4 address that packets to this one are carried on to.
+fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let bits = address.to_bits();
+    let at = |shift: u32| Ipv4Addr::from_bits((bits >> shift) as u32);
+    if is_in(address, NAT64) {
+        Some(at(0))
+    } else if is_in(address, SIX_TO_FOUR) {
+        Some(at(80))
+    } else {
+        None
+    }
+}
+
+fn is_in(address: Ipv6Addr, (start, bits): (Ipv6Addr, u8)) -> bool {
+    shares(start.to_bits(), address.to_bits(), bits)
+}
+
+/// An address of IPv4 in the first bits.
+fn bits_of_v4(address: Ipv4Addr) -> u128 {
+    u128::from(address.to_bits()) << 96
+}
+
+/// Whether the first bits are the same.
+fn shares(one: u128, other: u128, bits: u8) -> bool {
+    (one ^ other)
+        .checked_shr(128 - u32::from(bits))
+        .unwrap_or(0)
+        == 0
+}
+
+impl Network {
+    fn parse(text: &str) -> Option<Self> {
+        let (start, bits) = match text.split_once('/') {
+            Some((start, bits)) => (start, Some(bits.parse().ok()?)),
+            None => (text, None),
+        };
+        let start: IpAddr = start.parse().ok()?;
+        let most = if start.is_ipv4() { 32 } else { 128 };
+        let bits = bits.unwrap_or(most);
+        (bits <= most).then_some(Self { start, bits })
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        match (self.start, address) {
+            (IpAddr::V4(start), IpAddr::V4(address)) => {
+                shares(bits_of_v4(start), bits_of_v4(address), self.bits)
+            }
+            (IpAddr::V6(start), IpAddr::V6(address)) => is_in(address, (start, self.bits)),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Network, Reach, is_public};
+
+    fn public(address: &str) -> bool {
+        is_public(address.parse::<std::net::IpAddr>().unwrap().to_canonical())
+    }
+
+    #[test]
+    fn addresses_next_to_closed_networks_are_public() {
+        for address in [
+            "1.1.1.1",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "126.255.255.255",
+            "128.0.0.0",
+            "169.253.255.255",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.167.255.255",
+            "198.17.255.255",
+            "198.20.0.0",
+            "223.255.255.255",
+            "2606:4700:4700::1111",
+            "2a00:1450:4001:80b::200e",
+            "64:ff9b::101:101",
+            "2002:101:101::1",
+            "::ffff:1.1.1.1",
+        ] {
+            assert!(public(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_address_within_another_counts_as_what_is_within() {
+        for address in [
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "::ffff:0:127.0.0.1",
+            "64:ff9b::7f00:1",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a00:1",
+            "2002:7f00:1::",
+            "2002:a9fe:a9fe::1",
+            "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+        ] {
+            assert!(!public(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_by_name_is_a_network_or_an_address() {
+        let admits = |network: &str, address: &str| {
+            let reach = Reach::public().allow(network).unwrap();
+            reach.admits(address.parse().unwrap())
+        };
+        assert!(admits("127.0.0.1", "127.0.0.1") && !admits("127.0.0.1", "127.0.0.2"));
+        assert!(admits("127.0.0.1", "::ffff:127.0.0.1"));
+        assert!(admits("10.0.0.0/8", "10.255.0.1") && !admits("10.0.0.0/9", "10.128.0.0"));
+        assert!(admits("fd00::/8", "fd12::1") && !admits("::1", "::2"));
+        assert!(admits("0.0.0.0/0", "127.0.0.1") && !admits("0.0.0.0/0", "::1"));
+        for wrong in [
+            "",
+            "localhost",
+            "10.0.0.0/33",
+            "::/129",
+            "10/8",
+            "10.0.0.0/",
+        ] {
+            assert_eq!(Network::parse(wrong), None, "{wrong}");
+            assert!(Reach::public().allow(wrong).is_err());
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The mail example: its parts on a real Redis and a real mail server, with workers that are lost
+//! at each step.
+
+#[path = "../examples/mail/deliveries.rs"]
+mod deliveries;
+mod killed;
+#[path = "../examples/mail/queue.rs"]
+#[allow(dead_code, reason = "the example itself says how long a lease is")]
+mod queue;
+#[path = "../examples/mail/reconcile.rs"]
+mod reconcile;
+mod reconciled;
+#[path = "../examples/mail/worker.rs"]
+#[allow(dead_code, reason = "a test goes step by step")]
+mod worker;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_relay::{Asynq, Relay, Smtp};
+use posthaste_testkit::receivers::{Receiver, Redis, Smtp as Server, are_here};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+use serde_json::json;
+use tokio_postgres::Client;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::support::{self, SOON, database};
+use deliveries::Deliveries;
+use queue::{End, Queue};
+use reconcile::{Provider, Reconciler, told};
+use worker::Worker;
+
+const LEASE: Duration = Duration::from_secs(1);
+
+struct Setup {
+    redis: Redis,
+    server: Arc<Server>,
+    db: TestDb,
+    client: Client,
+    deliveries: Deliveries,
+    queue: Queue,
+}
+
+/// The mail server, asked for what it has.
+struct Maildir(Arc<Server>);
+
+impl Provider for Maildir {
+    async fn has(&self, id: Uuid) -> Option<bool> {
+        let mails = self.0.effects().unwrap();
+        Some(mails.iter().any(|mail| mail.id.contains(&id.to_string())))
+    }
+}
+
+/// One that cannot tell.
+struct Mute;
+
+impl Provider for Mute {
+    async fn has(&self, _id: Uuid) -> Option<bool> {
+        None
+    }
+}
+
+impl Setup {
+    async fn new(test: &str) -> Option<Self> {
+        if !are_here(test, &[Receiver::Redis, Receiver::Smtp]) {
+            return None;
+        }
+        let redis = Redis::start(&[]).unwrap();
+        let server = Arc::new(Server::start().unwrap());
+        let db = database(PgVersion::V15).await;
+        let client = db.client().await.unwrap();
+        let deliveries = Deliveries::open(db.pool(4).unwrap()).await.unwrap();
+        let queue = Queue::open(&redis.url(), "mail", LEASE).await.unwrap();
+        Some(Self {
+            redis,
+            server,
+            db,
+            client,
+            deliveries,
+            queue,
+        })
+    }
+
+    fn worker(&self) -> Worker {
+        let smtp = Smtp::new(&self.server.url()).unwrap();
+        Worker {
+            queue: self.queue.clone(),
+            deliveries: self.deliveries.clone(),
+            smtp: Arc::new(smtp.from("us@example.com")),
+            time_limit: Duration::from_secs(60),
+        }
+    }
+
+    /// A mail that is ordered, with its task in the queue.
+    async fn order(&self) -> Uuid {
+        let id = self.ordered().await;
+        assert_eq!(self.queue.again(id).await.unwrap(), "missing");
+        id
+    }
+
+    async fn ordered(&self) -> Uuid {
+        let client = self.db.pool(1).unwrap().get().await.unwrap();
+        let id = Deliveries::order(&client, "ada@example.com", "Welcome", "Hi.\n");
+        id.await.unwrap()
+    }
+
+    /// Works until the mail is in this state.
+    async fn work_until(&self, id: Uuid, state: &str) {
+        let worker = self.worker();
+        eventually(SOON, state, async || {
+            worker
+                .step()
+                .await
+                .map_err(|error| anyhow::anyhow!(error))?;
+            Ok(self.state(id).await == state)
+        })
+        .await
+        .unwrap();
+    }
+
+    async fn state(&self, id: Uuid) -> String {
+        let state = "SELECT state FROM mail_deliveries WHERE delivery_id = $1";
+        self.client.query_one(state, &[&id]).await.unwrap().get(0)
+    }
+
+    fn mails(&self) -> usize {
+        self.server.effects().unwrap().len()
+    }
+
+    fn reconciler<P: Provider>(&self, provider: P) -> Reconciler<P> {
+        Reconciler {
+            deliveries: self.deliveries.clone(),
+            queue: self.queue.clone(),
+            provider,
+            patience: 0.0,
+            resends_unknown: false,
+            retries_failed: false,
+        }
+    }
+
+    fn task(&self, id: Uuid) -> String {
+        let key = format!("asynq:{{mail}}:t:{id}");
+        let state = self.redis.ask(&["HGET", &key, "state"]).unwrap();
+        state.as_str().unwrap_or("gone").to_owned()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mail_is_sent_once_and_its_id_is_known_for_a_day() {
+    let Some(setup) = Setup::new("a_mail_is_sent_once_and_its_id_is_known_for_a_day").await else {
+        return;
+    };
+    let id = setup.order().await;
+    setup.work_until(id, "sent").await;
+    let mail = setup.server.effects().unwrap().remove(0);
+    assert_eq!(mail.id, format!("<{id}@example.com>"));
+    assert_eq!(
+        (mail.args, setup.task(id)),
+        (json!(["ada@example.com"]), "completed".into())
+    );
+    assert_eq!(setup.queue.again(id).await.unwrap(), "completed");
+    assert!(!setup.worker().step().await.unwrap());
+    let score = setup
+        .redis
+        .ask(&["ZSCORE", "asynq:{mail}:completed", &id.to_string()])
+        .unwrap();
+    let now = setup.redis.ask(&["TIME"]).unwrap();
+    let seconds =
+        |value: &serde_json::Value| value.to_string().replace('"', "").parse::<f64>().unwrap();
+    let known_for = seconds(&score) - seconds(&now[0]);
+    assert!((86_000.0..86_401.0).contains(&known_for), "{known_for}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_ordered_and_committed_is_relayed_to_the_queue_and_sent_by_a_worker() {
+    let test = "what_is_ordered_and_committed_is_relayed_to_the_queue_and_sent_by_a_worker";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    let asynq = Asynq::new(&setup.redis.url()).unwrap().queue("mail");
+    // The Redis of this test keeps nothing.
+    let relay = Relay::to(asynq)
+        .allow_unsafe("appendonly")
+        .start()
+        .await
+        .unwrap();
+    let relaying = support::worker(&setup.db.pool(2).unwrap()).consumer("mail", relay);
+    let relaying = relaying.start().await.unwrap();
+    let stop = CancellationToken::new();
+    let worker = setup.worker();
+    let working = tokio::spawn({
+        let stop = stop.clone();
+        async move { worker.run(stop).await }
+    });
+    let mut client = setup.db.pool(1).unwrap().get().await.unwrap();
+    for commits in [false, true] {
+        let transaction = client.transaction().await.unwrap();
+        let order = Deliveries::order(&transaction, "ada@example.com", "Welcome", "Hi.\n");
+        let id = order.await.unwrap();
+        if !commits {
+            transaction.rollback().await.unwrap();
+            continue;
+        }
+        transaction.commit().await.unwrap();
+        let sent = async || Ok(setup.state(id).await == "sent");
+        eventually(SOON, "it is sent", sent).await.unwrap();
+        let mails = setup.server.effects().unwrap();
+        assert_eq!((mails.len(), setup.task(id)), (1, "completed".into()));
+        assert_eq!(mails[0].id, format!("<{id}@example.com>"));
+    }
+    relaying.stop().await.unwrap();
+    stop.cancel();
+    working.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_whose_worker_is_lost_comes_back_and_the_lost_one_changes_nothing() {
+    let Some(setup) = Setup::new("a_task_whose_worker_is_lost_comes_back").await else {
+        return;
+    };
+    let id = setup.order().await;
+    let mut lost = setup.queue.take().await.unwrap().unwrap();
+    assert_eq!(setup.queue.take().await.unwrap(), None);
+    setup.work_until(id, "sent").await;
+    assert!(!setup.queue.renew(&mut lost).await.unwrap());
+    assert!(!setup.queue.end(&lost, End::Archived).await.unwrap());
+    assert_eq!((setup.mails(), setup.task(id)), (1, "completed".into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_lost_in_the_middle_of_a_mail_leaves_it_unknown_until_the_provider_is_asked()
+ {
+    let Some(setup) = Setup::new("a_worker_that_is_lost_in_the_middle_of_a_mail").await else {
+        return;
+    };
+    let (_client, mut told) = told(setup.db.url()).await.unwrap();
+    setup.server.order(&json!({ "delay": 3600 })).unwrap();
+    let id = setup.order().await;
+    let lost = setup.worker();
+    let lost = tokio::spawn(async move { lost.step().await.map_err(|error| error.to_string()) });
+    let taken = async || Ok(setup.mails() == 1);
+    eventually(SOON, "the server has it", taken).await.unwrap();
+    assert_eq!(setup.state(id).await, "sending");
+    lost.abort();
+    let _ = lost.await;
+    setup.work_until(id, "unknown").await;
+    // The one that listens is told, and a provider that cannot tell changes nothing.
+    let heard = tokio::time::timeout(SOON, told.recv()).await.unwrap();
+    assert_eq!(heard, Some(id));
+    assert_eq!(setup.reconciler(Mute).pass().await.unwrap(), 0);
+    assert_eq!(setup.state(id).await, "unknown");
+    let provider = Maildir(Arc::clone(&setup.server));
+    assert_eq!(setup.reconciler(provider).pass().await.unwrap(), 1);
+    assert_eq!((setup.state(id).await.as_str(), setup.mails()), ("sent", 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_mail_that_the_provider_does_not_have_is_sent_again() {
+    let Some(setup) = Setup::new("an_unknown_mail_that_the_provider_does_not_have").await else {
+        return;
+    };
+    let id = setup.order().await;
+    // A worker that wrote that it begins, and died before it connected.
+    setup.queue.take().await.unwrap().unwrap();
+    let begun = setup.deliveries.begin(id, Uuid::new_v4()).await.unwrap();
+    assert!(matches!(begun, deliveries::Begun::Mail { .. }));
+    setup.work_until(id, "unknown").await;
+    assert_eq!(setup.mails(), 0);
+    let provider = Maildir(Arc::clone(&setup.server));
+    assert_eq!(setup.reconciler(provider).pass().await.unwrap(), 1);
+    setup.work_until(id, "sent").await;
+    assert_eq!(setup.mails(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_is_renewed_while_the_server_takes_its_time() {
+    let Some(setup) = Setup::new("a_lease_is_renewed_while_the_server_takes_its_time").await else {
+        return;
+    };
+    setup.server.order(&json!({ "delay": 3.5 })).unwrap();
+    let id = setup.order().await;
+    let slow = setup.worker();
+    let slow = tokio::spawn(async move { slow.step().await.map_err(|error| error.to_string()) });
+    let taken = async || Ok(setup.mails() == 1);
+    eventually(SOON, "the server has it", taken).await.unwrap();
+    // Another one looks all the time, for far longer than a lease.
+    setup.work_until(id, "sent").await;
+    slow.await.unwrap().unwrap();
+    assert_eq!((setup.mails(), setup.task(id)), (1, "completed".into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mail_whose_row_could_not_be_written_is_sent_because_the_queue_says_so() {
+    let Some(setup) = Setup::new("a_mail_whose_row_could_not_be_written").await else {
+        return;
+    };
+    let forbid = "ALTER TABLE mail_deliveries ADD CONSTRAINT no_end CHECK (state <> 'sent')";
+    setup.client.batch_execute(forbid).await.unwrap();
+    let id = setup.order().await;
+    assert!(setup.worker().step().await.is_err());
+    assert_eq!(
+        (setup.state(id).await.as_str(), setup.task(id)),
+        ("sending", "completed".into())
+    );
+    let allow = "ALTER TABLE mail_deliveries DROP CONSTRAINT no_end";
+    setup.client.batch_execute(allow).await.unwrap();
+    assert_eq!(setup.reconciler(Mute).pass().await.unwrap(), 1);
+    assert_eq!((setup.state(id).await.as_str(), setup.mails()), ("sent", 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_mail_has_failed_and_is_tried_again_only_where_that_is_wanted() {
+    let Some(setup) = Setup::new("a_refused_mail_has_failed").await else {
+        return;
+    };
+    setup
+        .server
+        .order(&json!({ "rcpt": "550 nobody" }))
+        .unwrap();
+    let id = setup.order().await;
+    setup.work_until(id, "failed").await;
+    assert_eq!(setup.reconciler(Mute).pass().await.unwrap(), 0);
+    setup.server.order(&json!({})).unwrap();
+    let mut reconciler = setup.reconciler(Mute);
+    reconciler.retries_failed = true;
+    assert_eq!(reconciler.pass().await.unwrap(), 1);
+    setup.work_until(id, "sent").await;
+    assert_eq!(setup.mails(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_queue_is_one_that_asynq_fills_and_works_too() {
+    let test = "the_queue_is_one_that_asynq_fills_and_works_too";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    if !are_here(test, &[Receiver::Asynq]) {
+        return;
+    }
+    let id = setup.ordered().await;
+    let client = Command::new(Receiver::Asynq.find().unwrap())
+        .env("REDIS_URL", setup.redis.url())
+        .args(["mail", &id.to_string(), "mail:send", "{}"])
+        .output()
+        .unwrap();
+    assert!(client.status.success(), "{client:?}");
+    setup.work_until(id, "sent").await;
+
+    let theirs = Uuid::new_v4();
+    setup.queue.again(theirs).await.unwrap();
+    let asynq = posthaste_testkit::receivers::Worker::asynq(&setup.redis.url(), &["mail"]).unwrap();
+    let effect = asynq.wait_for(1, SOON).await.unwrap().remove(0);
+    assert_eq!(
+        (effect.id, effect.name),
+        (theirs.to_string(), "mail:send".to_owned())
+    );
+    let kept = async || Ok(setup.task(theirs) == "completed");
+    eventually(SOON, "it is kept for a day there too", kept)
+        .await
+        .unwrap();
+}

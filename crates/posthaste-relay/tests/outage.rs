@@ -1,0 +1,190 @@
+//! The two outages as their example plays them. What gets lost is judged here. Times are not: an
+//! outage of some seconds, beside other tests on the same processors, says nothing of a 99th
+//! percentile or of a share of a core. `make outage` judges those, on a machine that does nothing
+//! else.
+
+#[path = "../examples/outage/broker/verdict.rs"]
+#[allow(dead_code, reason = "the example itself knows queues by their way")]
+mod broker;
+#[path = "../examples/outage/figures.rs"]
+#[allow(dead_code, reason = "the example itself makes figures")]
+mod figures;
+#[path = "../examples/outage/search/verdict.rs"]
+mod search;
+
+use std::time::Duration;
+
+use posthaste_testkit::Child;
+use posthaste_testkit::receivers::{Receiver, are_here};
+
+use crate::examples::example;
+use figures::Figures;
+use search::{Part, Phase};
+
+/// Plays one of the outages for this many seconds, and returns the table that was printed.
+async fn played(play: &str, seconds: &str) -> Vec<String> {
+    let mut child = Child::spawn(example("outage").args([play, seconds])).unwrap();
+    let ended = child.exit(Duration::from_secs(300)).await.unwrap();
+    let (said, errors) = (child.stdout(), child.stderr());
+    println!("{said:?} {errors:?}");
+    assert!(ended.code().is_some_and(|code| code < 2), "{ended}");
+    said
+}
+
+/// Of the table that was printed, all numbers of a line.
+fn numbers<const N: usize>(table: &[String], what: &str) -> [u64; N] {
+    let mut lines = table.iter().filter(|line| line.starts_with(what));
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        panic!("not one line begins with {what:?}: {table:?}");
+    };
+    let words = line[what.len()..].split_whitespace();
+    let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
+    let told = || panic!("{line}: {table:?}");
+    numbers.try_into().unwrap_or_else(|_| told())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_of_the_broker_loses_what_is_published_after_the_commit_and_nothing_that_is_enqueued_in_it()
+ {
+    let test = "an_outage_of_the_broker_loses_what_is_published_after_the_commit_and_nothing_that_is_enqueued_in_it";
+    if !are_here(test, &[Receiver::RabbitMq]) {
+        return;
+    }
+    let said = played("broker", "8").await;
+    let [old, new] = numbers(&said, "annotations saved");
+    assert!(old > 300 && new > 300, "{said:?}");
+    let [old, new] = numbers(&said, "of which nobody else ever heard");
+    assert!(old > 0 && new == 0, "{said:?}");
+    let [failed, late] = ["of which failed", "had no answer in 20 s"];
+    let [failed, late] = [failed, late].map(|what| numbers::<2>(&said, what)[1]);
+    assert_eq!(failed - late, 0, "{said:?}");
+    if late > 0 {
+        let [behind, _] = numbers(&said, "sent late by up to, ms");
+        assert!(behind > 1_000, "the machine had time to answer: {said:?}");
+        let why = "the machine was too slow to judge: requests that were due waited to be sent";
+        return posthaste_testkit::ran::not_run(test, why);
+    }
+    posthaste_testkit::ran::note("outage");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_of_the_search_server_fails_no_request_and_its_jobs_wait_and_drain() {
+    let test = "an_outage_of_the_search_server_fails_no_request_and_its_jobs_wait_and_drain";
+    if !are_here(test, &[Receiver::OpenSearch]) {
+        return;
+    }
+    let said = played("search", "9").await;
+    let requests = numbers::<5>(&said, "requests");
+    assert!(
+        requests.iter().all(|requests| *requests > 50),
+        "a request every 25 ms, in each part: {said:?}"
+    );
+    assert_eq!(numbers(&said, "of which failed"), [0; 5], "{said:?}");
+    let [_, half_open, muted, stopped, _] = numbers(&said, "jobs that wait at its end");
+    assert!(half_open < muted && muted < stopped, "{said:?}");
+    assert!(stopped >= requests[1] + requests[2], "{said:?}");
+    let [rows] = numbers(&said, "rows");
+    assert!(rows > 300, "{said:?}");
+    assert_eq!(numbers(&said, "documents"), [rows], "{said:?}");
+    assert_eq!(numbers(&said, "of all these differ"), [0], "{said:?}");
+    posthaste_testkit::ran::note("search-outage");
+}
+
+fn figures(p99: u64) -> Figures {
+    let p99 = Duration::from_millis(p99);
+    Figures {
+        requests: 100,
+        failed: 0,
+        late: 0,
+        p50: p99 / 2,
+        p99,
+    }
+}
+
+/// All bounds are kept, each of them barely.
+fn kept() -> broker::Findings {
+    broker::Findings {
+        saved: [300, 300],
+        lost: [200, 0],
+        before: [figures(8), figures(7)],
+        outage: [figures(5_000), figures(12)],
+        relay_share: 0.049,
+        behind: Duration::ZERO,
+        drain_began: Some(Duration::from_secs(2)),
+    }
+}
+
+fn kept_with_search() -> search::Findings {
+    let part = |phase| Part {
+        phase,
+        figures: figures(if phase == Phase::Before { 8 } else { 308 }),
+        jobs: if phase == Phase::Stopped { 200 } else { 100 },
+    };
+    search::Findings {
+        parts: Phase::ALL.map(part).into(),
+        period: Duration::from_secs(60),
+        drained: Duration::from_secs(250),
+        rows: 400,
+        documents: 400,
+        differences: 0,
+    }
+}
+
+/// One bound is told of, in these words.
+fn only(broken: &[String], told: &str) {
+    assert!(
+        matches!(broken, [one] if one.contains(told)),
+        "{told}: {broken:?}"
+    );
+}
+
+#[test]
+fn each_bound_is_judged_by_itself() {
+    assert_eq!(kept().broken(), [""; 0]);
+    type Break = fn(&mut broker::Findings);
+    let breaks: [(Break, &str); 6] = [
+        (|one| one.lost[1] = 1, "nobody heard of 1"),
+        (|one| one.outage[1].failed = 1, "1 requests failed"),
+        (
+            |one| one.outage[1].p99 += Duration::from_micros(1),
+            "p99 rose",
+        ),
+        (|one| one.relay_share = 0.05, "5.0 % of a core"),
+        (
+            |one| one.drain_began = Some(Duration::from_millis(2_001)),
+            "draining began",
+        ),
+        (|one| one.drain_began = None, "draining began"),
+    ];
+    for (break_it, told) in breaks {
+        let mut findings = kept();
+        break_it(&mut findings);
+        only(&findings.broken(), told);
+    }
+}
+
+#[test]
+fn each_bound_of_the_search_servers_outage_is_judged_by_itself() {
+    assert_eq!(kept_with_search().broken(), [""; 0]);
+    let little = Duration::from_micros(1);
+    for at in 1..4 {
+        let mut findings = kept_with_search();
+        findings.parts[at].figures.p99 += little;
+        only(&findings.broken(), "p99 rose");
+    }
+    type Break = fn(&mut search::Findings);
+    let breaks: [(Break, &str); 7] = [
+        (|one| one.parts[0].figures.failed = 1, "1 requests failed"),
+        (|one| one.parts[4].figures.failed = 2, "2 requests failed"),
+        (|one| one.parts[3].jobs = 199, "199 jobs waited"),
+        (|one| one.drained += Duration::from_micros(1), "drained"),
+        (|one| one.differences = 1, "1 differ"),
+        (|one| one.documents = 399, "399 documents"),
+        (|one| (one.rows, one.documents) = (0, 0), "0 rows"),
+    ];
+    for (break_it, told) in breaks {
+        let mut findings = kept_with_search();
+        break_it(&mut findings);
+        only(&findings.broken(), told);
+    }
+}

@@ -1,0 +1,138 @@
+//! Jobs whose route says when the receiver is to run them: handed over ahead where it has a
+//! schedule of its own, kept in Postgres where it has none.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use posthaste_relay::{Asynq, BullMq, Celery, Destination, Mapping, Relay, Sidekiq, Template};
+use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+use tokio_postgres::Client;
+
+use super::fake_destination::FakeDestination;
+use super::rabbitmq::{shared, unique};
+use super::redis::KEEPS;
+use crate::support::{SOON, all_done, database, worker};
+
+/// Enqueues a job that is to run so much later, and tells when that is.
+async fn enqueue(client: &Client, later: Duration) -> Timestamp {
+    let at = Timestamp::now() + later;
+    let enqueue =
+        "SELECT posthaste.enqueue('later', jsonb_build_object('at', $1::text), queue => 'm')";
+    let time = at.to_string();
+    client.execute(enqueue, &[&time]).await.unwrap();
+    at
+}
+
+async fn start(db: &TestDb, relay: posthaste_relay::RelayBuilder) -> posthaste::WorkerHandle {
+    let at = Template::parse("{kwargs.at}").unwrap();
+    let relay = relay.mapping(Mapping::default().at(at));
+    let relay = relay.start().await.unwrap();
+    let worker = worker(&db.pool(2).unwrap()).consumer("m", relay);
+    worker.start().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_without_a_schedule_is_sent_to_at_the_time_and_no_attempt_is_counted() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let fake = FakeDestination::default();
+    let relay = start(&db, fake.relay()).await;
+    let at = enqueue(&client, Duration::from_millis(1500)).await;
+    let state = "SELECT state, attempt FROM posthaste.job";
+    eventually(SOON, "it is rescheduled", async || {
+        let rows = client.query(state, &[]).await?;
+        Ok(rows
+            .first()
+            .is_some_and(|row| row.get::<_, &str>(0) == "scheduled"))
+    })
+    .await
+    .unwrap();
+    let row = client.query_one(state, &[]).await.unwrap();
+    assert_eq!(row.get::<_, i32>(1), 0);
+    eventually(SOON, "it is sent", async || {
+        let is_sent = !fake.taken().is_empty();
+        assert!(!is_sent || Timestamp::now() >= at, "too early");
+        Ok(is_sent)
+    })
+    .await
+    .unwrap();
+    all_done(&client).await;
+    relay.stop().await.unwrap();
+}
+
+/// The job is done here before its time, and run there when that has come.
+async fn is_run_at_its_time(destination: impl Destination, receiver: &Worker) {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let relay = start(&db, Relay::to(destination)).await;
+    // Long enough for it to be handed over, on a slow machine too.
+    let at = enqueue(&client, Duration::from_secs(4)).await;
+    all_done(&client).await;
+    assert!(Timestamp::now() < at, "it was not handed over ahead");
+    eventually(SOON, "it is run", async || {
+        let is_run = !receiver.effects()?.is_empty();
+        assert!(!is_run || Timestamp::now() >= at, "too early");
+        Ok(is_run)
+    })
+    .await
+    .unwrap();
+    let effects = receiver.effects().unwrap();
+    assert_eq!((effects.len(), effects[0].name.as_str()), (1, "later"));
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sidekiq_keeps_what_it_is_given_ahead_until_its_time() {
+    let name = "sidekiq_keeps_what_it_is_given_ahead_until_its_time";
+    if !are_here(name, &[Receiver::Redis, Receiver::Sidekiq]) {
+        return;
+    }
+    let redis = Redis::start(KEEPS).unwrap();
+    let sidekiq = Worker::sidekiq(&redis.url(), &["mail"]).unwrap();
+    let destination = Sidekiq::new(&redis.url()).unwrap().queue("mail");
+    is_run_at_its_time(destination, &sidekiq).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asynq_keeps_what_it_is_given_ahead_until_its_time() {
+    let name = "asynq_keeps_what_it_is_given_ahead_until_its_time";
+    if !are_here(name, &[Receiver::Redis, Receiver::Asynq]) {
+        return;
+    }
+    let redis = Redis::start(KEEPS).unwrap();
+    let asynq = Worker::asynq(&redis.url(), &["mail"]).unwrap();
+    let destination = Asynq::new(&redis.url()).unwrap().queue("mail");
+    is_run_at_its_time(destination, &asynq).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bullmq_keeps_what_it_is_given_ahead_until_its_time() {
+    let name = "bullmq_keeps_what_it_is_given_ahead_until_its_time";
+    if !are_here(name, &[Receiver::Redis, Receiver::BullMq]) {
+        return;
+    }
+    let redis = Redis::start(KEEPS).unwrap();
+    let bullmq = Worker::bullmq(&redis.url(), &["mail"]).unwrap();
+    let destination = BullMq::new(&redis.url(), "mail").unwrap();
+    is_run_at_its_time(destination, &bullmq).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn celery_keeps_what_it_is_given_ahead_until_its_time() {
+    let name = "celery_keeps_what_it_is_given_ahead_until_its_time";
+    if !are_here(
+        name,
+        &[Receiver::Redis, Receiver::RabbitMq, Receiver::Celery],
+    ) {
+        return;
+    }
+    let redis = Redis::start(KEEPS).unwrap();
+    let celery = Worker::celery(&redis.url(), &["mail"]).unwrap();
+    let destination = Celery::redis(&redis.url()).unwrap().queue("mail");
+    is_run_at_its_time(destination, &celery).await;
+    let queue = unique("later");
+    let celery = Worker::celery(shared(), &[&queue]).unwrap();
+    let destination = Celery::rabbitmq(shared()).unwrap().queue(&queue);
+    is_run_at_its_time(destination, &celery).await;
+}

@@ -1,0 +1,112 @@
+//! What a relay has in hand while its destination takes nothing.
+
+use std::time::{Duration, Instant};
+
+use posthaste_testkit::eventually;
+use tokio_postgres::Client;
+
+use super::fake_destination::{Does, FakeDestination};
+use super::{enqueue, setup};
+use crate::support::{SOON, all_done, count, unfinished};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_takes_no_more_counts_as_no_attempt_and_is_offered_little_until_it_does() {
+    let setup = setup().await;
+    let (client, fake) = (&setup.client, FakeDestination::default());
+    let fake = fake.does("m", Does::Backpressure);
+    enqueue(client, &["m"; 1000]).await;
+    let relay = fake.relay().start().await.unwrap();
+    let since = Instant::now();
+    let worker = setup.consumer(relay.clone()).await;
+    let offered = async || Ok(fake.with(|inner| inner.batches.len() >= 20));
+    eventually(SOON, "it is offered some", offered)
+        .await
+        .unwrap();
+    // Four batches at a time, and each time that nothing is taken the next offer comes later. A
+    // relay that does not wait offers all of them in that time.
+    assert!(since.elapsed() > Duration::from_millis(500));
+    let status = relay.status();
+    assert!(status.down_since.is_none(), "{status:?}");
+    assert_eq!(status.last_error.as_deref(), Some("as it was told"));
+    let counted = "SELECT sum(attempt)::bigint FROM posthaste.job";
+    let counted: i64 = client.query_one(counted, &[]).await.unwrap().get(0);
+    assert_eq!(counted, 0);
+    fake.with(|inner| inner.does.clear());
+    all_done(client).await;
+    assert_eq!(fake.taken().len(), 1000);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordered_relay_keeps_its_order_while_nothing_is_taken() {
+    let setup = setup().await;
+    let (client, fake) = (&setup.client, FakeDestination::default());
+    let names = ["a", "b", "c", "d", "e"];
+    for name in names {
+        fake.with(|inner| inner.does.insert(name, Does::Backpressure));
+    }
+    enqueue(client, &names[..3]).await;
+    let relay = fake.relay().ordered(true).batch(2);
+    let worker = setup.relay(relay).await;
+    let offered = async |times| {
+        let times = fake.with(|inner| inner.batches.len()) + times;
+        let offered = async || Ok(fake.with(|inner| inner.batches.len() >= times));
+        eventually(SOON, "it is offered", offered).await.unwrap();
+    };
+    offered(2).await;
+    enqueue(client, &names[3..]).await;
+    offered(2).await;
+    fake.with(|inner| inner.does.clear());
+    all_done(client).await;
+    assert_eq!(fake.taken(), names);
+    worker.stop().await.unwrap();
+}
+
+const BRIEF: &str = "SELECT posthaste.enqueue('brief', queue => 'mail', expires_at => clock_timestamp() + interval '1500 ms')";
+
+async fn it_expires_and_is_not_sent(client: &Client, fake: &FakeDestination) {
+    let ended = async || Ok(count(client, "expired").await == 1 && unfinished(client).await == 1);
+    let ended = eventually(SOON, "it is kept, and the other one is sent", ended).await;
+    ended.unwrap();
+    assert_eq!(fake.taken(), ["long"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_expires_in_the_hands_of_an_ordered_relay_is_not_sent() {
+    let setup = setup().await;
+    let (client, fake) = (&setup.client, FakeDestination::default());
+    let relay = fake.relay().ordered(true).start().await.unwrap();
+    fake.is_down(true);
+    client.batch_execute(BRIEF).await.unwrap();
+    enqueue(client, &["long"]).await;
+    let worker = setup.consumer(relay).await;
+    let tried = async || Ok(fake.with(|inner| inner.batches.len()) > 0);
+    eventually(SOON, "it has them in hand", tried)
+        .await
+        .unwrap();
+    let over = "SELECT bool_or(expires_at < clock_timestamp()) FROM posthaste.job";
+    let over = async || Ok(client.query_one(over, &[]).await?.get(0));
+    eventually(SOON, "its time is over", over).await.unwrap();
+    fake.is_down(false);
+    it_expires_and_is_not_sent(client, &fake).await;
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_expires_in_a_relays_buffer_is_not_sent() {
+    let setup = setup().await;
+    let (client, fake) = (&setup.client, FakeDestination::default());
+    let fake = fake.does("long", Does::Hang);
+    enqueue(client, &["long"]).await;
+    client.batch_execute(BRIEF).await.unwrap();
+    let limit = Duration::from_secs(3);
+    let relay = fake.relay().batch(1).concurrency(1).time_limit(limit);
+    let worker = setup.relay(relay).await;
+    let tried = async || Ok(fake.with(|inner| inner.batches.len()) > 0);
+    eventually(SOON, "the other one waits behind it", tried)
+        .await
+        .unwrap();
+    fake.with(|inner| inner.does.clear());
+    it_expires_and_is_not_sent(client, &fake).await;
+    worker.stop().await.unwrap();
+}

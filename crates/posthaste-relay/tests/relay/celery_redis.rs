@@ -1,0 +1,165 @@
+//! Celery over Redis: the suite on a real Redis, the keys that its own client leaves, and a real
+//! Celery that runs what it is sent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use posthaste_relay::{Celery, Destination};
+use posthaste_testkit::Proxy;
+use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
+use serde_json::{Map, Value, json};
+
+use super::conformance::{Received, Subject, conformance};
+use super::redis::{Again, Behind, KEEPS, Route, captured, keys};
+use super::wrong_type::{
+    a_queue_in_the_way_touches_no_other_of_its_batch,
+    what_lies_in_the_way_is_said_and_loses_nothing,
+};
+use crate::support::SOON;
+
+struct Tasks(Behind);
+
+impl Subject for Tasks {
+    const DEDUPLICATES: bool = false;
+
+    async fn start() -> Option<Self> {
+        Behind::start("celery on redis").await.map(Self)
+    }
+
+    async fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(Celery::redis(&self.0.url()).unwrap())
+    }
+
+    fn proxy(&self) -> &Proxy {
+        &self.0.proxy
+    }
+
+    async fn received(&self) -> Vec<Received> {
+        let tasks = self.0.list("celery").into_iter();
+        tasks
+            .map(|task| {
+                let task: Value = serde_json::from_str(&task).unwrap();
+                let body = STANDARD.decode(task["body"].as_str().unwrap()).unwrap();
+                let mut body: Value = serde_json::from_slice(&body).unwrap();
+                assert_eq!(body[0], json!([]));
+                Received {
+                    id: task["headers"]["id"].as_str().unwrap().to_owned(),
+                    payload: body[1].take(),
+                }
+            })
+            .collect()
+    }
+
+    async fn refuse_for_now(&self, refuse: bool) -> bool {
+        self.0.is_full(refuse);
+        true
+    }
+}
+
+conformance!(Tasks, and:
+    one_that_refuses_for_now_loses_nothing,
+    an_ordered_relay_arrives_in_order,
+    jobs_of_a_key_arrive_in_order,
+);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_in_the_way_of_tasks_is_said_and_loses_nothing() {
+    let Some(tasks) = Tasks::start().await else {
+        return;
+    };
+    what_lies_in_the_way_is_said_and_loses_nothing(&tasks, &tasks.0.redis, "celery").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_in_the_way_of_one_queue_touches_no_other_of_its_batch() {
+    let Some(tasks) = Tasks::start().await else {
+        return;
+    };
+    let celery = tasks.destination().await;
+    a_queue_in_the_way_touches_no_other_of_its_batch(celery, &tasks.0, "").await;
+}
+
+/// The keys with their kinds of content: of lists how much there is, of sets what.
+fn comparable(keys: Map<String, Value>) -> BTreeMap<String, Value> {
+    let shown = |(key, value): (String, Value)| {
+        let value = match key.starts_with("_kombu") {
+            true => value[0].clone(),
+            false => json!(value.as_array().unwrap().len()),
+        };
+        let value = match value["base64"].as_str() {
+            Some(bytes) => String::from_utf8(STANDARD.decode(bytes).unwrap())
+                .unwrap()
+                .into(),
+            None => value,
+        };
+        (key, value)
+    };
+    keys.into_iter().map(shown).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_holds_what_celerys_own_client_leaves_there() {
+    let Some(behind) = Behind::start("redis holds what Celery's own client leaves there").await
+    else {
+        return;
+    };
+    let celery = Celery::redis(&behind.url()).unwrap().queue("mail");
+    let route = Route::to(Arc::new(celery)).await;
+    for (case, more) in [("immediate", ""), ("options", ", priority => 3")] {
+        behind.redis.ask(&["FLUSHALL"]).unwrap();
+        route.enqueue("mail.send", "{}", more).await;
+        route.all_done().await;
+        let theirs = captured(include_str!("golden/celery_redis.json"), case);
+        assert_eq!(
+            comparable(keys(&behind.redis)),
+            comparable(theirs),
+            "{case}"
+        );
+    }
+    route.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_celery_runs_what_it_is_sent_by_redis() {
+    if !are_here(
+        "a_real_celery_runs_what_it_is_sent_by_redis",
+        &[Receiver::Redis, Receiver::Celery],
+    ) {
+        return;
+    }
+    let redis = Redis::start(KEEPS).unwrap();
+    let celery = Arc::new(Worker::celery(&redis.url(), &["mail"]).unwrap());
+    let destination = Celery::redis(&redis.url()).unwrap().queue("mail").expires();
+    let have_run = {
+        let celery = Arc::clone(&celery);
+        // Each has come twice when the next is sent, but for the last.
+        move |count| celery.effects().unwrap().len() >= 2 * count - 1
+    };
+    let route = Route::to(Again::new(destination, have_run)).await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let kwargs = json!({ "to": "ü", "n": u64::MAX, "traceparent": trace });
+    let first = route.enqueue("mail.send", &kwargs.to_string(), "").await;
+    route.all_done().await;
+    celery.wait_for(2, SOON).await.unwrap();
+    let list = r#"{"args": [1, "two"]}"#;
+    let last = route.enqueue("mail.last", list, ", priority => 9").await;
+    route.all_done().await;
+    // It knows no duplicates: both have the id, by which `posthaste.inbox` tells them.
+    let effects = celery.wait_for(4, SOON).await.unwrap();
+    let ids: Vec<&str> = effects.iter().map(|effect| effect.id.as_str()).collect();
+    assert_eq!(ids, [&first, &first, &last, &last]);
+    assert_eq!(effects[0].name, "mail.send");
+    assert_eq!(
+        (&effects[0].args, &effects[0].all["kwargs"]),
+        (&json!([]), &kwargs)
+    );
+    assert_eq!(effects[0].all["headers"]["traceparent"], trace);
+    assert_eq!(effects[0].all["root_id"], json!(first));
+    assert_eq!(
+        (&effects[2].args, &effects[2].all["kwargs"]),
+        (&json!([1, "two"]), &json!({}))
+    );
+    route.stop().await;
+}

@@ -1,0 +1,44 @@
+//! An effect that happens once, in a real worker whose queue drops no duplicates: it calls
+//! `posthaste.receive` in the effect's transaction.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_relay::{Ack, Celery, Relay};
+use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
+
+use super::redis::{Again, KEEPS};
+use super::{enqueue, setup};
+use crate::support::{SOON, all_done};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_celery_that_is_sent_a_task_twice_has_its_effect_once_and_confirms_it() {
+    let test = "a_real_celery_that_is_sent_a_task_twice_has_its_effect_once_and_confirms_it";
+    if !are_here(test, &[Receiver::Redis, Receiver::Celery]) {
+        return;
+    }
+    let setup = setup().await;
+    let (client, redis) = (&setup.client, Redis::start(KEEPS).unwrap());
+    let table = "CREATE TABLE effect (delivery_id uuid)";
+    client.batch_execute(table).await.unwrap();
+    let celery = Worker::celery_once(&redis.url(), &["mail"], setup.db.url()).unwrap();
+    let celery = Arc::new(celery);
+    let destination = Celery::redis(&redis.url()).unwrap().queue("mail");
+    let have_run = {
+        let celery = Arc::clone(&celery);
+        move |count| celery.effects().unwrap().len() >= count
+    };
+    // Longer than the test: nothing but the receiver's own word ends the job.
+    let lease = Duration::from_secs(3600);
+    let relay = Relay::to_any(Again::new(destination, have_run));
+    let relay = relay.ack(Ack::Confirmed { lease });
+    enqueue(client, &["mail.send"]).await;
+    let worker = setup.relay(relay).await;
+    let arrivals = celery.wait_for(2, SOON).await.unwrap();
+    assert_eq!(arrivals[0].id, arrivals[1].id);
+    all_done(client).await;
+    let effects = "SELECT array_agg(delivery_id::text) FROM effect";
+    let effects: Vec<String> = client.query_one(effects, &[]).await.unwrap().get(0);
+    assert_eq!(effects, [arrivals[0].id.clone()]);
+    worker.stop().await.unwrap();
+}

@@ -1,0 +1,300 @@
+//! Kafka: the suite on a real broker, what it refuses, and a consumer that others wrote.
+
+mod mocked;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste::NewJob;
+use posthaste_relay::{Answer, Destination, Kafka, Mapping, Message, Relay, Template};
+use posthaste_testkit::receivers::{self, Receiver, Worker, are_here};
+use posthaste_testkit::{Proxy, eventually};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::message::{Headers as _, Message as _};
+use rdkafka::{Offset, TopicPartitionList};
+use serde_json::json;
+
+use super::conformance::{Received, Subject, conformance};
+use super::rabbitmq::unique;
+use super::{enqueue, outcome_of, setup};
+use crate::support::{SOON, all_done, unfinished};
+
+/// Everything in a topic, in its order.
+fn read(bootstrap: &str, topic: &str) -> Vec<(Received, Option<String>, i32)> {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", bootstrap)
+        .set("group.id", "tests")
+        .set("enable.auto.commit", "false")
+        .set("enable.partition.eof", "false")
+        .create()
+        .unwrap();
+    let metadata = consumer.fetch_metadata(Some(topic), SOON).unwrap();
+    let mut all = TopicPartitionList::new();
+    let mut left = 0;
+    for partition in metadata.topics()[0].partitions() {
+        let (low, high) = consumer
+            .fetch_watermarks(topic, partition.id(), SOON)
+            .unwrap();
+        left += high - low;
+        all.add_partition_offset(topic, partition.id(), Offset::Beginning)
+            .unwrap();
+    }
+    consumer.assign(&all).unwrap();
+    let mut received = Vec::new();
+    for _ in 0..left {
+        let record = consumer.poll(SOON).expect("a record").unwrap();
+        let mut headers = record.headers().unwrap().iter();
+        let id = headers
+            .find(|header| header.key == "id")
+            .unwrap()
+            .value
+            .unwrap();
+        let one = Received {
+            id: String::from_utf8(id.to_vec()).unwrap(),
+            payload: serde_json::from_slice(record.payload().unwrap()).unwrap(),
+        };
+        let key = record
+            .key()
+            .map(|key| String::from_utf8(key.to_vec()).unwrap());
+        received.push((one, key, record.partition()));
+    }
+    received
+}
+
+async fn received(bootstrap: &str, topic: &str) -> Vec<Received> {
+    let (bootstrap, topic) = (bootstrap.to_owned(), topic.to_owned());
+    let read = tokio::task::spawn_blocking(move || read(&bootstrap, &topic));
+    let read = read.await.unwrap().into_iter();
+    read.map(|(one, ..)| one).collect()
+}
+
+/// Sends to a topic of the test's own, whatever the job is called.
+struct To {
+    kafka: Kafka,
+    topic: String,
+}
+
+impl Destination for To {
+    fn label(&self) -> String {
+        self.kafka.label()
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async {
+            let to = |message: &Message| {
+                let mut message = message.clone();
+                message.kind.clone_from(&self.topic);
+                message
+            };
+            let batch: Vec<Message> = batch.iter().map(to).collect();
+            self.kafka.send(&batch).await
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.kafka.probe()
+    }
+}
+
+struct Topic {
+    topic: String,
+    proxy: Proxy,
+}
+
+impl Subject for Topic {
+    const DEDUPLICATES: bool = false;
+    /// With its headers a record is larger than its value, and a topic takes 1 MiB of all.
+    const LARGEST: usize = (1 << 20) - 1000;
+
+    async fn start() -> Option<Self> {
+        if !are_here("kafka", &[Receiver::Kafka]) {
+            return None;
+        }
+        let kafka = receivers::Kafka::shared().unwrap();
+        let proxy = kafka.proxy().await.unwrap();
+        let topic = unique("mail");
+        Some(Self { topic, proxy })
+    }
+
+    async fn destination(&self) -> Arc<dyn Destination> {
+        let kafka = Kafka::new(&self.proxy.address().to_string()).unwrap();
+        let topic = self.topic.clone();
+        Arc::new(To { kafka, topic })
+    }
+
+    fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    async fn received(&self) -> Vec<Received> {
+        let kafka = receivers::Kafka::shared().unwrap();
+        received(&kafka.bootstrap(), &self.topic).await
+    }
+
+    fn unacceptable(&self) -> Option<NewJob> {
+        let text = "x".repeat((1 << 20) - 14);
+        Some(NewJob::new("mail", &json!({ "text": text })).unwrap())
+    }
+}
+
+conformance!(Topic, and:
+    one_that_is_refused_for_good_touches_no_other,
+    an_ordered_relay_arrives_in_order,
+    jobs_of_a_key_arrive_in_order,
+);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_of_kafka_reads_what_it_is_sent() {
+    let test = "a_consumer_of_kafka_reads_what_it_is_sent";
+    if !are_here(test, &[Receiver::Kafka, Receiver::Celery]) {
+        return;
+    }
+    let bootstrap = receivers::Kafka::shared().unwrap().bootstrap();
+    let topic = unique("mails");
+    let consumer = Worker::kafka(&bootstrap, &topic).unwrap();
+    let setup = setup().await;
+    let client = &setup.client;
+    let enqueue = r#"SELECT posthaste.delivery_id(posthaste.enqueue('sent', '{"to": "ada"}', queue => 'mail', ordering_key => 'ada', trace => $1))::text"#;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let id: String = client.query_one(enqueue, &[&trace]).await.unwrap().get(0);
+    let mapping = Mapping::default()
+        .kind(Template::text(topic.as_str()))
+        .header("tenant", Template::text("acme"));
+    let relay = Relay::to(Kafka::new(&bootstrap).unwrap()).mapping(mapping);
+    let worker = setup.relay(relay).await;
+    all_done(client).await;
+    let effects = consumer.wait_for(1, SOON).await.unwrap();
+    assert_eq!((&effects[0].id, &effects[0].name), (&id, &topic));
+    assert_eq!(effects[0].args, json!({ "to": "ada" }));
+    let all = &effects[0].all;
+    assert_eq!(all["key"], "ada");
+    assert_eq!(
+        all["headers"],
+        json!({ "id": id, "name": "sent", "tenant": "acme", "traceparent": trace })
+    );
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_with_one_ordering_key_stay_in_order_in_one_partition() {
+    let test = "records_with_one_ordering_key_stay_in_order_in_one_partition";
+    if !are_here(test, &[Receiver::Kafka]) {
+        return;
+    }
+    let bootstrap = receivers::Kafka::shared().unwrap().bootstrap();
+    let topic = unique("keyed");
+    let mut config = ClientConfig::new();
+    let admin: AdminClient<DefaultClientContext> = config
+        .set("bootstrap.servers", &bootstrap)
+        .create()
+        .unwrap();
+    let new = NewTopic::new(&topic, 4, TopicReplication::Fixed(1));
+    let created = admin.create_topics(&[new], &AdminOptions::new()).await;
+    created.unwrap()[0].as_ref().unwrap();
+    let setup = setup().await;
+    let client = &setup.client;
+    let enqueue = "SELECT posthaste.enqueue('m', jsonb_build_object('n', n), queue => 'mail', ordering_key => 'k' || n % 5) FROM generate_series(1, 100) n";
+    client.execute(enqueue, &[]).await.unwrap();
+    let mapping = Mapping::default().kind(Template::text(topic.as_str()));
+    let relay = Relay::to(Kafka::new(&bootstrap).unwrap()).mapping(mapping);
+    let worker = setup.relay(relay).await;
+    all_done(client).await;
+    let read = read(&bootstrap, &topic);
+    assert_eq!(read.len(), 100);
+    for n in 0..5 {
+        let key = Some(format!("k{n}"));
+        let of: Vec<_> = read.iter().filter(|(_, of, _)| *of == key).collect();
+        let numbers = of
+            .iter()
+            .map(|(one, ..)| one.payload["n"].as_i64().unwrap());
+        assert!(numbers.is_sorted(), "{of:?}");
+        assert!(
+            of.iter().all(|(.., partition)| *partition == of[0].2),
+            "{of:?}"
+        );
+    }
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_that_there_is_not_waits_for_it_and_its_neighbours_do_not() {
+    let test = "a_topic_that_there_is_not_waits_for_it_and_its_neighbours_do_not";
+    if !are_here(test, &[Receiver::Kafka]) {
+        return;
+    }
+    let kafka = receivers::Kafka::start(&[("auto.create.topics.enable", "false")]).unwrap();
+    let bootstrap = kafka.bootstrap();
+    let mut config = ClientConfig::new();
+    let admin: AdminClient<DefaultClientContext> = config
+        .set("bootstrap.servers", &bootstrap)
+        .create()
+        .unwrap();
+    let create = async |topic: &str| {
+        let new = NewTopic::new(topic, 1, TopicReplication::Fixed(1));
+        let created = admin.create_topics(&[new], &AdminOptions::new()).await;
+        created.unwrap()[0].as_ref().unwrap();
+    };
+    create("here").await;
+    let setup = setup().await;
+    let client = &setup.client;
+    enqueue(client, &["here", "missing", "here", "not/a topic"]).await;
+    let quick = Duration::from_millis(200);
+    let relay = Relay::to(Kafka::new(&bootstrap).unwrap()).backoff(posthaste::Backoff {
+        base: quick,
+        cap: quick,
+    });
+    let worker = setup.relay(relay).await;
+    let said = async || {
+        let outcome = outcome_of(client, "missing").await;
+        let said = |error: String| error.contains("Unknown topic");
+        let is_said =
+            outcome.is_some_and(|(_, counted, error)| counted > 0 && error.is_some_and(said));
+        Ok(is_said && unfinished(client).await == 2)
+    };
+    eventually(SOON, "it is said", said).await.unwrap();
+    let (state, _, error) = outcome_of(client, "not/a topic").await.unwrap();
+    assert_eq!(state, "discarded", "{error:?}");
+    create("missing").await;
+    let only = async || Ok(unfinished(client).await == 1);
+    eventually(SOON, "it is taken", only).await.unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_client_of_kafka_was_built_without_is_refused_before_a_job_waits_for_it() {
+    let kafka = || Kafka::new("127.0.0.1:1").unwrap();
+    for (name, value, said) in [
+        ("security.protocol", "SASL_SSL", "has no TLS"),
+        ("security.protocol", "ssl", "has no TLS"),
+        ("sasl.mechanism", "SCRAM-SHA-512", "knows PLAIN alone"),
+        ("sasl.mechanisms", "OAUTHBEARER", "knows PLAIN alone"),
+    ] {
+        let refused = kafka().set(name, value).err().unwrap().to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
+    // It would take GSSAPI where nothing is said.
+    let kafka = kafka().set("security.protocol", "sasl_plaintext").unwrap();
+    let refused = Relay::to(kafka).start().await.err().unwrap().to_string();
+    assert!(refused.contains("GSSAPI"), "{refused}");
+}
+
+#[test]
+fn a_password_of_kafka_is_told_to_nobody() {
+    let wrong = Kafka::new("kafka://ada:hunter2@kafka:9092").err().unwrap();
+    assert!(!wrong.to_string().contains("hunter2"), "{wrong}");
+    let kafka = Kafka::new("kafka://one:9092,two:9092").unwrap();
+    let kafka = kafka.set("sasl.password", "hunter2").unwrap();
+    assert_eq!(kafka.label(), "kafka at one:9092,two:9092");
+    let wrong = kafka.set("compression.type", "hunter2").err().unwrap();
+    assert!(!wrong.to_string().contains("hunter2"), "{wrong}");
+    let promise = Kafka::new("one:9092")
+        .unwrap()
+        .set("acks", "0")
+        .err()
+        .unwrap();
+    assert!(promise.to_string().contains("acks"), "{promise}");
+}

@@ -1,0 +1,102 @@
+//! The suite on the mock cluster of Kafka's client library, as far as that goes: it can be had
+//! everywhere, and is what was tried where the ledger names Kafka as not run.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use posthaste_relay::{Destination, Kafka};
+use posthaste_testkit::{Proxy, ran};
+use rdkafka::mocking::MockCluster;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+use super::super::conformance::{Received, Subject, conformance};
+use super::super::rabbitmq::unique;
+use super::{To, received};
+
+struct Mocked {
+    bootstrap: String,
+    topic: String,
+    /// Each is answered when it is so. The cluster stays in its own thread, and ends with this.
+    orders: Sender<(Order, Sender<()>)>,
+}
+
+enum Order {
+    Refuse(bool),
+    Delay(Duration),
+}
+
+impl Mocked {
+    fn order(&self, order: Order) -> bool {
+        let (done, is_done) = channel();
+        self.orders.send((order, done)).is_ok() && is_done.recv().is_ok()
+    }
+}
+
+impl Subject for Mocked {
+    const DEDUPLICATES: bool = false;
+    const LARGEST: usize = super::Topic::LARGEST;
+
+    async fn start() -> Option<Self> {
+        let (orders, ordered) = channel::<(Order, Sender<()>)>();
+        let (tell, told) = channel();
+        let topic = unique("mocked");
+        let named = topic.clone();
+        thread::spawn(move || {
+            let cluster = MockCluster::new(1).unwrap();
+            cluster.create_topic(&named, 1, 1).unwrap();
+            tell.send(cluster.bootstrap_servers()).unwrap();
+            for (order, done) in ordered {
+                match order {
+                    Order::Refuse(true) => {
+                        let few = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS; 10_000];
+                        cluster.request_errors(RDKafkaApiKey::Produce, &few);
+                    }
+                    Order::Refuse(false) => cluster.clear_request_errors(RDKafkaApiKey::Produce),
+                    Order::Delay(by) => cluster.broker_round_trip_time(1, by).unwrap(),
+                }
+                done.send(()).unwrap();
+            }
+        });
+        ran::note("kafka-mock");
+        Some(Self {
+            bootstrap: told.recv().unwrap(),
+            topic,
+            orders,
+        })
+    }
+
+    async fn destination(&self) -> Arc<dyn Destination> {
+        let kafka = Kafka::new(&self.bootstrap).unwrap();
+        let topic = self.topic.clone();
+        Arc::new(To { kafka, topic })
+    }
+
+    fn proxy(&self) -> &Proxy {
+        panic!(
+            "a mock cluster tells clients where it is itself: no claim that needs a proxy is asked of it"
+        )
+    }
+
+    fn delay(&self, by: Duration) {
+        assert!(self.order(Order::Delay(by)), "the cluster has ended");
+    }
+
+    async fn received(&self) -> Vec<Received> {
+        received(&self.bootstrap, &self.topic).await
+    }
+
+    async fn refuse_for_now(&self, refuse: bool) -> bool {
+        self.order(Order::Refuse(refuse))
+    }
+}
+
+conformance!(Mocked:
+    whatever_is_sent_arrives_as_it_was_enqueued,
+    what_is_sent_twice_has_the_same_id_and_is_accepted_twice,
+    one_that_refuses_for_now_loses_nothing,
+    a_stop_in_the_middle_of_a_batch_loses_nothing,
+    an_ordered_relay_arrives_in_order,
+    jobs_of_a_key_arrive_in_order,
+);

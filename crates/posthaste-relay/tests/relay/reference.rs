@@ -1,0 +1,99 @@
+//! Rows of the outbox that refer to a row of another table, read by the relay.
+
+use posthaste_relay::{Lines, Relay};
+
+use super::fake_destination::FakeDestination;
+use super::{outcome_of, setup};
+use crate::support::{SOON, all_done};
+use posthaste_testkit::eventually;
+
+const ORDERS: &str = "CREATE TABLE orders (id bigint PRIMARY KEY, total jsonb);
+    INSERT INTO orders VALUES (1, '{\"total\": 12345678901234567890}'), (2, NULL);";
+const BY_ID: &str = "SELECT total FROM orders o WHERE o.id = $1::bigint";
+
+async fn refer(client: &tokio_postgres::Client, kind: &str, table: &str, id: &str) {
+    let put = "INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES ($1, $2, $3)";
+    client.execute(put, &[&kind, &table, &id]).await.unwrap();
+}
+
+const ROUTE: &str = "INSERT INTO posthaste.route (pattern, queue) VALUES ('*', 'mail')";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_referred_to_is_sent_as_it_is_then() {
+    let setup = setup().await;
+    let client = &setup.client;
+    client.batch_execute(ORDERS).await.unwrap();
+    client.batch_execute(ROUTE).await.unwrap();
+    refer(client, "placed", "orders", "1").await;
+    let changed = r#"UPDATE orders SET total = '{"total": 12345678901234567891}' WHERE id = 1"#;
+    client.batch_execute(changed).await.unwrap();
+    let fake = FakeDestination::default();
+    let relay = fake.relay().database(setup.db.pool(1).unwrap());
+    let worker = setup.relay(relay.resolve("orders", BY_ID)).await;
+    all_done(client).await;
+    let sent = fake.with(|inner| inner.payloads.clone());
+    assert_eq!(sent, [r#"{"total": 12345678901234567891}"#]);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_says_why_and_only_the_jobs_own_fault_is_final() {
+    let setup = setup().await;
+    let client = &setup.client;
+    client.batch_execute(ORDERS).await.unwrap();
+    client.batch_execute(ROUTE).await.unwrap();
+    refer(client, "nowhere", "orders; DROP TABLE orders", "1").await;
+    refer(client, "gone", "orders", "7").await;
+    refer(client, "empty", "orders", "2").await;
+    refer(client, "malformed", "orders", "1; DROP TABLE orders").await;
+    refer(client, "unreadable", "sums", "1").await;
+    refer(client, "mistaken", "lost", "1").await;
+    let fake = FakeDestination::default();
+    let relay = fake.relay().database(setup.db.pool(1).unwrap());
+    let relay = relay
+        .resolve("orders", BY_ID)
+        .resolve("sums", "SELECT 1, $1::text")
+        .resolve("lost", "SELECT total FROM lost WHERE id = $1::bigint");
+    let worker = setup.relay(relay).await;
+    for (kind, said) in [
+        ("nowhere", "no statement for the table \"orders; DROP"),
+        ("gone", "orders has no row \"7\""),
+        ("empty", "orders has nothing in the row \"2\""),
+        ("malformed", "invalid input syntax for type bigint"),
+        ("unreadable", "must give json, jsonb, text or bytea"),
+    ] {
+        let is_kept = async || {
+            let outcome = outcome_of(client, kind).await;
+            Ok(outcome.is_some_and(|(state, ..)| state == "discarded"))
+        };
+        eventually(SOON, kind, is_kept).await.unwrap();
+        let (_, _, reason) = outcome_of(client, kind).await.unwrap();
+        assert!(
+            reason.as_deref().unwrap_or_default().contains(said),
+            "{kind}: {reason:?}"
+        );
+    }
+    // The one that wrote the statement can mend it: it is tried again, and uses up attempts.
+    eventually(SOON, "an attempt is counted", async || {
+        let outcome = outcome_of(client, "mistaken").await;
+        Ok(outcome.is_some_and(|(_, attempt, _)| attempt > 0))
+    })
+    .await
+    .unwrap();
+    client
+        .batch_execute("CREATE TABLE lost AS SELECT * FROM orders")
+        .await
+        .unwrap();
+    eventually(SOON, "it is sent", async || Ok(!fake.taken().is_empty()))
+        .await
+        .unwrap();
+    assert_eq!(fake.taken(), ["mistaken"]);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_relay_that_is_to_read_rows_needs_a_database() {
+    let relay = Relay::to(Lines::new(tokio::io::sink())).resolve("orders", BY_ID);
+    let error = relay.start().await.err().unwrap().to_string();
+    assert!(error.contains("resolve: "), "{error}");
+}

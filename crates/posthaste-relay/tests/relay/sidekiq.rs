@@ -1,0 +1,146 @@
+//! Sidekiq: its wire format byte for byte, the suite on a real Redis, and a real Sidekiq that runs
+//! what it is sent.
+
+use std::sync::Arc;
+
+use posthaste_relay::{Destination, Relay, Sidekiq};
+use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
+use posthaste_testkit::{PgVersion, Proxy, eventually};
+use serde_json::{Value, json};
+
+use super::conformance::{Received, Subject, conformance};
+use super::redis::{Behind, KEEPS, Route};
+use super::wrong_type::{
+    a_queue_in_the_way_touches_no_other_of_its_batch,
+    what_lies_in_the_way_is_said_and_loses_nothing,
+};
+use crate::support::{SOON, all_done, database, worker};
+
+struct Queues(Behind);
+
+impl Subject for Queues {
+    const DEDUPLICATES: bool = false;
+
+    async fn start() -> Option<Self> {
+        Behind::start("sidekiq").await.map(Self)
+    }
+
+    async fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(Sidekiq::new(&self.0.url()).unwrap())
+    }
+
+    fn proxy(&self) -> &Proxy {
+        &self.0.proxy
+    }
+
+    async fn received(&self) -> Vec<Received> {
+        let jobs = self.0.list("queue:default").into_iter();
+        jobs.map(|job| {
+            let mut job: Value = serde_json::from_str(&job).unwrap();
+            let id = job["delivery_id"].as_str().unwrap().to_owned();
+            assert_eq!(job["jid"], id.replace('-', "")[8..]);
+            // A job without arguments is a call without any.
+            let payload = match job["args"].as_array().map(Vec::len) {
+                Some(0) => json!({}),
+                _ => job["args"][0].take(),
+            };
+            Received { payload, id }
+        })
+        .collect()
+    }
+
+    async fn refuse_for_now(&self, refuse: bool) -> bool {
+        self.0.is_full(refuse);
+        true
+    }
+}
+
+conformance!(Queues, and:
+    one_that_refuses_for_now_loses_nothing,
+    an_ordered_relay_arrives_in_order,
+    jobs_of_a_key_arrive_in_order,
+);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_in_the_way_of_jobs_is_said_and_loses_nothing() {
+    let Some(queues) = Queues::start().await else {
+        return;
+    };
+    let queue = "queue:default";
+    what_lies_in_the_way_is_said_and_loses_nothing(&queues, &queues.0.redis, queue).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_in_the_way_of_one_queue_touches_no_other_of_its_batch() {
+    let Some(queues) = Queues::start().await else {
+        return;
+    };
+    let sidekiq = queues.destination().await;
+    a_queue_in_the_way_touches_no_other_of_its_batch(sidekiq, &queues.0, "queue:").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_sidekiq_runs_what_it_is_sent() {
+    if !are_here(
+        "a_real_sidekiq_runs_what_it_is_sent",
+        &[Receiver::Redis, Receiver::Sidekiq],
+    ) {
+        return;
+    }
+    let redis = Redis::start(KEEPS).unwrap();
+    let sidekiq = Worker::sidekiq(&redis.url(), &["mail"]).unwrap();
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let enqueue = r#"SELECT posthaste.enqueue('MailJob', '{"args": [1, "ü"]}', queue => 'm', trace => '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 a=b'), posthaste.enqueue('MailJob', '{"to": "ada"}', queue => 'm')"#;
+    client.batch_execute(enqueue).await.unwrap();
+    let destination = Sidekiq::new(&redis.url()).unwrap().queue("mail");
+    let relay = Relay::to(destination).start().await.unwrap();
+    let worker = worker(&db.pool(2).unwrap()).consumer("m", relay);
+    let worker = worker.start().await.unwrap();
+    all_done(&client).await;
+    let mut effects = sidekiq.wait_for(2, SOON).await.unwrap();
+    effects.sort_by_key(|effect| effect.args.to_string());
+    assert_eq!(effects[0].name, "MailJob");
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let job = &effects[0].all["job"];
+    assert_eq!(
+        (&job["traceparent"], &job["tracestate"]),
+        (&parent.into(), &"a=b".into())
+    );
+    let args: Vec<&Value> = effects.iter().map(|effect| &effect.args).collect();
+    assert_eq!(
+        args,
+        [
+            &serde_json::json!([1, "ü"]),
+            &serde_json::json!([{ "to": "ada" }])
+        ]
+    );
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_class_of_a_real_sidekiq_decides_on_its_own_retries() {
+    if !are_here(
+        "a_class_of_a_real_sidekiq_decides_on_its_own_retries",
+        &[Receiver::Redis, Receiver::Sidekiq],
+    ) {
+        return;
+    }
+    let redis = Redis::start(KEEPS).unwrap();
+    let _sidekiq = Worker::sidekiq(&redis.url(), &["mail"]).unwrap();
+    let ask = |command: &[&str]| redis.ask(command).unwrap();
+    // The class itself says that it is not to be tried again; then the route says that it is.
+    for (failed, destination) in [
+        ("1", Sidekiq::new(&redis.url()).unwrap()),
+        ("2", Sidekiq::new(&redis.url()).unwrap().retry(true)),
+    ] {
+        let route = Route::to(Arc::new(destination.queue("mail"))).await;
+        route.enqueue("ChargeJob", "{}", "").await;
+        route.all_done().await;
+        let raised = async || Ok(ask(&["GET", "stat:failed"]) == failed);
+        eventually(SOON, "it has raised", raised).await.unwrap();
+        let again = if failed == "1" { 0 } else { 1 };
+        assert_eq!(ask(&["ZCARD", "retry"]), again);
+        route.stop().await;
+    }
+}

@@ -1,0 +1,243 @@
+//! What programs written against the articles insert into, what receivers call, and how relays tell
+//! how they go.
+
+use posthaste::WorkerHandle;
+use posthaste_relay::{Ack, RelayState, relays};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::fake_destination::{Does, FakeDestination};
+use super::{Setup, setup};
+use crate::support::{SOON, all_done, count, database, number, quick, unfinished, worker};
+
+const OWN: Uuid = Uuid::from_u128(0x1234_5678_0000_4000_8000_0000_0000_0001);
+
+async fn on_each(version: PgVersion) -> (TestDb, Client) {
+    let db = database(version).await;
+    let client = db.client().await.unwrap();
+    (db, client)
+}
+
+/// Relays the one job that there is, and sees it wait for its confirmation.
+async fn awaited(setup: &Setup) -> (FakeDestination, WorkerHandle) {
+    let fake = FakeDestination::default();
+    let lease = SOON * 10;
+    let relay = fake.relay().ack(Ack::Confirmed { lease });
+    let worker = setup.relay(relay).await;
+    let awaited = async || Ok(count(&setup.client, "awaiting").await == 1);
+    eventually(SOON, "it is sent", awaited).await.unwrap();
+    (fake, worker)
+}
+
+/// What a function says of a delivery.
+async fn says(client: &Client, call: &str, id: Uuid) -> bool {
+    client.query_one(call, &[&id]).await.unwrap().get(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn staged_jobs_takes_the_articles_statements() {
+    for version in PgVersion::ALL {
+        let (_db, client) = on_each(version).await;
+        let insert = "INSERT INTO posthaste.staged_jobs (job_name, job_args) VALUES ('a', '[1, {\"b\": 2}]'), ('b', '{\"to\": 7}') RETURNING id, job_name, job_args::text";
+        let rows = client.query(insert, &[]).await.unwrap();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0].get::<_, &str>(2), "[1, {\"b\": 2}]");
+        let kept = "SELECT count(*) FROM posthaste.job WHERE kwargs = '{\"args\": [1, {\"b\": 2}]}' AND max_attempts = 25 AND queue = 'default'";
+        assert_eq!(number(&client, kept).await, 1);
+        let shown = "SELECT count(*) FROM posthaste.staged_jobs WHERE job_args IN ('[1, {\"b\": 2}]', '{\"to\": 7}')";
+        assert_eq!(number(&client, shown).await, 2);
+        let given =
+            "INSERT INTO posthaste.staged_jobs (id, job_name, job_args) VALUES (7, 'a', '[]')";
+        let refused = client.batch_execute(given).await.unwrap_err();
+        assert_eq!(refused.code().map(|code| code.code()), Some("22023"));
+        let many = "INSERT INTO posthaste.staged_jobs (job_name, job_args) SELECT 'n', jsonb_build_array(n) FROM generate_series(1, 100) n";
+        assert_eq!(client.execute(many, &[]).await.unwrap(), 100);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_the_outbox_is_a_job_under_its_writers_id() {
+    for version in PgVersion::ALL {
+        let (_db, client) = on_each(version).await;
+        let insert =
+            "INSERT INTO posthaste.outbox (id, type, payload) VALUES ($1, 'mail:send', $2)";
+        let put = async |payload: &[u8]| client.execute(insert, &[&OWN, &payload]).await.unwrap();
+        assert_eq!(put(b"{\"to\": 7}").await, 1);
+        assert_eq!(put(b"{\"to\": 8}").await, 0, "the id is taken");
+        let kept = "SELECT count(*) FROM posthaste.outbox WHERE payload = '{\"to\": 7}'::bytea AND type = 'mail:send' AND completed_at IS NULL";
+        assert_eq!(number(&client, kept).await, 1);
+        let more = "INSERT INTO posthaste.outbox (type, payload) VALUES ('bytes', '\\x00ff80') RETURNING id";
+        let id: Uuid = client.query_one(more, &[]).await.unwrap().get(0);
+        let bytes = "SELECT payload FROM posthaste.outbox WHERE id = $1";
+        let bytes: Vec<u8> = client.query_one(bytes, &[&id]).await.unwrap().get(0);
+        assert_eq!(bytes, [0, 255, 128]);
+        for wrong in [
+            "(type) VALUES ('a')",
+            "(type, table_name) VALUES ('a', 't')",
+            "(type, payload, table_name, table_id) VALUES ('a', '', 't', '1')",
+            "(type, payload, completed_at) VALUES ('a', '', now())",
+        ] {
+            let wrong = format!("INSERT INTO posthaste.outbox {wrong}");
+            let refused = client.batch_execute(&wrong).await.unwrap_err();
+            assert_eq!(
+                refused.code().map(|code| code.code()),
+                Some("22023"),
+                "{wrong}"
+            );
+        }
+        let rolled_back = "BEGIN; INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES ('a', 't', '1'); ROLLBACK";
+        client.batch_execute(rolled_back).await.unwrap();
+        assert_eq!(unfinished(&client).await, 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_the_outbox_is_confirmed_by_its_own_id_and_stays_as_long_as_its_queue_keeps_it() {
+    let setup = setup().await;
+    let client = &setup.client;
+    let put = "INSERT INTO posthaste.route (pattern, queue) VALUES ('m*', 'mail');
+        SELECT posthaste.keep('mail', '1 hour');
+        INSERT INTO posthaste.outbox (id, type, payload) VALUES ('12345678-0000-4000-8000-000000000001', 'm', '{}')";
+    client.batch_execute(put).await.unwrap();
+    let (fake, worker) = awaited(&setup).await;
+    assert_eq!(fake.with(|inner| inner.ids.clone()), [OWN]);
+    let done = "SELECT posthaste.confirm($1)";
+    assert!(says(client, done, OWN).await);
+    all_done(client).await;
+    let stays = "SELECT count(*) FROM posthaste.outbox WHERE id = '12345678-0000-4000-8000-000000000001' AND completed_at > created_at";
+    assert_eq!(number(client, stays).await, 1);
+    assert!(!says(client, done, OWN).await, "its job is forgotten");
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receive_is_true_once_and_only_if_its_transaction_commits() {
+    for version in PgVersion::ALL {
+        let (_db, client) = on_each(version).await;
+        let receive = "SELECT posthaste.receive($1)";
+        let receives = async || says(&client, receive, OWN).await;
+        client.batch_execute("BEGIN").await.unwrap();
+        assert!(receives().await);
+        client.batch_execute("ROLLBACK").await.unwrap();
+        assert!(receives().await);
+        assert!(!receives().await);
+        let old = "UPDATE posthaste.inbox SET received_at = received_at - interval '29 days'; SELECT posthaste.prune_inbox()";
+        client.batch_execute(old).await.unwrap();
+        assert!(!receives().await);
+        client.batch_execute(old).await.unwrap();
+        assert!(receives().await, "it is forgotten after its time");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_who_receive_at_once_one_has_the_effect() {
+    let setup = setup().await;
+    let (first, second) = (&setup.client, setup.db.client().await.unwrap());
+    let receive = "SELECT posthaste.receive('12345678-0000-4000-8000-000000000001')";
+    let is_first = |row: tokio_postgres::Row| row.get::<_, bool>(0);
+    first.batch_execute("BEGIN").await.unwrap();
+    assert!(is_first(first.query_one(receive, &[]).await.unwrap()));
+    let waiting = tokio::spawn(async move { second.query_one(receive, &[]).await });
+    let waits = async || {
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        Ok(number(first, waits).await == 1)
+    };
+    eventually(SOON, "the second waits", waits).await.unwrap();
+    first.batch_execute("COMMIT").await.unwrap();
+    assert!(!is_first(waiting.await.unwrap().unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_in_another_language_confirms_with_its_effect() {
+    let setup = setup().await;
+    let client = &setup.client;
+    super::enqueue(client, &["m"]).await;
+    let (fake, worker) = awaited(&setup).await;
+    let id = fake.with(|inner| inner.ids[0]);
+    let receive = "SELECT posthaste.receive($1)";
+    assert!(says(client, receive, id).await);
+    all_done(client).await;
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_tells_since_when_it_fails_and_what_it_rejected_and_silence_is_seen() {
+    for version in PgVersion::ALL {
+        let (db, client) = on_each(version).await;
+        super::enqueue(&client, &["bad", "bad", "late"]).await;
+        let fake = FakeDestination::default().does("bad", Does::Reject);
+        let fake = fake.does("late", Does::Backpressure);
+        let relay = fake.relay().start().await.unwrap();
+        let running = worker(&db.pool(2).unwrap()).consumer("mail", relay);
+        let running = running.config(quick()).start().await.unwrap();
+        let fails = async || {
+            let reports = relays(&client).await?;
+            Ok(reports.first().is_some_and(|one| {
+                let status = &one.status;
+                status.failing_since.is_some()
+                    && status.rejections.get("as it was told") == Some(&2)
+            }))
+        };
+        eventually(SOON, "it says so", fails).await.unwrap();
+        fake.with(|inner| inner.does.clear());
+        let goes = async || {
+            let reports = relays(&client).await?;
+            let status = &reports[0].status;
+            Ok(status.accepted == 1 && status.failing_since.is_none())
+        };
+        eventually(SOON, "it goes", goes).await.unwrap();
+        // As if it had been stopped by a signal: its worker is not declared dead yet.
+        let earlier = "UPDATE posthaste.relay SET at = at - interval '31 seconds'";
+        let silent = async || {
+            client.batch_execute(earlier).await?;
+            Ok(relays(&client).await?[0].state == RelayState::Silent)
+        };
+        eventually(SOON, "it is silent", silent).await.unwrap();
+        running.stop().await.unwrap();
+        let report = relays(&client).await.unwrap().remove(0);
+        assert_eq!(report.state, RelayState::Stopped);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_tells_how_it_goes_without_an_update() {
+    for version in PgVersion::ALL {
+        let (db, client) = on_each(version).await;
+        super::enqueue(&client, &["m"]).await;
+        let fake = FakeDestination::default();
+        fake.is_down(true);
+        let relay = fake.relay().name("letters").start().await.unwrap();
+        let running = worker(&db.pool(2).unwrap()).consumer("mail", relay);
+        let running = running.config(quick()).start().await.unwrap();
+        let is = async |state: RelayState| {
+            let all = relays(&client).await?;
+            Ok(all.len() == 1 && all[0].state == state)
+        };
+        eventually(SOON, "it is down", async || is(RelayState::Down).await)
+            .await
+            .unwrap();
+        let report = relays(&client).await.unwrap().remove(0);
+        assert_eq!((&*report.route, &*report.queue), ("letters", "mail"));
+        assert_eq!(report.status.last_error.as_deref(), Some("down"));
+        fake.is_down(false);
+        eventually(SOON, "it is up", async || is(RelayState::Up).await)
+            .await
+            .unwrap();
+        all_done(&client).await;
+        running.stop().await.unwrap();
+        let report = relays(&client).await.unwrap().remove(0);
+        assert_eq!(report.state, RelayState::Stopped);
+        assert_eq!(report.status.accepted, 1);
+        let updates = "SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_all_tables WHERE relname ~ '^relay_[0-3]$'";
+        assert_eq!(number(&client, updates).await, 0);
+        // What is past its hour is emptied.
+        let turn = "UPDATE posthaste.volume SET began_at = began_at - interval '2 hours'; SELECT posthaste.tidy_history()";
+        client.batch_execute(turn).await.unwrap();
+        client.batch_execute(turn).await.unwrap();
+        assert_eq!(
+            number(&client, "SELECT count(*) FROM posthaste.relay").await,
+            0
+        );
+    }
+}

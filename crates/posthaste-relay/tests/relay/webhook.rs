@@ -1,0 +1,358 @@
+//! Webhooks: the suite on a real HTTP server, what a request carries, and whom it may not reach.
+
+mod body;
+mod reach;
+mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste::{Backoff, NewJob};
+use posthaste_relay::{Destination, Mapping, Reach, Relay, RelayBuilder, Template, Webhook};
+use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+use super::conformance::{Received, Subject, conformance};
+use crate::support::{SOON, all_done, count, database, unfinished, worker};
+use server::Server;
+
+const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+struct Hooks {
+    server: Server,
+    proxy: Proxy,
+}
+
+impl Hooks {
+    fn webhook(&self) -> Webhook {
+        webhook(&format!("http://{}/hook", self.proxy.address()))
+    }
+}
+
+/// What the tests reach is on this machine.
+fn reach() -> Reach {
+    Reach::public().allow("127.0.0.1").unwrap()
+}
+
+fn webhook(url: &str) -> Webhook {
+    Webhook::within(client(), url, reach()).unwrap()
+}
+
+fn client() -> reqwest::ClientBuilder {
+    // Built together with the program, the client knows TLS, and asks for a provider even where it
+    // needs none.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+}
+
+impl Subject for Hooks {
+    const DEDUPLICATES: bool = false;
+
+    async fn start() -> Option<Self> {
+        let server = Server::start().await;
+        let proxy = Proxy::start_raw(server.address()).await.unwrap();
+        Some(Self { server, proxy })
+    }
+
+    async fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(self.webhook())
+    }
+
+    fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    async fn received(&self) -> Vec<Received> {
+        let taken = self.server.taken().into_iter();
+        taken
+            .map(|request| Received {
+                id: request.header("webhook-id"),
+                payload: request.json(),
+            })
+            .collect()
+    }
+
+    fn unacceptable(&self) -> Option<NewJob> {
+        Some(NewJob::new("mail", &json!({ "unacceptable": true })).unwrap())
+    }
+
+    async fn refuse_for_now(&self, refuse: bool) -> bool {
+        self.server.rejects(refuse);
+        true
+    }
+}
+
+conformance!(Hooks, and:
+    one_that_is_refused_for_good_touches_no_other,
+    one_that_refuses_for_now_loses_nothing,
+    jobs_of_a_key_arrive_in_order,
+);
+
+/// The same with one request at a time.
+struct OneByOne(Hooks);
+
+impl Subject for OneByOne {
+    const DEDUPLICATES: bool = false;
+
+    async fn start() -> Option<Self> {
+        Hooks::start().await.map(Self)
+    }
+
+    async fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(self.0.webhook().requests(1))
+    }
+
+    fn proxy(&self) -> &Proxy {
+        &self.0.proxy
+    }
+
+    async fn received(&self) -> Vec<Received> {
+        self.0.received().await
+    }
+}
+
+mod one_by_one {
+    super::conformance!(super::OneByOne: an_ordered_relay_arrives_in_order);
+}
+
+struct Setup {
+    server: Server,
+    db: TestDb,
+    client: Client,
+}
+
+impl Setup {
+    async fn new() -> Self {
+        let server = Server::start().await;
+        let db = database(PgVersion::V15).await;
+        let client = db.client().await.unwrap();
+        Self { server, db, client }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}/{path}", self.server.address())
+    }
+
+    async fn work(&self, relay: RelayBuilder) -> (Relay, posthaste::WorkerHandle) {
+        let quick = Duration::from_millis(50);
+        let relay = relay.backoff(Backoff {
+            base: quick,
+            cap: quick,
+        });
+        let relay = relay.start().await.unwrap();
+        let worker = worker(&self.db.pool(2).unwrap()).consumer("h", relay.clone());
+        (relay, worker.start().await.unwrap())
+    }
+
+    async fn enqueue(&self, name: &str, kwargs: &Value) {
+        let job = NewJob::new(name, kwargs).unwrap().queue("h");
+        posthaste::enqueue(&self.client, &job).await.unwrap();
+    }
+
+    async fn counted(&self, name: &str) -> Option<i32> {
+        let counted = "SELECT attempt FROM posthaste.job WHERE name = $1";
+        let row = self.client.query_opt(counted, &[&name]).await.unwrap();
+        row.map(|row| row.get(0))
+    }
+}
+
+/// Each job says where it goes.
+fn each(webhook: Webhook) -> RelayBuilder {
+    let url = Template::parse("{kwargs.url}").unwrap();
+    Relay::to(webhook).mapping(Mapping::default().queue(url))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_signed_and_carries_what_the_route_and_the_job_give() {
+    let setup = Setup::new().await;
+    let webhook = webhook(&setup.url("hook")).secrets([SECRET.parse().unwrap()]);
+    let mapping = Mapping::default()
+        .header("authorization", Template::text("Bearer geheim"))
+        .header("x-tenant", Template::parse("{kwargs.tenant}").unwrap())
+        .payload(Template::parse(r#"{{"type":{json:kwargs.tenant}}}"#).unwrap());
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let job = NewJob::new("mail.send", &json!({ "tenant": "Ä" })).unwrap();
+    let job = job.queue("h").trace(format!("{parent} a=b, c=d"));
+    posthaste::enqueue(&setup.client, &job).await.unwrap();
+    let (_, worker) = setup.work(Relay::to(webhook).mapping(mapping)).await;
+    all_done(&setup.client).await;
+    worker.stop().await.unwrap();
+    let request = setup.server.taken().remove(0);
+    assert_eq!(request.json(), json!({ "type": "Ä" }));
+    for (name, value) in [
+        ("authorization", "Bearer geheim"),
+        ("traceparent", parent),
+        ("tracestate", "a=b, c=d"),
+        ("content-type", "application/json"),
+        ("posthaste-job-name", "mail.send"),
+        ("idempotency-key", &request.header("webhook-id")),
+    ] {
+        assert_eq!(request.header(name), value);
+    }
+    // The delivery id is the only one: numbers are given again after a restore.
+    assert!(!request.headers.contains_key("posthaste-job-id"));
+    let reader = standardwebhooks::Webhook::new(SECRET).unwrap();
+    reader.verify(&request.body, &request.headers).unwrap();
+    assert!(reader.verify(b"{}", &request.headers).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_endpoint_that_hangs_holds_none_of_its_neighbours() {
+    let setup = Setup::new().await;
+    let limit = Duration::from_millis(500);
+    let webhook = Webhook::to_each(client(), reach())
+        .unwrap()
+        .time_limit(limit);
+    let (relay, worker) = setup.work(each(webhook)).await;
+    for n in 0..40 {
+        let (name, path) = match n % 10 {
+            3 => (format!("hang{n}"), "hang"),
+            7 => (format!("gone{n}"), "gone"),
+            _ => ("good".to_owned(), "hook"),
+        };
+        let url = match path {
+            // Nobody listens there.
+            "gone" => "http://127.0.0.1:1/".to_owned(),
+            path => setup.url(path),
+        };
+        setup.enqueue(&name, &json!({ "url": url })).await;
+    }
+    eventually(SOON, "all others are taken", async || {
+        let counted =
+            setup.counted("hang3").await > Some(0) && setup.counted("gone37").await > Some(0);
+        Ok(counted && setup.server.taken().len() == 32 && unfinished(&setup.client).await == 8)
+    })
+    .await
+    .unwrap();
+    let status = relay.status();
+    assert_eq!((status.unavailable, status.down_since), (0, None));
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_each_job_has_its_address_nobody_waits_for_the_routes_own() {
+    let setup = Setup::new().await;
+    let (relay, worker) = setup.work(each(webhook("http://nobody.invalid/"))).await;
+    let url = setup.url("hook");
+    setup.enqueue("m", &json!({ "url": url })).await;
+    all_done(&setup.client).await;
+    assert_eq!(relay.status().down_since, None);
+    worker.stop().await.unwrap();
+    // What goes there waits for it.
+    let own = Relay::to(webhook("http://nobody.invalid/"));
+    let (relay, worker) = setup.work(own).await;
+    setup.enqueue("m", &json!({})).await;
+    let is_down = async || Ok(relay.status().down_since.is_some());
+    eventually(SOON, "it is down", is_down).await.unwrap();
+    assert_eq!(setup.counted("m").await, Some(0));
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_answered_before_the_time_was_over_is_not_sent_again() {
+    let setup = Setup::new().await;
+    let webhook = Webhook::to_each(client(), reach()).unwrap();
+    for _ in 0..9 {
+        let url = setup.url("hook");
+        setup.enqueue("good", &json!({ "url": url })).await;
+    }
+    let url = setup.url("hang");
+    setup.enqueue("hang", &json!({ "url": url })).await;
+    let relay = each(webhook).time_limit(Duration::from_millis(500));
+    let (_, worker) = setup.work(relay).await;
+    let counted = async || Ok(setup.counted("hang").await > Some(0));
+    eventually(SOON, "the last one is singled out", counted)
+        .await
+        .unwrap();
+    assert_eq!(
+        (setup.server.taken().len(), unfinished(&setup.client).await),
+        (9, 1)
+    );
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_read_as_far_as_they_matter_and_redirects_are_not_followed() {
+    let setup = Setup::new().await;
+    let webhook = Webhook::to_each(client(), reach()).unwrap();
+    let (_, worker) = setup.work(each(webhook)).await;
+    for path in ["endless", "moved", "wait", "404"] {
+        let url = setup.url(path);
+        setup.enqueue(path, &json!({ "url": url })).await;
+    }
+    eventually(SOON, "each has its outcome", async || {
+        let mut counted = 0;
+        for path in ["endless", "moved", "wait"] {
+            counted += i32::from(setup.counted(path).await > Some(0));
+        }
+        Ok(counted == 3 && count(&setup.client, "discarded").await == 1)
+    })
+    .await
+    .unwrap();
+    let left = "SELECT name, last_error, scheduled_at > now() + interval '1 minute' FROM posthaste.job ORDER BY name";
+    let rows = setup.client.query(left, &[]).await.unwrap();
+    let errors: Vec<(&str, &str, bool)> = rows
+        .iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2)))
+        .collect();
+    assert_eq!(errors[0], ("404", "the answer was 404", false));
+    assert!(
+        errors[1].1.starts_with("the answer was 500: xxx"),
+        "{errors:?}"
+    );
+    assert!(errors[1].1.len() < 2_000);
+    assert!(
+        errors[2].1.contains("redirects are not followed"),
+        "{errors:?}"
+    );
+    assert_eq!(errors[3], ("wait", "the answer was 429", true));
+    assert_eq!(setup.server.taken().len(), 0);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_refusals_are_tried_again_where_that_is_wanted() {
+    let setup = Setup::new().await;
+    let webhook = webhook(&setup.url("404")).again_on_client_errors();
+    setup.enqueue("m", &json!({})).await;
+    let (_, worker) = setup.work(Relay::to(webhook)).await;
+    let counted = async || Ok(setup.counted("m").await > Some(1));
+    eventually(SOON, "it is tried again", counted)
+        .await
+        .unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_requests_are_under_way_at_once_and_never_more_than_are_allowed() {
+    let setup = Setup::new().await;
+    for (requests, jobs) in [(1_000, 1_000), (60, 600)] {
+        setup.server.holds(requests);
+        let enqueue = "SELECT count(posthaste.enqueue('m', '{}', queue => 'h')) FROM generate_series(1, $1::int)";
+        setup.client.execute(enqueue, &[&jobs]).await.unwrap();
+        let limit = Duration::from_secs(60);
+        let webhook = webhook(&setup.url("hold"))
+            .requests(requests)
+            .time_limit(limit);
+        let relay = Relay::to(webhook)
+            .batch(250)
+            .concurrency(40)
+            .time_limit(limit);
+        let (_, worker) = setup.work(relay).await;
+        all_done(&setup.client).await;
+        assert_eq!(setup.server.most_at_once(), requests);
+        worker.stop().await.unwrap();
+    }
+}
+
+#[test]
+fn labels_and_errors_keep_the_secrets_of_addresses() {
+    let url = "https://ann:geheim@hooks.example.com/services/geheim?key=geheim";
+    let webhook = Webhook::new(client(), url).unwrap();
+    assert_eq!(webhook.label(), "webhook at https://hooks.example.com");
+    for wrong in ["ftp://geheim/", "http://127.0.0.1/geheim", "geheim"] {
+        let error = Webhook::new(client(), wrong).err().unwrap().to_string();
+        assert!(!error.contains("geheim"), "{error}");
+    }
+}

@@ -1,0 +1,336 @@
+//! Audit: the rows and the documents are walked, each in their own order, and each page is held
+//! against the other side. What is in memory is a page.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use super::audited::{Audited, Difference, NAMED};
+use super::decide::{Seen, Step, Truth, decide};
+use super::halves::{Halves, halves};
+use super::index::{Index, IndexError, Proof};
+use super::pass::{MADE_AT_ONCE, Pass, SyncOutcome, SyncRequest};
+use super::source::{Body, Row, RowVersion, Source};
+
+/// How an audit goes about it. Rows that change meanwhile may be found to differ, because their
+/// jobs are not due yet.
+///
+/// ```no_run
+/// # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
+/// use posthaste_sync::{Audit, Postgres, Table};
+///
+/// let (source, index) = (Table::new(pool.clone(), "page"), Postgres::new(pool, "page"));
+/// let audit = Audit { rate: Some(10_000), contents: true, ..Audit::default() };
+/// let found = audit.run(&source, &index).await?;
+/// assert!(found.is_equal(), "{found:?}");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Audit {
+    /// This many are asked for at once.
+    pub page: usize,
+    /// This many are looked at in a second, at most, on either side.
+    pub rate: Option<u32>,
+    /// Whether what differs is written or deleted.
+    pub repair: bool,
+    /// Whether documents of the row's version are made again and compared with what the index
+    /// holds.
+    pub contents: bool,
+}
+
+impl Default for Audit {
+    /// Pages of 2,500 as fast as it goes, and nothing is changed.
+    fn default() -> Self {
+        Self {
+            page: 2_500,
+            rate: None,
+            repair: false,
+            contents: false,
+        }
+    }
+}
+
+impl Audit {
+    /// Walks both sides.
+    pub async fn run(self, source: &dyn Source, index: &dyn Index) -> Result<Audited, IndexError> {
+        let mut walk = Walk {
+            audit: self,
+            source,
+            index,
+            found: Audited::default(),
+            started: Instant::now(),
+            looked_at: 0,
+        };
+        // Before the rows: what somebody else wrote in the place of a row's document may have its
+        // version.
+        walk.unmanaged().await?;
+        walk.rows().await?;
+        walk.documents().await?;
+        Ok(walk.found)
+    }
+}
+
+/// A document that differs from its row.
+struct Different {
+    id: String,
+    /// That of the row, if there is one.
+    version: Option<i64>,
+    difference: Difference,
+}
+
+/// Of which side the pages are.
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    Rows,
+    Documents,
+}
+
+struct Walk<'a> {
+    audit: Audit,
+    source: &'a dyn Source,
+    index: &'a dyn Index,
+    found: Audited,
+    started: Instant,
+    looked_at: u64,
+}
+
+impl Walk<'_> {
+    /// Documents that no sync wrote. With repair, those in the place of a row's are written over,
+    /// and the others deleted.
+    async fn unmanaged(&mut self) -> Result<(), IndexError> {
+        let (all, mut some) = self.index.unmanaged(self.audit.page).await?;
+        self.found.orphaned += all;
+        let left_to_name = NAMED.saturating_sub(self.found.named.len());
+        let named = some.iter().take(left_to_name);
+        let named = named.map(|id| (id.clone(), Difference::Orphaned));
+        self.found.named.extend(named);
+        let mut left = all;
+        while self.audit.repair && !some.is_empty() {
+            self.replace(&some).await?;
+            self.pace(some.len()).await;
+            let (now, next) = self.index.unmanaged(self.audit.page).await?;
+            if now >= left {
+                break;
+            }
+            (left, some) = (now, next);
+        }
+        self.found.repaired += all - left;
+        Ok(())
+    }
+
+    async fn replace(&mut self, unmanaged: &[String]) -> Result<(), IndexError> {
+        let Halves { read, unreadable } =
+            halves(unmanaged, |part| self.source.versions(part)).await?;
+        let force = |row: &RowVersion| SyncRequest {
+            id: row.id.clone(),
+            force: true,
+            deleted: None,
+        };
+        let requests: Vec<SyncRequest> = read.iter().map(force).collect();
+        self.write(&requests).await;
+        let rows = read.iter().map(|row| &*row.id);
+        let kept: HashSet<&str> = rows.chain(unreadable.iter().map(|(id, _)| &**id)).collect();
+        let others = unmanaged.iter().filter(|id| !kept.contains(&***id));
+        let others: Vec<String> = others.cloned().collect();
+        self.index.remove_unmanaged(&others).await
+    }
+
+    /// Every row against its document.
+    async fn rows(&mut self) -> Result<(), IndexError> {
+        let mut after = None;
+        loop {
+            let page = self.source.walk(after.as_deref(), self.audit.page).await;
+            let page = page?;
+            let Some(last) = page.last() else {
+                return Ok(());
+            };
+            let last = last.id.clone();
+            self.found.rows += page.iter().filter(|row| row.is_live).count() as u64;
+            let ids: Vec<String> = page.iter().map(|row| row.id.clone()).collect();
+            let seen = self.index.read(&ids, Proof::Stored).await?;
+            let pairs = ids.iter().zip(page.iter().map(Some).zip(seen.clone()));
+            let mut ids = suspicious(pairs);
+            let equal = page.iter().zip(seen).filter(|(row, _)| row.is_live);
+            let equal = equal.filter(|(row, seen)| difference(Some(*row), *seen).is_none());
+            let equal: Vec<&RowVersion> = equal.map(|(row, _)| row).collect();
+            ids.extend(self.altered(&equal).await?);
+            self.judge(ids, Side::Rows).await?;
+            self.pace(page.len()).await;
+            after = Some(last);
+        }
+    }
+
+    /// Every document that has no row; the others were held against theirs.
+    async fn documents(&mut self) -> Result<(), IndexError> {
+        let mut after = None;
+        loop {
+            let page = self.index.walk(after.as_deref(), self.audit.page).await?;
+            let Some((last, _)) = page.last() else {
+                return Ok(());
+            };
+            let last = last.clone();
+            let live: Vec<String> = page
+                .iter()
+                .filter(|(_, seen)| seen.is_live)
+                .map(|(id, _)| id.clone())
+                .collect();
+            self.found.documents += live.len() as u64;
+            let rows = halves(&live, |part| self.source.versions(part)).await?.read;
+            let there: HashSet<&str> = rows.iter().map(|row| &*row.id).collect();
+            let orphans = live.iter().filter(|id| !there.contains(&***id));
+            self.judge(orphans.cloned().collect(), Side::Documents)
+                .await?;
+            self.pace(page.len()).await;
+            after = Some(last);
+        }
+    }
+
+    /// Looks at them once more, the index before Postgres, so that nothing that changed between the
+    /// two looks of a page counts.
+    async fn judge(&mut self, ids: Vec<String>, side: Side) -> Result<(), IndexError> {
+        let different = self.different(&ids, side).await?;
+        for one in &different {
+            self.found.note(&one.id, one.difference);
+        }
+        if !self.audit.repair || different.is_empty() {
+            return Ok(());
+        }
+        let requests: Vec<SyncRequest> = different
+            .iter()
+            .map(|one| SyncRequest {
+                id: one.id.clone(),
+                force: one.difference == Difference::Altered,
+                deleted: None,
+            })
+            .collect();
+        self.write(&requests).await;
+        let ids: Vec<String> = requests.into_iter().map(|request| request.id).collect();
+        let still = self.different(&ids, side).await?;
+        let before: HashMap<&str, Option<i64>> = different
+            .iter()
+            .map(|one| (&*one.id, one.version))
+            .collect();
+        let is_other = |one: &&Different| before.get(&*one.id) != Some(&one.version);
+        self.found.changed += still.iter().filter(is_other).count() as u64;
+        self.found.repaired += (ids.len() - still.len()) as u64;
+        Ok(())
+    }
+
+    /// Of these rows, whose versions the index has, the ids of those whose documents it does not
+    /// hold as they are.
+    async fn altered(&self, rows: &[&RowVersion]) -> Result<Vec<String>, IndexError> {
+        let mut altered = Vec::new();
+        if !self.audit.contents {
+            return Ok(altered);
+        }
+        let versions = rows.iter().map(|row| (&*row.id, row.version));
+        let versions: HashMap<&str, i64> = versions.collect();
+        let ids: Vec<String> = rows.iter().map(|row| row.id.clone()).collect();
+        for ids in ids.chunks(MADE_AT_ONCE) {
+            let rows = halves(ids, |part| self.source.rows(part)).await?.read;
+            // One that has changed meanwhile has a job; one that cannot be made is no other.
+            let same = rows
+                .into_iter()
+                .filter(|row| versions.get(&*row.id) == Some(&row.version));
+            let documents = same.filter_map(|Row { id, body, .. }| match body {
+                Body::Document(text) => Some((id, text)),
+                Body::Hidden | Body::Unmade(_) => None,
+            });
+            let documents: Vec<(String, String)> = documents.collect();
+            let held = self.index.holds(&documents).await?;
+            let others = documents.into_iter().zip(held).filter(|(_, held)| !held);
+            altered.extend(others.map(|((id, _), _)| id));
+        }
+        Ok(altered)
+    }
+
+    async fn write(&mut self, requests: &[SyncRequest]) {
+        let pass = Pass {
+            source: self.source,
+            index: self.index,
+            proof: Proof::Stored,
+            bytes: 10 << 20,
+        };
+        for outcome in pass.run(requests).await {
+            if let SyncOutcome::Failed(reason)
+            | SyncOutcome::Rejected(reason)
+            | SyncOutcome::Rescheduled(reason) = outcome
+            {
+                *self.found.reasons.entry(reason).or_default() += 1;
+            }
+        }
+    }
+
+    async fn different(&self, ids: &[String], side: Side) -> Result<Vec<Different>, IndexError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let seen = self.index.read(ids, Proof::Stored).await?;
+        let Halves { read, unreadable } = halves(ids, |part| self.source.versions(part)).await?;
+        let rows: HashMap<&str, &RowVersion> = read.iter().map(|row| (&*row.id, row)).collect();
+        let unreadable: HashSet<&str> = unreadable.iter().map(|(id, _)| &**id).collect();
+        let equal = ids.iter().zip(&seen).filter_map(|(id, seen)| {
+            let row = rows.get(&**id).copied().filter(|row| row.is_live);
+            row.filter(|row| difference(Some(*row), *seen).is_none())
+        });
+        let equal: Vec<&RowVersion> = equal.collect();
+        let altered: HashSet<String> = self.altered(&equal).await?.into_iter().collect();
+        let all = ids.iter().zip(seen);
+        let different = all.filter_map(|(id, seen)| {
+            let row = rows.get(&**id).copied();
+            let difference = match unreadable.contains(&**id) {
+                false if altered.contains(id) => Difference::Altered,
+                false => difference(row, seen)?,
+                true => {
+                    // One that has a document comes again with the documents; it counts once.
+                    let is_live = seen.is_some_and(|seen| seen.is_live);
+                    (is_live == (side == Side::Documents)).then_some(Difference::Unreadable)?
+                }
+            };
+            Some(Different {
+                id: id.clone(),
+                version: row.map(|row| row.version),
+                difference,
+            })
+        });
+        Ok(different.collect())
+    }
+
+    /// Waits as long as the rate asks for.
+    async fn pace(&mut self, looked_at: usize) {
+        self.looked_at += looked_at as u64;
+        if let Some(rate) = self.audit.rate {
+            let due = Duration::from_secs_f64(self.looked_at as f64 / f64::from(rate.max(1)));
+            tokio::time::sleep(due.saturating_sub(self.started.elapsed())).await;
+        }
+    }
+}
+
+/// Those that differ at a first look.
+fn suspicious<'a>(
+    pairs: impl Iterator<Item = (&'a String, (Option<&'a RowVersion>, Option<Seen>))>,
+) -> Vec<String> {
+    let different = pairs.filter(|(_, (row, seen))| difference(*row, *seen).is_some());
+    different.map(|(id, _)| id.clone()).collect()
+}
+
+fn difference(row: Option<&RowVersion>, seen: Option<Seen>) -> Option<Difference> {
+    let truth = match row {
+        Some(row) if row.is_live => Truth::Live {
+            version: row.version,
+        },
+        // What a hidden row, or none, leaves in the index is nothing that anybody finds.
+        _ => {
+            let is_found = seen.is_some_and(|seen| seen.is_live);
+            return is_found.then_some(Difference::Orphaned);
+        }
+    };
+    match decide(truth, seen, false) {
+        Step::Done(_) => None,
+        Step::Ahead(_) => Some(Difference::Ahead),
+        Step::Write(mark, _) if mark.pass > 0 && seen.is_some_and(|seen| seen.is_altered) => {
+            Some(Difference::Altered)
+        }
+        _ if seen.is_some_and(|seen| seen.is_live) => Some(Difference::Stale),
+        _ => Some(Difference::Missing),
+    }
+}

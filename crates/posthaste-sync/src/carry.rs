@@ -1,0 +1,256 @@
+//! Looks from time to time at the documents whose jobs are due.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::fill::fill;
+use super::index::IndexError;
+use super::pass::{Pass, SyncOutcome, SyncRequest};
+use super::{Shared, job};
+use posthaste::RetryLater;
+use posthaste::consumer::{Delivery, Outcome};
+use posthaste::error::panic_text;
+
+/// The first jobs of a batch come within this, if there are any; a worker that has found none for
+/// long looks once a second.
+const FIRST: Duration = Duration::from_millis(1500);
+/// The others come within this of the last: each claim takes one priority.
+const NEXT: Duration = Duration::from_millis(500);
+/// Those that are there wait no longer than a period, or this, for a batch to be full: where jobs
+/// come one by one all the time, it would take many periods.
+const LONGEST: Duration = Duration::from_secs(10);
+/// How often what deletions have left is forgotten.
+const FORGET: Duration = Duration::from_secs(3600);
+
+/// Syncs until the worker stops. A panic ends a look and not the sync: nobody would notice, and its
+/// jobs would wait for ever.
+pub(super) async fn run(shared: Arc<Shared>) {
+    while let Err(panic) = AssertUnwindSafe(looks(&shared)).catch_unwind().await {
+        let problem = format!("a look panicked: {}", panic_text(&*panic));
+        tracing::error!("{problem}; the next one comes after a period");
+        shared.status().last_error = Some(problem);
+        shared.hands().is_open = false;
+        tokio::select! {
+            () = tokio::time::sleep(shared.options.period) => {}
+            () = shared.stopping.cancelled() => return,
+        }
+    }
+}
+
+async fn looks(shared: &Shared) {
+    let mut look_at = Instant::now();
+    let mut forget_at = Instant::now();
+    while !shared.stopping.is_cancelled() {
+        let is_time = tokio::select! {
+            () = tokio::time::sleep_until(look_at) => true,
+            () = shared.arrived.notified() => false,
+            () = shared.stopping.cancelled() => return,
+        };
+        if is_time {
+            look_at = Instant::now() + shared.options.period;
+            shared.look().await;
+        } else if !shared.hands().waiting.is_empty() {
+            // They were claimed a moment before the last look ended, or are those of a worker that
+            // died.
+            let (batch, comes_alone) = shared.gather().await;
+            shared.carry(batch).await;
+            if comes_alone {
+                // Claims paused for it, and may have ended the last look before its time.
+                look_at = look_at.min(Instant::now() + NEXT);
+            }
+        }
+        if forget_at <= Instant::now() {
+            forget_at = Instant::now() + FORGET;
+            shared.forget().await;
+        }
+    }
+}
+
+impl Shared {
+    /// Batch after batch, while each is half full and was tried. Two are under way: while the index
+    /// takes the one, Postgres is asked for the other, and the next one is claimed.
+    async fn look(&self) {
+        let limit = self.options.time_limit;
+        tokio::select! {
+            // Where nothing changes, no pass notices that the index is gone.
+            filled = tokio::time::timeout(limit, self.fill_once()) => if let Ok(Err(error)) = filled {
+                tracing::debug!(%error, "nobody knows whether the index is empty");
+            },
+            () = self.stopping.cancelled() => return,
+        }
+        let is_over = Mutex::new(false);
+        self.hands().is_open = true;
+        tokio::join!(self.batches(&is_over), self.batches(&is_over));
+        self.hands().is_open = false;
+    }
+
+    async fn batches(&self, is_over: &Mutex<bool>) {
+        loop {
+            let batch = {
+                let mut is_over = is_over.lock().await;
+                if *is_over {
+                    return;
+                }
+                let (batch, comes_alone) = self.gather().await;
+                // Claims that are slow in coming make a batch smaller than it could be; what is
+                // left of a backlog would wait for a period. What comes alone says nothing of what
+                // waits behind it.
+                *is_over = !comes_alone && batch.len() < self.options.batch.div_ceil(2);
+                if *is_over {
+                    self.hands().is_open = false;
+                }
+                batch
+            };
+            if batch.is_empty() {
+                return;
+            }
+            if !self.carry(batch).await {
+                *is_over.lock().await = true;
+                self.hands().is_open = false;
+            }
+        }
+    }
+
+    /// What comes until a batch is full, or no more comes; and whether it comes alone, because its
+    /// worker died.
+    async fn gather(&self) -> (Vec<Delivery>, bool) {
+        let mut wait = FIRST;
+        let mut latest = None;
+        loop {
+            let (before, comes_alone) = {
+                let hands = self.hands();
+                // Nothing comes beside it, and many may wait for their turn behind it.
+                let comes_alone = hands.waiting.iter().any(|one| one.job.crashes > 0);
+                (hands.waiting.len(), comes_alone)
+            };
+            if before >= self.options.batch || comes_alone {
+                return (std::mem::take(&mut self.hands().waiting), comes_alone);
+            }
+            if before > 0 {
+                let longest = self.options.period.clamp(NEXT, LONGEST);
+                let latest = *latest.get_or_insert_with(|| Instant::now() + longest);
+                wait = NEXT.min(latest.saturating_duration_since(Instant::now()));
+            }
+            let more = tokio::select! {
+                more = tokio::time::timeout(wait, self.arrived.notified()) => more.is_ok(),
+                () = self.stopping.cancelled() => false,
+            };
+            if !more && self.hands().waiting.len() == before {
+                return (std::mem::take(&mut self.hands().waiting), false);
+            }
+        }
+    }
+
+    /// One pass; false when the index or Postgres could not be asked, or there is no time left.
+    async fn carry(&self, batch: Vec<Delivery>) -> bool {
+        let mut requested = Vec::with_capacity(batch.len());
+        for delivery in batch {
+            match job::request(&delivery.job) {
+                Ok(request) => requested.push((delivery, request)),
+                Err(misread) => {
+                    let reason = misread.to_string();
+                    let outcome = SyncOutcome::Failed(reason.clone());
+                    self.status().count(&delivery.job.tag, &outcome);
+                    delivery.ticket.settle(Outcome::Discard { reason });
+                }
+            }
+        }
+        let requests: Vec<SyncRequest> = requested
+            .iter()
+            .map(|(_, request)| request.clone())
+            .collect();
+        let outcomes = self.pass(&requests).await;
+        let mut was_tried = false;
+        let mut rescheduled = None;
+        for ((delivery, _), outcome) in requested.into_iter().zip(outcomes) {
+            self.status().count(&delivery.job.tag, &outcome);
+            match &outcome {
+                SyncOutcome::Rescheduled(reason) => rescheduled = Some(reason.clone()),
+                _ => was_tried = true,
+            }
+            self.settle(delivery, outcome);
+        }
+        if let Some(reason) = rescheduled {
+            let index = self.index.label();
+            tracing::warn!(index, reason, "not synced; the jobs wait in Postgres");
+        }
+        was_tried && !self.stopping.is_cancelled()
+    }
+
+    async fn pass(&self, requests: &[SyncRequest]) -> Vec<SyncOutcome> {
+        let pass = Pass {
+            source: &*self.source,
+            index: &*self.index,
+            proof: self.options.proof,
+            bytes: self.options.bytes,
+        };
+        let limit = self.options.time_limit;
+        let run = async {
+            // Before the pass makes an index that is gone, and puts a few documents into it.
+            match self.fill_once().await {
+                Ok(()) => pass.run(requests).await,
+                Err(IndexError(reason)) => vec![SyncOutcome::Rescheduled(reason); requests.len()],
+            }
+        };
+        let run = AssertUnwindSafe(run).catch_unwind();
+        let result = tokio::select! {
+            outcomes = tokio::time::timeout(limit, run) => outcomes.ok(),
+            () = self.aborted.cancelled() => None,
+        };
+        self.status().passes += 1;
+        let rescheduled = |reason: String| vec![SyncOutcome::Rescheduled(reason); requests.len()];
+        match result {
+            Some(Ok(outcomes)) => outcomes,
+            // It lies with the index, or with us: rows that panic are caught one by one.
+            Some(Err(panic)) => {
+                let problem = format!("a pass panicked: {}", panic_text(&*panic));
+                tracing::error!("{problem}; its jobs are looked at again");
+                rescheduled(problem)
+            }
+            None => rescheduled(format!("not seen within {} s", limit.as_secs_f32())),
+        }
+    }
+
+    /// Once for each time that the index is empty: it may stay so, where it takes none of the rows.
+    async fn fill_once(&self) -> Result<(), IndexError> {
+        if !self.index.is_empty().await? {
+            self.is_filled.store(false, Ordering::Relaxed);
+        } else if !self.is_filled.load(Ordering::Relaxed) {
+            fill(&*self.source, &*self.index).await?;
+            self.is_filled.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn settle(&self, delivery: Delivery, outcome: SyncOutcome) {
+        let ticket = delivery.ticket;
+        // Due before the next look, so that the next look finds it.
+        let next = self.options.period / 2;
+        match outcome {
+            SyncOutcome::Done(_) => ticket.settle(Outcome::Done),
+            SyncOutcome::Rescheduled(_) if self.aborted.is_cancelled() => ticket.give_back(),
+            SyncOutcome::Written(reason) => {
+                let reason = format!("{}: written, and to be seen", reason.name());
+                ticket.fail(RetryLater::without_attempt(next, reason));
+            }
+            SyncOutcome::Rescheduled(reason) => {
+                ticket.fail(RetryLater::without_attempt(next, reason))
+            }
+            SyncOutcome::Rejected(reason) => ticket.settle(Outcome::Discard { reason }),
+            SyncOutcome::Failed(reason) => ticket.fail(reason),
+        }
+    }
+
+    async fn forget(&self) {
+        let forgotten = self.index.forget(self.options.keep_deletions).await;
+        if let Err(error) = forgotten {
+            tracing::debug!(%error, "old deletions are kept for longer");
+        }
+    }
+}

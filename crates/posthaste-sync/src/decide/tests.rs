@@ -1,0 +1,247 @@
+use super::{Mark, Reason, Seen, Step, Truth, decide};
+
+const FORCE: bool = true;
+
+fn live(version: i64, pass: u16) -> Option<Seen> {
+    let mark = Mark { version, pass };
+    Some(Seen {
+        mark,
+        token: 0,
+        is_live: true,
+        is_altered: false,
+    })
+}
+
+/// What hiding a row left.
+fn hidden(version: i64, pass: u16) -> Option<Seen> {
+    let is_live = false;
+    live(version, pass).map(|seen| Seen { is_live, ..seen })
+}
+
+fn dead(version: i64) -> Option<Seen> {
+    Some(Seen {
+        mark: Mark::deletion(version),
+        token: 0,
+        is_live: false,
+        is_altered: false,
+    })
+}
+
+/// A row of version 5, a deletion of version 5, and no row, each against all that an index can
+/// show.
+#[test]
+fn the_whole_table() {
+    use Reason::{Deleted, Different, Equal, Forced, Missing, Neither};
+    let row = Truth::Live { version: 5 };
+    let gone = Truth::Dead { version: 5 };
+    let unseen = Truth::Hidden { version: 5 };
+    let hide = |version, pass| Step::Delete(Mark { version, pass }, Deleted);
+    let forced_hide = |pass| Step::Delete(Mark { version: 5, pass }, Forced);
+    let write = |pass, why| Step::Write(Mark { version: 5, pass }, why);
+    let delete = |version| Step::Delete(Mark::deletion(version), Deleted);
+    let ahead = |version, pass| Step::Ahead(Mark { version, pass });
+    let last = Mark::LAST;
+    let table = [
+        // A row: the index has nothing, something older, the same, something newer.
+        (row, None, !FORCE, write(0, Missing)),
+        (row, live(4, 0), !FORCE, write(0, Different)),
+        (row, live(4, 7), !FORCE, write(0, Different)),
+        (row, live(5, 0), !FORCE, Step::Done(Equal)),
+        (row, live(5, 3), !FORCE, Step::Done(Equal)),
+        (row, live(6, 0), !FORCE, ahead(6, 0)),
+        // Created again after a deletion that the index shows.
+        (row, dead(4), !FORCE, write(0, Missing)),
+        (row, dead(5), !FORCE, ahead(5, last)),
+        (row, dead(6), !FORCE, ahead(6, last)),
+        // Written anyway, above whatever has the same version.
+        (row, None, FORCE, write(0, Forced)),
+        (row, live(4, 9), FORCE, write(0, Forced)),
+        (row, live(5, 0), FORCE, write(1, Forced)),
+        (row, live(5, 3), FORCE, write(4, Forced)),
+        (row, live(5, last - 1), FORCE, ahead(5, last - 1)),
+        (row, live(6, 0), FORCE, ahead(6, 0)),
+        (row, dead(4), FORCE, write(0, Forced)),
+        (row, dead(5), FORCE, ahead(5, last)),
+        // A row that is hidden is written over by one above what is there, and so is a row that is
+        // shown again.
+        (unseen, None, !FORCE, hide(5, 0)),
+        (unseen, live(4, 3), !FORCE, hide(5, 0)),
+        (unseen, live(5, 0), !FORCE, hide(5, 1)),
+        (unseen, live(5, 3), !FORCE, hide(5, 4)),
+        (unseen, live(5, last - 1), !FORCE, hide(5, last)),
+        (unseen, live(6, 2), !FORCE, delete(6)),
+        (unseen, hidden(4, 2), !FORCE, hide(5, 0)),
+        (unseen, hidden(5, 1), !FORCE, Step::Done(Neither)),
+        (unseen, hidden(6, 1), FORCE, Step::Done(Neither)),
+        (unseen, None, FORCE, forced_hide(0)),
+        (unseen, live(5, 3), FORCE, forced_hide(4)),
+        (unseen, hidden(5, 1), FORCE, forced_hide(2)),
+        (unseen, dead(5), FORCE, Step::Done(Neither)),
+        (unseen, dead(5), !FORCE, Step::Done(Neither)),
+        (row, hidden(4, 1), !FORCE, write(0, Missing)),
+        (row, hidden(5, 0), !FORCE, write(1, Missing)),
+        (row, hidden(5, 1), FORCE, write(2, Forced)),
+        (row, hidden(5, last - 1), FORCE, ahead(5, last - 1)),
+        (gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
+        (gone, hidden(4, 1), !FORCE, delete(5)),
+        (Truth::Gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
+        // A deletion leaves its mark wherever it does not find it.
+        (gone, None, !FORCE, delete(5)),
+        (gone, live(4, 0), !FORCE, delete(5)),
+        (gone, live(5, 2), !FORCE, delete(5)),
+        (gone, live(6, 0), !FORCE, delete(6)),
+        (gone, dead(4), !FORCE, delete(5)),
+        (gone, dead(5), !FORCE, Step::Done(Neither)),
+        (gone, dead(6), !FORCE, Step::Done(Neither)),
+        (gone, dead(5), FORCE, Step::Done(Neither)),
+        // No row, and nobody knows since when.
+        (Truth::Gone, None, !FORCE, Step::Done(Neither)),
+        (Truth::Gone, live(4, 0), !FORCE, delete(4)),
+        (Truth::Gone, dead(4), !FORCE, Step::Done(Neither)),
+        (Truth::Gone, live(4, 0), FORCE, delete(4)),
+        (Truth::Gone, None, FORCE, Step::Done(Neither)),
+    ];
+    for (truth, seen, force, step) in table {
+        assert_eq!(
+            decide(truth, seen, force),
+            step,
+            "{truth:?} {seen:?} {force}"
+        );
+    }
+}
+
+#[test]
+fn what_somebody_else_has_written_is_written_over() {
+    let altered = |seen: Option<Seen>| {
+        let is_altered = true;
+        seen.map(|seen| Seen { is_altered, ..seen })
+    };
+    let row = Truth::Live { version: 5 };
+    let write = |pass| Step::Write(Mark { version: 5, pass }, Reason::Different);
+    let last = Mark::LAST;
+    let unable = Mark {
+        version: 5,
+        pass: last - 1,
+    };
+    for (seen, step) in [
+        (live(5, 1), write(2)),
+        (live(4, 1), write(0)),
+        (live(5, last - 1), Step::Ahead(unable)),
+    ] {
+        assert_eq!(decide(row, altered(seen), !FORCE), step, "{seen:?}");
+    }
+    let gone = decide(Truth::Gone, altered(live(5, 1)), !FORCE);
+    assert_eq!(gone, Step::Delete(Mark::deletion(5), Reason::Deleted));
+}
+
+#[test]
+fn whatever_is_written_is_taken_by_the_index_that_was_seen() {
+    for version in 0..8 {
+        for seen in [
+            None,
+            live(3, 0),
+            live(3, 2),
+            live(4, 0),
+            dead(3),
+            dead(4),
+            hidden(3, 0),
+            hidden(4, 2),
+        ] {
+            for truth in [
+                Truth::Live { version },
+                Truth::Hidden { version },
+                Truth::Dead { version },
+                Truth::Gone,
+            ] {
+                for force in [false, true] {
+                    if let Step::Write(mark, _) | Step::Delete(mark, _) = decide(truth, seen, force)
+                    {
+                        let before = seen.map(|seen| seen.mark);
+                        assert!(
+                            before.is_none_or(|before| mark > before),
+                            "{truth:?} {seen:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Looks at a row that is hidden and shown at one version, whose writes come in any order, long
+/// after the look or never: a forced look that saw its own write has made it as Postgres says,
+/// whatever comes afterwards.
+#[test]
+fn a_row_that_is_hidden_and_shown_at_one_version_comes_to_what_it_is() {
+    for seed in 0..5_000 {
+        let mut state: u64 = seed;
+        let mut draw = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (mut seen, mut late): (Option<Seen>, Vec<Seen>) = (None, Vec::new());
+        let look = |seen, is_shown, force, token| {
+            let truth = match is_shown {
+                true => Truth::Live { version: 5 },
+                false => Truth::Hidden { version: 5 },
+            };
+            let (mark, is_live) = match decide(truth, seen, force) {
+                Step::Write(mark, _) => (mark, true),
+                Step::Delete(mark, _) => (mark, false),
+                step => {
+                    assert!(matches!(step, Step::Done(_)), "{seed}: {step:?}");
+                    return None;
+                }
+            };
+            Some(Seen {
+                mark,
+                token,
+                is_live,
+                is_altered: false,
+            })
+        };
+        let take = |seen: &mut Option<Seen>, one: Seen| {
+            if seen.is_none_or(|seen| seen.mark < one.mark) {
+                *seen = Some(one);
+            }
+        };
+        for _ in 0..4 + draw(26) {
+            match draw(2) == 1 {
+                true if !late.is_empty() => {
+                    let one = late.swap_remove(draw(late.len() as u64) as usize);
+                    take(&mut seen, one);
+                }
+                _ => late.extend(look(seen, draw(2) == 1, draw(2) == 1, 0)),
+            }
+        }
+        let is_shown = draw(2) == 1;
+        let forced = look(seen, is_shown, FORCE, 1).expect("a forced look writes");
+        take(&mut seen, forced);
+        assert_eq!(seen, Some(forced), "{seed}");
+        late.into_iter().for_each(|one| take(&mut seen, one));
+        assert_eq!(seen, Some(forced), "{seed}");
+        assert_eq!(forced.is_live, is_shown, "{seed}");
+    }
+}
+
+#[test]
+fn a_mark_as_one_number_keeps_its_order() {
+    let mut marks = Vec::new();
+    for version in [0, 1, 2, 1_700_000_000_000_000, (1 << 51) - 1] {
+        for pass in [0, 1, 77, Mark::LAST] {
+            marks.push(Mark { version, pass });
+        }
+    }
+    let numbers: Vec<i64> = marks
+        .iter()
+        .map(|mark| mark.as_number().expect("fits"))
+        .collect();
+    assert!(marks.is_sorted() && numbers.is_sorted() && numbers[0] == 0);
+    let back: Vec<Mark> = numbers.into_iter().map(Mark::from_number).collect();
+    assert_eq!(back, marks);
+    for version in [-1, 1 << 51, i64::MAX] {
+        assert_eq!(Mark::of(version).as_number(), None);
+    }
+}

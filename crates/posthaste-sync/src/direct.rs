@@ -1,0 +1,168 @@
+//! Direct indexing: after a commit, for speed, within a hard budget of time, and never more than
+//! that. Whether it worked is not asked: the job looks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::decide::Mark;
+use super::index::{Index, IndexError, Write, Written};
+
+/// This many writes may be under way, those among them that nobody waits for any more: while the
+/// index is down, the next ones are not begun.
+const UNDER_WAY: usize = 64;
+/// A write that nobody waits for any more ends after this many budgets.
+const OUTLIVES: u32 = 20;
+
+/// Writes documents into an index right after their commit. Nothing is ever raised and nothing is
+/// tried again; what comes late does no harm, because the index keeps what has the larger version.
+///
+/// ```no_run
+/// # async fn example(client: &mut tokio_postgres::Client, direct: &posthaste_sync::Direct) -> Result<(), tokio_postgres::Error> {
+/// let tx = client.transaction().await?;
+/// let row = tx.query_one("INSERT INTO annotation (body) VALUES ($1) RETURNING id::text, version", &[&"post haste"]).await?;
+/// tx.commit().await?;
+/// // The trigger has enqueued the job. Never before the commit: what is rolled back must not be found.
+/// direct.put(row.get::<_, &str>(0), row.get(1), r#"{"body": "post haste"}"#).await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Direct {
+    index: Arc<dyn Index>,
+    budget: Duration,
+    slots: Arc<Semaphore>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    taken: AtomicU64,
+    older: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+    late: AtomicU64,
+    skipped: AtomicU64,
+}
+
+/// What became of direct writes, since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectCounts {
+    /// The index says that it has them.
+    pub taken: u64,
+    /// The index had them, or something newer.
+    pub older: u64,
+    /// Refused by the index.
+    pub refused: u64,
+    /// The index was not to be asked.
+    pub failed: u64,
+    /// Not answered within the budget.
+    pub late: u64,
+    /// Not begun, because too many were under way.
+    pub skipped: u64,
+}
+
+impl Direct {
+    /// Writes into this index, for at most 300 ms each time.
+    pub fn to(index: impl Index) -> Self {
+        Self::to_any(Arc::new(index))
+    }
+
+    /// As [`to`](Self::to), for an index that was chosen at run time.
+    pub fn to_any(index: Arc<dyn Index>) -> Self {
+        Self {
+            index,
+            budget: Duration::from_millis(300),
+            slots: Arc::new(Semaphore::new(UNDER_WAY)),
+            counts: Arc::default(),
+        }
+    }
+
+    /// For at most so long.
+    pub fn budget(mut self, budget: Duration) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Writes a row's document, a JSON object, with the row's version.
+    pub async fn put(&self, id: impl Into<String>, version: i64, document: impl Into<String>) {
+        let document = Some(document.into());
+        self.write(id.into(), Mark::of(version), document).await;
+    }
+
+    /// Deletes a document, with the version of its deletion. Without such a version, leave
+    /// deletions to the job.
+    pub async fn delete(&self, id: impl Into<String>, version: i64) {
+        self.write(id.into(), Mark::deletion(version), None).await;
+    }
+
+    /// What became of all that was written.
+    pub fn counts(&self) -> DirectCounts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counts {
+            taken,
+            older,
+            refused,
+            failed,
+            late,
+            skipped,
+        } = &*self.counts;
+        DirectCounts {
+            taken: count(taken),
+            older: count(older),
+            refused: count(refused),
+            failed: count(failed),
+            late: count(late),
+            skipped: count(skipped),
+        }
+    }
+
+    async fn write(&self, id: String, mark: Mark, document: Option<String>) {
+        let token = 0;
+        let write = Write {
+            id,
+            mark,
+            token,
+            document,
+        };
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            return self.note(&self.counts.skipped, "too many are under way");
+        };
+        let (index, longest) = (Arc::clone(&self.index), self.budget * OUTLIVES);
+        // A task of its own: dropped half-way, a write may leave its connection with an answer on
+        // the way.
+        let written = tokio::spawn(async move {
+            let _slot = slot;
+            let late = |_| Err(IndexError("no answer".into()));
+            let writes = [write];
+            let written = tokio::time::timeout(longest, index.write(&writes)).await;
+            written.unwrap_or_else(late)
+        });
+        let counts = &self.counts;
+        match tokio::time::timeout(self.budget, written).await {
+            Err(_) => self.note(&counts.late, "not answered in time"),
+            Ok(Err(panicked)) => self.note(&counts.failed, &panicked.to_string()),
+            Ok(Ok(Err(IndexError(reason)))) => self.note(&counts.failed, &reason),
+            Ok(Ok(Ok(answers))) => match answers.into_iter().next() {
+                Some(Written::Taken) => drop(counts.taken.fetch_add(1, Ordering::Relaxed)),
+                Some(Written::Older) => drop(counts.older.fetch_add(1, Ordering::Relaxed)),
+                Some(Written::Rejected { reason } | Written::Never { reason }) => {
+                    self.note(&counts.refused, &reason)
+                }
+                Some(Written::Retry { reason }) => self.note(&counts.failed, &reason),
+                None => self.note(&counts.failed, "no answer"),
+            },
+        }
+    }
+
+    fn note(&self, counter: &AtomicU64, reason: &str) {
+        counter.fetch_add(1, Ordering::Relaxed);
+        let index = self.index.label();
+        tracing::warn!(
+            index,
+            reason,
+            "a document was not indexed directly; its job will"
+        );
+    }
+}

@@ -1,0 +1,324 @@
+//! What a document is made of on such a server: the row's fields, and beside them one of ours. No
+//! IO.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::{IndexError, Mark, Seen, Write};
+
+/// The field that is ours.
+pub(super) const OURS: &str = "posthaste";
+/// The document's id once more: servers sort by their own only where they are told that it may cost
+/// memory.
+pub(super) const ID: &str = "posthaste.id";
+const DELETED_AT: &str = "posthaste.deleted_at";
+
+/// Ids that servers take.
+const LONGEST_ID: usize = 512;
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+struct Ours {
+    id: String,
+    token: i64,
+    /// The version that it is written with. The one that changes the document by other ways leaves
+    /// this behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mark: Option<i64>,
+    /// There in what a deletion leaves, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted_at: Option<i64>,
+}
+
+pub(super) fn is_id(id: &str) -> bool {
+    (1..=LONGEST_ID).contains(&id.len())
+}
+
+/// What is stored of a write; the error says why it is refused.
+pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
+    let ours = Ours {
+        id: write.id.clone(),
+        token: write.token,
+        mark: write.mark.as_number(),
+        deleted_at: write.document.is_none().then_some(now),
+    };
+    let ours = serde_json::to_string(&ours).map_err(|error| error.to_string())?;
+    let fields = match &write.document {
+        None => "}",
+        Some(document) => document
+            .trim_start()
+            .strip_prefix('{')
+            .ok_or("a document is a JSON object")?
+            .trim_start(),
+    };
+    let comma = if fields.starts_with('}') { "" } else { "," };
+    let text = format!("{{\"{OURS}\":{ours}{comma}{fields}");
+    RawValue::from_string(text).map_err(|error| {
+        // Its words may quote the document, and its place is not that in the document.
+        format!("the document is no JSON ({:?})", error.classify())
+    })
+}
+
+/// What is shown of what is stored.
+pub(super) fn seen(version: i64, source: Option<&RawValue>) -> Result<Seen, IndexError> {
+    #[derive(Deserialize)]
+    struct Stored {
+        posthaste: Option<Ours>,
+    }
+    let unlike = |_| IndexError("a document is not as a sync writes it".into());
+    let source = source.map_or("{}", RawValue::get);
+    let Stored { posthaste: ours } = serde_json::from_str(source).map_err(unlike)?;
+    // What lacks our field altogether is unmanaged, and counted as such.
+    let is_altered = ours.as_ref().is_some_and(|ours| ours.mark != Some(version));
+    let ours = ours.unwrap_or_default();
+    Ok(Seen {
+        mark: Mark::from_number(version),
+        token: ours.token,
+        is_live: ours.deleted_at.is_none(),
+        is_altered,
+    })
+}
+
+/// Whether what is stored is this document, and our field beside it.
+pub(super) fn is_of(source: Option<&RawValue>, document: &str) -> bool {
+    let stored: Option<Value> = source.and_then(|text| serde_json::from_str(text.get()).ok());
+    let Some(Value::Object(mut stored)) = stored else {
+        return false;
+    };
+    stored.remove(OURS);
+    serde_json::from_str(document).is_ok_and(|document: Value| document == Value::Object(stored))
+}
+
+/// Whether what is stored has no field of ours: no sync wrote it.
+pub(super) fn lacks_ours(source: Option<&RawValue>) -> bool {
+    #[derive(Deserialize)]
+    struct Stored {
+        posthaste: Option<serde::de::IgnoredAny>,
+    }
+    let source = source.map_or("{}", RawValue::get);
+    serde_json::from_str(source).is_ok_and(|stored: Stored| stored.posthaste.is_none())
+}
+
+/// What must be an object in a definition, if it is there at all.
+const OBJECTS: [&str; 5] = [
+    "/settings",
+    "/aliases",
+    "/mappings",
+    "/mappings/properties",
+    "/mappings/_meta",
+];
+
+/// Refuses a definition that no index can be made with, by the name of what is wrong, and does not
+/// repeat it.
+pub(crate) fn check(users: &Value) -> Result<(), String> {
+    if !users.is_object() {
+        return Err("definition: must be an object".into());
+    }
+    let is_wrong = |path: &&&str| users.pointer(path).is_some_and(|part| !part.is_object());
+    match OBJECTS.iter().find(is_wrong) {
+        None => Ok(()),
+        Some(path) => Err(format!(
+            "definition: {} must be an object",
+            path[1..].replace('/', ".")
+        )),
+    }
+}
+
+/// What an index is made with. The definition is one that was [checked](check).
+pub(super) fn definition(users: &Value, alias: &str) -> Value {
+    let mut definition = users.clone();
+    // What is never asked for costs no more than its place in the source.
+    let stored = json!({"type": "long", "index": false, "doc_values": false});
+    definition["mappings"]["properties"][OURS] = json!({"dynamic": false, "properties": {
+        "id": {"type": "keyword"}, "token": stored, "deleted_at": {"type": "long"},
+    }});
+    definition["mappings"]["_meta"][OURS] = json!({"definition": digest(users)});
+    definition["aliases"][alias] = json!({"is_write_index": true});
+    definition
+}
+
+/// Tells definitions apart, whatever order their fields are in.
+pub(super) fn digest(users: &Value) -> String {
+    let digest = Sha256::digest(canonical(users));
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields: BTreeMap<&String, &Value> = fields.iter().collect();
+            let fields = fields.into_iter();
+            let fields = fields.map(|(name, value)| format!("{name:?}:{}", canonical(value)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+        }
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(canonical).collect();
+            format!("[{}]", values.join(","))
+        }
+        plain => plain.to_string(),
+    }
+}
+
+/// The digest of the definition that an index was made with, as far as it says.
+pub(super) fn made_with(described: &Value) -> Option<&str> {
+    described["mappings"]["_meta"][OURS]["definition"].as_str()
+}
+
+/// Whether an index was made so.
+pub(super) fn is_ours(described: &Value) -> bool {
+    let ours = &described["mappings"]["properties"][OURS]["properties"];
+    ours["id"]["type"] == "keyword" && ours["deleted_at"]["type"] == "long"
+}
+
+/// The indexes of an alias, by their numbers.
+pub(super) fn numbered(alias: &str, number: u64) -> String {
+    format!("{alias}-{number}")
+}
+
+/// The number of an index of this alias.
+pub(super) fn number(alias: &str, index: &str) -> Option<u64> {
+    let number = index.strip_prefix(alias)?.strip_prefix('-')?;
+    number.parse().ok()
+}
+
+pub(super) fn is_deletion() -> Value {
+    json!({"exists": {"field": DELETED_AT}})
+}
+
+pub(super) fn is_unmanaged() -> Value {
+    json!({"bool": {"must_not": [{"exists": {"field": ID}}]}})
+}
+
+pub(super) fn deleted_before(ms: i64) -> Value {
+    json!({"range": {DELETED_AT: {"lt": ms}}})
+}
+
+pub(super) fn now() -> i64 {
+    Timestamp::now().as_millisecond()
+}
+
+pub(super) fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(document: Option<&str>) -> Write {
+        Write {
+            id: "ä\"1".into(),
+            mark: Mark {
+                version: 7,
+                pass: 2,
+            },
+            token: 5,
+            document: document.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_the_document_and_our_field() {
+        for (document, stored) in [
+            (Some("{}"), json!({})),
+            (Some(" {\n} "), json!({})),
+            (Some("{\"a\": [1, {}]}"), json!({"a": [1, {}]})),
+        ] {
+            let mut stored = stored;
+            let plain = stored.to_string();
+            stored[OURS] = json!({"id": "ä\"1", "token": 5, "mark": 7 << 12 | 2});
+            let text = text(&write(document), 9).unwrap();
+            assert_eq!(serde_json::from_str::<Value>(text.get()).unwrap(), stored);
+            let shown = seen(7 << 12 | 2, Some(&text)).unwrap();
+            assert_eq!((shown.mark, shown.token), (write(None).mark, 5));
+            assert!(shown.is_live && !shown.is_altered);
+            assert!(is_of(Some(&text), &plain) && !is_of(Some(&text), r#"{"a": [1]}"#));
+            // A partial update keeps our field and counts the version up.
+            assert!(seen(7 << 12 | 3, Some(&text)).unwrap().is_altered);
+        }
+        let gone = text(&write(None), 9).unwrap();
+        assert_eq!(
+            gone.get(),
+            r#"{"posthaste":{"id":"ä\"1","token":5,"mark":28674,"deleted_at":9}}"#
+        );
+        assert!(!seen(0, Some(&gone)).unwrap().is_live);
+        // Somebody else's document is older than anything of ours.
+        assert_eq!(seen(1, None).unwrap().mark.version, 0);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused_and_not_quoted() {
+        for wrong in ["", "[1]", "{", "{\"geheim\"", "{} {}", "{\"geheim\": }"] {
+            let reason = text(&write(Some(wrong)), 9).unwrap_err();
+            assert!(!reason.contains("geheim"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_definition_is_told_from_others_by_what_it_says() {
+        let one: Value =
+            serde_json::from_str(r#"{"settings": {"a": 1, "b": [2, {}]}, "mappings": {}}"#)
+                .unwrap();
+        let same: Value =
+            serde_json::from_str(r#"{"mappings": {}, "settings": {"b": [2, {}], "a": 1}}"#)
+                .unwrap();
+        let made = definition(&one, "notes");
+        assert_eq!(made_with(&made), Some(&*digest(&same)));
+        assert!(is_ours(&made) && made["aliases"]["notes"]["is_write_index"] == true);
+        for other in [
+            json!({}),
+            json!({"settings": {"a": "1", "b": [2, {}]}, "mappings": {}}),
+            json!({"settings": {"a": 1, "b": [{}, 2]}, "mappings": {}}),
+        ] {
+            assert_ne!(digest(&other), digest(&one), "{other}");
+        }
+        assert_eq!(made_with(&json!({"mappings": {}})), None);
+    }
+
+    #[test]
+    fn a_definition_that_makes_no_index_is_refused_by_name_and_not_quoted() {
+        for (wrong, said) in [
+            (json!("geheim"), "definition: must be an object"),
+            (
+                json!({"settings": "geheim"}),
+                "definition: settings must be",
+            ),
+            (
+                json!({"aliases": ["geheim"]}),
+                "definition: aliases must be",
+            ),
+            (json!({"mappings": null}), "definition: mappings must be"),
+            (
+                json!({"mappings": {"properties": "geheim"}}),
+                "definition: mappings.properties must be",
+            ),
+            (
+                json!({"mappings": {"_meta": 5}}),
+                "definition: mappings._meta must be",
+            ),
+        ] {
+            let reason = check(&wrong).unwrap_err();
+            assert!(
+                reason.contains(said) && !reason.contains("geheim"),
+                "{reason}"
+            );
+        }
+        let right = json!({"settings": {}, "mappings": {"properties": {}, "_meta": {"team": 1}}});
+        check(&right).unwrap();
+        assert_eq!(definition(&right, "notes")["mappings"]["_meta"]["team"], 1);
+    }
+
+    #[test]
+    fn indexes_are_numbered_behind_their_alias() {
+        assert_eq!(number("notes", &numbered("notes", 12)), Some(12));
+        for other in ["notes", "notes-", "notes-next", "other-1", "notes-a-1"] {
+            assert_eq!(number("notes", other), None);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A new index beside the old one, filled while both are kept true, and then put in its place.
+//!
+//! Each step may be the last one of a process: the one that begins again goes on with what is
+//! there. That nothing is missed hangs on the order: a pass asks which indexes there are before it
+//! looks and once more before a job is done. So whatever was done before the new index was known is
+//! in the old one and in Postgres when the walks over both begin, and whatever is done afterwards
+//! was seen in both.
+
+use posthaste_elastic::AliasChange;
+
+use super::{Elastic, PAGE, document};
+use crate::decide::Seen;
+use crate::index::{Index as _, IndexError, Proof, Write};
+use crate::{Audit, Audited, Source};
+
+/// Walks and writes that are tried before it is said that they do not succeed.
+const TRIES: usize = 5;
+
+/// An index that was put in the place of another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rebuilt {
+    /// The new one.
+    pub index: String,
+    /// The one that the alias stood for before. It is left as it is, and not kept true any more:
+    /// delete it when no pass of before can be under way.
+    pub replaced: String,
+    /// What the last walk found, and repaired.
+    pub found: Audited,
+}
+
+impl Elastic {
+    /// Makes an index by the [`definition`](Self::definition) anew, fills it with what Postgres
+    /// has, and has the alias stand for it, while the other one is searched and written. Syncs keep
+    /// both true meanwhile, wherever they run. To begin again after whatever happened is right: it
+    /// goes on with the index that was begun.
+    ///
+    /// # Errors
+    /// Also when documents do not become true in the new index, because its mapping refuses them.
+    /// Then the alias stays, and the new index is kept true beside the other until this is called
+    /// again or it is [given up](Self::give_up_rebuild). An index that was begun with another
+    /// definition is not gone on with: somebody else may be filling it.
+    pub async fn rebuild(&self, source: &dyn Source, audit: Audit) -> Result<Rebuilt, IndexError> {
+        let old = self.current().await?;
+        let new = self.beside(&old).await?;
+        let next = &*self.next_alias();
+        let (from, to) = (self.at(&old, &self.shared.alias), self.at(&new, next));
+        // Before it is filled: a row that was hidden, and is shown again at the same version, is
+        // written above what hiding it left.
+        from.copy_deletions(&to).await?;
+        let found = to.fill(source, audit).await?;
+        self.client().refresh(&new).await?;
+        let alias = &*self.shared.alias;
+        let (index, replaced) = (&*new, &*old);
+        let changes = [
+            AliasChange::Remove {
+                alias,
+                index: replaced,
+            },
+            AliasChange::Add { alias, index },
+            AliasChange::Remove { alias: next, index },
+        ];
+        self.client().change_aliases(&changes).await?;
+        Ok(Rebuilt {
+            index: new,
+            replaced: old,
+            found,
+        })
+    }
+
+    /// Deletes the index that a rebuild began and did not put in its place; whether there was one.
+    pub async fn give_up_rebuild(&self) -> Result<bool, IndexError> {
+        let current = self.current().await?;
+        let mut begun = self.client().alias(&self.next_alias()).await?;
+        begun.retain(|index| *index != current);
+        for index in &begun {
+            self.client().delete_index(index).await?;
+        }
+        Ok(!begun.is_empty())
+    }
+
+    /// The index beside this one, made if there is none.
+    async fn beside(&self, old: &str) -> Result<String, IndexError> {
+        let (alias, next) = (&*self.shared.alias, &*self.next_alias());
+        let definition = document::definition(&self.shared.definition, next);
+        let mut number = document::number(alias, old).unwrap_or_default();
+        loop {
+            if let Some(begun) = self.behind(next).await? {
+                return self.is_as_defined(&begun).await.map(|()| begun);
+            }
+            // One of this number may be left from another time.
+            number += 1;
+            let index = document::numbered(alias, number);
+            self.client().create_index(&index, &definition).await?;
+        }
+    }
+
+    /// An error when an index was made with another definition than this one.
+    async fn is_as_defined(&self, begun: &str) -> Result<(), IndexError> {
+        let described = self.client().describe_index(begun).await?;
+        let made_with = described.as_ref().and_then(document::made_with);
+        if made_with == Some(&*document::digest(&self.shared.definition)) {
+            return Ok(());
+        }
+        Err(IndexError(format!(
+            "{begun} was begun with another definition: give it up before another is begun"
+        )))
+    }
+
+    /// Walks until all differences of a walk were seen to be repaired, but for rows that change
+    /// meanwhile: their jobs see to both indexes by now.
+    async fn fill(&self, source: &dyn Source, audit: Audit) -> Result<Audited, IndexError> {
+        let audit = Audit {
+            repair: true,
+            ..audit
+        };
+        let mut found = Audited::default();
+        for _ in 0..TRIES {
+            found = audit.run(source, self).await?;
+            if found.unrepaired() == 0 {
+                return Ok(found);
+            }
+        }
+        let left = found.unrepaired();
+        let some: Vec<&str> = found.named.iter().map(|(id, _)| &**id).take(10).collect();
+        let index = &self.target;
+        Err(IndexError(format!(
+            "{left} documents do not become true in {index}; some that differed: {some:?}"
+        )))
+    }
+
+    /// Leaves in the new index what deletions have left in this one: writes of before may still be
+    /// on their way.
+    async fn copy_deletions(&self, to: &Self) -> Result<(), IndexError> {
+        self.client().refresh(&self.target).await?;
+        let mut after: Option<String> = None;
+        loop {
+            let deletions = document::is_deletion();
+            let page = self.hits(deletions, after.as_deref(), PAGE).await?;
+            let Some((last, _)) = page.last() else {
+                return Ok(());
+            };
+            after = Some(last.clone());
+            to.take_deletions(page).await?;
+        }
+    }
+
+    /// Writes deletions until it is seen that all are there.
+    async fn take_deletions(&self, mut deletions: Vec<(String, Seen)>) -> Result<(), IndexError> {
+        for _ in 0..TRIES {
+            let ids: Vec<String> = deletions.iter().map(|(id, _)| id.clone()).collect();
+            let mut seen = self.read(&ids, Proof::Stored).await?.into_iter();
+            deletions.retain(|(_, wanted)| {
+                let seen = seen.next().flatten();
+                seen.is_none_or(|seen| seen.mark < wanted.mark)
+            });
+            if deletions.is_empty() {
+                return Ok(());
+            }
+            let write = |(id, seen): &(String, Seen)| Write {
+                id: id.clone(),
+                mark: seen.mark,
+                token: seen.token,
+                document: None,
+            };
+            let writes: Vec<Write> = deletions.iter().map(write).collect();
+            self.write(&writes).await?;
+        }
+        let (left, index) = (deletions.len(), &self.target);
+        let problem = format!("{left} deletions were not seen in {index} after they were written");
+        Err(IndexError(problem))
+    }
+}

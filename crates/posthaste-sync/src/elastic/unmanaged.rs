@@ -1,0 +1,70 @@
+//! What somebody has done to the index beside the sync. Documents that lack our field are shown by
+//! no walk, and found by searches.
+
+use posthaste_elastic::{Condition, Operation, Reading, Source};
+use serde_json::json;
+
+use super::{Elastic, PAGE, document};
+use crate::IndexError;
+
+impl Elastic {
+    pub(super) async fn find_unmanaged(
+        &self,
+        most: usize,
+    ) -> Result<(u64, Vec<String>), IndexError> {
+        self.client().refresh(&self.target).await?;
+        let unmanaged = document::is_unmanaged();
+        let count = self.client().count(&self.target, Some(&unmanaged)).await?;
+        if count == 0 {
+            return Ok((0, Vec::new()));
+        }
+        let query = json!({"query": unmanaged, "size": most.min(PAGE), "_source": false});
+        let page = self.client().search(&self.target, &query).await?;
+        Ok((count, page.hits.into_iter().map(|hit| hit.id).collect()))
+    }
+
+    pub(super) async fn delete_unmanaged(&self, ids: &[String]) -> Result<(), IndexError> {
+        for ids in ids.chunks(PAGE) {
+            let shown = self
+                .client()
+                .multi_get(
+                    &self.target,
+                    ids,
+                    Reading::Latest,
+                    Source::Field(document::OURS),
+                )
+                .await?;
+            // One that cannot be read is found again.
+            let shown = shown.into_iter().flatten().flatten();
+            let unmanaged = shown.filter(|one| document::lacks_ours(one.source.as_deref()));
+            // By what was seen: what a sync has put in its place meanwhile stays.
+            let deletions = unmanaged.map(|one| {
+                let unchanged = Condition::Unchanged(one.seen);
+                Operation::delete(&self.target, &one.id).when(unchanged)
+            });
+            let deletions: Vec<Operation> = deletions.collect();
+            self.client().bulk(&deletions).await?;
+        }
+        Ok(())
+    }
+
+    /// Of each of these documents whether it is stored just as it is.
+    pub(super) async fn compare(
+        &self,
+        documents: &[(String, String)],
+    ) -> Result<Vec<bool>, IndexError> {
+        let mut held = Vec::with_capacity(documents.len());
+        for part in documents.chunks(PAGE) {
+            let ids: Vec<&String> = part.iter().map(|(id, _)| id).collect();
+            let (target, reading) = (&self.target, Reading::Latest);
+            let client = self.client();
+            let shown = client.multi_get(target, &ids, reading, Source::Whole);
+            for ((_, document), shown) in part.iter().zip(shown.await?) {
+                let shown = shown.map_err(|refusal| IndexError(refusal.reason))?;
+                let source = shown.as_ref().and_then(|one| one.source.as_deref());
+                held.push(document::is_of(source, document));
+            }
+        }
+        Ok(held)
+    }
+}

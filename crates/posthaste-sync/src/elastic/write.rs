@@ -1,0 +1,211 @@
+//! Writes in requests that the server takes: smaller ones where it says that they are too large or
+//! too many.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use posthaste_elastic::{Condition, ErrorKind, Operation, Refusal};
+
+use super::{Elastic, document};
+use crate::{IndexError, Write, Written};
+use posthaste::Backoff;
+
+/// How often a server that has too much to do is asked again, after longer and longer waits.
+const TRIES: u32 = 4;
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Writes on their way: where each stands among the answers.
+type Waiting = Vec<(usize, Operation)>;
+
+impl Elastic {
+    pub(super) async fn write_parts(&self, writes: &[Write]) -> Result<Vec<Written>, IndexError> {
+        let now = document::now();
+        let mut answers = Vec::with_capacity(writes.len());
+        let mut waiting = Waiting::new();
+        for write in writes {
+            let answer = match self.operation(write, now) {
+                Ok(operation) => {
+                    waiting.push((answers.len(), operation));
+                    later("it was not sent")
+                }
+                Err(answer) => answer,
+            };
+            answers.push(answer);
+        }
+        // One alone cannot be made less, and who writes it directly does not wait.
+        let mut tries = if writes.len() > 1 { TRIES } else { 0 };
+        let mut most = usize::MAX;
+        loop {
+            waiting = match self.send(waiting, most, &mut answers).await? {
+                Sent::All => return Ok(answers),
+                Sent::TooLarge(waiting) => waiting,
+                Sent::TooMany { waiting, .. } if tries == 0 => {
+                    for (at, _) in waiting {
+                        answers[at] = later("the server has too much to do");
+                    }
+                    return Ok(answers);
+                }
+                Sent::TooMany { waiting, wait } => {
+                    most = waiting.iter().map(|(_, one)| one.size()).sum::<usize>() / 2;
+                    self.wait(TRIES - tries, wait).await;
+                    tries -= 1;
+                    waiting
+                }
+            };
+        }
+    }
+
+    fn operation(&self, write: &Write, now: i64) -> Result<Operation, Written> {
+        if !document::is_id(&write.id) {
+            let reason = "an id has 1 to 512 bytes".into();
+            return Err(Written::Never { reason });
+        }
+        let refused = |reason| Written::Rejected { reason };
+        let number = write.mark.as_number();
+        let number = number.ok_or_else(|| refused("versions go from 0 to 2^51".into()))?;
+        let text = document::text(write, now).map_err(refused)?;
+        let operation = Operation::index(&self.way, &write.id, &text);
+        let operation = operation.map_err(|error| refused(error.to_string()))?;
+        Ok(operation.when(Condition::Newer(number)).by_alias())
+    }
+
+    /// Sends them in requests of at most this many bytes.
+    async fn send(
+        &self,
+        waiting: Waiting,
+        most: usize,
+        answers: &mut [Written],
+    ) -> Result<Sent, IndexError> {
+        let mut again = Waiting::new();
+        let mut rest = waiting;
+        while !rest.is_empty() {
+            let largest = self.shared.largest.load(Ordering::Relaxed);
+            let (size, part) = cut(&mut rest, most.min(largest));
+            let (places, operations): (Vec<usize>, Vec<Operation>) = part.into_iter().unzip();
+            let outcomes = match self.client().bulk(&operations).await {
+                Ok(outcomes) => outcomes,
+                Err(error) if error.kind() == ErrorKind::TooLarge => {
+                    if let [at] = places[..] {
+                        let reason = error.to_string();
+                        answers[at] = Written::Rejected { reason };
+                        continue;
+                    }
+                    self.shared.largest.fetch_min(size / 2, Ordering::Relaxed);
+                    again.extend(places.into_iter().zip(operations));
+                    again.append(&mut rest);
+                    return Ok(Sent::TooLarge(again));
+                }
+                Err(error) if error.kind() == ErrorKind::TooMany => {
+                    again.extend(places.into_iter().zip(operations));
+                    again.append(&mut rest);
+                    let (waiting, wait) = (again, error.retry_after());
+                    return Ok(Sent::TooMany { waiting, wait });
+                }
+                Err(error) => return Err(error.into()),
+            };
+            for ((at, operation), outcome) in places.into_iter().zip(operations).zip(outcomes) {
+                match outcome.map_err(written_of) {
+                    Ok(_) => answers[at] = Written::Taken,
+                    Err(Some(answer)) => answers[at] = answer,
+                    Err(None) => again.push((at, operation)),
+                }
+            }
+        }
+        if again.is_empty() {
+            return Ok(Sent::All);
+        }
+        let (waiting, wait) = (again, None);
+        Ok(Sent::TooMany { waiting, wait })
+    }
+
+    async fn wait(&self, tried: u32, asked: Option<Duration>) {
+        let backoff = Backoff {
+            base: self.shared.pause,
+            cap: LONGEST_PAUSE,
+        };
+        let pause = asked.unwrap_or_else(|| backoff.after(tried, fastrand::f64()));
+        if !pause.is_zero() {
+            tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+        }
+    }
+}
+
+enum Sent {
+    All,
+    /// A request was, as a whole.
+    TooLarge(Waiting),
+    TooMany {
+        waiting: Waiting,
+        /// For how long the server asks to be left alone.
+        wait: Option<Duration>,
+    },
+}
+
+/// Takes the next off their front: as many as fit, and one at least.
+fn cut(waiting: &mut Waiting, most: usize) -> (usize, Waiting) {
+    let mut size = 0;
+    let mut fit = 0;
+    for (_, operation) in &*waiting {
+        if fit > 0 && size + operation.size() > most {
+            break;
+        }
+        size += operation.size();
+        fit += 1;
+    }
+    let rest = waiting.split_off(fit);
+    (size, std::mem::replace(waiting, rest))
+}
+
+/// What becomes of a write that was not done; none: it is tried again.
+fn written_of(refusal: Refusal) -> Option<Written> {
+    let Refusal { kind, reason, .. } = refusal;
+    match kind {
+        ErrorKind::TooMany => None,
+        ErrorKind::Conflict => Some(Written::Older),
+        ErrorKind::Refused | ErrorKind::Invalid | ErrorKind::TooLarge => {
+            Some(Written::Rejected { reason })
+        }
+        // It lies with the index, or with the shard.
+        _ => Some(Written::Retry { reason }),
+    }
+}
+
+fn later(reason: &str) -> Written {
+    let reason = reason.into();
+    Written::Retry { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(sizes: &[usize]) -> Waiting {
+        let one = |size: &usize| {
+            let bare = Operation::delete("i", "1").size();
+            let text = "x".repeat(size - bare - r#"{"t":""}"#.len());
+            let document = serde_json::json!({ "t": text });
+            Operation::index("i", "1", &document).unwrap()
+        };
+        sizes.iter().map(one).enumerate().collect()
+    }
+
+    #[test]
+    fn requests_are_cut_by_their_size_and_hold_one_write_at_least() {
+        for (sizes, most, cuts) in [
+            (vec![200, 200, 200], usize::MAX, vec![3]),
+            (vec![200, 200, 200], 400, vec![2, 1]),
+            (vec![200, 200, 200], 399, vec![1, 1, 1]),
+            (vec![200, 900, 200, 200], 400, vec![1, 1, 2]),
+            (vec![200], 0, vec![1]),
+        ] {
+            let mut waiting = waiting(&sizes);
+            let mut made = Vec::new();
+            while !waiting.is_empty() {
+                let (size, part) = cut(&mut waiting, most);
+                assert_eq!(size, part.iter().map(|(_, one)| one.size()).sum::<usize>());
+                made.push(part.len());
+            }
+            assert_eq!(made, cuts, "{sizes:?} {most}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! An index that has nothing is filled, and a search goes on behind what is gone.
+
+use std::collections::HashSet;
+
+use super::index::{Index, IndexError};
+use super::source::{Row, Source, rows_of};
+
+/// More than this many ids are not asked of an index for one search.
+const MOST: usize = 10_000;
+
+/// Has all rows looked at where the index has nothing: how many. A sync does so by itself.
+pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexError> {
+    if !index.is_empty().await? {
+        return Ok(0);
+    }
+    let jobs = source.fill().await?;
+    if jobs > 0 {
+        let index = index.label();
+        tracing::warn!(
+            index,
+            jobs,
+            "the index is empty; all rows are to be looked at"
+        );
+    }
+    Ok(jobs)
+}
+
+/// The rows that match a query, the best first, as Postgres has them now: as many as were asked
+/// for, if there are this many, although the best may be gone.
+pub async fn search_rows(
+    source: &dyn Source,
+    index: &dyn Index,
+    query: &str,
+    most: usize,
+) -> Result<Vec<Row>, IndexError> {
+    let (mut rows, mut known) = (Vec::new(), HashSet::new());
+    let mut asked = most;
+    loop {
+        let mut ids = index.search(query, asked).await?;
+        let is_all = ids.len() < asked;
+        ids.retain(|id| known.insert(id.clone()));
+        rows.extend(rows_of(source, &ids).await?);
+        if rows.len() >= most || is_all || asked >= MOST {
+            rows.truncate(most);
+            return Ok(rows);
+        }
+        asked = asked.saturating_mul(4).min(MOST);
+    }
+}

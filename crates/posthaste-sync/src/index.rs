@@ -1,0 +1,146 @@
+//! What keeps the documents that are searched: one file each. What is the same for all of them is
+//! said here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::decide::{Mark, Seen};
+
+/// One document to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// Its id.
+    pub id: String,
+    /// Taken only where the index has nothing of this id, or something with a smaller mark.
+    pub mark: Mark,
+    /// Shown again by [`Index::read`]: the one that reads it knows whose write it was.
+    pub token: i64,
+    /// A JSON object; none: the document is deleted. What a deletion leaves is its mark, so that a
+    /// late write of what was deleted is refused.
+    pub document: Option<String>,
+}
+
+/// What became of one write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Written {
+    /// The index says that it has it now.
+    Taken,
+    /// It has the same mark or a larger one.
+    Older,
+    /// It does not take this document: a field does not fit its mapping, it is too large.
+    Rejected {
+        /// Why; shown to people.
+        reason: String,
+    },
+    /// It takes nothing of this id, or of this version, whatever the document is.
+    Never {
+        /// Why; shown to people.
+        reason: String,
+    },
+    /// Not this time.
+    Retry {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The index was not to be asked: down, full, read-only, late. Of a write, nobody knows what became
+/// of it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct IndexError(pub String);
+
+/// What must have happened to a document before its job is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Proof {
+    /// The index has it: it is read back by its id.
+    #[default]
+    Stored,
+    /// A search that is made now finds it.
+    Searchable,
+}
+
+/// Keeps documents and finds them. An index never replaces a document by one with a smaller mark,
+/// or the same: this is all that late, repeated and reordered writes need. It is not believed: what
+/// it says it wrote is read again before a job is done.
+///
+/// Whatever it is asked may be cancelled at any moment by dropping the future.
+pub trait Index: Send + Sync + 'static {
+    /// Its kind and place for people, without secrets.
+    fn label(&self) -> String;
+
+    /// Writes documents, each id at most once; one answer for each, in their order. One that is
+    /// refused touches no other.
+    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>>;
+
+    /// What it shows of these ids, in their order: nothing, a document, or what its deletion left.
+    fn read<'a>(
+        &'a self,
+        ids: &'a [String],
+        proof: Proof,
+    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>>;
+
+    /// What it shows, in the order of the ids' bytes, beginning after this one; fewer than `most`
+    /// means that this is the end.
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>>;
+
+    /// Whether it has nothing at all, because it is new or because somebody took it away: a sync
+    /// then has all rows looked at.
+    fn is_empty(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    /// Of each of these ids and documents, in their order, whether it holds this very document.
+    fn holds<'a>(
+        &'a self,
+        _documents: &'a [(String, String)],
+    ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
+        let label = self.label();
+        Box::pin(async move { Err(IndexError(format!("{label} does not say what it holds"))) })
+    }
+
+    /// Documents that nobody wrote through this, and that no [`walk`](Self::walk) shows: how many
+    /// there are, and the ids of at most this many of them. For indexes that others can write too.
+    fn unmanaged(&self, _most: usize) -> BoxFuture<'_, Result<(u64, Vec<String>), IndexError>> {
+        Box::pin(async { Ok((0, Vec::new())) })
+    }
+
+    /// Deletes these, as far as they are still unmanaged, and as they were seen.
+    fn remove_unmanaged<'a>(&'a self, _ids: &'a [String]) -> BoxFuture<'a, Result<(), IndexError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Forgets deletions that are older than this, by the index's clock: how many. After that, a
+    /// write that was on its way for this long would be taken.
+    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>>;
+
+    /// The indexes that must all be true before a job is done, where these are others than this one
+    /// by itself: what it stands for, and what is being made beside it. They are told apart by
+    /// their labels.
+    fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, IndexError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// The ids of at most this many documents that match a query as people write it, the best
+    /// first. An index that is searched elsewhere leaves it out.
+    fn search<'a>(
+        &'a self,
+        _query: &'a str,
+        _most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, IndexError>> {
+        let label = self.label();
+        Box::pin(async move { Err(IndexError(format!("{label} is not searched from here"))) })
+    }
+}
+
+impl std::fmt::Debug for dyn Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.label())
+    }
+}

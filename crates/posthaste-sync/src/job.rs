@@ -1,0 +1,49 @@
+//! The jobs of a synced table, as `posthaste.sync` and the triggers write them
+//! (sql/functions/sync.sql).
+
+use serde::{Deserialize, Serialize};
+
+use super::pass::SyncRequest;
+use posthaste::Error;
+use posthaste::{Job, Misread, NewJob};
+
+#[derive(Serialize, Deserialize)]
+struct Arguments {
+    id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deleted: Option<i64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    force: bool,
+}
+
+/// The queue of a synced table, which is also the name of its jobs.
+pub fn queue(table: &str) -> String {
+    format!("sync.{table}")
+}
+
+/// A job for one document of a table without triggers, to be enqueued with the change: tried until
+/// it expires. Where the program indexes directly, let it be [scheduled](NewJob::scheduled_at) 60 s
+/// ahead.
+///
+/// ```
+/// use posthaste_sync::{SyncRequest, index_job};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let changed = index_job("annotation", &SyncRequest { id: "7".into(), ..SyncRequest::default() })?;
+/// let deleted = index_job("annotation", &SyncRequest { id: "8".into(), deleted: Some(41), ..SyncRequest::default() })?;
+/// # Ok(()) }
+/// ```
+pub fn index_job(table: &str, request: &SyncRequest) -> Result<NewJob, Error> {
+    let arguments = Arguments {
+        id: request.id.clone(),
+        deleted: request.deleted,
+        force: request.force,
+    };
+    let job = NewJob::new(queue(table), &arguments)?;
+    Ok(job.queue(queue(table)).max_attempts(None))
+}
+
+/// What a job asks for; other arguments are its program's own.
+pub(super) fn request(job: &Job) -> Result<SyncRequest, Misread> {
+    let Arguments { id, deleted, force } = job.arguments()?;
+    Ok(SyncRequest { id, force, deleted })
+}

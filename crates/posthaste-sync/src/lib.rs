@@ -1,0 +1,292 @@
+//! Keeps a search index true to a table of Postgres: a job leaves its queue only when the index was
+//! seen to hold its row's version.
+//!
+//! A program saves a row and, in the same transaction, the job that its document be indexed;
+//! `posthaste.sync_table` adds triggers that do it by themselves. After the commit it may write the
+//! index [directly](Direct), for speed; whether that worked is nobody's concern. An [`IndexSync`]
+//! looks from time to time at the documents whose jobs are due: what the index lacks it writes,
+//! what it sees is done.
+//!
+//! ```no_run
+//! # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
+//! use posthaste::Worker;
+//! use posthaste_sync::{IndexSync, Postgres, Table};
+//!
+//! // Once: SELECT posthaste.sync_table('annotation')
+//! let index = Postgres::new(pool.clone(), "annotation");
+//! let sync = IndexSync::of(Table::new(pool.clone(), "annotation"), index.clone()).start()?;
+//! let worker = Worker::builder(pool).consumer("sync.annotation", sync).start().await?;
+//! let ids = index.search("post haste", 10).await?;
+//! # worker.run_until_signal().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! The index is a table of Postgres ([`Postgres`]), Elasticsearch or OpenSearch (feature `elastic`),
+//! a folder (crate posthaste-tantivy), or any other [`Index`].
+#![forbid(unsafe_code)]
+
+mod audit;
+mod audited;
+mod carry;
+mod decide;
+mod direct;
+#[cfg(feature = "elastic")]
+mod elastic;
+mod fill;
+mod halves;
+mod index;
+mod job;
+mod pass;
+mod postgres;
+mod source;
+mod status;
+mod store;
+mod synced;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+pub use audit::Audit;
+pub use audited::{Audited, Difference};
+pub use decide::{Mark, Reason, Seen};
+pub use direct::{Direct, DirectCounts};
+#[cfg(feature = "elastic")]
+pub use elastic::{Elastic, Rebuilt};
+pub use fill::{fill, search_rows};
+pub use index::{Index, IndexError, Proof, Write, Written};
+pub use job::{index_job, queue};
+pub use pass::{Pass, SyncOutcome, SyncRequest};
+pub use postgres::{Postgres, Weight};
+#[cfg(feature = "elastic")]
+pub use posthaste_elastic::Client as ElasticClient;
+pub use source::{Body, Query, Row, RowVersion, Source, SourceError, Table, rows_of};
+pub use status::{SyncCount, SyncStatus};
+pub(crate) use synced::Installed;
+pub use synced::{Access, IndexKind, OpenIndex, Synced};
+
+use posthaste::consumer::{Consumer, Delivery};
+use posthaste::{Backoff, Error, JobId};
+
+/// Describes a sync.
+pub struct SyncBuilder {
+    source: Arc<dyn Source>,
+    index: Arc<dyn Index>,
+    options: Options,
+}
+
+#[derive(Clone, Debug)]
+struct Options {
+    period: Duration,
+    batch: usize,
+    bytes: usize,
+    proof: Proof,
+    time_limit: Duration,
+    keep_deletions: Duration,
+    backoff: Backoff,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_secs(60),
+            batch: 2_500,
+            bytes: 10 << 20,
+            proof: Proof::default(),
+            time_limit: Duration::from_secs(300),
+            keep_deletions: Duration::from_secs(7 * 86_400),
+            backoff: Backoff::default(),
+        }
+    }
+}
+
+impl SyncBuilder {
+    /// How often it looks; every 60 s unless said otherwise. While as many jobs as one batch holds
+    /// are due, the next one follows at once.
+    pub fn period(mut self, period: Duration) -> Self {
+        self.options.period = period;
+        self
+    }
+
+    /// How many jobs it looks at together; 2,500 unless said otherwise.
+    pub fn batch(mut self, jobs: usize) -> Self {
+        self.options.batch = jobs;
+        self
+    }
+
+    /// About how many bytes of documents go in one write; 10 MiB unless said otherwise.
+    pub fn bytes(mut self, bytes: usize) -> Self {
+        self.options.bytes = bytes;
+        self
+    }
+
+    /// What counts as being in the index.
+    pub fn proof(mut self, proof: Proof) -> Self {
+        self.options.proof = proof;
+        self
+    }
+
+    /// How long a batch may take; five minutes unless said otherwise. What was not seen by then is
+    /// looked at again.
+    pub fn time_limit(mut self, time_limit: Duration) -> Self {
+        self.options.time_limit = time_limit;
+        self
+    }
+
+    /// How long the index keeps what deletions leave, which stops writes that come late; seven days
+    /// unless said otherwise.
+    pub fn keep_deletions(mut self, keep: Duration) -> Self {
+        self.options.keep_deletions = keep;
+        self
+    }
+
+    /// The wait before a document that cannot be made, or is refused, is tried again.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.options.backoff = backoff;
+        self
+    }
+
+    /// Begins to take jobs, on the runtime that this is called on.
+    pub fn start(self) -> Result<IndexSync, Error> {
+        let options = &self.options;
+        if options.batch == 0 || options.period.is_zero() || options.time_limit.is_zero() {
+            let problem = "a sync's batch, period and time limit must not be 0";
+            return Err(Error::config(problem));
+        }
+        let shared = Arc::new(Shared {
+            source: self.source,
+            index: self.index,
+            options: self.options,
+            hands: Mutex::default(),
+            arrived: Notify::new(),
+            stopping: CancellationToken::new(),
+            aborted: CancellationToken::new(),
+            status: Mutex::default(),
+            is_filled: AtomicBool::new(false),
+        });
+        tokio::spawn(carry::run(Arc::clone(&shared)));
+        Ok(IndexSync { shared })
+    }
+}
+
+/// Keeps an index true to a table: a [`Consumer`], for
+/// [`WorkerBuilder::consumer`](posthaste::WorkerBuilder::consumer) on the table's [`queue`].
+#[derive(Clone)]
+pub struct IndexSync {
+    shared: Arc<Shared>,
+}
+
+impl IndexSync {
+    /// Begins to describe a sync of this index with these rows.
+    pub fn of(source: impl Source, index: impl Index) -> SyncBuilder {
+        Self::of_any(Arc::new(source), Arc::new(index))
+    }
+
+    /// As [`of`](Self::of), for what was chosen at run time.
+    pub fn of_any(source: Arc<dyn Source>, index: Arc<dyn Index>) -> SyncBuilder {
+        SyncBuilder {
+            source,
+            index,
+            options: Options::default(),
+        }
+    }
+
+    /// How it goes.
+    pub fn status(&self) -> SyncStatus {
+        self.shared.status().clone()
+    }
+}
+
+/// What the consumer and its task share.
+struct Shared {
+    source: Arc<dyn Source>,
+    index: Arc<dyn Index>,
+    options: Options,
+    hands: Mutex<Hands>,
+    arrived: Notify,
+    /// Nothing is to be begun any more.
+    stopping: CancellationToken,
+    /// What is under way ends now.
+    aborted: CancellationToken,
+    status: Mutex<SyncStatus>,
+    /// The index was empty, and all rows were said to be looked at since.
+    is_filled: AtomicBool,
+}
+
+/// Jobs that came and were not begun.
+#[derive(Default)]
+struct Hands {
+    is_open: bool,
+    waiting: Vec<Delivery>,
+}
+
+impl Shared {
+    fn hands(&self) -> MutexGuard<'_, Hands> {
+        self.hands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn status(&self) -> MutexGuard<'_, SyncStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back_waiting(&self) {
+        let waiting = std::mem::take(&mut self.hands().waiting);
+        waiting.into_iter().for_each(|one| one.ticket.give_back());
+    }
+}
+
+impl Consumer for IndexSync {
+    fn capacity(&self) -> usize {
+        let hands = self.shared.hands();
+        if !hands.is_open || self.shared.stopping.is_cancelled() {
+            return 0;
+        }
+        self.shared
+            .options
+            .batch
+            .saturating_sub(hands.waiting.len())
+    }
+
+    fn consume(&self, claim: Vec<Delivery>) {
+        self.shared.hands().waiting.extend(claim);
+        self.shared.arrived.notify_one();
+        if self.shared.stopping.is_cancelled() {
+            self.shared.give_back_waiting();
+        }
+    }
+
+    fn give_back(&self) {
+        self.shared.stopping.cancel();
+        self.shared.give_back_waiting();
+    }
+
+    fn abort(&self) {
+        self.shared.stopping.cancel();
+        self.shared.aborted.cancel();
+        self.shared.give_back_waiting();
+    }
+
+    fn cancel(&self, jobs: &[JobId]) {
+        let waiting = std::mem::take(&mut self.shared.hands().waiting);
+        let (cancelled, kept): (Vec<_>, Vec<_>) = waiting
+            .into_iter()
+            .partition(|one| jobs.contains(&one.job.id));
+        self.shared.hands().waiting.extend(kept);
+        cancelled.into_iter().for_each(|one| one.ticket.cancel());
+    }
+
+    fn limit(&self) -> Option<Duration> {
+        Some(self.shared.options.time_limit)
+    }
+
+    fn quarantine_batch(&self) -> usize {
+        self.shared.options.batch
+    }
+
+    fn backoff(&self) -> Backoff {
+        self.shared.options.backoff
+    }
+}

@@ -1,0 +1,176 @@
+//! Postgres itself as the index: full-text search in the table `posthaste.search`, in the same
+//! database as the rows or in another one that is migrated.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste::Database;
+use serde_json::json;
+
+use super::decide::Seen;
+use super::index::{Index, IndexError, Proof, Write, Written};
+use crate::store::Connections;
+use crate::store::search::{Search, Unwritten};
+
+/// Of longer ids no index is kept (a third of a page); those up to it may be refused with their
+/// documents.
+const LONGEST_ID: usize = 2_600;
+
+/// How much a field counts when results are put in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// Most.
+    A,
+    /// More.
+    B,
+    /// Less.
+    C,
+    /// Least.
+    D,
+}
+
+/// Documents as words in Postgres. What is committed there is found at once, so
+/// [`Proof::Searchable`] costs nothing.
+#[derive(Clone, Debug)]
+pub struct Postgres {
+    pool: Connections,
+    index: String,
+    language: String,
+    weights: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Postgres {
+    /// The index of this name, which begins to be with the first document: all texts of a document,
+    /// with the words of English. It is in this [`Database`]: a pool of deadpool-postgres or of
+    /// sqlx, or a URL, as for a [`Table`](crate::Table).
+    pub fn new(database: impl Into<Database>, index: impl Into<String>) -> Self {
+        Self {
+            pool: Connections::to(database),
+            index: index.into(),
+            language: "english".into(),
+            weights: serde_json::Map::new(),
+        }
+    }
+
+    /// Whose words they are: a text search configuration of Postgres, such as `german` or `simple`.
+    pub fn language(mut self, configuration: impl Into<String>) -> Self {
+        self.language = configuration.into();
+        self
+    }
+
+    /// A field that is searched. With the first of them, all that are not named are left out.
+    pub fn field(mut self, field: impl Into<String>, weight: Weight) -> Self {
+        self.weights
+            .insert(field.into(), json!(format!("{weight:?}")));
+        self
+    }
+
+    /// The ids of at most this many documents that match, the best first. The query is as people
+    /// write it: words, `"phrases"`, `or`, `-without`.
+    pub async fn search(&self, query: &str, most: usize) -> Result<Vec<String>, IndexError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        self.table("").search(query, most).await
+    }
+
+    fn table<'a>(&'a self, weights: &'a str) -> Search<'a> {
+        Search {
+            pool: &self.pool,
+            index: &self.index,
+            language: &self.language,
+            weights,
+        }
+    }
+
+    /// One document that cannot be indexed makes the statement fail, so the halves are tried by
+    /// themselves.
+    async fn write_parts(&self, writes: &[Write]) -> Result<Vec<Written>, IndexError> {
+        let weights = serde_json::Value::Object(self.weights.clone()).to_string();
+        let table = self.table(&weights);
+        let mut answers = Vec::with_capacity(writes.len());
+        let mut parts = vec![writes];
+        while let Some(part) = parts.pop() {
+            match table.write(part).await {
+                Ok(taken) => answers.extend(taken.into_iter().map(|taken| match taken {
+                    true => Written::Taken,
+                    false => Written::Older,
+                })),
+                Err(Unwritten::Rejected(reason)) if part.len() == 1 => {
+                    answers.push(match part[0].id.len() > LONGEST_ID {
+                        true => Written::Never { reason },
+                        false => Written::Rejected { reason },
+                    });
+                }
+                Err(Unwritten::Rejected(_)) => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+                Err(Unwritten::IndexError(error)) => return Err(error),
+            }
+        }
+        Ok(answers)
+    }
+}
+
+impl Index for Postgres {
+    fn label(&self) -> String {
+        format!("postgres: {}", self.index)
+    }
+
+    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+        Box::pin(async move {
+            if writes.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.write_parts(writes).await
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        ids: &'a [String],
+        _: Proof,
+    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+        Box::pin(async move {
+            let seen = self.table("").read(ids).await?;
+            let seen: std::collections::HashMap<String, Seen> = seen.into_iter().collect();
+            Ok(ids.iter().map(|id| seen.get(id).copied()).collect())
+        })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        Box::pin(async move { self.table("").walk(after, most).await })
+    }
+
+    fn is_empty(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
+        Box::pin(async move { self.table("").is_empty().await })
+    }
+
+    fn holds<'a>(
+        &'a self,
+        documents: &'a [(String, String)],
+    ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
+        Box::pin(async move {
+            let weights = serde_json::Value::Object(self.weights.clone()).to_string();
+            let held = self.table(&weights).holds(documents).await?;
+            let held: std::collections::HashSet<String> = held.into_iter().collect();
+            Ok(documents.iter().map(|(id, _)| held.contains(id)).collect())
+        })
+    }
+
+    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+        Box::pin(async move { self.table("").forget(older_than).await })
+    }
+
+    fn search<'a>(
+        &'a self,
+        query: &'a str,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, IndexError>> {
+        Box::pin(Postgres::search(self, query, most))
+    }
+}

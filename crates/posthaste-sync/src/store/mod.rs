@@ -1,0 +1,271 @@
+//! Statements of the sync (sql/functions/sync.sql of posthaste): rows and their versions.
+
+pub(crate) mod search;
+
+use std::ops::Deref;
+
+use deadpool_postgres::{Object, Pool};
+use tokio_postgres::{Client, Row};
+
+use posthaste::error::chain;
+use posthaste::sql::{JsonText, Parameter, milliseconds, typed};
+use posthaste::{Database, Error};
+
+use crate::{Body, Installed, RowVersion, SourceError};
+
+/// A sync has two batches under way, and while it asks for them somebody may search.
+const CONNECTIONS: usize = 4;
+
+/// The connections of one source or index: the pool of deadpool-postgres that the program gave, or
+/// one that is made by its database's settings. The first use fails where these are wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct Connections(Result<Pool, String>);
+
+impl Connections {
+    pub(crate) fn to(database: impl Into<Database>) -> Self {
+        let pool = database.into().pool(CONNECTIONS);
+        Self(pool.map_err(|error| chain(&error)))
+    }
+}
+
+/// A connection on which nothing is under way when it goes back to its pool: one whose answer
+/// nobody waits for any more is closed.
+pub(super) struct Lent(Option<Object>);
+
+impl Lent {
+    pub(super) async fn from(pool: &Connections) -> Result<Self, String> {
+        let pool = pool.0.as_ref().map_err(String::clone)?;
+        let object = pool.get().await.map_err(|error| chain(&error))?;
+        Ok(Self(Some(object)))
+    }
+
+    pub(super) fn give_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Deref for Lent {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        // It is there until it is given back, which takes the whole.
+        match &self.0 {
+            Some(object) => object,
+            None => unreachable!("a connection was used after it was given back"),
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.take().map(Object::take);
+    }
+}
+
+/// Why a statement brought nothing.
+pub(super) enum Failed {
+    /// The server refused the values.
+    Values(String),
+    /// Anything else.
+    Other(String),
+}
+
+/// Asks on a connection of the pool.
+pub(super) async fn ask(
+    pool: &Connections,
+    sql: &str,
+    parameters: &[&dyn Parameter],
+) -> Result<Vec<Row>, Failed> {
+    let lent = Lent::from(pool).await.map_err(Failed::Other)?;
+    match lent.query_typed(sql, &typed(parameters)).await {
+        Ok(rows) => {
+            lent.give_back();
+            Ok(rows)
+        }
+        Err(error) => {
+            let text = chain(&error);
+            // Values out of range, programs' limits, errors that functions raise. All else is not
+            // about one row.
+            let of_values = |code: &str| {
+                ["22", "54", "P0"]
+                    .iter()
+                    .any(|class| code.starts_with(class))
+            };
+            let error = Error::postgres("cannot read rows")(error);
+            if !error.is_connection() {
+                lent.give_back();
+            }
+            let code = error.sqlstate().map(|state| state.code());
+            Err(if code.is_some_and(of_values) {
+                Failed::Values(text)
+            } else {
+                Failed::Other(text)
+            })
+        }
+    }
+}
+
+impl From<Failed> for SourceError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Values(reason) => Self::Rows(reason),
+            Failed::Other(reason) => Self::Down(reason),
+        }
+    }
+}
+
+pub(crate) async fn versions(
+    pool: &Connections,
+    name: &str,
+    ids: &[String],
+) -> Result<Vec<RowVersion>, SourceError> {
+    let rows = ask(pool, include_str!("sync_versions.sql"), &[&name, &ids]).await?;
+    read(&rows, version)
+}
+
+pub(crate) async fn versions_by(
+    pool: &Connections,
+    sql: &str,
+    ids: &[String],
+) -> Result<Vec<RowVersion>, SourceError> {
+    let rows = ask(pool, sql, &[&ids]).await?;
+    read(&rows, version)
+}
+
+/// The statement for the versions of the rows that this one returns with their documents.
+pub(crate) fn versions_of(rows: &str) -> String {
+    let mut parts = include_str!("sync_versions_of.sql").split("-- rows\n");
+    let (before, after) = (parts.next(), parts.last());
+    let rows = rows.trim_end().trim_end_matches(';');
+    // It may end with a comment, which ends with its line.
+    [
+        before.unwrap_or_default(),
+        rows,
+        "\n",
+        after.unwrap_or_default(),
+    ]
+    .concat()
+}
+
+pub(crate) async fn page(
+    pool: &Connections,
+    name: &str,
+    after: Option<&str>,
+    most: usize,
+) -> Result<Vec<RowVersion>, SourceError> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let parameters: [&dyn Parameter; 3] = [&name, &after, &most];
+    read(
+        &ask(pool, include_str!("sync_page.sql"), &parameters).await?,
+        version,
+    )
+}
+
+pub(crate) async fn page_by(
+    pool: &Connections,
+    sql: &str,
+    after: Option<&str>,
+    most: usize,
+) -> Result<Vec<RowVersion>, SourceError> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    read(&ask(pool, sql, &[&after, &most]).await?, version)
+}
+
+pub(crate) async fn rows(
+    pool: &Connections,
+    name: &str,
+    ids: &[String],
+) -> Result<Vec<crate::Row>, SourceError> {
+    let rows = ask(pool, include_str!("sync_rows.sql"), &[&name, &ids]).await?;
+    read(&rows, row)
+}
+
+pub(crate) async fn rows_by(
+    pool: &Connections,
+    sql: &str,
+    ids: &[String],
+) -> Result<Vec<crate::Row>, SourceError> {
+    let rows = ask(pool, sql, &[&ids]).await?;
+    read(&rows, row)
+}
+
+fn read<T>(
+    rows: &[Row],
+    one: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
+) -> Result<Vec<T>, SourceError> {
+    let all: Result<Vec<T>, tokio_postgres::Error> = rows.iter().map(one).collect();
+    // The statement returns something else than it should: so it does for every row.
+    all.map_err(|error| SourceError::Down(chain(&error)))
+}
+
+fn version(row: &Row) -> Result<RowVersion, tokio_postgres::Error> {
+    Ok(RowVersion {
+        id: row.try_get(0)?,
+        version: row.try_get(1)?,
+        is_live: row.try_get(2)?,
+    })
+}
+
+fn row(row: &Row) -> Result<crate::Row, tokio_postgres::Error> {
+    let document: Option<JsonText<'_>> = row.try_get(2)?;
+    Ok(crate::Row {
+        id: row.try_get(0)?,
+        version: row.try_get(1)?,
+        body: document.map_or(Body::Hidden, |text| Body::Document(text.0.to_owned())),
+    })
+}
+
+/// Enqueues a job for each row, unless those of before are not done: how many.
+pub(crate) async fn fill(pool: &Connections, name: &str) -> Result<u64, SourceError> {
+    let rows = ask(pool, include_str!("sync_fill.sql"), &[&name]).await?;
+    let jobs: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
+    Ok(jobs.unwrap_or_default().unsigned_abs())
+}
+
+pub(crate) async fn install_statement(
+    client: &Client,
+    name: &str,
+    told: &Installed,
+) -> Result<String, Error> {
+    let delay = milliseconds(told.delay);
+    let (table, id, version) = (&*told.table, &*told.id, &*told.version);
+    let deleted = told.deleted.as_deref();
+    let parameters: [&dyn Parameter; 9] = [
+        &table,
+        &id,
+        &version,
+        &name,
+        &deleted,
+        &delay,
+        &told.draw,
+        &told.enqueue,
+        &told.always,
+    ];
+    let asked = client
+        .query_typed_one(include_str!("sync_install.sql"), &typed(&parameters))
+        .await;
+    let statement = asked.and_then(|row| row.try_get(0));
+    statement.map_err(Error::postgres("synced table"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn versions_are_those_of_the_statement_for_rows_whatever_it_ends_with() {
+        for rows in ["SELECT 1, 2, NULL -- all", "SELECT 1, 2, NULL;\n "] {
+            let versions = super::versions_of(rows);
+            let lines: Vec<&str> = versions
+                .lines()
+                .filter(|line| !line.starts_with("--"))
+                .collect();
+            let rows = rows.trim_end().trim_end_matches(';');
+            let expected = [
+                "SELECT r.id, r.version, r.document IS NOT NULL",
+                "  FROM (",
+                rows,
+                ") r (id, version, document)",
+            ];
+            assert_eq!(lines, expected);
+        }
+    }
+}

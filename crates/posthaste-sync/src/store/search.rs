@@ -1,0 +1,169 @@
+//! Statements of the index that is a table (sql/functions/search.sql).
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
+
+use super::{Connections, Failed, Lent, ask};
+use posthaste::error::chain;
+use posthaste::sql::{JsonText, Parameter, milliseconds, typed};
+
+use crate::{IndexError, Mark, Seen, Write};
+
+/// Old deletions that are taken out of a search table by one statement.
+const FORGOTTEN_AT_ONCE: i64 = 10_000;
+
+/// A part of `posthaste.search`, and how it makes words of documents.
+pub(crate) struct Search<'a> {
+    pub(crate) pool: &'a Connections,
+    pub(crate) index: &'a str,
+    pub(crate) language: &'a str,
+    pub(crate) weights: &'a str,
+}
+
+/// Why documents were not written.
+pub(crate) enum Unwritten {
+    /// One of them cannot be.
+    Rejected(String),
+    /// The database is not to be asked now.
+    IndexError(IndexError),
+}
+
+impl Search<'_> {
+    /// For each of them whether it was taken.
+    pub(crate) async fn write(&self, writes: &[Write]) -> Result<Vec<bool>, Unwritten> {
+        let ids: Vec<&str> = writes.iter().map(|one| &*one.id).collect();
+        let versions: Vec<i64> = writes.iter().map(|one| one.mark.version).collect();
+        let passes: Vec<i32> = writes.iter().map(|one| one.mark.pass.into()).collect();
+        let tokens: Vec<i64> = writes.iter().map(|one| one.token).collect();
+        let documents = writes
+            .iter()
+            .map(|one| one.document.as_deref().map(JsonText));
+        let documents: Vec<Option<JsonText<'_>>> = documents.collect();
+        let weights = JsonText(self.weights);
+        let parameters: [&dyn Parameter; 8] = [
+            &self.index,
+            &self.language,
+            &weights,
+            &ids,
+            &versions,
+            &passes,
+            &tokens,
+            &documents,
+        ];
+        let rows = ask(self.pool, include_str!("search_write.sql"), &parameters).await;
+        let rows = rows.map_err(|failed| match failed {
+            Failed::Values(reason) => Unwritten::Rejected(reason),
+            Failed::Other(reason) => Unwritten::IndexError(IndexError(reason)),
+        })?;
+        let taken = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        let taken: Result<std::collections::HashMap<&str, bool>, tokio_postgres::Error> =
+            taken.collect();
+        let taken = taken.map_err(|error| Unwritten::IndexError(IndexError(chain(&error))))?;
+        let answer = |id: &&str| taken.get(id).copied().unwrap_or(false);
+        Ok(ids.iter().map(answer).collect())
+    }
+
+    pub(crate) async fn read(&self, ids: &[String]) -> Result<Vec<(String, Seen)>, IndexError> {
+        self.seen(include_str!("search_read.sql"), &[&self.index, &ids])
+            .await
+    }
+
+    pub(crate) async fn walk(
+        &self,
+        after: Option<&str>,
+        most: i64,
+    ) -> Result<Vec<(String, Seen)>, IndexError> {
+        let parameters: [&dyn Parameter; 3] = [&self.index, &after, &most];
+        self.seen(include_str!("search_walk.sql"), &parameters)
+            .await
+    }
+
+    pub(crate) async fn is_empty(&self) -> Result<bool, IndexError> {
+        let rows = ask(
+            self.pool,
+            include_str!("search_is_empty.sql"),
+            &[&self.index],
+        )
+        .await?;
+        let first = rows.first().map(|row| row.try_get(0));
+        let is_empty = first.transpose();
+        Ok(is_empty
+            .map_err(|error| IndexError(chain(&error)))?
+            .unwrap_or_default())
+    }
+
+    /// The ids of those of these documents that are there with the words that they have.
+    pub(crate) async fn holds(
+        &self,
+        documents: &[(String, String)],
+    ) -> Result<Vec<String>, IndexError> {
+        let ids: Vec<&str> = documents.iter().map(|(id, _)| &**id).collect();
+        let texts = documents.iter().map(|(_, text)| Some(JsonText(text)));
+        let texts: Vec<Option<JsonText<'_>>> = texts.collect();
+        let weights = JsonText(self.weights);
+        let parameters: [&dyn Parameter; 5] = [&self.index, &self.language, &weights, &ids, &texts];
+        let rows = ask(self.pool, include_str!("search_holds.sql"), &parameters).await?;
+        let ids: Result<_, tokio_postgres::Error> = rows.iter().map(|row| row.try_get(0)).collect();
+        ids.map_err(|error| IndexError(chain(&error)))
+    }
+
+    async fn seen(
+        &self,
+        sql: &str,
+        parameters: &[&dyn Parameter],
+    ) -> Result<Vec<(String, Seen)>, IndexError> {
+        let rows = ask(self.pool, sql, parameters).await?;
+        let seen = |row: &Row| {
+            let pass: i32 = row.try_get(2)?;
+            let mark = Mark {
+                version: row.try_get(1)?,
+                pass: u16::try_from(pass).unwrap_or(Mark::LAST),
+            };
+            let seen = Seen {
+                mark,
+                token: row.try_get(3)?,
+                is_live: row.try_get(4)?,
+                is_altered: false,
+            };
+            Ok((row.try_get(0)?, seen))
+        };
+        let all: Result<_, tokio_postgres::Error> = rows.iter().map(seen).collect();
+        all.map_err(|error| IndexError(chain(&error)))
+    }
+
+    /// Page by page, each in a transaction of its own: none holds many rows.
+    pub(crate) async fn forget(&self, older_than: Duration) -> Result<u64, IndexError> {
+        let lent = Lent::from(self.pool).await.map_err(IndexError)?;
+        let age = milliseconds(older_than);
+        let parameters: [&dyn Parameter; 3] = [&self.index, &age, &FORGOTTEN_AT_ONCE];
+        let mut all = 0;
+        loop {
+            let forgotten = lent
+                .execute_typed(include_str!("search_forget.sql"), &typed(&parameters))
+                .await;
+            let forgotten = forgotten.map_err(|error| IndexError(chain(&error)))?;
+            all += forgotten;
+            if forgotten < FORGOTTEN_AT_ONCE.unsigned_abs() {
+                lent.give_back();
+                return Ok(all);
+            }
+        }
+    }
+
+    pub(crate) async fn search(&self, query: &str, most: i64) -> Result<Vec<String>, IndexError> {
+        let parameters: [&dyn Parameter; 4] = [&self.index, &self.language, &query, &most];
+        let rows = ask(self.pool, include_str!("search.sql"), &parameters).await?;
+        let ids: Result<_, tokio_postgres::Error> = rows.iter().map(|row| row.try_get(0)).collect();
+        ids.map_err(|error| IndexError(chain(&error)))
+    }
+}
+
+impl From<Failed> for IndexError {
+    fn from(failed: Failed) -> Self {
+        let (Failed::Values(reason) | Failed::Other(reason)) = failed;
+        Self(reason)
+    }
+}

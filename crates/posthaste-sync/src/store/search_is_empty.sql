@@ -1,0 +1,1 @@
+SELECT NOT EXISTS (SELECT FROM posthaste.search s WHERE s.index = $1)

@@ -1,0 +1,1 @@
+SELECT posthaste.sync_fill($1)

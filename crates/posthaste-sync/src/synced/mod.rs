@@ -1,0 +1,344 @@
+//! A synced table as people write it: which rows, what is indexed of them, and where. Pure, but for
+//! the index that it opens.
+
+mod place;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use super::{Index, IndexSync, Options, Proof, Source, SyncBuilder, queue};
+use crate::store::Connections;
+use place::Place;
+use posthaste::settings::Fields;
+use posthaste::{Database, Error};
+use rows::Described;
+
+/// The longest name of a synced table: sequences and functions are named after it.
+const LONGEST_NAME: usize = 40;
+
+/// A synced table of a configuration file: the rows of a table, on their way into an index.
+///
+/// | setting | what it says |
+/// |---|---|
+/// | `index` | where the documents are, see below; the only one that must be there |
+/// | `table` | the table, with its schema where that is needed; the name of the sync unless said otherwise |
+/// | `id`, `version` | its key (`id`) and the column of its versions (`version`), which [`install_statement`](Self::install_statement) adds |
+/// | `deleted` | a boolean column: rows that are there and must not be found |
+/// | `delay` | from a change until its job is due (60 s) |
+/// | `draw` | false: the version is the program's own, and ascends for each key, also across deletions |
+/// | `enqueue` | false: changes enqueue no jobs by themselves, the program calls `posthaste.sync` |
+/// | `always` | true: the triggers fire also under `session_replication_role = replica` |
+/// | `rows` | a statement for the documents of a batch of ids, as [`Query::new`](super::Query::new) takes it; without it, all columns |
+/// | `versions` | the same without the documents, where that is cheaper, as [`Query::versions`](super::Query::versions) takes it |
+/// | `document` | a table: which fields a document has, and of which column each is; without it, all columns by their names |
+/// | `fields` | a table: which fields are searched, and how much each counts (Tantivy: a number; Postgres: `A` to `D`); without it, all texts |
+/// | `language` | Postgres: the text search configuration (`english`) |
+/// | `api_key`, `definition` | Elasticsearch and OpenSearch: a key, and a table of the `settings` and `mappings` that an index is made with |
+/// | `period`, `batch`, `bytes` | how often it looks (60 s), how many jobs together (2,500), and about how much goes in one write (10 MiB) |
+/// | `time_limit` | how long a batch may take (5 minutes) |
+/// | `proof` | `stored` or `searchable`: what must have happened to a document before its job is done |
+/// | `keep_deletions` | how long the index keeps what deletions leave (7 days) |
+///
+/// Times are written `"30s"`, `"5m"`, `"24h"`, `"7d"`, or as a number of seconds. Whatever else is
+/// there is refused.
+///
+/// | `index` | where |
+/// |---|---|
+/// | another word and a colon | an index of another crate, if it was [given](Self::read_with): `tantivy:///folder` of posthaste-tantivy |
+/// | `postgres:`, `postgres:name` | full-text search in the rows' own database, under the sync's name or another |
+/// | `postgres://…` | full-text search in another database, which is migrated too |
+/// | `https://host:9200/alias`, `http://…` | Elasticsearch or OpenSearch (feature `elastic`), under the sync's name where the address names no alias; a name and a password may stand in the address |
+///
+/// ```
+/// use posthaste_sync::Synced;
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let settings = serde_json::json!({"table": "page", "index": "postgres:", "document": {"title": "name"}});
+/// let pages = Synced::read("pages", settings.as_object().into_iter().flatten())?;
+/// assert_eq!((pages.name(), &*pages.queue()), ("pages", "sync.pages"));
+/// # Ok(()) }
+/// ```
+pub struct Synced {
+    name: String,
+    pub(crate) installed: Installed,
+    rows: Option<String>,
+    versions: Option<String>,
+    document: Vec<(String, String)>,
+    place: Place,
+    options: Options,
+}
+
+/// The arguments of `posthaste.sync_table`.
+pub(crate) struct Installed {
+    pub(crate) table: String,
+    pub(crate) id: String,
+    pub(crate) version: String,
+    pub(crate) deleted: Option<String>,
+    pub(crate) delay: Duration,
+    pub(crate) draw: bool,
+    pub(crate) enqueue: bool,
+    pub(crate) always: bool,
+}
+
+/// Indexes of another crate, as settings describe them: by an address that begins with a word of
+/// theirs.
+pub trait IndexKind: Sync {
+    /// That word, which stands before the colon.
+    fn scheme(&self) -> &'static str;
+    /// What they are called in errors.
+    fn name(&self) -> &'static str;
+    /// Reads what stands behind the colon, and takes out the settings that belong to it. The error
+    /// never repeats what they were set to.
+    fn read(&self, rest: &str, settings: &mut Fields) -> Result<OpenIndex, String>;
+}
+
+/// Opens an index.
+pub type OpenIndex = Box<dyn Fn(Access) -> Result<Arc<dyn Index>, Error> + Send + Sync>;
+
+/// What an index is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To be kept true; of an index in a folder, one process at a time may do that.
+    Write,
+    /// To be searched and compared.
+    Read,
+}
+
+impl Synced {
+    /// Reads the settings of the synced table of this name. The error names the setting, and never
+    /// repeats what it was set to: that may be a secret.
+    pub fn read<'a>(
+        name: &str,
+        settings: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    ) -> Result<Self, Error> {
+        Self::read_with(name, settings, &[])
+    }
+
+    /// As [`read`](Self::read), with indexes of other crates.
+    pub fn read_with<'a>(
+        name: &str,
+        settings: impl IntoIterator<Item = (&'a String, &'a Value)>,
+        kinds: &[&dyn IndexKind],
+    ) -> Result<Self, Error> {
+        let settings = settings.into_iter();
+        let settings = settings.map(|(name, value)| (name.clone(), value.clone()));
+        read(name, Fields::new(settings.collect()), kinds)
+            .map_err(|problem| Error::config(format!("sync {name}: {problem}")))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its table.
+    pub fn table(&self) -> &str {
+        &self.installed.table
+    }
+
+    /// The queue of its jobs.
+    pub fn queue(&self) -> String {
+        queue(&self.name)
+    }
+
+    /// How often its index is looked at.
+    pub fn period(&self) -> Duration {
+        self.options.period
+    }
+
+    /// The database of its index, where that is not the rows' own: a secret.
+    pub fn index_database(&self) -> Option<&str> {
+        self.place.database()
+    }
+
+    /// The statement that prepares the table: its versions, and the triggers that enqueue a job
+    /// with each change. It may be run again, also after the settings have changed.
+    pub async fn install_statement(&self, client: &Client) -> Result<String, Error> {
+        crate::store::install_statement(client, &self.name, &self.installed).await
+    }
+
+    /// Its rows, in this database: a pool of deadpool-postgres or of sqlx, or a URL, as for a
+    /// [`Table`](crate::Table).
+    pub fn source(&self, database: impl Into<Database>) -> Arc<dyn Source> {
+        Arc::new(Described::new(Connections::to(database), self))
+    }
+
+    /// Its index. The database is that of [`index_database`](Self::index_database), if there is
+    /// one, else that of the rows.
+    pub fn index(
+        &self,
+        database: impl Into<Database>,
+        access: Access,
+    ) -> Result<Arc<dyn Index>, Error> {
+        self.place.open(database.into(), access)
+    }
+
+    /// Its index, where that is one which can be [made anew](super::Elastic::rebuild) beside the
+    /// one that is searched.
+    #[cfg(feature = "elastic")]
+    pub fn elastic(&self) -> Result<Option<super::Elastic>, Error> {
+        self.place.elastic()
+    }
+
+    /// A sync of this index with these rows, as the settings want it.
+    pub fn sync(&self, source: Arc<dyn Source>, index: Arc<dyn Index>) -> SyncBuilder {
+        SyncBuilder {
+            options: self.options.clone(),
+            ..IndexSync::of_any(source, index)
+        }
+    }
+}
+
+/// What is indexed of a row may be nobody's business, and where it goes a secret.
+impl std::fmt::Debug for Synced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Synced")
+            .field("name", &self.name)
+            .field("table", &self.installed.table)
+            .finish_non_exhaustive()
+    }
+}
+
+fn read(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Synced, String> {
+    let begins = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
+    let plain = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '_');
+    if !begins || name.len() > LONGEST_NAME || !name.chars().all(plain) {
+        return Err(
+            "its name must be a word of 1 to 40 small letters, digits and underscores".into(),
+        );
+    }
+    let index: String = fields
+        .take("index")?
+        .ok_or("index: is missing; it says where the documents are")?;
+    let place = Place::read(&index, name, &mut fields, kinds)?;
+    let installed = installed(name, &mut fields)?;
+    let document: BTreeMap<String, String> = fields.take("document")?.unwrap_or_default();
+    let synced = Synced {
+        name: name.to_owned(),
+        installed,
+        rows: fields.take("rows")?,
+        versions: fields.take("versions")?,
+        document: document.into_iter().collect(),
+        options: options(&mut fields)?,
+        place,
+    };
+    if synced.versions.is_some() && synced.rows.is_none() {
+        return Err("versions: is for a table with rows".into());
+    }
+    fields.all_known(&format!("a synced table in {}", synced.place.name()))?;
+    Ok(synced)
+}
+
+fn installed(name: &str, fields: &mut Fields) -> Result<Installed, String> {
+    let or = |value: Option<String>, usual: &str| value.unwrap_or_else(|| usual.to_owned());
+    Ok(Installed {
+        table: or(fields.take("table")?, name),
+        id: or(fields.take("id")?, "id"),
+        version: or(fields.take("version")?, "version"),
+        deleted: fields.take("deleted")?,
+        delay: fields.take("delay")?.unwrap_or(Duration::from_secs(60)),
+        draw: fields.take("draw")?.unwrap_or(true),
+        enqueue: fields.take("enqueue")?.unwrap_or(true),
+        always: fields.take("always")?.unwrap_or(false),
+    })
+}
+
+fn options(fields: &mut Fields) -> Result<Options, String> {
+    let usual = Options::default();
+    let mut time = |name: &'static str, usual: Duration| match fields.take(name)? {
+        Some(Duration::ZERO) => Err(format!("{name}: must be more than 0")),
+        Some(time) => Ok(time),
+        None => Ok(usual),
+    };
+    let (period, time_limit) = (
+        time("period", usual.period)?,
+        time("time_limit", usual.time_limit)?,
+    );
+    let keep_deletions = time("keep_deletions", usual.keep_deletions)?;
+    let proofs = [("stored", Proof::Stored), ("searchable", Proof::Searchable)];
+    Ok(Options {
+        period,
+        time_limit,
+        keep_deletions,
+        batch: fields.positive("batch")?.unwrap_or(usual.batch),
+        bytes: fields.positive("bytes")?.unwrap_or(usual.bytes),
+        proof: fields.word("proof", &proofs)?.unwrap_or(usual.proof),
+        backoff: usual.backoff,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn synced(name: &str, settings: &Value) -> Result<Synced, Error> {
+        Synced::read(name, settings.as_object().into_iter().flatten())
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_usual() {
+        let pages = synced("page", &serde_json::json!({"index": "postgres:"})).unwrap();
+        let told = &pages.installed;
+        assert_eq!(
+            (&*told.table, &*told.id, &*told.version),
+            ("page", "id", "version")
+        );
+        assert!(told.draw && told.enqueue && told.deleted.is_none());
+        assert_eq!(
+            (pages.options.batch, pages.period()),
+            (2_500, Duration::from_secs(60))
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_never_quoted() {
+        for (settings, said) in [
+            (serde_json::json!({}), "sync page: index: is missing"),
+            (
+                serde_json::json!({"index": "redis://geheim"}),
+                "index: must begin with",
+            ),
+            (
+                serde_json::json!({"index": "https://geheim", "fields": {}}),
+                "fields: is no setting of a synced table in Elasticsearch or OpenSearch",
+            ),
+            (
+                serde_json::json!({"index": "postgres:", "x": "geheim"}),
+                "x: is no setting of a synced table in Postgres",
+            ),
+            (
+                serde_json::json!({"index": "postgres:", "period": "0s"}),
+                "period: must be more than 0",
+            ),
+            (
+                serde_json::json!({"index": "postgres:", "batch": 0}),
+                "batch: must be at least 1",
+            ),
+            (
+                serde_json::json!({"index": "postgres:", "delay": "geheim"}),
+                "delay: must be a time",
+            ),
+            (
+                serde_json::json!({"index": "postgres:", "fields": {"a": "geheim"}}),
+                "fields: must be a table of A, B, C or D",
+            ),
+            (
+                serde_json::json!({"index": "postgres:", "versions": "geheim"}),
+                "versions: is for a table with rows",
+            ),
+        ] {
+            let error = synced("page", &settings).unwrap_err().to_string();
+            assert!(error.contains(said), "{settings}: {error}");
+            assert!(!error.contains("geheim"), "{error}");
+        }
+        let index = serde_json::json!({"index": "postgres:"});
+        for name in ["", "Page", "1st", "a.b", &"a".repeat(41)] {
+            let error = synced(name, &index).unwrap_err().to_string();
+            assert!(error.contains("its name must be"), "{name}: {error}");
+        }
+    }
+}

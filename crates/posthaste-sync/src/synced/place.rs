@@ -1,0 +1,285 @@
+//! The address of an index, and what only its kind can be told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[cfg(feature = "elastic")]
+use serde_json::Value;
+
+use super::{Access, IndexKind, OpenIndex};
+#[cfg(feature = "elastic")]
+use crate::elastic::{Elastic, check_definition};
+use crate::{Index, Postgres, Weight};
+use posthaste::settings::Fields;
+use posthaste::{Database, Error};
+#[cfg(feature = "elastic")]
+use posthaste_elastic::is_index_name;
+
+/// Where documents are kept.
+pub(super) enum Place {
+    /// In an index of another crate.
+    Other { name: &'static str, open: OpenIndex },
+    Postgres {
+        /// Of another database.
+        url: Option<String>,
+        index: String,
+        language: Option<String>,
+        fields: Vec<(String, Weight)>,
+    },
+    #[cfg(feature = "elastic")]
+    Elastic {
+        /// Of the server, without the alias; a secret.
+        url: String,
+        alias: String,
+        api_key: Option<String>,
+        /// What an index is made with.
+        definition: Value,
+    },
+}
+
+const ADDRESSES: &str = "index: must begin with tantivy: and a folder, or with postgres:, postgres://, http:// or https://";
+
+const NO_TANTIVY: &str = "index: this program was built without Tantivy: build the command with the feature \"tantivy\", or \
+     give posthaste_tantivy::Folders to Synced::read_with";
+
+impl Place {
+    /// Reads an address, and the settings that belong to it. The error says what it must be and not
+    /// what it is.
+    pub(super) fn read(
+        address: &str,
+        name: &str,
+        settings: &mut Fields,
+        kinds: &[&dyn IndexKind],
+    ) -> Result<Self, String> {
+        let of = |(scheme, rest)| {
+            let kind = kinds.iter().find(|kind| kind.scheme() == scheme)?;
+            Some((kind, rest))
+        };
+        if let Some((kind, rest)) = address.split_once(':').and_then(of) {
+            let open = kind.read(rest, settings)?;
+            return Ok(Self::Other {
+                name: kind.name(),
+                open,
+            });
+        }
+        match address.split_once(':') {
+            Some(("tantivy", _)) => Err(NO_TANTIVY.into()),
+            Some(("postgres" | "postgresql", rest)) => {
+                let url = rest.starts_with("//").then(|| address.to_owned());
+                let index = match rest {
+                    "" => name,
+                    _ if url.is_some() => name,
+                    index => index,
+                };
+                Ok(Self::Postgres {
+                    index: index.to_owned(),
+                    url,
+                    language: settings.take("language")?,
+                    fields: weights(settings)?,
+                })
+            }
+            #[cfg(feature = "elastic")]
+            Some(("http" | "https", _)) => elastic(address, name, settings),
+            _ => Err(ADDRESSES.into()),
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Other { name, .. } => name,
+            Self::Postgres { .. } => "Postgres",
+            #[cfg(feature = "elastic")]
+            Self::Elastic { .. } => "Elasticsearch or OpenSearch",
+        }
+    }
+
+    pub(super) fn database(&self) -> Option<&str> {
+        match self {
+            Self::Postgres { url, .. } => url.as_deref(),
+            Self::Other { .. } => None,
+            #[cfg(feature = "elastic")]
+            Self::Elastic { .. } => None,
+        }
+    }
+
+    pub(super) fn open(&self, database: Database, access: Access) -> Result<Arc<dyn Index>, Error> {
+        match self {
+            Self::Other { open, .. } => open(access),
+            Self::Postgres {
+                index,
+                language,
+                fields,
+                ..
+            } => {
+                let mut postgres = Postgres::new(database, index);
+                if let Some(language) = language {
+                    postgres = postgres.language(language);
+                }
+                let fields = fields.iter();
+                let postgres =
+                    fields.fold(postgres, |all, (field, weight)| all.field(field, *weight));
+                Ok(Arc::new(postgres))
+            }
+            #[cfg(feature = "elastic")]
+            Self::Elastic { .. } => match self.elastic()? {
+                Some(index) => Ok(Arc::new(index)),
+                None => Err(Error::config(ADDRESSES)),
+            },
+        }
+    }
+
+    /// The index on a server; none where it is elsewhere.
+    #[cfg(feature = "elastic")]
+    pub(super) fn elastic(&self) -> Result<Option<Elastic>, Error> {
+        let Self::Elastic {
+            url,
+            alias,
+            api_key,
+            definition,
+        } = self
+        else {
+            return Ok(None);
+        };
+        let wrong = |error: posthaste_elastic::Error| Error::config(error.to_string());
+        let mut client = posthaste_elastic::Client::new(client_kind(), url).map_err(wrong)?;
+        if let Some(key) = api_key {
+            client = client.api_key(key).map_err(wrong)?;
+        }
+        let index = Elastic::new(client, alias);
+        Ok(Some(index.definition(definition.clone())))
+    }
+}
+
+/// Reads the address of a server. What may be a secret in it is refused before anybody could print
+/// it.
+#[cfg(feature = "elastic")]
+fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<Place, String> {
+    if address.contains(['?', '#']) {
+        return Err("index: its address ends with the alias, without a ? or a #; a key goes into api_key, and in a password these are written %3F and %23".into());
+    }
+    let (url, alias) = server_and_alias(address);
+    let alias = alias.unwrap_or(name);
+    // The numbers of indexes come behind it. An @ stands behind a password, in which a slash was
+    // not written %2F.
+    let numbered = format!("{alias}-{}", u32::MAX);
+    if !is_index_name(&numbered) || alias.contains('@') {
+        return Err("index: its address must end with the name of an alias: small letters, digits, - and _, of which it begins with none of the last two; in a password, / is written %2F".into());
+    }
+    let definition: BTreeMap<String, Value> = settings.take("definition")?.unwrap_or_default();
+    let definition = Value::Object(definition.into_iter().collect());
+    check_definition(&definition)?;
+    Ok(Place::Elastic {
+        url: url.to_owned(),
+        alias: alias.to_owned(),
+        api_key: settings.take("api_key")?,
+        definition,
+    })
+}
+
+#[cfg(feature = "elastic")]
+fn client_kind() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")))
+}
+
+/// The address of the server, and what its last part says of the alias.
+#[cfg(feature = "elastic")]
+fn server_and_alias(address: &str) -> (&str, Option<&str>) {
+    let address = address.trim_end_matches('/');
+    match address.rsplit_once('/') {
+        // The two before the host are no part of a path.
+        Some((server, alias)) if !server.ends_with('/') => (server, Some(alias)),
+        _ => (address, None),
+    }
+}
+
+fn weights(settings: &mut Fields) -> Result<Vec<(String, Weight)>, String> {
+    let wrong = || "fields: must be a table of A, B, C or D".to_owned();
+    let fields: Option<BTreeMap<String, String>> = settings.take("fields").map_err(|_| wrong())?;
+    let weight = |(field, weight): (String, String)| {
+        let weight = match &*weight {
+            "A" => Weight::A,
+            "B" => Weight::B,
+            "C" => Weight::C,
+            "D" => Weight::D,
+            _ => return Err(wrong()),
+        };
+        Ok((field, weight))
+    };
+    fields.unwrap_or_default().into_iter().map(weight).collect()
+}
+
+#[cfg(all(test, feature = "elastic"))]
+mod tests {
+    use serde_json::json;
+
+    use super::{Fields, Place, server_and_alias};
+
+    fn read(address: &str, name: &str, settings: &serde_json::Value) -> Result<Place, String> {
+        let settings = settings.as_object().cloned().unwrap_or_default();
+        let mut settings = Fields::new(settings.into_iter().collect());
+        Place::read(address, name, &mut settings, &[])
+    }
+
+    #[test]
+    fn what_may_be_a_secret_in_an_address_is_no_alias() {
+        for wrong in [
+            "https://h:9200/pages?key=geheim",
+            "https://h:9200/?key=geheim",
+            "https://h:9200/pages#geheim",
+            "https://u:gehe/im@h",
+            "https://u:1/geheim@h",
+            "https://u:1/geheim@h:9200",
+            "https://h:9200/Geheim",
+            "https://h:9200/geheim*",
+            "https://h:9200/_geheim",
+            "https://h:9200/geheim,pages",
+            &format!("https://h:9200/geheim{}", "m".repeat(250)),
+        ] {
+            let Err(reason) = read(wrong, "pages", &json!({})) else {
+                panic!("{wrong} was taken");
+            };
+            assert!(reason.starts_with("index: its address"), "{reason}");
+            assert!(
+                !reason.contains("geheim") && !reason.contains("im@"),
+                "{reason}"
+            );
+        }
+        // The table's own name is none of an index.
+        assert!(read("https://h:9200", "_pages", &json!({})).is_err());
+        for right in [
+            "https://u:g%2Fe@h:9200/pages-2",
+            "http://h",
+            "http://h/way/größe",
+        ] {
+            assert!(read(right, "pages", &json!({})).is_ok(), "{right}");
+        }
+    }
+
+    #[test]
+    fn a_definition_that_makes_no_index_is_refused_when_it_is_read() {
+        for wrong in [
+            json!({"definition": "geheim"}),
+            json!({"definition": {"mappings": "geheim"}}),
+            json!({"definition": {"settings": [1]}}),
+            json!({"definition": {"aliases": 1}}),
+        ] {
+            let Err(reason) = read("http://h", "pages", &wrong) else {
+                panic!("{wrong} was taken");
+            };
+            assert!(reason.starts_with("definition: "), "{reason}");
+            assert!(!reason.contains("geheim"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn the_last_part_of_an_address_is_the_alias() {
+        for (address, server, alias) in [
+            ("http://h:9200", "http://h:9200", None),
+            ("https://u:p@h/", "https://u:p@h", None),
+            ("https://h:9200/pages", "https://h:9200", Some("pages")),
+            ("https://h/behind/pages/", "https://h/behind", Some("pages")),
+        ] {
+            assert_eq!(server_and_alias(address), (server, alias), "{address}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The rows of a synced table as its settings describe them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+
+use super::Synced;
+use crate::halves::{Halves, halves};
+use crate::source::{Body, Query, Row, RowVersion, Source, SourceError, Table};
+use crate::store::Connections;
+
+/// Rows of a table that `posthaste.sync_table` knows, with documents of all columns, of a
+/// statement, or of some columns.
+pub(super) struct Described {
+    table: Table,
+    query: Option<Query>,
+    /// Each field with its column; empty: all columns by their names.
+    document: Vec<(String, String)>,
+}
+
+impl Described {
+    pub(super) fn new(pool: Connections, synced: &Synced) -> Self {
+        let query = synced.rows.as_ref().map(|rows| {
+            let query = Query::over(pool.clone(), rows);
+            match &synced.versions {
+                Some(versions) => query.versions(versions),
+                None => query,
+            }
+        });
+        Self {
+            table: Table::over(pool, &synced.name),
+            query,
+            document: synced.document.clone(),
+        }
+    }
+
+    /// What a statement says of rows is what counts: it may hide some that the table shows.
+    async fn judged(&self, page: Vec<RowVersion>) -> Result<Vec<RowVersion>, SourceError> {
+        let Some(query) = &self.query else {
+            return Ok(page);
+        };
+        let ids: Vec<String> = page.iter().map(|row| row.id.clone()).collect();
+        let Halves { read, unreadable } = halves(&ids, |part| query.versions(part)).await?;
+        let mut said: HashMap<String, RowVersion> =
+            read.into_iter().map(|row| (row.id.clone(), row)).collect();
+        let unreadable: HashSet<String> = unreadable.into_iter().map(|(id, _)| id).collect();
+        let judged = page.into_iter().map(|row| {
+            let hidden = RowVersion {
+                // Of which the statement cannot say anything, that is as the table shows it; the
+                // one that looks closer learns that it is unreadable.
+                is_live: row.is_live && unreadable.contains(&row.id),
+                ..row
+            };
+            said.remove(&hidden.id).unwrap_or(hidden)
+        });
+        Ok(judged.collect())
+    }
+
+    /// One id alone that the statement fails with may be that of no row, and then is in nobody's
+    /// way: the table knows.
+    async fn said<T>(
+        &self,
+        ids: &[String],
+        said: Result<Vec<T>, SourceError>,
+    ) -> Result<Vec<T>, SourceError> {
+        match said {
+            Err(SourceError::Rows(_))
+                if ids.len() == 1 && self.table.versions(ids).await?.is_empty() =>
+            {
+                Ok(Vec::new())
+            }
+            said => said,
+        }
+    }
+}
+
+impl Source for Described {
+    fn versions<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(async move {
+            match &self.query {
+                Some(query) => self.said(ids, query.versions(ids).await).await,
+                None => self.table.versions(ids).await,
+            }
+        })
+    }
+
+    fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
+        Box::pin(async move {
+            let mut rows = match &self.query {
+                Some(query) => self.said(ids, query.rows(ids).await).await?,
+                None => self.table.rows(ids).await?,
+            };
+            if !self.document.is_empty() {
+                rows.iter_mut()
+                    .for_each(|row| map(&mut row.body, &self.document));
+            }
+            Ok(rows)
+        })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(async move { self.judged(self.table.walk(after, most).await?).await })
+    }
+
+    fn fill(&self) -> BoxFuture<'_, Result<u64, SourceError>> {
+        self.table.fill()
+    }
+}
+
+/// Makes the document of those columns that were asked for.
+fn map(body: &mut Body, fields: &[(String, String)]) {
+    if let Body::Document(columns) = body {
+        *body = match mapped(columns, fields) {
+            Ok(document) => Body::Document(document),
+            Err(reason) => Body::Unmade(reason),
+        };
+    }
+}
+
+fn mapped(columns: &str, fields: &[(String, String)]) -> Result<String, String> {
+    let columns: BTreeMap<String, &RawValue> =
+        serde_json::from_str(columns).map_err(|error| error.to_string())?;
+    let document: Result<BTreeMap<&str, &RawValue>, String> = fields
+        .iter()
+        .map(|(field, column)| {
+            let value = columns.get(column);
+            let value = value.ok_or_else(|| format!("document: there is no column {column}"))?;
+            Ok((&**field, *value))
+        })
+        .collect();
+    serde_json::to_string(&document?).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_has_the_fields_that_were_asked_for_and_numbers_stay_as_they_are() {
+        let fields = [("title", "name"), ("n", "size")];
+        let fields = fields.map(|(field, column)| (field.to_owned(), column.to_owned()));
+        let columns = r#"{"id": 1, "name": "x", "size": 123456789012345678901234567890}"#;
+        let document = mapped(columns, &fields).unwrap();
+        assert_eq!(
+            document,
+            r#"{"n":123456789012345678901234567890,"title":"x"}"#
+        );
+        let error = mapped(r#"{"name": null}"#, &fields).unwrap_err();
+        assert_eq!(error, "document: there is no column size");
+    }
+}

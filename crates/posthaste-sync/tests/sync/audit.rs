@@ -1,0 +1,124 @@
+//! The audit: what it finds is what differs, and what it repairs is true afterwards.
+
+use posthaste_sync::{Audit, Difference, Index, Mark, Table, Write};
+
+use super::{Setup, setup};
+
+async fn audited(setup: &Setup, repair: bool) -> posthaste_sync::Audited {
+    let source = Table::new(setup.db.pool(2).unwrap(), "note");
+    // Pages so small that it takes many.
+    let audit = Audit {
+        page: 7,
+        repair,
+        ..Audit::default()
+    };
+    audit.run(&source, &setup.index).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_audit_names_what_differs_and_repairs_it_when_asked() {
+    let setup = setup().await;
+    setup
+        .run("INSERT INTO note SELECT n, 'n ' || n FROM generate_series(-20, 79) n")
+        .await;
+    let nothing = audited(&setup, false).await;
+    assert_eq!(
+        (nothing.rows, nothing.documents, nothing.missing),
+        (100, 0, 100)
+    );
+    let filled = audited(&setup, true).await;
+    assert_eq!((filled.missing, filled.repaired), (100, 100));
+    let equal = audited(&setup, false).await;
+    assert!(equal.is_equal() && equal.documents == 100, "{equal:?}");
+    // Behind the index's back, and behind Postgres'.
+    setup
+        .run("DELETE FROM posthaste.search WHERE id = '7'; UPDATE note SET body = 'other' WHERE id = 8; DELETE FROM note WHERE id = 9")
+        .await;
+    let write = |id: &str, version| Write {
+        id: id.into(),
+        mark: Mark::of(version),
+        token: 0,
+        document: Some("{}".into()),
+    };
+    let strange = [write("500", 3), write("10", 1_000_000)];
+    setup.index.inner.write(&strange).await.unwrap();
+    let found = audited(&setup, true).await;
+    let mut named = found.named.clone();
+    named.sort_by_key(|(id, _)| id.parse::<i64>().unwrap());
+    let names: Vec<(&str, Difference)> = named.iter().map(|(id, what)| (&**id, *what)).collect();
+    let expected = [
+        ("7", Difference::Missing),
+        ("8", Difference::Stale),
+        ("9", Difference::Orphaned),
+        ("10", Difference::Ahead),
+        ("500", Difference::Orphaned),
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(found.repaired, 4);
+    let left = audited(&setup, false).await;
+    assert_eq!(
+        (left.ahead, left.missing + left.stale + left.orphaned),
+        (1, 0)
+    );
+    setup
+        .run("SELECT posthaste.sync_raise('note', 1000000, ARRAY['10'])")
+        .await;
+    assert_eq!(audited(&setup, true).await.repaired, 1);
+    assert!(audited(&setup, false).await.is_equal());
+}
+
+/// Where no trigger fires, the version stays: only the contents tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_were_changed_past_their_triggers_are_found_by_their_contents() {
+    let setup = setup().await;
+    setup
+        .run("INSERT INTO note SELECT n, 'old ' || n FROM generate_series(1, 600) n")
+        .await;
+    let source = Table::new(setup.db.pool(2).unwrap(), "note");
+    let index: &dyn Index = &*setup.index.inner;
+    let audited = async |repair: bool, contents: bool| {
+        let audit = Audit {
+            repair,
+            contents,
+            ..Audit::default()
+        };
+        audit.run(&source, index).await.unwrap()
+    };
+    assert_eq!(audited(true, true).await.repaired, 600);
+    for past in [
+        "ALTER TABLE note DISABLE TRIGGER USER; UPDATE note SET body = 'new' WHERE id IN (7, 300);
+         ALTER TABLE note ENABLE TRIGGER USER",
+        "SET session_replication_role = replica; UPDATE note SET body = 'newer' WHERE id < 3;
+         RESET session_replication_role",
+    ] {
+        setup.run(past).await;
+        assert!(audited(false, false).await.is_equal());
+        let found = audited(false, true).await;
+        assert_eq!((found.altered, found.differences()), (2, 2), "{found:?}");
+        let is_altered = |(_, how): &(String, Difference)| *how == Difference::Altered;
+        assert!(found.named.iter().all(is_altered));
+        let found = audited(true, true).await;
+        assert_eq!((found.altered, found.repaired), (2, 2), "{found:?}");
+        assert!(audited(false, true).await.is_equal());
+    }
+    assert_eq!(setup.found("new").await, ["300", "7"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_audit_looks_at_no_more_in_a_second_than_it_was_told() {
+    let setup = setup().await;
+    setup
+        .run("INSERT INTO note SELECT n, 'word' FROM generate_series(1, 1000) n")
+        .await;
+    let source = Table::new(setup.db.pool(2).unwrap(), "note");
+    let audit = Audit {
+        page: 100,
+        rate: Some(2_000),
+        ..Audit::default()
+    };
+    let begun = std::time::Instant::now();
+    let found = audit.run(&source, &setup.index).await.unwrap();
+    assert_eq!(found.rows, 1_000);
+    let taken = begun.elapsed();
+    assert!(taken >= std::time::Duration::from_millis(400), "{taken:?}");
+}

@@ -1,0 +1,266 @@
+//! What every index must do. An index brings a [`Subject`]; `conforms!` makes the tests of it.
+
+use std::time::Duration;
+
+use posthaste_sync::{Index, Mark, Proof, Seen, Write, Written};
+
+/// An index of the test's own, empty.
+pub trait Subject: Send + Sync + Sized + 'static {
+    type Index: Index;
+    /// Starts it; nothing where this machine lacks it, which has been noted.
+    fn start() -> impl Future<Output = Option<Self>> + Send;
+    fn index(&self) -> &Self::Index;
+    /// The ids of the documents that a search finds now.
+    fn search(&self, word: &str) -> impl Future<Output = Vec<String>> + Send;
+    /// A document that it refuses.
+    fn unacceptable(&self) -> String;
+}
+
+macro_rules! conforms {
+    ($subject:ty: $($claim:ident),* $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $claim() {
+            if let Some(subject) = <$subject as crate::sync::conformance::Subject>::start().await {
+                crate::sync::conformance::$claim(&subject).await;
+            }
+        }
+    )*};
+    ($subject:ty) => {
+        crate::sync::conformance::conforms!($subject:
+            what_is_written_is_read_with_its_mark_and_token,
+            a_write_that_is_not_newer_changes_nothing,
+            a_deletion_stops_late_writes_and_not_a_row_that_is_created_again,
+            a_refused_document_touches_no_other,
+            of_writers_at_once_the_newest_stays,
+            the_walk_shows_everything_once_in_the_order_of_the_ids,
+            what_reads_as_searchable_is_found,
+            old_deletions_are_forgotten,
+            what_it_holds_is_told_from_other_contents_and_nothing_from_something,
+        );
+    };
+}
+pub(crate) use conforms;
+
+fn document(word: &str) -> Option<String> {
+    Some(format!("{{\"body\": \"{word}\"}}"))
+}
+
+pub fn write(id: &str, version: i64, word: &str) -> Write {
+    Write {
+        id: id.into(),
+        mark: Mark::of(version),
+        token: version * 7,
+        document: document(word),
+    }
+}
+
+fn delete(id: &str, version: i64) -> Write {
+    Write {
+        mark: Mark::deletion(version),
+        document: None,
+        ..write(id, version, "")
+    }
+}
+
+fn live(write: &Write) -> Option<Seen> {
+    Some(Seen {
+        mark: write.mark,
+        token: write.token,
+        is_live: write.document.is_some(),
+        is_altered: false,
+    })
+}
+
+async fn seen(index: &impl Index, ids: &[&str]) -> Vec<Option<Seen>> {
+    let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+    let stored = index.read(&ids, Proof::Stored).await.unwrap();
+    let searchable = index.read(&ids, Proof::Searchable).await.unwrap();
+    assert_eq!(stored, searchable);
+    stored
+}
+
+pub async fn what_is_written_is_read_with_its_mark_and_token(subject: &impl Subject) {
+    let index = subject.index();
+    let (first, mut second) = (write("1", 5, "one"), write("ä \"2\"/?", 6, "two"));
+    second.mark.pass = 3;
+    let gone = delete("3", 7);
+    let writes = [first.clone(), second.clone(), gone.clone()];
+    assert_eq!(index.write(&writes).await.unwrap(), vec![Written::Taken; 3]);
+    let ids = ["3", "1", "never", "ä \"2\"/?"];
+    assert_eq!(
+        seen(index, &ids).await,
+        [live(&gone), live(&first), None, live(&second)]
+    );
+    assert_eq!(index.write(&[]).await.unwrap(), []);
+}
+
+pub async fn what_it_holds_is_told_from_other_contents_and_nothing_from_something(
+    subject: &impl Subject,
+) {
+    let index = subject.index();
+    assert!(index.is_empty().await.unwrap());
+    index
+        .write(&[write("1", 5, "one"), write("2", 5, "two")])
+        .await
+        .unwrap();
+    index.write(&[delete("3", 7)]).await.unwrap();
+    assert!(!index.is_empty().await.unwrap());
+    let of = |id: &str, word: &str| (id.to_owned(), document(word).unwrap());
+    let asked = [
+        of("3", "one"),
+        of("2", "one"),
+        of("1", "one"),
+        of("4", "two"),
+    ];
+    let held = index.holds(&asked).await.unwrap();
+    assert_eq!(held, [false, false, true, false]);
+    assert_eq!(index.holds(&[]).await.unwrap(), [false; 0]);
+}
+
+pub async fn a_write_that_is_not_newer_changes_nothing(subject: &impl Subject) {
+    let index = subject.index();
+    let newest = write("1", 5, "newest");
+    index.write(std::slice::from_ref(&newest)).await.unwrap();
+    for older in [
+        write("1", 4, "late"),
+        write("1", 5, "again"),
+        delete("1", 4),
+    ] {
+        assert_eq!(index.write(&[older]).await.unwrap(), [Written::Older]);
+    }
+    assert_eq!(seen(index, &["1"]).await, [live(&newest)]);
+    let mut forced = write("1", 5, "forced");
+    forced.mark.pass = 1;
+    assert_eq!(
+        index.write(std::slice::from_ref(&forced)).await.unwrap(),
+        [Written::Taken]
+    );
+    assert_eq!(seen(index, &["1"]).await, [live(&forced)]);
+    assert_eq!(subject.search("forced").await, ["1"]);
+    assert_eq!(subject.search("newest").await.len(), 0);
+}
+
+pub async fn a_deletion_stops_late_writes_and_not_a_row_that_is_created_again(
+    subject: &impl Subject,
+) {
+    let index = subject.index();
+    index.write(&[write("1", 5, "word")]).await.unwrap();
+    let gone = delete("1", 8);
+    assert_eq!(
+        index.write(std::slice::from_ref(&gone)).await.unwrap(),
+        [Written::Taken]
+    );
+    for late in [
+        write("1", 5, "word"),
+        write("1", 7, "word"),
+        write("1", 8, "word"),
+    ] {
+        assert_eq!(index.write(&[late]).await.unwrap(), [Written::Older]);
+    }
+    assert_eq!(seen(index, &["1"]).await, [live(&gone)]);
+    assert_eq!(subject.search("word").await.len(), 0);
+    let again = write("1", 9, "word");
+    assert_eq!(
+        index.write(std::slice::from_ref(&again)).await.unwrap(),
+        [Written::Taken]
+    );
+    assert_eq!(seen(index, &["1"]).await, [live(&again)]);
+    assert_eq!(subject.search("word").await, ["1"]);
+}
+
+pub async fn a_refused_document_touches_no_other(subject: &impl Subject) {
+    let index = subject.index();
+    let mut writes: Vec<Write> = (0..20).map(|n| write(&n.to_string(), 5, "word")).collect();
+    writes[13].document = Some(subject.unacceptable());
+    let answers = index.write(&writes).await.unwrap();
+    for (n, answer) in answers.iter().enumerate() {
+        match answer {
+            Written::Rejected { reason } if n == 13 => assert!(!reason.is_empty()),
+            answer => assert_eq!((n == 13, answer), (false, &Written::Taken), "{n}"),
+        }
+    }
+    assert_eq!(seen(index, &["13", "14"]).await, [None, live(&writes[14])]);
+    assert_eq!(subject.search("word").await.len(), 19);
+}
+
+pub async fn of_writers_at_once_the_newest_stays(subject: &impl Subject) {
+    let index = subject.index();
+    let ids: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+    let batch = |version: i64| -> Vec<Write> {
+        // Each in another order, so that they could wait for each other.
+        let mut writes: Vec<Write> = ids.iter().map(|id| write(id, version, "word")).collect();
+        writes.rotate_left(version as usize % ids.len());
+        if version % 2 == 0 {
+            writes.reverse();
+        }
+        writes
+    };
+    let batches: Vec<Vec<Write>> = (1..=30).map(batch).collect();
+    let all = batches.iter().map(|writes| index.write(writes));
+    for answers in futures_util::future::join_all(all).await {
+        answers.unwrap();
+    }
+    let newest: Vec<_> = ids.iter().map(|id| live(&write(id, 30, "word"))).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    assert_eq!(seen(index, &ids).await, newest);
+}
+
+pub async fn the_walk_shows_everything_once_in_the_order_of_the_ids(subject: &impl Subject) {
+    let index = subject.index();
+    let mut writes: Vec<Write> = (0..95)
+        .map(|n| write(&(n * 7).to_string(), 5, "word"))
+        .collect();
+    writes.push(write("Zoë", 6, "word"));
+    writes.push(write("zoe", 6, "word"));
+    writes[40] = delete("280", 9);
+    index.write(&writes).await.unwrap();
+    writes.sort_by(|one, other| one.id.as_bytes().cmp(other.id.as_bytes()));
+    let mut walked: Vec<(String, Seen)> = Vec::new();
+    loop {
+        let after = walked.last().map(|(id, _)| id.clone());
+        let page = index.walk(after.as_deref(), 10).await.unwrap();
+        let is_last = page.len() < 10;
+        walked.extend(page);
+        if is_last {
+            break;
+        }
+    }
+    let all = writes
+        .iter()
+        .map(|one| (one.id.clone(), live(one).unwrap()));
+    assert_eq!(walked, all.collect::<Vec<_>>());
+}
+
+pub async fn what_reads_as_searchable_is_found(subject: &impl Subject) {
+    let index = subject.index();
+    for version in 1..10 {
+        let word = format!("word{version}");
+        index.write(&[write("1", version, &word)]).await.unwrap();
+        let seen = index.read(&["1".into()], Proof::Searchable).await.unwrap();
+        assert_eq!(seen, [live(&write("1", version, &word))]);
+        assert_eq!(subject.search(&word).await, ["1"]);
+    }
+}
+
+pub async fn old_deletions_are_forgotten(subject: &impl Subject) {
+    let index = subject.index();
+    index
+        .write(&[write("1", 5, "word"), delete("2", 5)])
+        .await
+        .unwrap();
+    assert_eq!(index.forget(Duration::from_secs(3600)).await.unwrap(), 0);
+    assert_eq!(seen(index, &["2"]).await, [live(&delete("2", 5))]);
+    // By the index's clock some time must have passed.
+    let mut forgotten = 0;
+    let soon = crate::support::SOON;
+    posthaste_testkit::eventually(soon, "it is forgotten", async || {
+        forgotten += index.forget(Duration::from_millis(1)).await?;
+        Ok(forgotten == 1)
+    })
+    .await
+    .unwrap();
+    assert_eq!(
+        seen(index, &["1", "2"]).await,
+        [live(&write("1", 5, "word")), None]
+    );
+}

@@ -1,0 +1,137 @@
+//! Direct indexing: bounded, silent, and harmless when late.
+
+use std::time::{Duration, Instant};
+
+use posthaste_sync::{Direct, DirectCounts, Mark};
+use posthaste_testkit::eventually;
+
+use super::world::{Request, World};
+use crate::support::SOON;
+
+/// Carries out the oldest request that is on its way.
+fn deliver(world: &World) {
+    let mut inner = world.inner();
+    if let Request::Write(writes, answer) = inner.way.remove(0) {
+        let answers = writes.iter().map(|write| inner.write(write)).collect();
+        if let Some(answer) = answer {
+            let _ = answer.send(Ok(answers));
+        }
+    }
+}
+
+async fn arrived(world: &World, requests: usize) {
+    let there = async || Ok(world.inner().way.len() == requests);
+    eventually(SOON, "it is on its way", there).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_does_not_answer_costs_the_budget_and_no_more() {
+    let world = World::default();
+    let direct = Direct::to(world.clone()).budget(Duration::from_millis(50));
+    let started = Instant::now();
+    direct.put("1", 5, "{}").await;
+    let took = started.elapsed();
+    // Generous: the machine may be busy. Without a budget it would wait for ever.
+    assert!(
+        took >= Duration::from_millis(50) && took < Duration::from_secs(20),
+        "{took:?}"
+    );
+    assert_eq!(direct.counts().late, 1);
+    // A newer version is written by the sync meanwhile; then the late one comes.
+    let newer = posthaste_sync::Write {
+        id: "1".into(),
+        mark: Mark::of(6),
+        token: 1,
+        document: Some("{\"new\": 1}".into()),
+    };
+    world.inner().write(&newer);
+    deliver(&world);
+    assert_eq!(world.inner().index["1"].mark, Mark::of(6));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_an_index_is_down_only_so_many_writes_are_begun() {
+    let world = World::default();
+    let direct = Direct::to(world.clone())
+        .budget(Duration::from_millis(1))
+        .clone();
+    // Those that nobody waits for any more end after a while; until then they count.
+    let patient = direct.clone().budget(Duration::from_secs(60));
+    let waiting: Vec<_> = (0..64)
+        .map(|n| {
+            let patient = patient.clone();
+            tokio::spawn(async move { patient.put(n.to_string(), 1, "{}").await })
+        })
+        .collect();
+    arrived(&world, 64).await;
+    direct.put("one more", 1, "{}").await;
+    assert_eq!(world.inner().way.len(), 64);
+    assert_eq!(
+        direct.counts(),
+        DirectCounts {
+            skipped: 1,
+            ..DirectCounts::default()
+        }
+    );
+    for _ in 0..64 {
+        deliver(&world);
+    }
+    for one in waiting {
+        one.await.unwrap();
+    }
+    assert_eq!(
+        direct.counts(),
+        DirectCounts {
+            skipped: 1,
+            taken: 64,
+            ..DirectCounts::default()
+        }
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_becomes_of_a_direct_write_is_counted_and_never_raised() {
+    let world = World::default();
+    let direct = Direct::to(world.clone()).budget(Duration::from_secs(60));
+    let put = async |version: i64, document: &str| {
+        tokio::join!(direct.put("1", version, document), async {
+            arrived(&world, 1).await;
+            deliver(&world);
+        });
+    };
+    put(5, "{}").await;
+    put(4, "{}").await;
+    put(6, "{\"text\": {\"unfit\": 10}}").await;
+    tokio::join!(direct.delete("1", 7), async {
+        arrived(&world, 1).await;
+        deliver(&world);
+    });
+    tokio::join!(direct.put("1", 8, "{}"), async {
+        arrived(&world, 1).await;
+        world.inner().way.clear();
+    });
+    let counts = DirectCounts {
+        taken: 2,
+        older: 1,
+        refused: 1,
+        failed: 1,
+        ..DirectCounts::default()
+    };
+    assert_eq!(direct.counts(), counts);
+    assert_eq!(world.inner().index["1"].document, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_budget_is_300_ms_unless_said_otherwise() {
+    let world = World::default();
+    let direct = Direct::to(world.clone());
+    let started = Instant::now();
+    direct.put("1", 5, "{}").await;
+    let took = started.elapsed();
+    // Generous again, and far below any other budget that somebody might think of.
+    assert!(
+        took >= Duration::from_millis(300) && took < Duration::from_secs(20),
+        "{took:?}"
+    );
+    assert_eq!(direct.counts().late, 1);
+}

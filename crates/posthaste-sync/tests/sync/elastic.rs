@@ -1,0 +1,241 @@
+//! Elasticsearch as the index, by the suite and by the schedules; and what only a server can do
+//! wrong.
+
+mod deleted;
+mod faults;
+mod filled;
+mod rebuild;
+mod unmanaged;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use posthaste_sync::{Direct, Elastic, ElasticClient, Index, Proof};
+use posthaste_testkit::elastic::{FakeElastic, Fault, Faults};
+use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
+use serde_json::{Value, json};
+
+use super::conformance::{Subject, conforms, write};
+use super::fake_server;
+use super::schedules::run;
+use super::seeds::all;
+use super::world::Twin;
+
+pub fn client(url: &str) -> ElasticClient {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    ElasticClient::new(reqwest::Client::builder().no_proxy(), url).unwrap()
+}
+
+/// What tests index.
+pub fn notes() -> Value {
+    json!({"settings": {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"},
+        "mappings": {"properties": {"body": {"type": "text"}}}})
+}
+
+/// An alias that nobody else has.
+pub fn alias() -> String {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    format!("notes-{}", MADE.fetch_add(1, Ordering::Relaxed))
+}
+
+/// An index of its own on the server that all tests share, unless this machine has none.
+pub async fn on_the_server(test: &str) -> Option<Elastic> {
+    if !are_here(test, &[Receiver::OpenSearch]) {
+        return None;
+    }
+    let server = tokio::task::spawn_blocking(OpenSearch::shared);
+    let client = client(&server.await.unwrap().unwrap().url());
+    let index = Elastic::new(client, alias()).definition(notes());
+    index.open().await.unwrap();
+    posthaste_testkit::ran::note("index-elastic");
+    Some(index)
+}
+
+struct Served(Elastic);
+
+impl Subject for Served {
+    type Index = Elastic;
+
+    async fn start() -> Option<Self> {
+        on_the_server("the index sync on OpenSearch")
+            .await
+            .map(Self)
+    }
+
+    fn index(&self) -> &Elastic {
+        &self.0
+    }
+
+    async fn search(&self, word: &str) -> Vec<String> {
+        self.0.search(word, 100).await.unwrap()
+    }
+
+    fn unacceptable(&self) -> String {
+        r#"{"body": {"no": "text"}}"#.into()
+    }
+}
+
+mod on_the_server {
+    super::conforms!(super::Served);
+}
+
+struct Faked {
+    _fake: FakeElastic,
+    index: Elastic,
+}
+
+impl Subject for Faked {
+    type Index = Elastic;
+
+    async fn start() -> Option<Self> {
+        let fake = FakeElastic::start(7).await.unwrap();
+        let index = Elastic::new(client(&fake.url()), "notes").definition(notes());
+        index.open().await.unwrap();
+        Some(Self { _fake: fake, index })
+    }
+
+    fn index(&self) -> &Elastic {
+        &self.index
+    }
+
+    async fn search(&self, word: &str) -> Vec<String> {
+        // The fake knows whole texts and no words.
+        let found = json!({"term": {"body": word}});
+        self.index.search_by(&found, 100).await.unwrap()
+    }
+
+    fn unacceptable(&self) -> String {
+        r#"{"body": {"no": "text"}}"#.into()
+    }
+}
+
+mod on_the_fake {
+    super::conforms!(super::Faked);
+}
+
+#[test]
+fn whatever_the_server_does_the_index_is_true_two_looks_after_the_faults() {
+    let schedules = all("elastic", |seed| run(seed, Twin::None, fake_server::any));
+    posthaste_testkit::ran::count("schedules-elastic", schedules);
+}
+
+#[test]
+fn the_schedules_on_a_server_notice_a_check_of_mere_presence() {
+    let fails = |seed: &u64| run(*seed, Twin::Presence, fake_server::any).is_err();
+    assert_ne!((0..200).filter(fails).count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_are_found_and_what_a_deletion_leaves_is_not() {
+    let test = "words are found and what a deletion leaves is not";
+    let Some(index) = on_the_server(test).await else {
+        return;
+    };
+    let mut writes = [
+        write("1", 5, "the red fox"),
+        write("2", 5, "a red hen"),
+        write("3", 5, "red"),
+    ];
+    writes[2].document = None;
+    index.write(&writes).await.unwrap();
+    let ids = ["1".to_owned()];
+    index.read(&ids, Proof::Searchable).await.unwrap();
+    let found = async |query: &str| index.search(query, 10).await.unwrap();
+    assert_eq!(found("red").await.len(), 2);
+    assert_eq!(found("red fox").await, ["1"]);
+    assert_eq!(found("-fox").await, ["2"]);
+    assert_eq!(found("\"hen red\" | fox").await, ["1"]);
+    // Half a query is no error.
+    assert_eq!(found("\"fox (").await, ["1"]);
+    let all = json!({"match_all": {}});
+    assert_eq!(index.search_by(&all, 10).await.unwrap().len(), 2);
+    assert_eq!(index.search_by(&all, 1).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn too_large_requests_are_cut_and_too_many_are_tried_again_later() {
+    let fake = FakeElastic::start(3).await.unwrap();
+    let index = Elastic::new(client(&fake.url()), "notes").pause(Duration::from_millis(1));
+    index.open().await.unwrap();
+    fake.largest_request(2_000);
+    let mut writes: Vec<_> = (0..100).map(|n| write(&n.to_string(), 5, "word")).collect();
+    writes[41].document = Some(json!({"body": "x".repeat(3_000)}).to_string());
+    let answers = index.write(&writes).await.unwrap();
+    for (n, answer) in answers.iter().enumerate() {
+        use posthaste_sync::Written::{Rejected, Taken};
+        let is_right = match answer {
+            Rejected { reason } => n == 41 && reason.contains("413"),
+            answer => n != 41 && *answer == Taken,
+        };
+        assert!(is_right, "{n}: {answer:?}");
+    }
+    // It remembers: what was cut once is cut at once.
+    let before = fake.requests();
+    writes.truncate(20);
+    index.write(&writes).await.unwrap();
+    assert!(fake.requests() - before <= 4);
+    // Single writes of a request are refused for a while, and then whole requests are.
+    writes.iter_mut().for_each(|write| write.mark.version = 6);
+    let partial = Faults {
+        partial: 0.1,
+        too_many: 0.2,
+        ..Faults::default()
+    };
+    fake.faults(partial);
+    let mut waiting = writes.len();
+    let soon = crate::support::SOON;
+    posthaste_testkit::eventually(soon, "all are taken", async || {
+        let answers = index.write(&writes).await.unwrap_or_default();
+        use posthaste_sync::Written::{Older, Taken};
+        let there = answers.iter().filter(|one| matches!(one, Taken | Older));
+        waiting = writes.len() - there.count();
+        Ok(waiting == 0)
+    })
+    .await
+    .unwrap();
+    for write in &writes {
+        let held = fake.document("notes", &write.id).unwrap();
+        assert_eq!(Some(held.version), write.mark.as_number());
+    }
+}
+
+#[tokio::test]
+async fn a_direct_write_is_one_request_whatever_is_being_made_beside_the_index() {
+    let fake = FakeElastic::start(5).await.unwrap();
+    let client = client(&fake.url());
+    let index = Elastic::new(client.clone(), "notes");
+    index.open().await.unwrap();
+    client.create_index("notes-2", &json!({})).await.unwrap();
+    client.switch_alias("notes-next", "notes-2").await.unwrap();
+    let direct = Direct::to(index).budget(Duration::from_secs(30));
+    let before = fake.requests();
+    direct.put("1", 5, "{}").await;
+    direct.delete("1", 6).await;
+    assert_eq!((direct.counts().taken, fake.requests() - before), (2, 2));
+    // The server has too much to do: the job will try again, and not the direct write.
+    fake.next([Fault::TooMany]);
+    direct.put("2", 7, "{}").await;
+    assert_eq!((direct.counts().failed, fake.requests() - before), (1, 3));
+}
+
+#[tokio::test]
+async fn an_index_that_no_sync_made_is_not_taken_and_none_begins_by_a_direct_write() {
+    let fake = FakeElastic::start(4).await.unwrap();
+    let client = client(&fake.url());
+    let index = Elastic::new(client.clone(), "notes");
+    let direct = index.write(&[write("1", 5, "word")]).await.unwrap();
+    assert!(matches!(&direct[0], posthaste_sync::Written::Retry { .. }));
+    assert!(!client.index_exists("notes").await.unwrap());
+    client.create_index("other", &json!({})).await.unwrap();
+    client.switch_alias("notes", "other").await.unwrap();
+    let refused = index.open().await.unwrap_err();
+    assert!(refused.0.contains("lacks the field posthaste"), "{refused}");
+    client.delete_index("other").await.unwrap();
+    index.open().await.unwrap();
+    assert_eq!(client.alias("notes").await.unwrap(), ["notes-1"]);
+    index.open().await.unwrap();
+    let late = index
+        .read(&["1".into(), String::new()], Proof::Stored)
+        .await;
+    assert_eq!(late.unwrap(), [None, None]);
+}

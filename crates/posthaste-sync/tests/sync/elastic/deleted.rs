@@ -1,0 +1,288 @@
+//! Indexes that are deleted under those who write them: they are reported and made anew by their
+//! definition, and never by the guess of a write that was on its way.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste_elastic::{Condition, Operation};
+use posthaste_sync::{
+    Audit, Elastic, ElasticClient, Index, IndexSync, Pass, Proof, Reason, Row, RowVersion, Source,
+    SourceError, SyncOutcome, SyncRequest, Table,
+};
+use posthaste_testkit::elastic::FakeElastic;
+use posthaste_testkit::receivers::OpenSearch;
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+use super::faults::LONG;
+use super::{alias, client, notes, on_the_server};
+use crate::support::{database, number, unfinished, worker};
+use crate::sync::NOTES;
+use crate::sync::conformance::write;
+
+/// Rows that are asked for just before somebody deletes the index they go to.
+struct Deletes {
+    rows: Table,
+    server: ElasticClient,
+    index: String,
+}
+
+impl Source for Deletes {
+    fn versions<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        self.rows.versions(ids)
+    }
+
+    fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
+        Box::pin(async move {
+            assert!(self.server.delete_index(&self.index).await.unwrap());
+            self.rows.rows(ids).await
+        })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        self.rows.walk(after, most)
+    }
+}
+
+/// The one index that a sync of this one writes.
+async fn target(index: &Elastic) -> String {
+    let targets = index.targets().await.unwrap();
+    let label = targets[0].label();
+    label.strip_prefix("elastic: ").unwrap().to_owned()
+}
+
+/// Whether it was made by the definition of these tests: a guess would give the text a second
+/// field.
+async fn is_as_defined(server: &ElasticClient, index: &str) -> bool {
+    let described = server.describe_index(index).await.unwrap().unwrap();
+    described["mappings"]["properties"]["body"] == json!({"type": "text"})
+        && described["mappings"]["_meta"]["posthaste"]["definition"].is_string()
+}
+
+async fn rows() -> (TestDb, Client) {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client.batch_execute(NOTES).await.unwrap();
+    client
+        .batch_execute("INSERT INTO note SELECT n, 'n ' || n FROM generate_series(1, 50) n")
+        .await
+        .unwrap();
+    (db, client)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_to_an_index_that_is_gone_makes_none_and_the_next_look_does() {
+    let Some(index) = on_the_server("a write to an index that is gone").await else {
+        return;
+    };
+    let server = client(&OpenSearch::shared().unwrap().url());
+    let (db, _client) = rows().await;
+    let table = Table::new(db.pool(2).unwrap(), "note");
+    let gone = target(&index).await;
+    let deletes = Deletes {
+        rows: table.clone(),
+        server: server.clone(),
+        index: gone.clone(),
+    };
+    let requests: Vec<SyncRequest> = (1..=50)
+        .map(|n| SyncRequest {
+            id: n.to_string(),
+            ..SyncRequest::default()
+        })
+        .collect();
+    let over = async |source: &dyn Source| {
+        let pass = Pass {
+            source,
+            index: &index,
+            proof: Proof::Stored,
+            bytes: 1 << 20,
+        };
+        pass.run(&requests).await
+    };
+    let outcomes = over(&deletes).await;
+    let is_told = |outcome: &SyncOutcome| matches!(outcome, SyncOutcome::Rescheduled(why) if why.contains("is not an alias"));
+    assert!(outcomes.iter().all(is_told), "{:?}", outcomes[0]);
+    // The pass itself has looked which indexes there are before its end.
+    assert!(is_as_defined(&server, &gone).await);
+    server.refresh(&gone).await.unwrap();
+    assert_eq!(server.count(&gone, None).await.unwrap(), 0);
+    // Neither a direct write makes one, nor the end of an old deletion that was found before.
+    server.delete_index(&gone).await.unwrap();
+    index.write(&[write("1", 1, "late")]).await.unwrap();
+    let unchanged = Condition::Unchanged(posthaste_elastic::Seen {
+        seq_no: 1,
+        primary_term: 1,
+    });
+    let deletion = Operation::delete(&gone, "1").when(unchanged);
+    server.write(&deletion).await.unwrap_err();
+    assert!(!server.index_exists(&gone).await.unwrap());
+    let outcomes = over(&table).await;
+    let written = SyncOutcome::Written(Reason::Missing);
+    assert!(
+        outcomes.iter().all(|outcome| *outcome == written),
+        "{:?}",
+        outcomes[0]
+    );
+    assert!(is_as_defined(&server, &gone).await);
+    let outcomes = over(&table).await;
+    assert_eq!(outcomes[49], SyncOutcome::Done(Reason::Equal));
+    posthaste_testkit::ran::note("elastic-deleted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_is_deleted_again_and_again_under_a_sync_is_always_the_defined_one() {
+    let Some(index) = on_the_server("an index that is deleted again and again").await else {
+        return;
+    };
+    let server = client(&OpenSearch::shared().unwrap().url());
+    let (db, rows) = rows().await;
+    let table = Table::new(db.pool(2).unwrap(), "note");
+    let sync = IndexSync::of(table.clone(), index.clone());
+    let sync = sync.period(Duration::from_millis(100)).start().unwrap();
+    let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync.clone());
+    let worker = worker.start().await.unwrap();
+    let name = target(&index).await;
+    for round in 0..5 {
+        let edit = format!("UPDATE note SET body = 'round {round}'");
+        rows.batch_execute(&edit).await.unwrap();
+        let passes = sync.status().passes;
+        eventually(LONG, "a pass is under way", async || {
+            Ok(sync.status().passes > passes)
+        })
+        .await
+        .unwrap();
+        server.delete_index(&name).await.unwrap();
+        // Where everything was seen before, nobody would look.
+        rows.batch_execute(&edit).await.unwrap();
+        eventually(LONG, "it is there again", async || {
+            Ok(server.index_exists(&name).await?)
+        })
+        .await
+        .unwrap();
+        assert!(is_as_defined(&server, &name).await, "{round}");
+    }
+    eventually(LONG, "all jobs are done", async || {
+        Ok(unfinished(&rows).await == 0)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    // What was done between a look and the end of an index has no job: this is what a repair is
+    // for.
+    let repair = Audit {
+        repair: true,
+        ..Audit::default()
+    };
+    let found = repair.run(&table, &index).await.unwrap();
+    assert_eq!(found.unrepaired(), 0, "{found:?}");
+    let found = Audit::default().run(&table, &index).await.unwrap();
+    assert!(found.is_equal() && found.documents == 50, "{found:?}");
+    assert!(is_as_defined(&server, &name).await);
+}
+
+/// One row changes, or none: all rows come into the index that is made in the place of the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_is_made_anew_is_filled_whether_or_not_anything_changes() {
+    let fake = FakeElastic::start(11).await.unwrap();
+    let server = client(&fake.url());
+    let (db, rows) = rows().await;
+    let index = Elastic::new(server.clone(), "notes").definition(notes());
+    let sync = IndexSync::of(Table::new(db.pool(2).unwrap(), "note"), index);
+    let sync = sync.period(Duration::from_millis(100)).start().unwrap();
+    let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync.clone());
+    let worker = worker.start().await.unwrap();
+    let all_are_there = async || {
+        eventually(LONG, "all are there and nothing is left", async || {
+            Ok(fake.documents("notes").len() == 50 && unfinished(&rows).await == 0)
+        })
+        .await
+        .unwrap();
+    };
+    all_are_there().await;
+    for change in ["SELECT", "UPDATE note SET body = 'one' WHERE id = 1"] {
+        server.delete_index("notes-1").await.unwrap();
+        rows.batch_execute(change).await.unwrap();
+        all_are_there().await;
+    }
+    // An id that is none of any index is given up while its row is there, and done when it is gone.
+    let long = "CREATE TABLE name (id text PRIMARY KEY);
+        SELECT posthaste.sync_table('name', delay => '0');
+        INSERT INTO name VALUES (repeat('x', 513)), ('short')";
+    rows.batch_execute(long).await.unwrap();
+    let index = Elastic::new(server.clone(), "names").definition(notes());
+    let sync = IndexSync::of(Table::new(db.pool(2).unwrap(), "name"), index);
+    let sync = sync.period(Duration::from_millis(100)).start().unwrap();
+    let names = crate::support::worker(&db.pool(2).unwrap()).consumer("sync.name", sync.clone());
+    let names = names.start().await.unwrap();
+    let given_up = "SELECT count(*) FROM posthaste.job WHERE state = 'discarded'
+        AND queue = 'sync.name' AND last_error LIKE '%1 to 512 bytes%'";
+    let tried = "SELECT count(*) FROM posthaste.job WHERE state <> 'discarded'";
+    eventually(LONG, "it is given up with the reason", async || {
+        Ok(number(&rows, given_up).await > 0 && number(&rows, tried).await == 0)
+    })
+    .await
+    .unwrap();
+    let before = number(&rows, given_up).await;
+    rows.batch_execute("DELETE FROM name").await.unwrap();
+    eventually(LONG, "nothing is left to be tried", async || {
+        Ok(number(&rows, tried).await == 0)
+    })
+    .await
+    .unwrap();
+    assert_eq!(number(&rows, given_up).await, before);
+    assert_eq!(sync.status().total("failed"), 0);
+    worker.stop().await.unwrap();
+    names.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_has_the_name_of_the_alias_is_reported_and_not_written() {
+    let Some(other) = on_the_server("an index that has the name of the alias").await else {
+        return;
+    };
+    drop(other);
+    let server = client(&OpenSearch::shared().unwrap().url());
+    let name = alias();
+    server.create_index(&name, &notes()).await.unwrap();
+    let index = Elastic::new(server.clone(), name.clone()).definition(notes());
+    let refused = index.open().await.unwrap_err().0;
+    assert!(refused.contains("same name as the alias"), "{refused}");
+    let answers = index.write(&[write("1", 1, "x")]).await.unwrap();
+    let later = |one: &posthaste_sync::Written| matches!(one, posthaste_sync::Written::Retry { reason } if reason.contains("is not an alias"));
+    assert!(later(&answers[0]), "{answers:?}");
+    server.refresh(&name).await.unwrap();
+    assert_eq!(server.count(&name, None).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_definition_of_which_no_index_can_be_made_is_refused_before_anything_is_asked() {
+    let fake = FakeElastic::start(6).await.unwrap();
+    let wrong: [(Value, &str); 3] = [
+        (
+            json!({"mappings": "geheim"}),
+            "definition: mappings must be",
+        ),
+        (
+            json!({"settings": ["geheim"]}),
+            "definition: settings must be",
+        ),
+        (json!("geheim"), "definition: must be an object"),
+    ];
+    for (definition, said) in wrong {
+        let index = Elastic::new(client(&fake.url()), "notes").definition(definition);
+        let Err(refused) = index.targets().await else {
+            panic!("it was taken");
+        };
+        assert!(refused.0.contains(said), "{refused}");
+        assert_eq!(index.open().await.unwrap_err(), refused);
+    }
+    assert_eq!(fake.requests(), 0);
+}

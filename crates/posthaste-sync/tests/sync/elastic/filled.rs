@@ -1,0 +1,90 @@
+//! What a new index is filled with, where rows are not as usual.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use posthaste_sync::{Audit, Index, Mark, Row, RowVersion, Source, SourceError, Write};
+use posthaste_testkit::elastic::FakeElastic;
+
+use super::rebuild::{Immediate, ROWS, behind};
+use crate::sync::conformance::write;
+use crate::sync::world::World;
+
+#[tokio::test]
+async fn what_was_hidden_and_is_shown_again_at_one_version_is_in_the_new_index() {
+    let fake = Arc::new(FakeElastic::new(1));
+    let world = World::default();
+    let index = behind(&fake, &world).await;
+    // Nobody has looked at it since it is shown again.
+    let version = world.inner().rows["3"].version;
+    let hidden = Write {
+        mark: Mark { version, pass: 1 },
+        document: None,
+        ..write("3", version, "")
+    };
+    index.write(&[hidden]).await.unwrap();
+    let rows = Immediate(world.clone());
+    let rebuilt = index.rebuild(&rows, Audit::default()).await.unwrap();
+    assert_eq!(rebuilt.index, "notes-2");
+    let shown = &fake.documents("notes")["3"];
+    assert_eq!(Mark::from_number(shown.version), Mark { version, pass: 2 });
+    assert!(shown.source.as_ref().unwrap()["text"].is_u64(), "{shown:?}");
+    let found = Audit::default().run(&rows, &index).await.unwrap();
+    assert!(found.is_equal(), "{found:?}");
+}
+
+/// Rows of which one makes every statement fail that asks for it.
+struct Failing(Immediate);
+
+impl Failing {
+    fn check(ids: &[String]) -> Result<(), SourceError> {
+        match ids.iter().any(|id| id == "7") {
+            true => Err(SourceError::Rows("division by zero".into())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Source for Failing {
+    fn versions<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(async {
+            Self::check(ids)?;
+            self.0.versions(ids).await
+        })
+    }
+
+    fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
+        Box::pin(async {
+            Self::check(ids)?;
+            self.0.rows(ids).await
+        })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        self.0.walk(after, most)
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_named_by_a_rebuild_that_has_filled_all_others() {
+    let fake = Arc::new(FakeElastic::new(1));
+    let world = World::default();
+    let index = behind(&fake, &world).await;
+    let failing = Failing(Immediate(world.clone()));
+    let error = index.rebuild(&failing, Audit::default()).await.unwrap_err();
+    let said = "1 documents do not become true in notes-2; some that differed: [\"7\"]";
+    assert!(error.0.contains(said), "{error}");
+    assert_eq!(fake.documents("notes-2").len() as u64, ROWS);
+    assert_eq!(fake.documents("notes"), fake.documents("notes-1"));
+    // Once it can be read, what is left of the rebuild is that row.
+    let rebuilt = index.rebuild(&failing.0, Audit::default()).await.unwrap();
+    assert_eq!((&*rebuilt.index, rebuilt.found.repaired), ("notes-2", 1));
+    assert!(fake.documents("notes").contains_key("7"));
+}

@@ -1,0 +1,371 @@
+//! A new index beside the old one: what the alias stands for is true before, meanwhile and
+//! afterwards, wherever the one who makes it dies.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste_sync::{
+    Audit, Elastic, ElasticClient, Index, IndexSync, Mark, Pass, Proof, Reason, Row, RowVersion,
+    Source, SourceError, SyncOutcome, SyncRequest, Table, Write,
+};
+use posthaste_testkit::elastic::FakeElastic;
+use posthaste_testkit::{PgVersion, eventually};
+use serde_json::json;
+
+use super::faults::LONG;
+use super::{client, notes, on_the_server};
+use crate::support::{database, unfinished, worker};
+use crate::sync::NOTES;
+use crate::sync::conformance::write;
+use crate::sync::world::{Line, World};
+
+/// The rows of a world, read at once.
+pub struct Immediate(pub World);
+
+impl Source for Immediate {
+    fn versions<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(async { Ok(self.0.inner().versions(ids)) })
+    }
+
+    fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
+        Box::pin(async { Ok(self.0.inner().made(ids)) })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Source::walk(&self.0, after, most)
+    }
+}
+
+/// The same, while whose rows are asked for somebody begins another index.
+struct Begins {
+    rows: Immediate,
+    fake: Arc<FakeElastic>,
+}
+
+impl Source for Begins {
+    fn versions<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        // The second time it is there.
+        self.fake.call("PUT", "/notes-2", &definition("notes-next"));
+        self.rows.versions(ids)
+    }
+
+    fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
+        self.rows.rows(ids)
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        self.rows.walk(after, most)
+    }
+}
+
+/// A client whose requests are lost after this many, until it is told otherwise.
+fn mortal(fake: &Arc<FakeElastic>, left: &Arc<AtomicU64>, after: bool) -> ElasticClient {
+    let (fake, left) = (Arc::clone(fake), Arc::clone(left));
+    client("http://fake").carried_by(move |request| {
+        let (fake, left) = (Arc::clone(&fake), Arc::clone(&left));
+        async move {
+            let lives = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+            // The last one is carried out, or is not.
+            if lives.is_err() && !after {
+                return None;
+            }
+            let said = fake.call(&request.method, &request.path, &request.body)?;
+            lives.ok()?;
+            Some((said.0, said.1.to_string().into_bytes()))
+        }
+    })
+}
+
+pub const ROWS: u64 = 30;
+
+/// Rows 0 to 29; the index has an old version of some, a document too many, and what the deletion
+/// of "gone" left.
+pub async fn behind(fake: &Arc<FakeElastic>, world: &World) -> Elastic {
+    let forever = Arc::new(AtomicU64::new(u64::MAX));
+    let index = Elastic::new(mortal(fake, &forever, false), "notes").pause(Duration::ZERO);
+    index.open().await.unwrap();
+    world.inner().sequence = 100;
+    for n in 0..ROWS {
+        let version = world.inner().draw();
+        let row = Line {
+            version,
+            text: n * 11,
+        };
+        world.inner().rows.insert(n.to_string(), row);
+    }
+    let mut writes: Vec<Write> = (0..20).map(|n| write(&n.to_string(), 1, "old")).collect();
+    writes.push(write("too many", 1, "old"));
+    let mut gone = write("gone", 5, "");
+    gone.mark = Mark::deletion(5);
+    gone.document = None;
+    writes.push(gone);
+    index.write(&writes).await.unwrap();
+    index
+}
+
+#[tokio::test]
+async fn whoever_dies_at_whatever_request_begins_again_and_comes_to_the_same_end() {
+    let mut deaths = 0;
+    for after in [false, true] {
+        for requests in 0.. {
+            let fake = Arc::new(FakeElastic::new(requests));
+            let world = World::default();
+            let immediate = Immediate(world.clone());
+            behind(&fake, &world).await;
+            let left = Arc::new(AtomicU64::new(requests));
+            let index = Elastic::new(mortal(&fake, &left, after), "notes").pause(Duration::ZERO);
+            let audit = Audit {
+                page: 7,
+                ..Audit::default()
+            };
+            let lived = index.rebuild(&immediate, audit).await.is_ok();
+            // Searches find all that was found before, whether the new one is in place or not.
+            assert!(fake.documents("notes").len() >= 22);
+            left.store(u64::MAX, Ordering::SeqCst);
+            let is_over = lived
+                || !fake.documents("notes-2").is_empty() && fake.documents("notes-next").is_empty();
+            if !is_over {
+                let rebuilt = index.rebuild(&immediate, audit).await.unwrap();
+                assert_eq!(
+                    (&*rebuilt.index, &*rebuilt.replaced),
+                    ("notes-2", "notes-1")
+                );
+            }
+            let documents = fake.documents("notes");
+            assert_eq!(documents, fake.documents("notes-2"), "{requests}");
+            assert!(fake.documents("notes-next").is_empty());
+            assert_eq!(documents.len() as u64, ROWS + 1, "{documents:?}");
+            for (id, row) in &world.inner().rows {
+                let version = Mark::from_number(documents[id].version).version;
+                assert_eq!(version, row.version, "{id}");
+            }
+            // What was deleted stays so, whatever comes late.
+            let late = write("gone", 4, "late");
+            index.write(&[late]).await.unwrap();
+            assert_eq!(documents, fake.documents("notes"));
+            if lived {
+                break;
+            }
+            deaths += 1;
+        }
+    }
+    assert!(deaths > 40, "{deaths}");
+    posthaste_testkit::ran::count("rebuild-deaths", deaths);
+}
+
+#[tokio::test]
+async fn while_another_index_is_made_no_job_is_done_before_both_are_true() {
+    let fake = Arc::new(FakeElastic::new(1));
+    let world = World::default();
+    let immediate = Immediate(world.clone());
+    let index = behind(&fake, &world).await;
+    let next = fake.call("PUT", "/notes-2", &definition("notes-next"));
+    assert_eq!(next.unwrap().0, 200);
+    let requests: Vec<SyncRequest> = ["0", "25", "gone"].iter().map(|id| request(id)).collect();
+    let pass = Pass {
+        source: &immediate,
+        index: &index,
+        proof: Proof::Stored,
+        bytes: 1 << 20,
+    };
+    let outcomes = pass.run(&requests).await;
+    let written = [Reason::Different, Reason::Missing].map(SyncOutcome::Written);
+    assert_eq!(outcomes[..2], written);
+    let outcomes = pass.run(&requests).await;
+    let equal = SyncOutcome::Done(Reason::Equal);
+    assert_eq!(outcomes[..2], [equal.clone(), equal]);
+    for name in ["notes-1", "notes-2"] {
+        let documents = fake.documents(name);
+        assert_eq!(Mark::from_number(documents["0"].version).version, 101);
+        assert!(documents.contains_key("25"));
+    }
+    // Direct writes go where searches look.
+    index.write(&[write("25", 999, "direct")]).await.unwrap();
+    let version = |name: &str| Mark::from_number(fake.documents(name)["25"].version).version;
+    assert_eq!((version("notes-1"), version("notes-2")), (999, 126));
+    assert!(index.give_up_rebuild().await.unwrap());
+    assert!(!index.give_up_rebuild().await.unwrap());
+    assert!(fake.documents("notes-2").is_empty());
+}
+
+#[tokio::test]
+async fn a_pass_under_way_while_another_index_is_begun_does_nothing_for_good() {
+    let fake = Arc::new(FakeElastic::new(1));
+    let world = World::default();
+    let index = behind(&fake, &world).await;
+    let begins = Begins {
+        rows: Immediate(world.clone()),
+        fake: Arc::clone(&fake),
+    };
+    let pass = Pass {
+        source: &begins,
+        index: &index,
+        proof: Proof::Stored,
+        bytes: 1 << 20,
+    };
+    let row = world.inner().rows["0"].clone();
+    let true_already = Write {
+        mark: Mark::of(row.version),
+        ..write("0", 1, "as it is")
+    };
+    index.write(&[true_already]).await.unwrap();
+    let outcomes = pass.run(&[request("0")]).await;
+    assert!(
+        matches!(&outcomes[0], SyncOutcome::Rescheduled(why) if why.contains("begun")),
+        "{outcomes:?}"
+    );
+    let outcomes = pass.run(&[request("0")]).await;
+    assert!(
+        matches!(outcomes[0], SyncOutcome::Written(_)),
+        "{outcomes:?}"
+    );
+}
+
+#[tokio::test]
+async fn documents_that_the_new_mapping_refuses_keep_the_old_index_in_its_place() {
+    let fake = Arc::new(FakeElastic::new(1));
+    let world = World::default();
+    let immediate = Immediate(world.clone());
+    let index = behind(&fake, &world).await;
+    let strict =
+        json!({"mappings": {"dynamic": "strict", "properties": {"text": {"type": "long"}}}});
+    let error = index
+        .clone()
+        .definition(strict)
+        .rebuild(&immediate, Audit::default())
+        .await;
+    let error = error.unwrap_err().0;
+    assert!(
+        error.contains("30 documents do not become true in notes-2"),
+        "{error}"
+    );
+    assert_eq!(fake.documents("notes"), fake.documents("notes-1"));
+    assert!(index.give_up_rebuild().await.unwrap());
+    let rebuilt = index.rebuild(&immediate, Audit::default()).await.unwrap();
+    assert_eq!(rebuilt.index, "notes-2");
+}
+
+#[tokio::test]
+async fn what_was_begun_with_another_definition_is_not_gone_on_with() {
+    let fake = Arc::new(FakeElastic::new(1));
+    let world = World::default();
+    let immediate = Immediate(world.clone());
+    let index = behind(&fake, &world).await;
+    let defined = |of: &str| {
+        let text = json!({"text": {"type": of}});
+        let definition = json!({"mappings": {"dynamic": "strict", "properties": text}});
+        index.clone().definition(definition)
+    };
+    let audit = Audit::default();
+    // It does not come to its end: the mapping knows nothing of one of the fields.
+    defined("long")
+        .rebuild(&immediate, audit)
+        .await
+        .unwrap_err();
+    let error = defined("keyword").rebuild(&immediate, audit).await;
+    let error = error.unwrap_err().0;
+    assert!(
+        error.contains("notes-2 was begun with another definition"),
+        "{error}"
+    );
+    // The same one goes on with it, and nobody has deleted it.
+    let error = defined("long").rebuild(&immediate, audit).await;
+    let error = error.unwrap_err().0;
+    assert!(error.contains("do not become true in notes-2"), "{error}");
+    assert!(index.give_up_rebuild().await.unwrap());
+    let error = defined("keyword").rebuild(&immediate, audit).await;
+    let error = error.unwrap_err().0;
+    assert!(error.contains("do not become true in notes-2"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_index_takes_the_place_of_the_old_one_under_traffic_and_nothing_is_missed() {
+    let test = "a new index takes the place of the old one under traffic and nothing is missed";
+    let Some(index) = on_the_server(test).await else {
+        return;
+    };
+    let db = database(PgVersion::V15).await;
+    let pool = db.pool(3).unwrap();
+    let rows = db.client().await.unwrap();
+    rows.batch_execute(NOTES).await.unwrap();
+    let table = Table::new(pool.clone(), "note");
+    let sync = IndexSync::of(table.clone(), index.clone());
+    let sync = sync.period(Duration::from_millis(100)).start().unwrap();
+    let worker = worker(&pool).consumer("sync.note", sync.clone());
+    let worker = worker.start().await.unwrap();
+    let fill = "INSERT INTO note SELECT n, 'old ' || n FROM generate_series(1, 600) n; DELETE FROM note WHERE id % 9 = 0";
+    rows.batch_execute(fill).await.unwrap();
+    let drained = async || {
+        eventually(LONG, "all jobs are done", async || {
+            Ok(unfinished(&rows).await == 0)
+        })
+        .await
+    };
+    drained().await.unwrap();
+    let is_over = AtomicBool::new(false);
+    let traffic = async {
+        let mut rounds = 0;
+        // Faster than the index could follow would only pile up jobs.
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        while !is_over.load(Ordering::SeqCst) {
+            pace.tick().await;
+            rounds += 1;
+            let edit = format!(
+                "UPDATE note SET body = 'round {rounds}' WHERE id % 31 = {rounds} % 31; DELETE FROM note WHERE id % 37 = {rounds} % 37;
+                 INSERT INTO note SELECT n, 'again {rounds}' FROM generate_series({rounds} % 3 + 1, 600, 3) n ON CONFLICT DO NOTHING"
+            );
+            rows.batch_execute(&edit).await.unwrap();
+        }
+        rounds
+    };
+    let rebuild = async {
+        let page = Audit {
+            page: 100,
+            ..Audit::default()
+        };
+        let anew = index.clone().definition(notes());
+        let rebuilt = anew.rebuild(&table, page).await;
+        is_over.store(true, Ordering::SeqCst);
+        rebuilt
+    };
+    let (rebuilt, rounds) = tokio::join!(rebuild, traffic);
+    let rebuilt = rebuilt.unwrap();
+    assert!(rebuilt.index.ends_with("-2") && rounds > 3, "{rebuilt:?}");
+    drained().await.unwrap();
+    worker.stop().await.unwrap();
+    let found = Audit::default().run(&table, &index).await.unwrap();
+    assert!(found.is_equal(), "{found:?}");
+    let again = format!("again {rounds}");
+    assert!(!index.search(&again, 10).await.unwrap().is_empty());
+    posthaste_testkit::ran::note("elastic-rebuild");
+}
+
+fn request(id: &str) -> SyncRequest {
+    SyncRequest {
+        id: id.into(),
+        ..SyncRequest::default()
+    }
+}
+
+fn definition(alias: &str) -> Vec<u8> {
+    let ours = json!({"properties": {"id": {"type": "keyword"}, "token": {"type": "long"}, "deleted_at": {"type": "long"}}});
+    json!({"aliases": {alias: {}}, "mappings": {"properties": {"posthaste": ours}}})
+        .to_string()
+        .into_bytes()
+}

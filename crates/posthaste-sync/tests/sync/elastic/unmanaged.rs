@@ -1,0 +1,185 @@
+//! Documents that somebody has put into the index beside the sync.
+
+use posthaste_elastic::{Operation, Reading, Source};
+use posthaste_sync::{
+    Audit, Difference, Elastic, ElasticClient, Index, Mark, Pass, Proof, Reason, SyncOutcome,
+    SyncRequest, Write,
+};
+use posthaste_testkit::elastic::FakeElastic;
+use posthaste_testkit::receivers::OpenSearch;
+use serde_json::json;
+
+use super::rebuild::Immediate;
+use super::{client, notes, on_the_server};
+use crate::sync::conformance::write;
+use crate::sync::world::{Line, World};
+
+async fn are_found_and_go(server: ElasticClient, index: Elastic, behind: &str) {
+    let world = World::default();
+    let mut writes: Vec<Write> = Vec::new();
+    for n in 0..10_u64 {
+        let version = world.inner().draw();
+        let row = Line {
+            version,
+            text: n * 11,
+        };
+        world.inner().rows.insert(n.to_string(), row);
+        writes.push(Write {
+            mark: Mark::of(version),
+            ..write(&n.to_string(), version, "word")
+        });
+    }
+    let mut gone = write("gone", 99, "");
+    gone.mark = Mark::deletion(99);
+    gone.document = None;
+    writes.push(gone);
+    posthaste_sync::Index::write(&index, &writes).await.unwrap();
+    let rows = Immediate(world.clone());
+    let audited = async |repair: bool| {
+        let audit = Audit {
+            page: 4,
+            repair,
+            ..Audit::default()
+        };
+        audit.run(&rows, &index).await.unwrap()
+    };
+    assert!(audited(false).await.is_equal());
+    // Some that no row has, and one in the place of a row's, whose version on the server is that of
+    // its own with another pass.
+    let strange: Vec<String> = (0..9).map(|n| format!("strange {n}")).collect();
+    let ids = strange.iter().map(String::as_str).chain(["5"]);
+    let puts: Vec<Operation> = ids
+        .map(|id| Operation::index(behind, id, &json!({"body": "word"})).unwrap())
+        .collect();
+    for outcome in server.bulk(&puts).await.unwrap() {
+        outcome.unwrap();
+    }
+    let found = audited(false).await;
+    assert_eq!((found.orphaned, found.differences()), (10, 10), "{found:?}");
+    assert_eq!(found.named.len(), 4);
+    let is_orphan = |(_, how): &(String, Difference)| *how == Difference::Orphaned;
+    assert!(found.named.iter().all(is_orphan));
+    let found = audited(true).await;
+    assert_eq!((found.orphaned, found.repaired), (10, 10), "{found:?}");
+    let found = audited(false).await;
+    assert!(found.is_equal() && found.documents == 10, "{found:?}");
+    server.refresh(behind).await.unwrap();
+    // The rows' documents, and what the deletion left.
+    assert_eq!(server.count(behind, None).await.unwrap(), 11);
+}
+
+/// A partial update by somebody else keeps our field, and the server counts its version up.
+async fn are_told_and_written_over(server: ElasticClient, index: Elastic, behind: &str) {
+    let world = World::default();
+    let mut writes = Vec::new();
+    for n in 0..5_u64 {
+        let version = world.inner().draw();
+        let row = Line { version, text: n };
+        writes.push(Write {
+            mark: Mark::of(version),
+            document: Some(crate::sync::world::document(n, 0)),
+            ..write(&n.to_string(), version, "")
+        });
+        world.inner().rows.insert(n.to_string(), row);
+    }
+    Index::write(&index, &writes).await.unwrap();
+    let rows = Immediate(world.clone());
+    let audited = async |repair: bool, contents: bool| {
+        let audit = Audit {
+            repair,
+            contents,
+            ..Audit::default()
+        };
+        audit.run(&rows, &index).await.unwrap()
+    };
+    assert!(audited(false, true).await.is_equal());
+    let field = Source::Whole;
+    let ids = ["3"];
+    let held = server
+        .multi_get(behind, &ids, Reading::Latest, field)
+        .await
+        .unwrap();
+    let source = held
+        .into_iter()
+        .flatten()
+        .flatten()
+        .next()
+        .unwrap()
+        .source
+        .unwrap();
+    let mut evil: serde_json::Value = serde_json::from_str(source.get()).unwrap();
+    evil["beside"] = json!(666);
+    let put = Operation::index(behind, "3", &evil).unwrap();
+    server.write(&put).await.unwrap();
+    let found = audited(false, false).await;
+    assert_eq!((found.altered, found.differences()), (1, 1), "{found:?}");
+    assert_eq!(found.named, [("3".to_owned(), Difference::Altered)]);
+    let found = audited(true, false).await;
+    assert_eq!((found.altered, found.repaired), (1, 1), "{found:?}");
+    assert!(audited(false, true).await.is_equal());
+    // A job of its row sees it too, and leaves nothing of it.
+    server.write(&put).await.unwrap();
+    let pass = Pass {
+        source: &rows,
+        index: &index,
+        proof: Proof::Stored,
+        bytes: 1 << 20,
+    };
+    let request = || {
+        vec![SyncRequest {
+            id: "3".into(),
+            ..SyncRequest::default()
+        }]
+    };
+    assert_eq!(
+        pass.run(&request()).await,
+        [SyncOutcome::Written(Reason::Different)]
+    );
+    assert_eq!(
+        pass.run(&request()).await,
+        [SyncOutcome::Done(Reason::Equal)]
+    );
+    assert!(audited(false, true).await.is_equal());
+}
+
+#[tokio::test]
+async fn documents_that_others_have_altered_are_found_by_their_marks_on_the_fake() {
+    let fake = FakeElastic::start(9).await.unwrap();
+    let server = client(&fake.url());
+    let index = Elastic::new(server.clone(), "notes").definition(notes());
+    index.open().await.unwrap();
+    are_told_and_written_over(server, index, "notes-1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documents_that_others_have_altered_are_found_by_their_marks() {
+    let Some(index) = on_the_server("documents that others have altered").await else {
+        return;
+    };
+    let server = client(&OpenSearch::shared().unwrap().url());
+    let targets = Index::targets(&index).await.unwrap();
+    let label = targets[0].label();
+    let behind = label.strip_prefix("elastic: ").unwrap();
+    are_told_and_written_over(server, index, behind).await;
+}
+
+#[tokio::test]
+async fn documents_that_no_sync_wrote_are_found_by_the_audit_and_go_on_the_fake() {
+    let fake = FakeElastic::start(8).await.unwrap();
+    let server = client(&fake.url());
+    let index = Elastic::new(server.clone(), "notes").definition(notes());
+    index.open().await.unwrap();
+    are_found_and_go(server, index, "notes-1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documents_that_no_sync_wrote_are_found_by_the_audit_and_go() {
+    let Some(index) = on_the_server("documents that no sync wrote").await else {
+        return;
+    };
+    let server = client(&OpenSearch::shared().unwrap().url());
+    let targets = posthaste_sync::Index::targets(&index).await.unwrap();
+    let label = targets[0].label();
+    let behind = label.strip_prefix("elastic: ").unwrap();
+    are_found_and_go(server, index, behind).await;
+}

@@ -1,0 +1,165 @@
+//! Elasticsearch in the world of the schedules: the fake, whose requests lie on the way like all
+//! others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use posthaste_sync::{Elastic, ElasticClient, Index, Mark};
+use posthaste_testkit::elastic::{FakeElastic, Fault, Faults};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::world::{Inner, Kept, Request, World};
+
+const ALIAS: &str = "notes";
+
+/// The fake, as far as a world needs it.
+#[derive(Clone)]
+pub struct Served(Arc<FakeElastic>);
+
+/// A status and a body, or none.
+type FakeResponse = Option<(u16, Vec<u8>)>;
+
+/// A request of its client.
+pub struct Asked {
+    method: String,
+    path: String,
+    body: Vec<u8>,
+    answer: Option<oneshot::Sender<FakeResponse>>,
+}
+
+/// An index on the fake, which is asked through the world.
+pub fn index(world: &World, seed: u64) -> Elastic {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    world.inner().served = Some(Served(Arc::new(FakeElastic::new(seed))));
+    let world = world.clone();
+    let kind = reqwest::Client::builder().no_proxy();
+    let client = ElasticClient::new(kind, "http://fake").unwrap();
+    let client = client.carried_by(move |request| {
+        let (answer, answered) = oneshot::channel();
+        world.inner().way.push(Request::Asked(Asked {
+            method: request.method,
+            path: request.path,
+            body: request.body,
+            answer: Some(answer),
+        }));
+        async { answered.await.ok().flatten() }
+    });
+    let number = json!({"type": "long"});
+    Elastic::new(client, ALIAS)
+        .definition(json!({"mappings": {"properties": {"text": number, "beside": number}}}))
+        // Nothing in a schedule waits for a clock.
+        .pause(Duration::ZERO)
+}
+
+/// As [`index`], of no kind in particular.
+pub fn any(world: &World, seed: u64) -> Arc<dyn Index> {
+    Arc::new(index(world, seed))
+}
+
+impl Served {
+    pub fn settle(&self) {
+        self.0.settle();
+    }
+
+    /// What the index holds that the alias stands for.
+    pub fn kept(&self) -> BTreeMap<String, Kept> {
+        let documents = self.0.documents(ALIAS).into_iter();
+        let kept = documents.filter_map(|(id, held)| {
+            let source = held.source?;
+            let ours = &source["posthaste"];
+            let is_live = ours["deleted_at"].is_null();
+            let document = format!(
+                "{{\"text\": {}, \"beside\": {}}}",
+                source["text"], source["beside"]
+            );
+            let kept = Kept {
+                mark: Mark::from_number(held.version),
+                token: ours["token"].as_i64().unwrap(),
+                document: is_live.then_some(document),
+            };
+            Some((id, kept))
+        });
+        kept.collect()
+    }
+}
+
+impl Asked {
+    pub fn is_waited_for(&self) -> bool {
+        self.answer
+            .as_ref()
+            .is_some_and(|answer| !answer.is_closed())
+    }
+
+    /// It is carried out, and answered.
+    pub fn answer(self, inner: &Inner) {
+        let said = self.carry_out(inner);
+        self.say(said);
+    }
+
+    /// What becomes of it while much goes wrong.
+    pub fn meet(self, inner: &mut Inner, rng: &mut Rng) {
+        let fake = Arc::clone(&inner.served.as_ref().unwrap().0);
+        let one = |faults: Faults| fake.faults(faults);
+        let none = Faults::default();
+        match rng.u32(0..24) {
+            // Lost.
+            0 => return self.say(None),
+            // Not answered in time; it comes later.
+            1..=3 => {
+                inner.way.push(Request::Asked(self.again()));
+                return self.say(None);
+            }
+            // Carried out, and the answer is lost.
+            4 => {
+                self.carry_out(inner);
+                return self.say(None);
+            }
+            // The same again, much later.
+            5 => inner.way.push(Request::Asked(self.again())),
+            6 | 7 => fake.next([Fault::Lie]),
+            8 => fake.next([Fault::TooMany]),
+            9 => fake.next([Fault::UnavailableBefore]),
+            10 => fake.next([Fault::UnavailableAfter]),
+            11 => one(Faults {
+                partial: 0.5,
+                ..none
+            }),
+            12 => one(Faults { stale: 0.5, ..none }),
+            // The disk is full, for a while.
+            13 if rng.u32(0..4) == 0 => one(Faults {
+                read_only: 1.0,
+                ..none
+            }),
+            // A node is started again: another copy of each shard becomes the primary one.
+            14 if rng.u32(0..4) == 0 => fake.fail_over(),
+            _ => {}
+        }
+        let said = self.carry_out(inner);
+        fake.faults(none);
+        self.say(said);
+    }
+
+    fn carry_out(&self, inner: &Inner) -> FakeResponse {
+        let fake = &inner.served.as_ref().unwrap().0;
+        let said = fake.call(&self.method, &self.path, &self.body);
+        said.map(|(status, body)| (status, body.to_string().into_bytes()))
+    }
+
+    fn again(&self) -> Self {
+        Self {
+            method: self.method.clone(),
+            path: self.path.clone(),
+            body: self.body.clone(),
+            answer: None,
+        }
+    }
+
+    fn say(self, said: FakeResponse) {
+        if let Some(answer) = self.answer {
+            let _ = answer.send(said);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Rows that another table hides and shows, at one version of their own.
+
+use posthaste_sync::{Audit, IndexSync, Proof, Query, Table};
+
+use super::{Setup, setup};
+use crate::support::all_done;
+
+const ROWS: &str =
+    "SELECT n.id::text, n.version, CASE WHEN a.is_shown THEN jsonb_build_object('body', n.body) END
+    FROM note n CROSS JOIN author a WHERE n.id = ANY ($1::bigint[])";
+
+fn source(setup: &Setup) -> Query {
+    let walk = "SELECT n.id::text, n.version, a.is_shown FROM note n CROSS JOIN author a
+        WHERE $1::text IS NULL OR n.id > $1::bigint ORDER BY n.id LIMIT $2";
+    Query::new(setup.db.pool(2).unwrap(), ROWS).walk(walk)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_hidden_and_shown_again_at_one_version_is_found_again() {
+    let setup = setup().await;
+    setup
+        .run("CREATE TABLE author (is_shown boolean); INSERT INTO author VALUES (true); INSERT INTO note SELECT n, 'word' FROM generate_series(1, 20) n")
+        .await;
+    let (worker, sync) = setup.start(setup.sync_of(source(&setup))).await;
+    all_done(&setup.client).await;
+    for round in 0..3 {
+        for (is_shown, found) in [(false, 0), (true, 20)] {
+            for force in [round % 2 == 0, round % 2 == 1] {
+                let change = format!(
+                    "BEGIN; UPDATE author SET is_shown = {is_shown}; SELECT posthaste.sync('note', id::text, '0', force => {force}) FROM note; COMMIT"
+                );
+                setup.run(&change).await;
+                all_done(&setup.client).await;
+                assert_eq!(setup.found("word").await.len(), found, "{round} {force}");
+                let audited = Audit::default().run(&source(&setup), &setup.index).await;
+                let audited = audited.unwrap();
+                assert!(audited.is_equal(), "{audited:?}");
+                assert_eq!(audited.documents, found as u64);
+            }
+        }
+    }
+    // Nothing has counted as an attempt.
+    assert_eq!(sync.status().total("failed"), 0);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_asks_for_the_proof_that_it_was_told_to_ask_for() {
+    for proof in [Proof::Stored, Proof::Searchable] {
+        let setup = setup().await;
+        setup.run("INSERT INTO note VALUES (1, 'word')").await;
+        let table = Table::new(setup.db.pool(2).unwrap(), "note");
+        let sync = IndexSync::of(table, setup.index.clone())
+            .period(std::time::Duration::from_millis(100))
+            .proof(proof);
+        let (worker, _) = setup.start(sync).await;
+        all_done(&setup.client).await;
+        worker.stop().await.unwrap();
+        let asked = setup.index.proofs.lock().unwrap().clone();
+        assert!(asked.len() >= 2 && asked.iter().all(|one| *one == proof));
+    }
+}

@@ -1,0 +1,61 @@
+//! Of a program that has a pool of sqlx and no other driver.
+
+use std::time::Duration;
+
+use posthaste::Worker;
+use posthaste_sync::{Audit, Index, IndexSync, Postgres, Source, Table, rows_of};
+use posthaste_testkit::{PgVersion, eventually};
+use sqlx::PgPool;
+
+use super::NOTES;
+use crate::support::{SOON, database, quick};
+
+async fn left(pool: &PgPool) -> i64 {
+    let left = sqlx::query_scalar("SELECT count(*) FROM posthaste.job");
+    left.fetch_one(pool).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_with_a_pool_of_sqlx_alone_syncs_searches_and_audits() {
+    let db = database(PgVersion::V15).await;
+    let pool = PgPool::connect(db.url()).await.unwrap();
+    sqlx::raw_sql(NOTES).execute(&pool).await.unwrap();
+    let (table, index) = (Table::new(&pool, "note"), Postgres::new(&pool, "note"));
+    let sync = IndexSync::of(table.clone(), index.clone());
+    let sync = sync.period(Duration::from_millis(100)).start();
+    let worker = Worker::builder(&pool)
+        .config(quick())
+        .consumer("sync.note", sync.unwrap())
+        .start()
+        .await
+        .unwrap();
+    let notes = "INSERT INTO note VALUES (1, 'the red fox'), (2, 'a red hen'), (3, 'blue')";
+    sqlx::raw_sql(notes).execute(&pool).await.unwrap();
+    eventually(SOON, "all jobs are done", async || {
+        Ok(left(&pool).await == 0)
+    })
+    .await
+    .unwrap();
+    let mut found = index.search("red", 10).await.unwrap();
+    found.sort();
+    assert_eq!(found, ["1", "2"]);
+    let rows = rows_of(&table, &found).await.unwrap();
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    let audited = Audit::default().run(&table, &index).await.unwrap();
+    assert!(audited.is_equal(), "{audited:?}");
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_pools_settings_is_told_by_the_first_look() {
+    // Built without the feature rustls of posthaste it speaks no TLS; with it there is no such
+    // file.
+    let demands = "postgres://ann@127.0.0.1:1/app?sslmode=verify-full&sslrootcert=/nowhere";
+    let pool = PgPool::connect_lazy(demands).unwrap();
+    let ids = ["1".to_owned()];
+    let of_rows = Table::new(&pool, "note").versions(&ids).await.unwrap_err();
+    let of_index = Postgres::new(&pool, "note").is_empty().await.unwrap_err();
+    for told in [of_rows.to_string(), of_index.to_string()] {
+        assert!(told.contains("TLS") || told.contains("/nowhere"), "{told}");
+    }
+}

@@ -1,0 +1,100 @@
+//! What a killed process had in its hands: it comes together where that harms nobody, alone where
+//! it may have killed twice, and holds nothing up.
+
+use std::time::Duration;
+
+use posthaste_testkit::eventually;
+
+use super::{Setup, setup};
+use crate::support::{SOON, number, unfinished};
+
+/// This many rows, whose jobs a worker had that is dead.
+async fn killed(setup: &Setup, rows: u32) {
+    setup
+        .run(&format!(
+            "INSERT INTO note SELECT n, 'note' FROM generate_series(1, {rows}) n"
+        ))
+        .await;
+    // Each a transaction of its own: a claim sees what others have committed.
+    for step in [
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        "SELECT posthaste.claim('sync.note', '{0}', max(id), gen_random_uuid(), 10000, 100000000) FROM posthaste.worker",
+        "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
+    ] {
+        setup.run(step).await;
+    }
+    let quarantined = "SELECT count(*) FROM posthaste.job WHERE state = 'quarantined'";
+    assert_eq!(number(&setup.client, quarantined).await, i64::from(rows));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_sync_had_comes_back_in_batches() {
+    let setup = setup().await;
+    killed(&setup, 300).await;
+    // Periods so long that only the first counts.
+    let sync = setup.sync().batch(100).period(Duration::from_secs(3600));
+    let (worker, sync) = setup.start(sync).await;
+    eventually(SOON, "all are written", async || {
+        Ok(sync.status().total("written") == 300)
+    })
+    .await
+    .unwrap();
+    assert_eq!(sync.status().passes, 3);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_backlog_behind_what_a_killed_sync_had_waits_for_no_period() {
+    let setup = setup().await;
+    killed(&setup, 20).await;
+    // They come one by one, while the look is at the others.
+    setup
+        .run("UPDATE posthaste.in_flight SET crashes = 2")
+        .await;
+    setup
+        .run("INSERT INTO note SELECT n, 'note' FROM generate_series(21, 1000) n")
+        .await;
+    let sync = setup.sync().batch(20).period(Duration::from_secs(3600));
+    let (worker, sync) = setup.start(sync).await;
+    eventually(SOON, "all are written", async || {
+        Ok(sync.status().total("written") == 1_000)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_saw_two_processes_die_or_has_few_attempts_is_looked_at_alone() {
+    let setup = setup().await;
+    killed(&setup, 100).await;
+    setup
+        .run(
+            "UPDATE posthaste.in_flight SET crashes = 2 WHERE (kwargs ->> 'id')::integer <= 4;
+             UPDATE posthaste.in_flight SET max_attempts = 3 WHERE (kwargs ->> 'id')::integer BETWEEN 5 AND 7",
+        )
+        .await;
+    let sync = setup.sync().period(Duration::from_secs(3600));
+    let (worker, sync) = setup.start(sync).await;
+    eventually(SOON, "all are written", async || {
+        Ok(sync.status().total("written") == 100)
+    })
+    .await
+    .unwrap();
+    let written = setup.index.writes.lock().unwrap().clone();
+    let alone = |id: &str| ["1", "2", "3", "4", "5", "6", "7"].contains(&id);
+    assert_eq!(sync.status().passes, 8);
+    let token = |id: &str| written.iter().find(|one| one.id == id).unwrap().token;
+    // Each pass has a token of its own.
+    for one in &written {
+        let is_alone = written
+            .iter()
+            .filter(|other| other.token == one.token)
+            .count()
+            == 1;
+        assert_eq!(is_alone, alone(&one.id), "{}", one.id);
+    }
+    assert_eq!(token("8"), token("100"));
+    assert_eq!(unfinished(&setup.client).await, 100);
+    worker.stop().await.unwrap();
+}

@@ -1,0 +1,398 @@
+//! Random schedules: programs change rows, write the index directly and enqueue jobs; passes run
+//! beside each other and die; requests are lost, late, repeated, carried out in part, and answered
+//! with lies. Each schedule is told by its seed. In the end the index must be what Postgres says,
+//! at the latest two looks after the faults stopped, and also after every write that was still on
+//! its way has come.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use fastrand::Rng;
+use futures_util::future::BoxFuture;
+use posthaste_sync::{
+    Index, IndexError, Mark, Pass, Proof, SyncOutcome, SyncRequest, Write, Written,
+};
+
+use super::seeds::all;
+use super::version_blind::VersionBlind;
+use super::world::{Inner, Line, Request, Twin, World};
+
+const IDS: u32 = 6;
+
+#[test]
+fn whatever_happens_the_index_is_true_two_looks_after_the_faults() {
+    let schedules = all("memory", |seed| run(seed, Twin::None, in_memory));
+    posthaste_testkit::ran::count("schedules", schedules);
+}
+
+#[test]
+fn the_schedules_notice_a_check_of_mere_presence() {
+    assert_ne!(failing(Twin::Presence), 0);
+}
+
+#[test]
+fn the_schedules_notice_an_index_that_keeps_what_comes_last() {
+    assert_ne!(failing(Twin::LastWins), 0);
+}
+
+/// How many of some schedules end untrue.
+fn failing(twin: Twin) -> usize {
+    let fails = |seed: &u64| run(*seed, twin, in_memory).is_err();
+    (0..200).filter(fails).count()
+}
+
+pub fn in_memory(world: &World, _: u64) -> Arc<dyn Index> {
+    Arc::new(world.clone())
+}
+
+/// A worker's pass, while it runs.
+struct Running {
+    pass: BoxFuture<'static, Vec<SyncOutcome>>,
+    jobs: Vec<u64>,
+}
+
+pub struct Schedule {
+    pub world: World,
+    pub rng: Rng,
+    workers: Vec<Option<Running>>,
+    index: Arc<dyn Index>,
+    /// Programs' direct writes, which are a request each.
+    directs: Vec<BoxFuture<'static, ()>>,
+}
+
+/// Plays a schedule with an index that lies in this world, or is asked through it.
+pub fn run(
+    seed: u64,
+    twin: Twin,
+    index: impl FnOnce(&World, u64) -> Arc<dyn Index>,
+) -> Result<(), String> {
+    fastrand::seed(seed);
+    let world = World::default();
+    world.inner().twin = twin;
+    let mut index = index(&world, seed);
+    if twin == Twin::Presence {
+        index = Arc::new(VersionBlind::of(index, world.clone()));
+    }
+    let mut schedule = Schedule {
+        world,
+        rng: Rng::with_seed(seed),
+        workers: vec![None, None, None],
+        index,
+        directs: Vec::new(),
+    };
+    for _ in 0..schedule.rng.u32(40..240) {
+        schedule.step(true);
+    }
+    schedule.settle()
+}
+
+impl Schedule {
+    /// One thing happens.
+    fn step(&mut self, with_faults: bool) {
+        match self.rng.u32(0..10) {
+            0 | 1 if with_faults => self.change(),
+            2 if with_faults => self.kill(),
+            3 => self.claim(),
+            _ => self.deliver(with_faults),
+        }
+        self.poll();
+    }
+
+    /// A program's transaction, and its direct write behind it.
+    fn change(&mut self) {
+        let id = self.rng.u32(0..IDS).to_string();
+        let text = self.rng.u64(0..1_000);
+        let what = self.rng.u32(0..10);
+        let world = self.world.clone();
+        let inner = &mut *world.inner();
+        let request = |id: &str| SyncRequest {
+            id: id.to_owned(),
+            ..SyncRequest::default()
+        };
+        if what == 0 {
+            // A user takes another name: documents change, rows do not.
+            inner.beside += 1;
+            let ids: Vec<String> = inner.rows.keys().cloned().collect();
+            for id in ids {
+                let force = true;
+                inner.enqueue(SyncRequest {
+                    force,
+                    ..request(&id)
+                });
+            }
+            return;
+        }
+        let version = inner.draw();
+        let write = if what < 4 && inner.rows.remove(&id).is_some() {
+            let deleted = Some(version);
+            inner.enqueue(SyncRequest {
+                deleted,
+                ..request(&id)
+            });
+            (Mark::deletion(version), None)
+        } else {
+            let row = Line { version, text };
+            let document = inner.document(&row);
+            inner.rows.insert(id.clone(), row);
+            inner.enqueue(request(&id));
+            (Mark::of(version), Some(document))
+        };
+        if self.rng.bool() {
+            let (mark, document) = write;
+            let write = Write {
+                id,
+                mark,
+                token: 0,
+                document,
+            };
+            let index = Arc::clone(&self.index);
+            let writes = [write];
+            self.directs
+                .push(Box::pin(async move { drop(index.write(&writes).await) }));
+        }
+    }
+
+    /// A worker dies; what it sent is on its way all the same, and its jobs are claimed again.
+    fn kill(&mut self) {
+        let worker = self.rng.usize(0..self.workers.len());
+        if let Some(running) = self.workers[worker].take() {
+            let mut inner = self.world.inner();
+            release(&mut inner, &running.jobs);
+        }
+    }
+
+    fn claim(&mut self) {
+        let Some(worker) = self.workers.iter().position(Option::is_none) else {
+            return;
+        };
+        let most = self.rng.usize(1..8);
+        let mut inner = self.world.inner();
+        self.rng.shuffle(&mut inner.jobs);
+        let free = inner.jobs.iter_mut().filter(|job| !job.is_claimed);
+        let mut requests = Vec::new();
+        let mut jobs = Vec::new();
+        for job in free.take(most) {
+            job.is_claimed = true;
+            requests.push(job.request.clone());
+            jobs.push(job.number);
+        }
+        drop(inner);
+        if !jobs.is_empty() {
+            self.run(worker, requests, jobs);
+        }
+    }
+
+    /// A worker begins a pass over these jobs.
+    fn run(&mut self, worker: usize, requests: Vec<SyncRequest>, jobs: Vec<u64>) {
+        let (world, index) = (self.world.clone(), Arc::clone(&self.index));
+        let pass = Box::pin(async move {
+            let pass = Pass {
+                source: &world,
+                index: &*index,
+                proof: Proof::Stored,
+                bytes: 60,
+            };
+            pass.run(&requests).await
+        });
+        self.workers[worker] = Some(Running { pass, jobs });
+    }
+
+    /// Some request arrives, and is answered or not.
+    fn deliver(&mut self, with_faults: bool) {
+        let mut inner = self.world.inner();
+        if inner.way.is_empty() {
+            return;
+        }
+        let which = self.rng.usize(0..inner.way.len());
+        let request = inner.way.swap_remove(which);
+        let fault = if with_faults { self.rng.u32(0..12) } else { 99 };
+        match request {
+            // Postgres is down, or the answer is lost.
+            Request::Versions(..) | Request::Rows(..) | Request::Read(..) if fault == 0 => {}
+            Request::Versions(ids, answer) => drop(answer.send(inner.versions(&ids))),
+            Request::Rows(ids, answer) => drop(answer.send(inner.made(&ids))),
+            Request::Read(ids, answer) => {
+                let seen = if fault == 1 {
+                    inner.read_stale(&ids, self.rng.usize(0..5))
+                } else {
+                    inner.read(&ids)
+                };
+                let _ = answer.send(Ok(seen));
+            }
+            Request::Write(writes, answer) => self.carry_out(&mut inner, writes, answer, fault),
+            #[cfg(feature = "elastic")]
+            Request::Asked(asked) if with_faults => asked.meet(&mut inner, &mut self.rng),
+            #[cfg(feature = "elastic")]
+            Request::Asked(asked) => asked.answer(&inner),
+        }
+    }
+
+    fn carry_out(
+        &self,
+        inner: &mut Inner,
+        writes: Vec<Write>,
+        answer: Option<tokio::sync::oneshot::Sender<Result<Vec<Written>, IndexError>>>,
+        fault: u32,
+    ) {
+        let answer = |answers| {
+            if let Some(answer) = answer {
+                let _ = answer.send(answers);
+            }
+        };
+        match fault {
+            // Refused as a whole: 429, 503, read-only.
+            0 => answer(Err(IndexError("busy".into()))),
+            // Not answered in time; it comes later.
+            1 | 2 => {
+                inner.way.push(Request::Write(writes, None));
+                answer(Err(IndexError("late".into())));
+            }
+            // 200, and nothing is stored.
+            3 => answer(Ok(vec![Written::Taken; writes.len()])),
+            // A part of them.
+            4 => {
+                let later = || Written::Retry {
+                    reason: "429".into(),
+                };
+                let mut takes = writes.iter().enumerate();
+                let mut each = |(n, write)| {
+                    if n % 2 == 0 {
+                        inner.write(write)
+                    } else {
+                        later()
+                    }
+                };
+                let answers = takes.by_ref().map(&mut each).collect();
+                answer(Ok(answers));
+            }
+            _ => {
+                let answers = writes.iter().map(|write| inner.write(write)).collect();
+                // The same again, much later: sent twice by something in between.
+                if fault == 5 {
+                    inner.way.push(Request::Write(writes, None));
+                }
+                // Carried out, and the answer is lost.
+                if fault != 6 {
+                    answer(Ok(answers));
+                }
+            }
+        }
+    }
+
+    /// Passes go on as far as they can.
+    fn poll(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        self.directs
+            .retain_mut(|direct| direct.as_mut().poll(&mut context).is_pending());
+        for worker in &mut self.workers {
+            let Some(running) = worker else { continue };
+            let Poll::Ready(outcomes) = running.pass.as_mut().poll(&mut context) else {
+                continue;
+            };
+            let mut inner = self.world.inner();
+            for (job, outcome) in running.jobs.iter().zip(outcomes) {
+                match outcome {
+                    SyncOutcome::Done(_) => inner.jobs.retain(|one| one.number != *job),
+                    _ => release(&mut inner, &[*job]),
+                }
+            }
+            drop(inner);
+            *worker = None;
+        }
+    }
+
+    /// The faults are over: everybody lives, and what is sent is carried out and answered.
+    fn settle(mut self) -> Result<(), String> {
+        self.directs.clear();
+        #[cfg(feature = "elastic")]
+        if let Some(served) = &self.world.inner().served {
+            served.settle();
+        }
+        for look in 1..=4 {
+            self.look()?;
+            let untrue = self.world.inner().untrue();
+            if look == 2 && !untrue.is_empty() {
+                return Err(format!("after two looks: {untrue:#?}"));
+            }
+        }
+        // Whatever was still on its way comes at last.
+        let late = std::mem::take(&mut self.world.inner().way);
+        for request in late {
+            let mut inner = self.world.inner();
+            match request {
+                Request::Write(writes, _) => {
+                    writes.iter().for_each(|write| drop(inner.write(write)));
+                }
+                #[cfg(feature = "elastic")]
+                Request::Asked(asked) => asked.answer(&inner),
+                _ => {}
+            }
+        }
+        let inner = self.world.inner();
+        let untrue = inner.untrue();
+        let left = inner.jobs.iter().filter(|job| {
+            let row = inner.rows.get(&job.request.id);
+            !row.is_some_and(|row| super::world::is_unacceptable(row.text))
+        });
+        match (untrue.is_empty(), left.count()) {
+            (true, 0) => Ok(()),
+            (_, left) => Err(format!("{left} jobs are left; {untrue:#?}")),
+        }
+    }
+
+    /// Every job is looked at once. Writes of before are not hurried.
+    fn look(&mut self) -> Result<(), String> {
+        self.workers.iter_mut().for_each(|worker| {
+            if let Some(running) = worker.take() {
+                release(&mut self.world.inner(), &running.jobs);
+            }
+        });
+        let all: Vec<SyncRequest> = {
+            let inner = self.world.inner();
+            inner.jobs.iter().map(|job| job.request.clone()).collect()
+        };
+        let jobs: Vec<u64> = self
+            .world
+            .inner()
+            .jobs
+            .iter()
+            .map(|job| job.number)
+            .collect();
+        self.run(0, all, jobs);
+        for _ in 0..10_000 {
+            self.poll();
+            if self.workers[0].is_none() {
+                return Ok(());
+            }
+            self.answer_newest();
+        }
+        Err("a look does not end".into())
+    }
+
+    fn answer_newest(&mut self) {
+        let newest = {
+            let mut inner = self.world.inner();
+            let at = inner.way.iter().rposition(Request::is_waited_for);
+            at.map(|at| inner.way.swap_remove(at))
+        };
+        let Some(request) = newest else { return };
+        let mut inner = self.world.inner();
+        match request {
+            Request::Versions(ids, answer) => drop(answer.send(inner.versions(&ids))),
+            Request::Rows(ids, answer) => drop(answer.send(inner.made(&ids))),
+            Request::Read(ids, answer) => drop(answer.send(Ok(inner.read(&ids)))),
+            Request::Write(writes, answer) => self.carry_out(&mut inner, writes, answer, 99),
+            #[cfg(feature = "elastic")]
+            Request::Asked(asked) => asked.answer(&inner),
+        }
+    }
+}
+
+fn release(inner: &mut Inner, jobs: &[u64]) {
+    let of = |job: &&mut super::world::Job| jobs.contains(&job.number);
+    inner
+        .jobs
+        .iter_mut()
+        .filter(of)
+        .for_each(|job| job.is_claimed = false);
+}

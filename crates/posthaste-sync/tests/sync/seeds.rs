@@ -1,0 +1,47 @@
+//! Which schedules are played, and that a seed says all of one.
+
+use super::schedules::{in_memory, run};
+use super::world::{Twin, World};
+
+/// This many in each run of the tests; POSTHASTE_SCHEDULES asks for more, POSTHASTE_SEED for one.
+const SCHEDULES: u64 = 1_000;
+
+/// Runs all schedules of a kind, or the one that was asked for; how many.
+pub fn all(kind: &str, run: impl Fn(u64) -> Result<(), String>) -> u64 {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    if let Some(seed) = number("POSTHASTE_SEED") {
+        run(seed).unwrap();
+        return 1;
+    }
+    let schedules = number("POSTHASTE_SCHEDULES").unwrap_or(SCHEDULES);
+    for seed in 0..schedules {
+        if let Err(problem) = run(seed) {
+            panic!("POSTHASTE_SEED={seed} ({kind}): {problem}");
+        }
+    }
+    schedules
+}
+
+#[test]
+fn a_schedule_that_is_played_again_by_its_seed_goes_the_same_way() {
+    let trace = |seed: u64| {
+        let mut world = World::default();
+        let played = run(seed, Twin::None, |made, _| {
+            world = made.clone();
+            in_memory(made, seed)
+        });
+        let inner = world.inner();
+        // All that the index ever held, in its order, with the tokens of the passes that wrote it.
+        format!(
+            "{played:?} {:?} {:?} {:?} {}",
+            inner.old, inner.index, inner.rows, inner.jobs_ever
+        )
+    };
+    let seeds = 0..50;
+    let traces: Vec<String> = seeds.clone().map(trace).collect();
+    assert!(seeds.map(trace).eq(traces.iter().cloned()));
+    let mut others = traces.clone();
+    others.sort();
+    others.dedup();
+    assert_eq!(others.len(), traces.len());
+}

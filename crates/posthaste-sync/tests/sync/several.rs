@@ -1,0 +1,238 @@
+//! Several syncs of one table: each has every change, and goes without the others.
+
+use posthaste_testkit::{PgVersion, eventually};
+use tokio_postgres::Client;
+
+use crate::support::{SOON, database, number, unfinished};
+
+/// One key, another key, and versions in a column of its own.
+const THREE: &str =
+    "CREATE TABLE note (id bigint PRIMARY KEY, slug text NOT NULL UNIQUE, body text);
+    SELECT posthaste.sync_table('note');
+    SELECT posthaste.sync_table('note', key => 'slug', name => 'by_slug');
+    SELECT posthaste.sync_table('note', version => 'other', name => 'apart')";
+
+const CHANGES: [&str; 9] = [
+    "INSERT INTO note SELECT n, 's' || n, 'a' FROM generate_series(1, 5) n",
+    "UPDATE note SET body = 'b' WHERE id < 4",
+    "DELETE FROM note WHERE id = 2",
+    "INSERT INTO note VALUES (2, 's2', 'again')",
+    "UPDATE note SET id = 12 WHERE id = 3",
+    "UPDATE note SET slug = 's14' WHERE id = 4",
+    "WITH gone AS (DELETE FROM note WHERE id = 5 RETURNING *) INSERT INTO note SELECT * FROM gone",
+    "TRUNCATE note",
+    "INSERT INTO note SELECT n, 's' || n, 'last' FROM generate_series(1, 4) n",
+];
+
+const SYNCS: [(&str, &str, &str); 3] = [
+    ("note", "id", "version"),
+    ("by_slug", "slug", "version"),
+    ("apart", "id", "other"),
+];
+
+/// Of each key the largest version at which it was deleted is below that of the row that has it.
+async fn rows_are_newer_than_their_deletions(client: &Client, sync: (&str, &str, &str)) {
+    let (name, key, version) = sync;
+    let wrong = format!(
+        "SELECT count(*) FROM note n JOIN posthaste.job j ON j.kwargs ->> 'id' = n.{key}::text
+          WHERE j.queue = 'sync.{name}' AND (j.kwargs ->> 'deleted')::bigint >= n.{version}"
+    );
+    assert_eq!(number(client, &wrong).await, 0, "{name}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_syncs_of_a_table_have_every_change_and_go_one_by_one() {
+    for server in PgVersion::ALL {
+        let db = database(server).await;
+        let client = db.client().await.unwrap();
+        client.batch_execute(THREE).await.unwrap();
+        // Again, as after each change of the file.
+        client
+            .batch_execute("SELECT posthaste.sync_table('note')")
+            .await
+            .unwrap();
+        for change in CHANGES {
+            let jobs = |name: &str| {
+                format!("SELECT count(*) FROM posthaste.job WHERE queue = 'sync.{name}'")
+            };
+            let mut before = Vec::new();
+            for (name, ..) in SYNCS {
+                before.push(number(&client, &jobs(name)).await);
+            }
+            client.batch_execute(change).await.unwrap();
+            for (sync, before) in SYNCS.into_iter().zip(before) {
+                let after = number(&client, &jobs(sync.0)).await;
+                assert!(after > before, "{change}: {} has no job", sync.0);
+                rows_are_newer_than_their_deletions(&client, sync).await;
+            }
+        }
+        // The first goes, and what it drew for goes on where the others use it.
+        client
+            .batch_execute("SELECT posthaste.unsync_table('note')")
+            .await
+            .unwrap();
+        let version = "SELECT max(version) FROM note";
+        let before = (number(&client, version).await, unfinished(&client).await);
+        client
+            .batch_execute("UPDATE note SET body = 'c' WHERE id = 1")
+            .await
+            .unwrap();
+        assert!(number(&client, version).await > before.0);
+        assert_eq!(unfinished(&client).await - before.1, 2);
+        // It comes back, and its versions are not those of another time.
+        client
+            .batch_execute("SELECT posthaste.sync_table('note')")
+            .await
+            .unwrap();
+        let before = number(&client, version).await;
+        client
+            .batch_execute("UPDATE note SET body = 'd' WHERE id = 2")
+            .await
+            .unwrap();
+        assert!(number(&client, version).await > before);
+        for (name, ..) in SYNCS {
+            let gone = format!("SELECT posthaste.unsync_table('{name}')");
+            client.batch_execute(&gone).await.unwrap();
+        }
+        let left = "SELECT (SELECT count(*) FROM pg_trigger WHERE tgrelid = 'note'::regclass)
+            + (SELECT count(*) FROM pg_class WHERE relname LIKE 'sync\\_%' AND relkind = 'S')
+            + (SELECT count(*) FROM pg_proc WHERE proname ~ '^sync_.*_(note|apart|by_slug)$')";
+        assert_eq!(number(&client, left).await, 0);
+    }
+}
+
+/// Two that draw for one column: an insert that waits for a deletion is newer for both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_insert_that_waits_for_a_deletion_is_newer_for_every_sync() {
+    for server in PgVersion::ALL {
+        let db = database(server).await;
+        let (deleter, creator) = (db.client().await.unwrap(), db.client().await.unwrap());
+        deleter.batch_execute(THREE).await.unwrap();
+        let begun = "INSERT INTO note VALUES (1, 's1', 'old'); BEGIN; UPDATE note SET body = 'b'";
+        deleter.batch_execute(begun).await.unwrap();
+        let creating = tokio::spawn(async move {
+            let again = "INSERT INTO note VALUES (1, 's1', 'again')";
+            creator.batch_execute(again).await
+        });
+        let waits = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event = 'transactionid'";
+        eventually(SOON, "it waits", async || {
+            Ok(number(&deleter, waits).await == 1)
+        })
+        .await
+        .unwrap();
+        let ended = "UPDATE note SET body = 'last'; DELETE FROM note; COMMIT";
+        deleter.batch_execute(ended).await.unwrap();
+        creating.await.unwrap().unwrap();
+        for sync in SYNCS {
+            rows_are_newer_than_their_deletions(&deleter, sync).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_sync_can_have_is_refused_by_the_name_of_what_is_there() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let tables = "CREATE TABLE pair (a bigint, b bigint, n bigint NOT NULL, PRIMARY KEY (a, b));
+        CREATE TABLE note (id bigint PRIMARY KEY, gone text);
+        SELECT posthaste.sync_table('note')";
+    client.batch_execute(tables).await.unwrap();
+    for (arguments, code, said) in [
+        (
+            "'pair'",
+            "42703",
+            "there is no column \"id\", which is to be its key",
+        ),
+        (
+            "'pair', 'a'",
+            "22023",
+            "the key \"a\" must be NOT NULL and have a unique index",
+        ),
+        (
+            "'pair', 'n', draw => false",
+            "42703",
+            "there is no column \"version\"",
+        ),
+        (
+            "'note', name => 'x', deleted => 'gone'",
+            "22023",
+            "\"gone\" is to say which rows",
+        ),
+        (
+            "'note', name => 'x', deleted => 'went'",
+            "42703",
+            "there is no column \"went\"",
+        ),
+        (
+            "'note', name => 'x', draw => false",
+            "22023",
+            "says otherwise whether \"version\"",
+        ),
+    ] {
+        let install = format!("SELECT posthaste.sync_table({arguments})");
+        let refused = client.batch_execute(&install).await.unwrap_err();
+        let refused = refused.as_db_error().unwrap();
+        assert_eq!(refused.code().code(), code, "{arguments}: {refused:?}");
+        assert!(refused.message().contains(said), "{arguments}: {refused:?}");
+    }
+}
+
+/// A role that replicates fires no trigger that is not told to fire always.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn triggers_that_fire_always_see_what_a_replicating_session_changes() {
+    for server in PgVersion::ALL {
+        let db = database(server).await;
+        let client = db.client().await.unwrap();
+        let tables = "CREATE TABLE note (id bigint PRIMARY KEY, body text);
+            SELECT posthaste.sync_table('note', always => true), posthaste.sync_table('note',
+              name => 'usual'), posthaste.sync_table('note', name => 'now', delay => '0', always => true);
+            SET session_replication_role = replica";
+        client.batch_execute(tables).await.unwrap();
+        let jobs =
+            |name: &str| format!("SELECT count(*) FROM posthaste.job WHERE queue = 'sync.{name}'");
+        let mut before = [0; 2];
+        for change in [
+            "INSERT INTO note SELECT n, 'a' FROM generate_series(1, 3) n",
+            "UPDATE note SET body = 'b'",
+            "UPDATE note SET id = 4 WHERE id = 3",
+            "DELETE FROM note WHERE id = 1",
+            "TRUNCATE note",
+            "INSERT INTO note VALUES (4, 'again')",
+        ] {
+            client.batch_execute(change).await.unwrap();
+            for (name, before) in ["note", "now"].into_iter().zip(&mut before) {
+                let after = number(&client, &jobs(name)).await;
+                assert!(after > *before, "{change}: {name}");
+                *before = after;
+                let sync = (name, "id", "version");
+                rows_are_newer_than_their_deletions(&client, sync).await;
+            }
+        }
+        assert_eq!(number(&client, &jobs("usual")).await, 0);
+    }
+}
+
+/// Without triggers there is nothing that a part could be changed past.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_in_parts_is_synced_by_jobs_of_the_programs_own() {
+    for server in PgVersion::ALL {
+        let db = database(server).await;
+        let client = db.client().await.unwrap();
+        let tables = "CREATE TABLE note (id bigint PRIMARY KEY, version bigint NOT NULL, body text)
+              PARTITION BY HASH (id);
+            CREATE TABLE note_0 PARTITION OF note FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+            CREATE TABLE note_1 PARTITION OF note FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+            SELECT posthaste.sync_table('note', draw => false, enqueue => false);
+            INSERT INTO note SELECT n, 5, 'a' FROM generate_series(1, 9) n";
+        client.batch_execute(tables).await.unwrap();
+        let page = "SELECT count(*) FROM posthaste.sync_page('note', '4', 100) WHERE version = 5";
+        assert_eq!(number(&client, page).await, 5);
+        let fill = "SELECT posthaste.sync_fill('note')";
+        assert_eq!(number(&client, fill).await, 9);
+        assert_eq!(
+            (number(&client, fill).await, unfinished(&client).await),
+            (0, 9)
+        );
+    }
+}

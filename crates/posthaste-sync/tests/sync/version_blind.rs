@@ -1,0 +1,64 @@
+//! The article's check: a document that is there counts as true, whatever its version.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste_sync::{Index, IndexError, Proof, Seen, Write, Written};
+
+use super::world::World;
+
+/// An index whose documents are all taken to be of their rows' versions.
+pub struct VersionBlind {
+    inner: Arc<dyn Index>,
+    world: World,
+}
+
+impl VersionBlind {
+    pub fn of(inner: Arc<dyn Index>, world: World) -> Self {
+        Self { inner, world }
+    }
+}
+
+impl Index for VersionBlind {
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+
+    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+        self.inner.write(writes)
+    }
+
+    fn read<'a>(
+        &'a self,
+        ids: &'a [String],
+        proof: Proof,
+    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+        Box::pin(async move {
+            let seen = self.inner.read(ids, proof).await?;
+            let world = self.world.inner();
+            let pairs = ids.iter().zip(seen);
+            Ok(pairs.map(|(id, seen)| world.believed(id, seen)).collect())
+        })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+        self.inner.walk(after, most)
+    }
+
+    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+        self.inner.forget(older_than)
+    }
+
+    fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, IndexError>> {
+        Box::pin(async move {
+            let blind = |inner| -> Arc<dyn Index> { Arc::new(Self::of(inner, self.world.clone())) };
+            let targets = self.inner.targets().await?;
+            Ok(targets.into_iter().map(blind).collect())
+        })
+    }
+}

@@ -1,0 +1,312 @@
+//! Versions of synced tables: of two versions of a row the later one is the larger, whoever waits
+//! for whom, and each change has its job.
+
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+use tokio_postgres::Client;
+
+use crate::support::{SOON, database, number, unfinished};
+
+async fn notes(version: PgVersion) -> (TestDb, Client) {
+    let db = database(version).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute("CREATE TABLE note (id bigint PRIMARY KEY, body text); SELECT posthaste.sync_table('note')")
+        .await
+        .unwrap();
+    (db, client)
+}
+
+/// Version of a row.
+async fn version(client: &Client, id: i64) -> i64 {
+    number(client, &format!("SELECT version FROM note WHERE id = {id}")).await
+}
+
+/// The newest deletion of a key that has a job.
+async fn deletion(client: &Client, id: i64) -> i64 {
+    let newest = format!(
+        "SELECT max((kwargs ->> 'deleted')::bigint) FROM posthaste.job WHERE kwargs ->> 'id' = '{id}'"
+    );
+    number(client, &newest).await
+}
+
+const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_change_draws_a_larger_version_and_has_a_job_60_s_ahead_in_every_isolation_level() {
+    for server in PgVersion::ALL {
+        let (_db, client) = notes(server).await;
+        let mut last = 0;
+        for (n, level) in LEVELS.iter().enumerate() {
+            let before = unfinished(&client).await;
+            let begin = format!("BEGIN ISOLATION LEVEL {level}");
+            client.batch_execute(&begin).await.unwrap();
+            for change in [
+                "INSERT INTO note VALUES (1, 'a')",
+                "UPDATE note SET body = 'b', version = 0",
+                "INSERT INTO note VALUES (1, 'c') ON CONFLICT (id) DO UPDATE SET body = excluded.body",
+            ] {
+                client.batch_execute(change).await.unwrap();
+                let drawn = version(&client, 1).await;
+                assert!(drawn > last, "{level}: {drawn} after {last}");
+                last = drawn;
+            }
+            client
+                .batch_execute("DELETE FROM note; COMMIT")
+                .await
+                .unwrap();
+            let drawn = deletion(&client, 1).await;
+            assert!(drawn > last, "{level}: {drawn} after {last}");
+            last = drawn;
+            assert_eq!(unfinished(&client).await - before, 4, "{n}");
+        }
+        let ahead = "SELECT count(*) FROM posthaste.job WHERE scheduled_at BETWEEN now() + interval '30 s' AND now() + interval '60 s' AND queue = 'sync.note' AND max_attempts IS NULL";
+        assert_eq!(number(&client, ahead).await, 12);
+        // What is rolled back leaves nothing.
+        client
+            .batch_execute("BEGIN; INSERT INTO note VALUES (1, 'a'); ROLLBACK")
+            .await
+            .unwrap();
+        assert_eq!(unfinished(&client).await, 12);
+    }
+}
+
+/// One session deletes a row while another is creating it again, and waits: its insert began before
+/// the deletion.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_created_again_is_newer_than_its_deletion_although_its_insert_began_before() {
+    for server in PgVersion::ALL {
+        for level in LEVELS {
+            for again in [
+                "INSERT INTO note VALUES (1, 'again')",
+                "INSERT INTO note VALUES (7, 'x'); UPDATE note SET id = 1 WHERE id = 7",
+                "INSERT INTO note SELECT n, 'again' FROM generate_series(1, 3) n",
+            ] {
+                let (db, deleter) = notes(server).await;
+                let creator = db.client().await.unwrap();
+                deleter
+                    .batch_execute(
+                        "INSERT INTO note VALUES (1, 'old'); BEGIN; UPDATE note SET body = 'older'",
+                    )
+                    .await
+                    .unwrap();
+                let creating = tokio::spawn(async move {
+                    let sql = format!(
+                        "BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM note; {again}; COMMIT"
+                    );
+                    creator.batch_execute(&sql).await
+                });
+                let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid'";
+                eventually(SOON, "it waits", async || {
+                    Ok(number(&deleter, waits).await == 1)
+                })
+                .await
+                .unwrap();
+                deleter
+                    .batch_execute("UPDATE note SET body = 'last'; DELETE FROM note; COMMIT")
+                    .await
+                    .unwrap();
+                if let Err(refused) = creating.await.unwrap() {
+                    let code = refused.code().map(|code| code.code().to_owned());
+                    assert_eq!(
+                        (level, code.as_deref()),
+                        ("SERIALIZABLE", Some("40001")),
+                        "{refused:?}"
+                    );
+                    continue;
+                }
+                let (created, deleted) = (version(&deleter, 1).await, deletion(&deleter, 1).await);
+                assert!(
+                    created > deleted,
+                    "{level}, {again}: created {created}, deleted {deleted}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_changes_is_a_deletion_and_a_new_row() {
+    for server in PgVersion::ALL {
+        let (_db, client) = notes(server).await;
+        client
+            .batch_execute("INSERT INTO note SELECT n, 'a' FROM generate_series(1, 3) n; UPDATE note SET id = id + 10 WHERE id = 2")
+            .await
+            .unwrap();
+        assert!(deletion(&client, 2).await > 0 && version(&client, 12).await > 0);
+        // Away and back within one statement: a chain whose rows take each other's keys.
+        client
+            .batch_execute("DELETE FROM note; INSERT INTO note VALUES (3, 'a'); INSERT INTO note VALUES (2, 'b'); INSERT INTO note VALUES (1, 'c'); UPDATE note SET id = id + 1")
+            .await
+            .unwrap();
+        for id in [2, 3] {
+            assert!(
+                version(&client, id).await > deletion(&client, id).await,
+                "{id}"
+            );
+        }
+        assert!(deletion(&client, 1).await > 0 && version(&client, 4).await > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_statement_deletes_and_creates_is_newer_than_its_deletion() {
+    for server in PgVersion::ALL {
+        let (_db, client) = notes(server).await;
+        for replace in [
+            "WITH gone AS (DELETE FROM note RETURNING *) INSERT INTO note SELECT id, body FROM gone",
+            "WITH made AS (INSERT INTO note VALUES (5, 'five') RETURNING *), gone AS (DELETE FROM note RETURNING *) SELECT * FROM made, gone",
+        ] {
+            client
+                .batch_execute("INSERT INTO note VALUES (1, 'a'), (2, 'b') ON CONFLICT DO NOTHING")
+                .await
+                .unwrap();
+            client.batch_execute(replace).await.unwrap();
+            for row in client.query("SELECT id FROM note", &[]).await.unwrap() {
+                let id = row.get(0);
+                let gone = format!(
+                    "SELECT coalesce(max((kwargs ->> 'deleted')::bigint), 0) FROM posthaste.job WHERE kwargs ->> 'id' = '{id}'"
+                );
+                assert!(
+                    version(&client, id).await > number(&client, &gone).await,
+                    "{replace}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn truncate_is_the_deletion_of_each_row_and_refused_under_an_old_snapshot() {
+    for server in PgVersion::ALL {
+        let (_db, client) = notes(server).await;
+        client
+            .batch_execute("INSERT INTO note SELECT n, 'a' FROM generate_series(1, 50) n")
+            .await
+            .unwrap();
+        let refused = client
+            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; TRUNCATE note")
+            .await
+            .unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "0A000");
+        client
+            .batch_execute("ROLLBACK; TRUNCATE note")
+            .await
+            .unwrap();
+        let told = "SELECT count(DISTINCT kwargs ->> 'id') FROM posthaste.job WHERE (kwargs ->> 'deleted')::bigint > 50";
+        assert_eq!(number(&client, told).await, 50);
+        client
+            .batch_execute("INSERT INTO note VALUES (1, 'a')")
+            .await
+            .unwrap();
+        assert!(version(&client, 1).await > deletion(&client, 1).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_column_of_the_programs_own_is_left_alone() {
+    for server in PgVersion::ALL {
+        let db = database(server).await;
+        let client = db.client().await.unwrap();
+        client
+            .batch_execute(
+                r#"CREATE TABLE "My Note" ("Key" text PRIMARY KEY, changed bigint NOT NULL, hidden boolean);
+                   SELECT posthaste.sync_table('"My Note"', 'Key', version => 'changed', name => 'own', deleted => 'hidden', draw => false);
+                   INSERT INTO "My Note" VALUES ('a', 100, false), ('b', 200, true); UPDATE "My Note" SET changed = 300 WHERE "Key" = 'a'; DELETE FROM "My Note" WHERE "Key" = 'a'"#,
+            )
+            .await
+            .unwrap();
+        let deleted = "SELECT (kwargs ->> 'deleted')::bigint FROM posthaste.job WHERE kwargs ? 'deleted' AND queue = 'sync.own'";
+        assert_eq!(number(&client, deleted).await, 300);
+        assert_eq!(unfinished(&client).await, 4);
+        let hidden = "SELECT count(*) FROM posthaste.sync_rows('own', '{a,b}') WHERE version = 200 AND document IS NULL";
+        assert_eq!(number(&client, hidden).await, 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_whose_versions_would_not_be_safe_are_refused_by_name() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    for (table, code) in [
+        ("CREATE TABLE t (id bigint) PARTITION BY LIST (id)", "22023"),
+        (
+            "CREATE TABLE p (id bigint PRIMARY KEY); CREATE TABLE t () INHERITS (p)",
+            "42809",
+        ),
+        ("CREATE TABLE t (id bigint PRIMARY KEY DEFERRABLE)", "22023"),
+        ("CREATE TABLE t (id bigint UNIQUE)", "22023"),
+        (
+            "CREATE TABLE t (id bigint NOT NULL); CREATE UNIQUE INDEX ON t (id) WHERE id > 0",
+            "22023",
+        ),
+        (
+            "CREATE TABLE t (id bigint PRIMARY KEY, version text)",
+            "22023",
+        ),
+        (
+            "CREATE TABLE t (id bigint PRIMARY KEY); CREATE TABLE u (id bigint PRIMARY KEY); SELECT posthaste.sync_table('u', name => 't')",
+            "42710",
+        ),
+    ] {
+        client
+            .batch_execute(&format!("BEGIN; {table}"))
+            .await
+            .unwrap();
+        let refused = client
+            .batch_execute("SELECT posthaste.sync_table('t')")
+            .await
+            .unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), code, "{table}: {refused:?}");
+        client.batch_execute("ROLLBACK").await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_is_synced_again_and_no_more() {
+    let (_db, client) = notes(PgVersion::V15).await;
+    client
+        .batch_execute("INSERT INTO note VALUES (1, 'a'); SELECT posthaste.sync_table('note', delay => '5 s', enqueue => false); INSERT INTO note VALUES (2, 'a')")
+        .await
+        .unwrap();
+    assert_eq!(unfinished(&client).await, 1);
+    assert!(version(&client, 2).await > version(&client, 1).await);
+    client
+        .batch_execute(
+            "SELECT posthaste.sync('note', '2'), posthaste.unsync_table('note'); DELETE FROM note",
+        )
+        .await
+        .unwrap();
+    assert_eq!(unfinished(&client).await, 2);
+    let left = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'posthaste'::regnamespace AND proname ~ '^sync_.*_note$'";
+    assert_eq!(number(&client, left).await, 0);
+}
+
+/// The roles may be there before the table is synced, or come later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_producer_in_its_role_changes_a_synced_table() {
+    for server in PgVersion::ALL {
+        for is_before in [true, false] {
+            let db = database(server).await;
+            let mut client = db.client().await.unwrap();
+            if is_before {
+                posthaste::grant_roles(&mut client).await.unwrap();
+            }
+            client
+                .batch_execute("CREATE TABLE note (id bigint PRIMARY KEY, body text); SELECT posthaste.sync_table('note')")
+                .await
+                .unwrap();
+            if !is_before {
+                posthaste::grant_roles(&mut client).await.unwrap();
+            }
+            client
+                .batch_execute(
+                    "GRANT ALL ON note TO posthaste_producer; SET ROLE posthaste_producer;
+                     INSERT INTO note VALUES (1, 'a'), (2, 'b'); UPDATE note SET body = 'c'; UPDATE note SET id = 3 WHERE id = 2;
+                     DELETE FROM note WHERE id = 1; TRUNCATE note; SELECT posthaste.sync('note', '3'); RESET ROLE",
+                )
+                .await
+                .unwrap();
+            assert!(unfinished(&client).await > 7);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Full-text search in Postgres, watched.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste_sync::{Index, IndexError, Postgres, Proof, Seen, Write, Written};
+
+/// An index that can be taken away, and remembers what was written.
+#[derive(Clone)]
+pub struct Watched {
+    pub inner: Arc<Postgres>,
+    pub is_down: Arc<AtomicBool>,
+    pub writes: Arc<Mutex<Vec<Write>>>,
+    /// The bytes of each document of each write.
+    pub requests: Arc<Mutex<Vec<Vec<usize>>>>,
+    /// What was asked for, look by look.
+    pub proofs: Arc<Mutex<Vec<Proof>>>,
+}
+
+impl Watched {
+    fn check(&self) -> Result<(), IndexError> {
+        match self.is_down.load(Ordering::SeqCst) {
+            true => Err(IndexError("as it was told".into())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Index for Watched {
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+
+    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+        Box::pin(async move {
+            self.check()?;
+            self.writes.lock().unwrap().extend_from_slice(writes);
+            let size = |write: &Write| write.document.as_ref().map_or(0, String::len);
+            let sizes = writes.iter().map(size).collect();
+            self.requests.lock().unwrap().push(sizes);
+            self.inner.write(writes).await
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        ids: &'a [String],
+        proof: Proof,
+    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+        Box::pin(async move {
+            self.check()?;
+            self.proofs.lock().unwrap().push(proof);
+            self.inner.read(ids, proof).await
+        })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+        self.inner.walk(after, most)
+    }
+
+    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+        self.inner.forget(older_than)
+    }
+}

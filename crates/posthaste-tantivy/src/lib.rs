@@ -1,0 +1,283 @@
+//! Tantivy as an index of [`posthaste_sync`]: a folder on this machine, without a server.
+//!
+//! One process owns the writer of a folder, and a lock file keeps others out. It compares marks
+//! itself, so direct indexing happens in that process; programs elsewhere leave it to the sync. Any
+//! number of processes may read.
+
+#![forbid(unsafe_code)]
+
+mod look;
+mod schema;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tantivy::collector::TopDocs;
+use tantivy::query::{AllQuery, BooleanQuery, ExistsQuery, Occur, Query, QueryParser};
+use tantivy::schema::Value;
+use tantivy::{IndexReader, ReloadPolicy, TantivyDocument};
+use tokio::sync::oneshot;
+
+use posthaste::Error;
+use posthaste::settings::Fields as Settings;
+use posthaste_sync::{
+    Access, Index, IndexError, IndexKind, OpenIndex, Proof, Seen, Write, Written,
+};
+use schema::Fields;
+use writer::Order;
+
+/// Folders as settings describe them, for [`Synced::read_with`](posthaste_sync::Synced::read_with):
+/// `tantivy:///folder` or `tantivy:folder`, and `fields`, a table of numbers.
+pub struct Folders;
+
+impl IndexKind for Folders {
+    fn scheme(&self) -> &'static str {
+        "tantivy"
+    }
+
+    fn name(&self) -> &'static str {
+        "Tantivy"
+    }
+
+    fn read(&self, rest: &str, settings: &mut Settings) -> Result<OpenIndex, String> {
+        let folder = rest.strip_prefix("//").unwrap_or(rest);
+        if folder.is_empty() {
+            return Err("index: names no folder".into());
+        }
+        let fields: BTreeMap<String, f32> = settings.take("fields")?.unwrap_or_default();
+        let index = fields
+            .into_iter()
+            .fold(Tantivy::at(folder), |index, (field, boost)| {
+                index.field(field, boost)
+            });
+        Ok(Box::new(move |access| {
+            let index = index.clone();
+            let index = match access {
+                Access::Write => index.open()?,
+                Access::Read => index.open_to_read()?,
+            };
+            Ok(Arc::new(index))
+        }))
+    }
+}
+
+/// Describes an index in a folder.
+#[derive(Clone, Debug)]
+pub struct TantivyBuilder {
+    path: std::path::PathBuf,
+    fields: Vec<(String, f32)>,
+}
+
+impl TantivyBuilder {
+    /// A field that is searched, and how much it counts: 1.0 is usual. With the first of them, all
+    /// that are not named are left out.
+    pub fn field(mut self, field: impl Into<String>, boost: f32) -> Self {
+        self.fields.push((field.into(), boost));
+        self
+    }
+
+    /// Opens it, or makes it. Refused while another process has it open to write, and when it was
+    /// made with other fields.
+    pub fn open(self) -> Result<Tantivy, Error> {
+        std::fs::create_dir_all(&self.path).map_err(|error| self.failed(&error))?;
+        self.with(true)
+    }
+
+    /// Opens it to be read, as it is at each moment, whichever process writes it meanwhile: for searches and
+    /// audits in other processes. Writes are refused.
+    pub fn open_to_read(self) -> Result<Tantivy, Error> {
+        if !self.path.join("meta.json").exists() {
+            return Err(self.failed(&"there is no index in this folder yet"));
+        }
+        self.with(false)
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> Error {
+        Error::config(format!("tantivy: {}: {error}", self.path.display()))
+    }
+
+    fn with(self, writes: bool) -> Result<Tantivy, Error> {
+        let label = format!("tantivy: {}", self.path.display());
+        let (index, fields) =
+            schema::open(&self.path, &self.fields).map_err(|error| self.failed(&error))?;
+        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual);
+        let reader: IndexReader = reader.try_into().map_err(|error| self.failed(&error))?;
+        let orders = match writes {
+            true => {
+                let orders = writer::start(&index, fields.clone(), reader.clone());
+                Some(orders.map_err(|error| self.failed(&error))?)
+            }
+            false => None,
+        };
+        Ok(Tantivy {
+            inner: Arc::new(Inner {
+                label,
+                index,
+                fields,
+                reader,
+                orders,
+            }),
+        })
+    }
+}
+
+/// Documents in a folder. What is committed there is found by the next search, so
+/// [`Proof::Searchable`] costs nothing.
+#[derive(Clone)]
+pub struct Tantivy {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    label: String,
+    index: tantivy::Index,
+    fields: Fields,
+    reader: IndexReader,
+    /// The writer's thread ends with the last of them. None: another process writes.
+    orders: Option<Sender<Order>>,
+}
+
+impl Tantivy {
+    /// The index in this folder: all texts of a document, with the words of English.
+    pub fn at(path: impl AsRef<Path>) -> TantivyBuilder {
+        TantivyBuilder {
+            path: path.as_ref().to_owned(),
+            fields: Vec::new(),
+        }
+    }
+
+    /// The ids of at most this many documents that match, the best first: all words, `"phrases"`,
+    /// `OR`, `-without`, `field:word`. What cannot be read of a query is left out of it.
+    pub async fn search(&self, query: &str, most: usize) -> Result<Vec<String>, IndexError> {
+        let query = query.to_owned();
+        self.ask(move |inner| inner.search(&query, most)).await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Inner) -> tantivy::Result<T> + Send + 'static,
+    ) -> Result<T, IndexError> {
+        let inner = Arc::clone(&self.inner);
+        let look = move || {
+            if inner.orders.is_none() {
+                // The writer of another process tells nobody here what it has committed.
+                inner.reader.reload()?;
+            }
+            question(&inner)
+        };
+        let answer = tokio::task::spawn_blocking(look).await;
+        let answer = answer.map_err(|panicked| IndexError(panicked.to_string()))?;
+        answer.map_err(|error| IndexError(error.to_string()))
+    }
+
+    async fn order<T>(
+        &self,
+        order: impl FnOnce(oneshot::Sender<Result<T, IndexError>>) -> Order,
+    ) -> Result<T, IndexError> {
+        let (answer, answered) = oneshot::channel();
+        let ended = || IndexError("the writer of this index has ended".into());
+        let read_only = || IndexError("this index was opened to be read".into());
+        let orders = self.inner.orders.as_ref().ok_or_else(read_only)?;
+        orders.send(order(answer)).map_err(|_| ended())?;
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+impl Inner {
+    fn search(&self, query: &str, most: usize) -> tantivy::Result<Vec<String>> {
+        let mut parser = QueryParser::for_index(&self.index, self.fields.searched());
+        parser.set_conjunction_by_default();
+        for (field, boost) in self.fields.boosts() {
+            parser.set_field_boost(field, boost);
+        }
+        let (query, _) = parser.parse_query_lenient(query);
+        let deleted = ExistsQuery::new(schema::DELETED_AT.into(), false);
+        // Documents but not what deletions have left, also for a query that only says what is not
+        // wanted.
+        let clauses: Vec<(Occur, Box<dyn Query>)> = vec![
+            (Occur::Must, query),
+            (Occur::Should, Box::new(AllQuery)),
+            (Occur::MustNot, Box::new(deleted)),
+        ];
+        let searcher = self.reader.searcher();
+        let best = TopDocs::with_limit(most.max(1)).order_by_score();
+        let found = searcher.search(&BooleanQuery::new(clauses), &best)?;
+        let ids = found.into_iter().take(most).map(|(_, address)| {
+            let document: TantivyDocument = searcher.doc(address)?;
+            let id = document.get_first(self.fields.id);
+            let id = id.and_then(|id| id.as_str()).map(str::to_owned);
+            id.ok_or_else(|| tantivy::TantivyError::InternalError("a document without id".into()))
+        });
+        ids.collect()
+    }
+}
+
+impl Index for Tantivy {
+    fn label(&self) -> String {
+        self.inner.label.clone()
+    }
+
+    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+        Box::pin(self.order(|answer| Order::Write(writes.to_vec(), answer)))
+    }
+
+    fn read<'a>(
+        &'a self,
+        ids: &'a [String],
+        _: Proof,
+    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+        let ids = ids.to_vec();
+        Box::pin(self.ask(move |inner| look::up(&inner.reader.searcher(), &inner.fields, &ids)))
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+        let after = after.map(str::to_owned);
+        Box::pin(self.ask(move |inner| {
+            look::walk(
+                &inner.reader.searcher(),
+                &inner.fields,
+                after.as_deref(),
+                most,
+            )
+        }))
+    }
+
+    fn is_empty(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
+        Box::pin(self.ask(|inner| Ok(inner.reader.searcher().num_docs() == 0)))
+    }
+
+    fn holds<'a>(
+        &'a self,
+        documents: &'a [(String, String)],
+    ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
+        let ids: Vec<String> = documents.iter().map(|(id, _)| id.clone()).collect();
+        let asked =
+            self.ask(move |inner| look::hashes(&inner.reader.searcher(), &inner.fields, &ids));
+        Box::pin(async move {
+            let hashes = asked.await?.into_iter().zip(documents);
+            let held = hashes.map(|(held, (_, text))| held == Some(schema::hash(text)));
+            Ok(held.collect())
+        })
+    }
+
+    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+        Box::pin(self.order(move |answer| Order::Forget(older_than, answer)))
+    }
+
+    fn search<'a>(
+        &'a self,
+        query: &'a str,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, IndexError>> {
+        Box::pin(Tantivy::search(self, query, most))
+    }
+}

@@ -1,0 +1,141 @@
+//! What the committed documents were written with, by their ids.
+
+use tantivy::columnar::Column;
+use tantivy::index::{InvertedIndexReader, SegmentReader};
+use tantivy::postings::TermInfo;
+use tantivy::schema::{IndexRecordOption, Term};
+use tantivy::{DocId, DocSet, Searcher, TERMINATED};
+
+use super::schema::{DELETED_AT, Fields, HASH, PASS, TOKEN, VERSION};
+use posthaste_sync::{Mark, Seen};
+
+/// What is there of these ids, in their order.
+pub(super) fn up(
+    searcher: &Searcher,
+    fields: &Fields,
+    ids: &[impl AsRef<str>],
+) -> tantivy::Result<Vec<Option<Seen>>> {
+    each(searcher, fields, ids, |segment, id| segment.seen(id))
+}
+
+/// Of what documents the words are that are there of these ids.
+pub(super) fn hashes(
+    searcher: &Searcher,
+    fields: &Fields,
+    ids: &[impl AsRef<str>],
+) -> tantivy::Result<Vec<Option<u64>>> {
+    each(searcher, fields, ids, |segment, id| {
+        let (hash, document) = (segment.hash.as_ref(), segment.alive(id)?);
+        Ok(hash.zip(document).and_then(|(hash, at)| hash.first(at)))
+    })
+}
+
+fn each<T: Clone>(
+    searcher: &Searcher,
+    fields: &Fields,
+    ids: &[impl AsRef<str>],
+    ask: impl Fn(&Segment<'_>, &TermInfo) -> tantivy::Result<Option<T>>,
+) -> tantivy::Result<Vec<Option<T>>> {
+    let mut found = vec![None; ids.len()];
+    for reader in searcher.segment_readers() {
+        let segment = Segment::of(reader, fields)?;
+        let missing = found.iter_mut().zip(ids);
+        for (found, id) in missing.filter(|(found, _)| found.is_none()) {
+            let term = Term::from_field_text(fields.id, id.as_ref());
+            if let Some(info) = segment.ids.get_term_info(&term)? {
+                *found = ask(&segment, &info)?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The next of all ids, in their order. Each segment keeps its own in order, so no more than one
+/// page of each is ever held.
+pub(super) fn walk(
+    searcher: &Searcher,
+    fields: &Fields,
+    after: Option<&str>,
+    most: usize,
+) -> tantivy::Result<Vec<(String, Seen)>> {
+    let mut page = Vec::new();
+    for reader in searcher.segment_readers() {
+        let segment = Segment::of(reader, fields)?;
+        let all = segment.ids.terms().range();
+        let mut ids = match after {
+            Some(after) => all.gt(after.as_bytes()).into_stream()?,
+            None => all.into_stream()?,
+        };
+        let mut of_this = 0;
+        while of_this < most && ids.advance() {
+            if let Some(seen) = segment.seen(ids.value())? {
+                page.push((String::from_utf8_lossy(ids.key()).into_owned(), seen));
+                of_this += 1;
+            }
+        }
+    }
+    page.sort_by(|(one, _), (other, _)| one.as_bytes().cmp(other.as_bytes()));
+    page.truncate(most);
+    Ok(page)
+}
+
+/// A segment with what is asked of it.
+struct Segment<'a> {
+    reader: &'a SegmentReader,
+    ids: std::sync::Arc<InvertedIndexReader>,
+    version: Column<i64>,
+    pass: Column<u64>,
+    token: Column<i64>,
+    /// Absent where the segment holds nothing but deletions.
+    hash: Option<Column<u64>>,
+    /// Absent where the segment holds no deletion.
+    deleted_at: Option<Column<i64>>,
+}
+
+impl<'a> Segment<'a> {
+    fn of(reader: &'a SegmentReader, fields: &Fields) -> tantivy::Result<Self> {
+        let columns = reader.fast_fields();
+        Ok(Self {
+            reader,
+            ids: reader.inverted_index(fields.id)?,
+            version: columns.i64(VERSION)?,
+            pass: columns.u64(PASS)?,
+            token: columns.i64(TOKEN)?,
+            hash: columns.column_opt(HASH)?,
+            deleted_at: columns.column_opt(DELETED_AT)?,
+        })
+    }
+
+    /// What is alive under one id.
+    fn seen(&self, id: &TermInfo) -> tantivy::Result<Option<Seen>> {
+        let Some(document) = self.alive(id)? else {
+            return Ok(None);
+        };
+        let pass = self.pass.first(document).unwrap_or_default();
+        let mark = Mark {
+            version: self.version.first(document).unwrap_or_default(),
+            pass: u16::try_from(pass).unwrap_or(Mark::LAST),
+        };
+        let deleted_at = self.deleted_at.as_ref();
+        Ok(Some(Seen {
+            mark,
+            token: self.token.first(document).unwrap_or_default(),
+            is_live: deleted_at.is_none_or(|column| column.first(document).is_none()),
+            is_altered: false,
+        }))
+    }
+
+    fn alive(&self, id: &TermInfo) -> tantivy::Result<Option<DocId>> {
+        let mut documents = self
+            .ids
+            .read_postings_from_terminfo(id, IndexRecordOption::Basic)?;
+        let mut document: DocId = documents.doc();
+        while document != TERMINATED {
+            if !self.reader.is_deleted(document) {
+                return Ok(Some(document));
+            }
+            document = documents.advance();
+        }
+        Ok(None)
+    }
+}

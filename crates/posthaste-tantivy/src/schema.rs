@@ -1,0 +1,130 @@
+//! What a document of Tantivy is made of: its words, and beside them what it was written with.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use tantivy::TantivyDocument;
+use tantivy::directory::MmapDirectory;
+use tantivy::schema::{
+    FAST, Field, INDEXED, IndexRecordOption, STORED, STRING, Schema, TextFieldIndexing, TextOptions,
+};
+
+use posthaste_sync::Write;
+
+pub(super) const VERSION: &str = "_version";
+pub(super) const PASS: &str = "_pass";
+pub(super) const TOKEN: &str = "_token";
+/// Of the document that the words are of.
+pub(super) const HASH: &str = "_hash";
+/// There in what deletions leave, in milliseconds since 1970.
+pub(super) const DELETED_AT: &str = "_deleted_at";
+/// All texts, where no field is named.
+const TEXT: &str = "_text";
+
+/// Ids and words that are longer are no terms.
+const LONGEST_ID: usize = 60_000;
+
+#[derive(Clone)]
+pub(super) struct Fields {
+    pub(super) id: Field,
+    version: Field,
+    pass: Field,
+    token: Field,
+    hash: Field,
+    pub(super) deleted_at: Field,
+    /// By their names in documents; none: all texts go into the one.
+    named: Vec<(String, Field, f32)>,
+    text: Option<Field>,
+}
+
+pub(super) fn open(
+    path: &Path,
+    fields: &[(String, f32)],
+) -> tantivy::Result<(tantivy::Index, Fields)> {
+    let mut schema = Schema::builder();
+    let words = TextFieldIndexing::default()
+        .set_tokenizer("en_stem")
+        .set_index_option(IndexRecordOption::WithFreqsAndPositions);
+    let words = TextOptions::default().set_indexing_options(words);
+    let named = fields
+        .iter()
+        .map(|(name, boost)| {
+            let field = schema.add_text_field(name, words.clone());
+            (name.clone(), field, *boost)
+        })
+        .collect();
+    let fields = Fields {
+        id: schema.add_text_field("_id", STRING | STORED),
+        version: schema.add_i64_field(VERSION, FAST),
+        pass: schema.add_u64_field(PASS, FAST),
+        token: schema.add_i64_field(TOKEN, FAST),
+        hash: schema.add_u64_field(HASH, FAST),
+        deleted_at: schema.add_i64_field(DELETED_AT, FAST | INDEXED),
+        text: fields
+            .is_empty()
+            .then(|| schema.add_text_field(TEXT, words)),
+        named,
+    };
+    let index = tantivy::Index::builder().schema(schema.build());
+    Ok((index.open_or_create(MmapDirectory::open(path)?)?, fields))
+}
+
+impl Fields {
+    pub(super) fn searched(&self) -> Vec<Field> {
+        let named = self.named.iter().map(|(_, field, _)| *field);
+        named.chain(self.text).collect()
+    }
+
+    pub(super) fn boosts(&self) -> impl Iterator<Item = (Field, f32)> {
+        self.named.iter().map(|(_, field, boost)| (*field, *boost))
+    }
+
+    /// What is kept of a write; the error says why it is refused.
+    pub(super) fn document(&self, write: &Write, now: i64) -> Result<TantivyDocument, String> {
+        let mut made = TantivyDocument::new();
+        made.add_text(self.id, &write.id);
+        made.add_i64(self.version, write.mark.version);
+        made.add_u64(self.pass, write.mark.pass.into());
+        made.add_i64(self.token, write.token);
+        let Some(document) = &write.document else {
+            made.add_i64(self.deleted_at, now);
+            return Ok(made);
+        };
+        made.add_u64(self.hash, hash(document));
+        let document: Map<String, Value> =
+            serde_json::from_str(document).map_err(|error| error.to_string())?;
+        for (name, field, _) in &self.named {
+            document
+                .get(name)
+                .into_iter()
+                .for_each(|value| texts(value, &mut |text| made.add_text(*field, text)));
+        }
+        if let Some(field) = self.text {
+            document
+                .values()
+                .for_each(|value| texts(value, &mut |text| made.add_text(field, text)));
+        }
+        Ok(made)
+    }
+}
+
+pub(super) fn is_id(id: &str) -> bool {
+    id.len() <= LONGEST_ID
+}
+
+/// The same for the same text, in every version of this program (FNV-1a).
+pub(super) fn hash(document: &str) -> u64 {
+    document.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// All texts in a value.
+fn texts(value: &Value, take: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => take(text),
+        Value::Array(values) => values.iter().for_each(|value| texts(value, take)),
+        Value::Object(fields) => fields.values().for_each(|value| texts(value, take)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}

@@ -1,0 +1,168 @@
+//! The thread that owns the writer: it takes what has come, compares marks, and commits all of it
+//! at once.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tantivy::collector::Count;
+use tantivy::query::RangeQuery;
+use tantivy::schema::Term;
+use tantivy::{IndexReader, IndexWriter};
+use tokio::sync::oneshot;
+
+use super::look;
+use super::schema::{Fields, is_id};
+use posthaste_sync::{IndexError, Mark, Write, Written};
+
+/// Memory of the writer until it makes a segment of it.
+const MEMORY: usize = 64 << 20;
+/// This many orders share a commit, which waits for the disk.
+const TOGETHER: usize = 100;
+
+type ReplySender<T> = oneshot::Sender<Result<T, IndexError>>;
+
+/// What the writer is asked for.
+pub(super) enum Order {
+    Write(Vec<Write>, ReplySender<Vec<Written>>),
+    Forget(Duration, ReplySender<u64>),
+}
+
+/// An order that was carried out, and is answered when it is committed.
+enum Answered {
+    Written(Vec<Written>, ReplySender<Vec<Written>>),
+    Forgotten(u64, ReplySender<u64>),
+}
+
+struct Owner {
+    writer: IndexWriter,
+    fields: Fields,
+    reader: IndexReader,
+    /// Marks that are not committed yet.
+    pending: HashMap<String, Mark>,
+}
+
+/// Begins; ends when nobody can order anything any more.
+pub(super) fn start(
+    index: &tantivy::Index,
+    fields: Fields,
+    reader: IndexReader,
+) -> tantivy::Result<Sender<Order>> {
+    // One thread: requests are done in the order in which they came.
+    let writer = index.writer_with_num_threads(1, MEMORY)?;
+    // Who wrote before has let go of the lock by now, and may have committed since this was opened.
+    reader.reload()?;
+    let owner = Owner {
+        writer,
+        fields,
+        reader,
+        pending: HashMap::new(),
+    };
+    let (orders, ordered) = channel();
+    let thread = std::thread::Builder::new().name("posthaste-tantivy".into());
+    thread.spawn(move || owner.run(&ordered))?;
+    Ok(orders)
+}
+
+impl Owner {
+    fn run(mut self, ordered: &Receiver<Order>) {
+        while let Ok(first) = ordered.recv() {
+            let others = ordered.try_iter().take(TOGETHER - 1);
+            let orders: Vec<Order> = std::iter::once(first).chain(others).collect();
+            if !self.carry_out(orders) {
+                return;
+            }
+        }
+    }
+
+    /// Either all of them are committed, or none. False: the writer cannot go on.
+    fn carry_out(&mut self, orders: Vec<Order>) -> bool {
+        let mut answered = Vec::with_capacity(orders.len());
+        let mut failed = None;
+        for order in orders {
+            let result = match order {
+                Order::Write(writes, answer) => {
+                    let written = self.write(&writes);
+                    written.map(|written| Answered::Written(written, answer))
+                }
+                Order::Forget(older_than, answer) => {
+                    let forgotten = self.forget(older_than);
+                    forgotten.map(|forgotten| Answered::Forgotten(forgotten, answer))
+                }
+            };
+            match result {
+                Ok(one) => answered.push(one),
+                // Who has no answer takes it as an error.
+                Err(error) => failed = Some(error),
+            }
+        }
+        let committed = match failed {
+            None => self.writer.commit().and_then(|_| self.reader.reload()),
+            Some(error) => Err(error),
+        };
+        self.pending.clear();
+        let result = committed.map_err(|error| IndexError(error.to_string()));
+        answered
+            .into_iter()
+            .for_each(|one| one.send(result.clone()));
+        result.is_ok() || self.writer.rollback().is_ok() && self.reader.reload().is_ok()
+    }
+
+    fn write(&mut self, writes: &[Write]) -> tantivy::Result<Vec<Written>> {
+        let ids: Vec<&str> = writes.iter().map(|one| &*one.id).collect();
+        let committed = look::up(&self.reader.searcher(), &self.fields, &ids)?;
+        let now = Timestamp::now().as_millisecond();
+        let mut answers = Vec::with_capacity(writes.len());
+        for (write, committed) in writes.iter().zip(committed) {
+            let pending = self.pending.get(&write.id).copied();
+            let before = pending.or(committed.map(|seen| seen.mark));
+            if before.is_some_and(|before| before >= write.mark) {
+                answers.push(Written::Older);
+                continue;
+            }
+            if !is_id(&write.id) {
+                let reason = "the id is too long".into();
+                answers.push(Written::Never { reason });
+                continue;
+            }
+            match self.fields.document(write, now) {
+                Ok(document) => {
+                    // Each deletion is looked for in all segments.
+                    if before.is_some() {
+                        let id = Term::from_field_text(self.fields.id, &write.id);
+                        self.writer.delete_term(id);
+                    }
+                    self.writer.add_document(document)?;
+                    self.pending.insert(write.id.clone(), write.mark);
+                    answers.push(Written::Taken);
+                }
+                Err(reason) => answers.push(Written::Rejected { reason }),
+            }
+        }
+        Ok(answers)
+    }
+
+    fn forget(&mut self, older_than: Duration) -> tantivy::Result<u64> {
+        let age = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX);
+        let before = Timestamp::now().as_millisecond().saturating_sub(age);
+        let before = Term::from_field_i64(self.fields.deleted_at, before);
+        let old = || RangeQuery::new(Bound::Unbounded, Bound::Excluded(before.clone()));
+        let forgotten = self.reader.searcher().search(&old(), &Count)?;
+        if forgotten > 0 {
+            self.writer.delete_query(Box::new(old()))?;
+        }
+        Ok(forgotten as u64)
+    }
+}
+
+impl Answered {
+    fn send(self, committed: Result<(), IndexError>) {
+        // Who does not wait any more does not need it.
+        match self {
+            Self::Written(written, answer) => drop(answer.send(committed.map(|()| written))),
+            Self::Forgotten(forgotten, answer) => drop(answer.send(committed.map(|()| forgotten))),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+-- Claim: hands out the jobs of a lane, a batch at a time (functions/window.sql says which).
+
+-- Claims up to p_limit jobs and p_bytes of arguments (but at least one job) of one lane of this
+-- slot, of what was there at p_now, and returns the batch; NULL when there is none. The caller
+-- holds the lane, since before p_now. A job that has expired is closed here and kept as expired;
+-- with p_expired only such jobs are taken, up to the first that has not. o_mixed says that some of
+-- the batch are closed already: those are not to be handed out, and there may be nothing else in
+-- it. o_last says that nothing is left of the lane here. It is not so where the batch ended before
+-- it, or was in the window of an earlier claim: what came since lies in the next one, and comes
+-- before what any newer slot has.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.claim_0(
+  p_queue text, p_priority integer, p_worker bigint, p_token uuid, p_limit integer, p_bytes bigint,
+  p_expired boolean, p_now pg_snapshot, OUT o_batch bigint, OUT o_n integer, OUT o_bytes bigint,
+  OUT o_mixed boolean, OUT o_last boolean)
+LANGUAGE plpgsql AS $f$
+DECLARE
+  w posthaste.lane_window := posthaste.window_0(p_queue, p_priority, p_now);
+  v_reach record;
+BEGIN
+  LOOP
+    v_reach := posthaste.reach_0(p_queue, p_priority, w, p_limit, p_bytes, p_expired);
+    EXIT WHEN v_reach.o_n > 0;
+    -- nothing is left, or what is left has not expired
+    IF w.is_fresh OR v_reach.o_xid IS NOT NULL THEN
+      RETURN;
+    END IF;
+    w := posthaste.next_window(w, p_now);
+  END LOOP;
+  o_n := v_reach.o_n; o_bytes := v_reach.o_bytes; o_mixed := v_reach.o_mixed;
+  INSERT INTO posthaste.claim_0 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
+      to_xid, to_id, n, exhausted)
+  VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token, w.lo, w.hi,
+          w.at_xid, w.at_id, v_reach.o_xid, v_reach.o_id, o_n,
+          o_n < p_limit AND o_bytes < p_bytes AND NOT p_expired)
+  RETURNING batch, exhausted AND w.is_fresh INTO o_batch, o_last;
+  IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_0) THEN
+    o_mixed := EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
+        JOIN posthaste.batch_rows_0(o_batch, p_token) r ON (r.xid, r.id) = (e.xid, e.id));
+  END IF;
+  IF o_mixed THEN
+    PERFORM posthaste.expire_claimed_0(o_batch, p_token);
+  END IF;
+END $f$;
+-- end
+
+-- Closes the jobs of a batch that expired before it was claimed; the batch is to be closed job by
+-- job from now on.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.expire_claimed_0(p_batch bigint, p_token uuid)
+RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  INSERT INTO posthaste.batch_split_0 (batch) VALUES (p_batch);
+  WITH gone AS MATERIALIZED (
+    SELECT r.* FROM posthaste.batch_rows_0(p_batch, p_token) r
+     WHERE r.expires_at <= clock_timestamp() AND NOT EXISTS (SELECT FROM posthaste.job_done_0 a
+         WHERE a.xid = r.xid AND a.id = r.id)),
+  closed AS (INSERT INTO posthaste.job_done_0 (xid, id, outcome) SELECT xid, id, 3 FROM gone)
+  INSERT INTO posthaste.dead SELECT d.* FROM gone, posthaste.to_dead(gone, 'expired') d
+    ON CONFLICT (id) DO NOTHING;
+END $f$;
+-- end
+
+-- The jobs of a batch as they are handed out, without those that are closed already when it is
+-- mixed.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.handed_out_0(p_batch bigint, p_token uuid, p_mixed boolean)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM posthaste.batch_rows_0(p_batch, p_token) r
+   WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.job_done_0 a
+       WHERE a.xid = r.xid AND a.id = r.id)
+$f$;
+-- end
+
+-- Claims up to p_limit jobs and about p_bytes of arguments of a queue, lanes in the order of
+-- p_priorities (strict priority: lower first). The jobs belong to p_worker under the fence (slot,
+-- batch, p_token) until they are acknowledged or the worker is found dead. Must run READ COMMITTED:
+-- the cursor has to be read with a snapshot taken after the lane lock. The transaction's commit
+-- becomes asynchronous: a claim that a crash forgets only hands its jobs out again, and an
+-- acknowledgement that reached the disk took its claim with it.
+--
+-- Behind a batch that had expired as a whole the lane goes on, expired jobs by the thousand, until
+-- 5,000 were closed or 50 ms are over; behind one of which a part had expired, or that ended the
+-- window of an earlier claim, as long as there is room: a newer slot must not come before it. Then
+-- the claim leaves with what it has, and a row without an id comes last: it is to be followed by
+-- another after this many milliseconds as are said in place of the batch, here 0. So does one that
+-- has locked a hundred lanes, and one that a queue's rate stops.
+CREATE OR REPLACE FUNCTION posthaste.claim(
+  p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_limit integer,
+  p_bytes bigint)
+RETURNS SETOF posthaste.claimed LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_started timestamptz; v_now pg_snapshot;
+  v_priority integer; v_slot integer;
+  b record;           -- the batch
+  v_rows bigint;
+  v_expired boolean;  -- the lane goes on behind a batch that had expired
+  v_closed bigint := 0; v_left integer := p_limit;
+  v_queue posthaste.queue;
+  v_bytes bigint := p_bytes;
+  v_most integer;     -- what the next batch may have
+  v_more posthaste.claimed;
+  v_size bigint; v_lanes integer := 0;
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'posthaste: claim needs READ COMMITTED, not %',
+      current_setting('transaction_isolation')
+      USING ERRCODE = 'invalid_transaction_state';
+  END IF;
+  IF NOT EXISTS (SELECT FROM posthaste.worker
+      WHERE id = p_worker AND stopped_at IS NULL AND identity = posthaste.session_identity()) THEN
+    RAISE EXCEPTION 'posthaste: worker % is not registered here or was declared dead', p_worker
+      USING ERRCODE = 'object_not_in_prerequisite_state';
+  END IF;
+  SELECT * INTO v_queue FROM posthaste.queue q WHERE q.name = p_queue;
+  IF v_queue.paused_at IS NOT NULL THEN
+    RETURN;
+  END IF;
+  PERFORM set_config('synchronous_commit', 'off', true);
+  IF v_queue.rate IS NOT NULL THEN
+    v_left := least(v_left, posthaste.allowance(v_queue));
+    IF v_left = 0 THEN
+      v_more.batch := posthaste.until_next(v_queue);
+      RETURN NEXT v_more;
+      RETURN;
+    END IF;
+  END IF;
+  FOREACH v_priority IN ARRAY p_priorities LOOP
+    CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);
+    -- From here on nobody moves a job of the lane, and all slots are read as of one moment: what is
+    -- committed into two segments between two looks would be found in the newer one first.
+    PERFORM posthaste.hold_lane(p_queue, v_priority);
+    v_now := posthaste.cursor_snapshot();
+    FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
+      v_expired := false; v_most := v_left; v_size := v_bytes;
+      LOOP
+        CASE v_slot
+          -- repeat: slots 0..5
+          WHEN 0 /*slot*/ THEN
+            b := posthaste.claim_0(p_queue, v_priority, p_worker, p_token, v_most, v_size,
+              v_expired, v_now);
+          -- end
+        END CASE;
+        IF b.o_batch IS NULL THEN
+          EXIT WHEN NOT v_expired;
+          v_expired := false; v_most := v_left; v_size := v_bytes;
+          CONTINUE;
+        END IF;
+        CASE v_slot
+          -- repeat: slots 0..5
+          WHEN 0 /*slot*/ THEN
+            RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
+          -- end
+        END CASE;
+        GET DIAGNOSTICS v_rows = ROW_COUNT;
+        IF v_rows > 0 THEN
+          v_left := v_left - v_rows;
+          IF v_queue.rate IS NOT NULL THEN
+            PERFORM posthaste.use_up(v_queue, v_rows);
+          END IF;
+          v_bytes := v_bytes - b.o_bytes;
+          EXIT WHEN b.o_last OR v_left <= 0 OR v_bytes <= 0;
+        END IF;
+        v_started := coalesce(v_started, clock_timestamp());
+        v_closed := v_closed + b.o_n - v_rows;
+        IF v_closed >= 5000 OR clock_timestamp() - v_started > interval '50 ms' THEN
+          v_more.batch := 0;
+          RETURN NEXT v_more;
+          RETURN;
+        END IF;
+        v_expired := v_rows = 0;
+        IF v_expired THEN
+          v_most := 1000; v_size := 67108864;
+        ELSE
+          v_most := v_left; v_size := v_bytes;
+        END IF;
+      END LOOP;
+      IF v_left <= 0 OR v_bytes <= 0 THEN
+        RETURN;
+      END IF;
+    END LOOP;
+    v_lanes := v_lanes + 1;
+    IF v_lanes = 100 THEN v_more.batch := 0; RETURN NEXT v_more; RETURN; END IF;
+  END LOOP;
+END $f$;
+
+-- The answer of a claim once more, for a worker that lost it: what it took and nobody has closed
+-- since, in the order of the claim. Waits for the lanes that it was for, though not for long, so
+-- that a claim that is still under way has ended by the time it is looked for; of many lanes it
+-- finds nothing. One statement reads it all: meanwhile a leader may move the jobs to in_flight.
+CREATE OR REPLACE FUNCTION posthaste.claim_answer(
+  p_queue text, p_priorities integer[], p_worker bigint, p_token uuid)
+RETURNS SETOF posthaste.claimed LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET lock_timeout = '5s' SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_priority integer;
+BEGIN
+  -- Of a worker that was declared dead they are quarantined.
+  IF cardinality(p_priorities) > 100
+     OR NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
+                       AND identity = posthaste.session_identity()) THEN
+    RETURN;
+  END IF;
+  FOREACH v_priority IN ARRAY p_priorities LOOP
+    PERFORM posthaste.hold_lane(p_queue, v_priority);
+  END LOOP;
+  RETURN QUERY
+    SELECT f.slot, f.batch, f.id, f.enqueued_at, f.scheduled_at, f.expires_at, f.priority,
+           f.attempt, f.max_attempts, f.crashes, f.name, f.tag, f.unique_key, f.ordering_key,
+           f.trace, f.kwargs
+      FROM (
+        SELECT (-1)::smallint AS slot, 0::bigint AS batch, h.id, h.enqueued_at, h.scheduled_at,
+               h.expires_at, h.priority, h.attempt, h.max_attempts, h.crashes, h.name, h.tag,
+               h.unique_key, h.ordering_key, h.trace, h.kwargs, h.id AS place
+          FROM posthaste.in_flight h
+         WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running'
+        -- repeat: slots 0..5
+        UNION ALL
+        SELECT h.*
+          FROM posthaste.claim_0 c,
+               posthaste.handed_out_0(c.batch, p_token, true) WITH ORDINALITY h
+         WHERE c.queue = p_queue AND c.priority = ANY (p_priorities)
+           AND c.worker = p_worker AND c.token = p_token
+           AND NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = c.batch)
+        -- end
+      ) f
+     ORDER BY f.batch, f.place;
+END $f$;
+
+-- Priorities of a queue that have jobs but are not among the known ones: one index probe per gap
+-- between known lanes and slot, so that rows of known lanes are never walked. One, because what
+-- lies behind it may be slow to walk; of a queue with many lanes up to a hundred.
+CREATE OR REPLACE FUNCTION posthaste.discover(p_queue text, p_known integer[])
+RETURNS SETOF integer LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_bounds bigint[] := ARRAY[-2147483649]
+    || ARRAY(SELECT DISTINCT p::bigint FROM unnest(p_known) p ORDER BY 1) || ARRAY[2147483648];
+  v_slot integer; v_found bigint;
+  v_left integer := CASE WHEN cardinality(p_known) > 32 THEN 100 ELSE 1 END;
+BEGIN
+  FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
+    FOR i IN 1 .. cardinality(v_bounds) - 1 LOOP
+      v_found := v_bounds[i];
+      WHILE v_found + 1 < v_bounds[i + 1] LOOP
+        CASE v_slot
+          -- repeat: slots 0..5
+          WHEN 0 /*slot*/ THEN
+            v_found := posthaste.next_priority_0(p_queue, v_found, v_bounds[i + 1]);
+          -- end
+        END CASE;
+        EXIT WHEN v_found IS NULL;
+        RETURN NEXT v_found; v_left := v_left - 1;
+        IF v_left = 0 THEN RETURN; END IF;
+      END LOOP;
+    END LOOP;
+  END LOOP;
+END $f$;

@@ -1,0 +1,364 @@
+-- Acknowledge: a batch is closed as a whole, by one row, or job by job; each job row by the one
+-- that inserts its ack row first: worker, rescue, the move of running jobs and expiry all race for
+-- that key, and the losers learn it and change nothing. The one that closes must show the fence:
+-- the claim row with this batch AND this token must exist (after a crash that forgot asynchronous
+-- claims, batch numbers come again, tokens do not), and the job must belong to that batch.
+--
+-- Kinds of closing, which are the outcomes stored in job_done_k and batch_done_k:
+--   0 done     1 scheduled for later (retry, snooze)   2 dead or discarded   3 expired   4 awaiting
+--   5 moved to the overflow   6 moved to in_flight while it runs on   7 rescued from a dead worker
+--   8 given back unstarted   9 cancelled
+
+-- Closes a whole batch: one row, however many jobs. False when that cannot be: the batch is not
+-- ours, or a job of it was or is just being closed by itself. The one that closes jobs by
+-- themselves holds the batch's lock shared until its transaction ends, and leaves a mark in
+-- batch_split_k.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.close_batch_0(
+  p_batch bigint, p_token uuid, p_jobs integer, p_outcome smallint)
+RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'posthaste: close_batches needs READ COMMITTED, not %',
+      current_setting('transaction_isolation')
+      USING ERRCODE = 'invalid_transaction_state';
+  END IF;
+  IF NOT pg_try_advisory_xact_lock(1885893477, (p_batch % 2147483648)::integer) THEN
+    RETURN false;
+  END IF;
+  INSERT INTO posthaste.batch_done_0 (batch, outcome)
+  SELECT c.batch, p_outcome FROM posthaste.claim_0 c
+   WHERE c.batch = p_batch AND c.token = p_token AND c.n = p_jobs
+     AND NOT EXISTS (SELECT FROM posthaste.batch_split_0 s WHERE s.batch = p_batch)
+     AND NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = p_batch);
+  RETURN FOUND;
+END $f$;
+-- end
+
+-- Closes a whole batch whose jobs all go on later, at one moment and with no attempt counted. False
+-- as above.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.reschedule_0(
+  p_batch bigint, p_token uuid, p_jobs integer, p_due timestamptz, p_error text)
+RETURNS boolean LANGUAGE plpgsql AS $f$
+DECLARE
+  v_slot smallint;
+  v_rows bigint;
+BEGIN
+  IF NOT posthaste.close_batch_0(p_batch, p_token, p_jobs, 1::smallint) THEN
+    RETURN false;
+  END IF;
+  IF p_due > clock_timestamp() AND p_due > posthaste.promote_horizon() THEN
+    v_slot := posthaste.enter_scheduled();
+  ELSE
+    v_slot := posthaste.enter_ready() + posthaste.notify((SELECT c.queue FROM posthaste.claim_0 c
+          WHERE c.batch = p_batch), posthaste.listeners());
+  END IF;
+  INSERT INTO posthaste.store
+  SELECT a.* FROM posthaste.batch_rows_0(p_batch, p_token) r,
+         posthaste.again(r, v_slot, p_due, r.attempt, 0::smallint, p_error) a;
+  -- In a restored database a younger job may lie within the batch's edges.
+  GET DIAGNOSTICS v_rows = ROW_COUNT;
+  IF v_rows <> p_jobs THEN
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its edges', p_batch, p_jobs,
+      v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
+  END IF;
+  RETURN true;
+END $f$;
+-- end
+
+-- Closes some jobs of a batch and returns those rows that this call closed.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.close_0(
+  p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[])
+RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1885893477, (p_batch % 2147483648)::integer);
+  IF EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = p_batch)
+     OR NOT EXISTS (SELECT FROM posthaste.claim_0 c
+         WHERE c.batch = p_batch AND c.token = p_token) THEN
+    RETURN;
+  END IF;
+  IF NOT EXISTS (SELECT FROM posthaste.batch_split_0 s WHERE s.batch = p_batch) THEN
+    INSERT INTO posthaste.batch_split_0 (batch) VALUES (p_batch);
+  END IF;
+  RETURN QUERY
+    WITH mine AS MATERIALIZED (
+      SELECT r AS job, u.kind FROM posthaste.batch_rows_0(p_batch, p_token) r
+        JOIN unnest(p_ids, p_kinds) u(id, kind) ON u.id = r.id),
+    closed AS (
+      INSERT INTO posthaste.job_done_0 AS a (xid, id, outcome) SELECT (m.job).xid, (m.job).id,
+        m.kind FROM mine m ON CONFLICT DO NOTHING
+      RETURNING a.xid, a.id)
+    SELECT (m.job).* FROM mine m JOIN closed c ON c.xid = (m.job).xid AND c.id = (m.job).id;
+END $f$;
+-- end
+
+-- Jobs of a worker (or of one of its claims) in this slot that nobody has closed; of at most 200
+-- batches at a time, because each batch that is closed job by job costs its transaction a lock.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.open_of_0(p_worker bigint, p_token uuid)
+RETURNS TABLE (batch bigint, token uuid, ids bigint[]) LANGUAGE sql STABLE AS $f$
+  SELECT c.batch, c.token, array_agg(r.id ORDER BY r.id)
+    FROM (SELECT c.batch, c.token FROM posthaste.claim_0 c
+           WHERE c.worker = p_worker AND (p_token IS NULL OR c.token = p_token)
+             AND NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = c.batch)
+               OFFSET 0) c,
+         LATERAL posthaste.batch_rows_0(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
+   GROUP BY c.batch, c.token LIMIT 200
+$f$;
+-- end
+
+-- The same in all slots. No hash joins: from PostgreSQL 16 on the planner would read all
+-- acknowledgements again for each batch.
+CREATE OR REPLACE FUNCTION posthaste.open_of(p_worker bigint, p_token uuid)
+RETURNS TABLE (slot smallint, batch bigint, token uuid, ids bigint[])
+LANGUAGE plpgsql STABLE
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  -- repeat: slots 0..5
+  RETURN QUERY SELECT 0 /*slot*/::smallint, o.* FROM posthaste.open_of_0(p_worker, p_token) o;
+  -- end
+END $f$;
+
+-- Closes whole batches as done; returns the positions of those that could not be, which are to be
+-- settled job by job. Keys are not freed: a batch that has a job with one is to be settled.
+CREATE OR REPLACE FUNCTION posthaste.close_batches(
+  p_slots smallint[], p_batches bigint[], p_tokens uuid[], p_jobs integer[])
+RETURNS integer[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_closed boolean;
+  v_left integer[] := '{}';
+  v_keeps boolean := EXISTS (SELECT FROM posthaste.queue q WHERE q.keep IS NOT NULL);
+BEGIN
+  FOR i IN 1 .. cardinality(p_slots) LOOP
+    CASE p_slots[i]
+      -- repeat: slots 0..5
+      WHEN 0 /*slot*/ THEN
+        v_closed := posthaste.close_batch_0(p_batches[i], p_tokens[i], p_jobs[i], 0::smallint);
+      -- end
+      ELSE v_closed := false;
+    END CASE;
+    IF v_closed IS NOT TRUE THEN
+      v_left := v_left || i;
+    ELSIF v_keeps THEN
+      CASE p_slots[i]
+        -- repeat: slots 0..5
+        WHEN 0 /*slot*/ THEN PERFORM posthaste.keep_batch_0(p_batches[i], p_tokens[i]);
+        -- end
+      END CASE;
+    END IF;
+  END LOOP;
+  RETURN v_left;
+END $f$;
+
+-- Reschedules all jobs of a batch, with no attempt counted; false when they are to be settled job
+-- by job.
+CREATE OR REPLACE FUNCTION posthaste.reschedule(
+  p_slot smallint, p_batch bigint, p_token uuid, p_jobs integer, p_after interval, p_error text)
+RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  CASE p_slot
+    -- repeat: slots 0..5
+    WHEN 0 /*slot*/ THEN
+      RETURN posthaste.reschedule_0(p_batch, p_token, p_jobs, clock_timestamp() + p_after, p_error);
+    -- end
+  END CASE;
+END $f$;
+
+-- Closes jobs in flight, and returns them in the shape of store rows.
+CREATE OR REPLACE FUNCTION posthaste.close_in_flight(p_token uuid, p_ids bigint[])
+RETURNS SETOF posthaste.store LANGUAGE sql AS $f$
+  WITH closed AS (
+    DELETE FROM posthaste.in_flight h
+      WHERE h.id = ANY (p_ids) AND h.token = p_token AND h.state = 'running'
+      RETURNING posthaste.from_in_flight(h) AS job)
+  SELECT (c.job).* FROM closed c
+$f$;
+
+-- Sends closed jobs where their kind says: scheduled or ready again, dead, in flight; and releases
+-- the unique keys and the turns of those that are done.
+CREATE OR REPLACE FUNCTION posthaste.dispose(
+  p_jobs posthaste.store[], p_ids bigint[], p_kinds smallint[], p_attempts integer[],
+  p_after interval[], p_until timestamptz[], p_states text[], p_errors text[])
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+BEGIN
+  DELETE FROM posthaste.unique_key u USING unnest(p_jobs) j
+    JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
+   WHERE v.kind = 0 AND u.key = j.unique_key AND u.id = j.id;
+  PERFORM posthaste.end_turns(array_agg(j.ordering_key), array_agg(j.turn))
+     FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
+       WHERE v.kind = 0 AND j.turn IS NOT NULL HAVING count(*) > 0;
+
+  INSERT INTO posthaste.store
+  SELECT a.*
+    FROM unnest(p_jobs) j
+    JOIN (SELECT u.id, u.kind, u.attempt, u.error,
+        CASE WHEN u.kind = 8 THEN v_now ELSE coalesce(u.until, v_now + u.after) END AS due
+            FROM unnest(p_ids, p_kinds, p_attempts, p_after, p_until, p_errors) u(id, kind, attempt,
+                after, until, error)) v ON v.id = j.id,
+    LATERAL (SELECT CASE WHEN v.due > v_now AND v.due > (SELECT posthaste.promote_horizon())
+          THEN (SELECT posthaste.enter_scheduled())
+                         ELSE (SELECT posthaste.enter_ready()) + posthaste.notify(j.queue,
+                             (SELECT posthaste.listeners())) END) s(slot),
+    -- While the clock is behind what the promoter published, nothing can wait until it is due: who
+    -- cannot back off counts as no attempt.
+    LATERAL (SELECT CASE WHEN s.slot < 6 AND v.due > clock_timestamp() THEN j.attempt
+                         ELSE v.attempt END) b(attempt),
+    posthaste.again(j, s.slot, v.due, b.attempt, 0::smallint, v.error) a
+   WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);
+
+  INSERT INTO posthaste.dead
+  SELECT d.*
+    FROM unnest(p_jobs) j
+      JOIN unnest(p_ids, p_kinds, p_attempts, p_states, p_errors) v(id, kind, attempt, state,
+        error) ON v.id = j.id,
+    posthaste.again(j, j.slot, attempt => v.attempt, error => v.error) a,
+    posthaste.to_dead(a, v.state) d
+   WHERE v.kind = 2 ON CONFLICT (id) DO NOTHING;
+
+  -- A quarantined job that is given back stays quarantined: it was not seen to run alone.
+  INSERT INTO posthaste.in_flight
+  SELECT h.*
+    FROM unnest(p_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id,
+      posthaste.to_in_flight(j, 'quarantined', posthaste.quarantine_until(j.crashes)) h
+   WHERE v.kind = 8 AND j.crashes > 0;
+
+  -- A confirmation that is already here ends the job at once. One whose transaction is open still,
+  -- or whose snapshot is older than the row in posthaste.in_flight, meets it later:
+  -- posthaste.confirm_in_flight().
+  WITH here AS (
+    DELETE FROM posthaste.confirmed c USING unnest(p_jobs) j
+      JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id
+     WHERE v.kind = 4 AND c.id = j.id RETURNING c.id),
+  finished AS (
+    INSERT INTO posthaste.finished SELECT f.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id,
+      posthaste.to_finish(j, NULL) f),
+  freed AS (
+    DELETE FROM posthaste.unique_key u USING here, unnest(p_jobs) j
+      WHERE j.id = here.id AND u.key = j.unique_key AND u.id = j.id),
+  ended AS (
+    INSERT INTO posthaste.store
+    SELECT e.* FROM here JOIN unnest(p_jobs) j ON j.id = here.id AND j.turn IS NOT NULL,
+           posthaste.turn_ends(ARRAY[j.ordering_key], ARRAY[j.turn]) e),
+  noted AS (
+    INSERT INTO posthaste.stats_delta (queue, priority, name, tag, what, jobs)
+    SELECT j.queue, j.priority, j.name, j.tag, 'completed_total', 1
+      FROM here JOIN unnest(p_jobs) j ON j.id = here.id)
+  INSERT INTO posthaste.in_flight
+  SELECT h.*
+    FROM unnest(p_jobs) j
+      JOIN unnest(p_ids, p_kinds, p_attempts, p_until, p_errors) v(id, kind, attempt, until,
+        error) ON v.id = j.id,
+    posthaste.again(j, j.slot, attempt => v.attempt, crashes => 0::smallint, error => v.error) a,
+    posthaste.to_in_flight(a, 'awaiting', v.until) h
+   WHERE v.kind = 4 AND j.id NOT IN (SELECT id FROM here);
+END $f$;
+
+-- Settles jobs of one batch, each in its own way, and returns the ids that were still ours; the
+-- others were lost to somebody else and nothing of them was changed. Works in any isolation level,
+-- so that a handler can finish its job in its own transaction.
+CREATE OR REPLACE FUNCTION posthaste.settle(
+  p_slot smallint, p_batch bigint, p_token uuid, p_ids bigint[], p_kinds smallint[],
+  p_attempts integer[], p_after interval[], p_until timestamptz[], p_states text[], p_errors text[])
+RETURNS bigint[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_jobs posthaste.store[];
+  v_rest bigint[];
+  v_fails boolean := p_kinds && '{1,2}';
+  v_keeps boolean := EXISTS (SELECT FROM posthaste.queue q WHERE q.keep IS NOT NULL);
+  v_worker bigint := CASE WHEN v_fails
+      OR v_keeps THEN posthaste.worker_of(p_slot, p_batch, p_token, p_ids) END;
+BEGIN
+  CASE p_slot
+    -- repeat: slots 0..5
+    WHEN 0 /*slot*/ THEN
+      v_jobs := ARRAY(SELECT j FROM posthaste.close_0(p_batch, p_token, p_ids, p_kinds) j);
+    -- end
+    ELSE v_jobs := '{}';
+  END CASE;
+  IF cardinality(v_jobs) < cardinality(p_ids) THEN
+    v_rest := ARRAY(SELECT unnest(p_ids) EXCEPT SELECT j.id FROM unnest(v_jobs) j);
+    v_jobs := v_jobs || ARRAY(SELECT j FROM posthaste.close_in_flight(p_token, v_rest) j);
+  END IF;
+  IF EXISTS (SELECT FROM unnest(p_kinds) kind WHERE kind <> 0)
+    OR EXISTS (SELECT FROM unnest(v_jobs) j WHERE j.unique_key IS NOT NULL OR j.turn IS NOT NULL)
+    THEN
+    PERFORM posthaste.dispose(v_jobs, p_ids, p_kinds, p_attempts, p_after, p_until,
+        p_states, p_errors);
+  END IF;
+  IF v_fails THEN
+    PERFORM posthaste.note_attempts(v_jobs, v_worker, p_ids, p_kinds, p_attempts,
+        p_states, p_errors);
+  END IF;
+  IF v_keeps THEN
+    INSERT INTO posthaste.finished
+    SELECT f.* FROM unnest(v_jobs) j JOIN unnest(p_ids, p_kinds) v(id, kind) ON v.id = j.id,
+           posthaste.to_finish(j, v_worker) f WHERE v.kind = 0;
+  END IF;
+  RETURN ARRAY(SELECT j.id FROM unnest(v_jobs) j);
+END $f$;
+
+-- Gives back what a claim handed out when its answer never came: those jobs were never started. The
+-- worker repeats it for a while, because the claim may still commit after the first try.
+CREATE OR REPLACE FUNCTION posthaste.return_claim(p_worker bigint, p_token uuid)
+RETURNS bigint LANGUAGE plpgsql
+SET enable_bitmapscan = off SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_open record;
+  v_jobs bigint := 0;
+BEGIN
+  FOR v_open IN
+    SELECT o.* FROM posthaste.open_of(p_worker, p_token) o UNION ALL
+    -- By now a leader may have moved them there, as it does with whatever is open for long.
+    SELECT (-1)::smallint, 0, p_token, array_agg(h.id) FROM posthaste.in_flight h
+     WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running' HAVING count(*) > 0
+  LOOP
+    v_jobs := v_jobs
+      + cardinality(posthaste.settle(v_open.slot, v_open.batch, v_open.token, v_open.ids,
+      array_fill(8::smallint, ARRAY[cardinality(v_open.ids)]), NULL, NULL, NULL, NULL, NULL));
+  END LOOP;
+  RETURN v_jobs;
+END $f$;
+
+-- Ends the next job of a queue if it cannot be read: after a claim has failed again and again, down
+-- to a single job. The one that is readable after all (a race with another worker) is given back.
+-- What a worker reads is UTF-8, and a database may hold text that is not, and cannot become it.
+CREATE OR REPLACE FUNCTION posthaste.dead_letter_next(
+  p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_error text)
+RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  r posthaste.claimed;
+  v_readable boolean;
+  v_dead bigint := 0;
+BEGIN
+  FOR r IN SELECT * FROM posthaste.claim(p_queue, p_priorities, p_worker, p_token, 1, 1) LOOP
+    BEGIN
+      v_readable := octet_length(r.kwargs::text) <= 16777216
+        AND convert_to(concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs::text),
+          'UTF8') IS NOT NULL;
+    EXCEPTION WHEN OTHERS THEN
+      v_readable := false;
+    END;
+    PERFORM posthaste.settle(r.slot, r.batch, p_token, ARRAY[r.id],
+                             ARRAY[CASE WHEN v_readable THEN 8 ELSE 2 END::smallint],
+                             ARRAY[r.attempt], NULL, NULL, ARRAY['dead'],
+                             ARRAY[CASE WHEN v_readable THEN NULL ELSE p_error END]);
+    v_dead := v_dead + CASE WHEN v_readable THEN 0 ELSE 1 END;
+  END LOOP;
+  RETURN v_dead;
+END $f$;

@@ -1,0 +1,153 @@
+-- Confirm: jobs whose effect happens elsewhere, and the ids that receivers outside see.
+
+-- The id that a receiver outside sees and drops duplicates by: the epoch that the job's id belongs
+-- to and the id, shaped as a UUID (version 8).
+CREATE OR REPLACE FUNCTION posthaste.delivery_of(epoch text, job_id bigint)
+RETURNS uuid LANGUAGE sql IMMUTABLE AS $f$
+  SELECT (substr(epoch, 1, 12) || '8' || substr(epoch, 13, 3) || 'a'
+      || lpad(to_hex(job_id), 15, '0'))::uuid
+$f$;
+
+CREATE OR REPLACE FUNCTION posthaste.delivery_id(job_id bigint)
+RETURNS uuid LANGUAGE sql STABLE AS $f$
+  SELECT posthaste.delivery_of(i.value, job_id) FROM posthaste.epoch i
+    WHERE i.first_id <= job_id ORDER BY i.n DESC LIMIT 1
+$f$;
+
+-- Whose id that is which a receiver saw: a job's own, or the one that a row of posthaste.outbox was
+-- given, which holds the key as long as its job is not done. NULL: not of this database, or
+-- forgotten.
+CREATE OR REPLACE FUNCTION posthaste.job_of(delivery_id uuid)
+RETURNS bigint LANGUAGE sql STABLE AS $f$
+  SELECT coalesce((SELECT d.id
+        FROM (SELECT ('x0'
+          || substr(replace(delivery_id::text, '-', ''), 18, 15))::bit(64)::bigint AS id) d
+                    WHERE posthaste.delivery_id(d.id) = delivery_id),
+                  (SELECT u.id FROM posthaste.unique_key u WHERE u.key = 'outbox:' || delivery_id))
+$f$;
+
+-- Confirms the effect of a job that awaits it; for receivers in any language, best in the
+-- transaction of the effect. True when the id is of this database (a second confirmation does
+-- nothing), false when it is not, or was given to a row of posthaste.outbox that is done.
+CREATE OR REPLACE FUNCTION posthaste.confirm(delivery_id uuid)
+RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_id bigint := posthaste.job_of(delivery_id);
+  v_in_flight posthaste.in_flight;
+BEGIN
+  IF v_id IS NULL THEN
+    RETURN false;
+  END IF;
+  DELETE FROM posthaste.in_flight h WHERE h.id = v_id AND h.state = 'awaiting'
+    RETURNING h.* INTO v_in_flight;
+  IF FOUND THEN
+    DELETE FROM posthaste.unique_key u WHERE u.key = v_in_flight.unique_key AND u.id = v_id;
+    IF v_in_flight.turn IS NOT NULL THEN
+      PERFORM posthaste.end_turns(ARRAY[v_in_flight.ordering_key], ARRAY[v_in_flight.turn]);
+    END IF;
+    INSERT INTO posthaste.finished SELECT f.*
+      FROM posthaste.to_finish(posthaste.from_in_flight(v_in_flight), NULL) f;
+    INSERT INTO posthaste.stats_delta (queue, priority, name, tag, what, jobs)
+      VALUES (v_in_flight.queue, v_in_flight.priority, v_in_flight.name, v_in_flight.tag,
+        'completed_total', 1);
+  ELSE
+    INSERT INTO posthaste.confirmed (id) VALUES (v_id) ON CONFLICT DO NOTHING;
+  END IF;
+  RETURN true;
+END $f$;
+
+-- Ends awaited jobs that are to be judged by p_until and whose confirmation is here: it was given
+-- by a transaction that could not see the job in posthaste.in_flight.
+CREATE OR REPLACE FUNCTION posthaste.confirm_in_flight(p_until timestamptz, p_limit integer)
+RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_jobs bigint;
+  v_keys text[];
+  v_turns bigint[];
+BEGIN
+  WITH met AS (
+    SELECT h.id FROM posthaste.in_flight h
+     WHERE h.state = 'awaiting' AND h.until <= p_until AND EXISTS (SELECT FROM posthaste.confirmed c
+         WHERE c.id = h.id)
+     LIMIT p_limit FOR UPDATE SKIP LOCKED),
+  ended AS (DELETE FROM posthaste.in_flight h USING met
+      WHERE h.id = met.id RETURNING h.id, h.unique_key, h.ordering_key, h.turn,
+      posthaste.from_in_flight(h) AS job),
+  finished AS (INSERT INTO posthaste.finished SELECT f.*
+      FROM ended e, posthaste.to_finish(e.job, NULL) f),
+  noted AS (
+    INSERT INTO posthaste.stats_delta (queue, priority, name, tag, what, jobs)
+    SELECT (e.job).queue, (e.job).priority, (e.job).name, (e.job).tag, 'completed_total', 1
+      FROM ended e),
+  used AS (DELETE FROM posthaste.confirmed c USING met WHERE c.id = met.id),
+  freed AS (DELETE FROM posthaste.unique_key u USING ended e
+      WHERE u.key = e.unique_key AND u.id = e.id)
+  SELECT count(*), array_agg(e.ordering_key) FILTER (WHERE e.turn IS NOT NULL),
+         array_agg(e.turn) FILTER (WHERE e.turn IS NOT NULL)
+    INTO v_jobs, v_keys, v_turns FROM ended e;
+  IF v_keys IS NOT NULL THEN
+    PERFORM posthaste.end_turns(v_keys, v_turns);
+  END IF;
+  RETURN v_jobs;
+END $f$;
+
+-- Awaited jobs that were not confirmed in time are tried again, which counts as an attempt; jobs in
+-- flight that expired are kept as expired.
+CREATE OR REPLACE FUNCTION posthaste.overdue(p_limit integer)
+RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+  v_jobs posthaste.store[];
+  v_ids bigint[];
+  v_kinds smallint[];
+  v_attempts integer[];
+  v_states text[];
+  v_errors text[];
+BEGIN
+  IF NOT pg_try_advisory_xact_lock(1885893476, 4) THEN
+    RETURN 0;
+  END IF;
+  PERFORM posthaste.confirm_in_flight(clock_timestamp(), p_limit);
+  WITH late AS (
+    SELECT h.id FROM posthaste.in_flight h
+     WHERE (h.state = 'awaiting' AND h.until <= v_now)
+       OR (h.state IN ('awaiting', 'quarantined') AND h.expires_at <= v_now)
+     LIMIT p_limit FOR UPDATE SKIP LOCKED),
+  freed AS (
+    DELETE FROM posthaste.in_flight h USING late WHERE h.id = late.id
+    RETURNING h.id, posthaste.from_in_flight(h) AS job, h.expires_at <= v_now AS has_expired,
+      h.attempt + 1 AS attempt, h.max_attempts)
+  SELECT array_agg(f.job), array_agg(f.id),
+         array_agg(CASE WHEN f.has_expired OR f.attempt >= f.max_attempts THEN 2
+               ELSE 1 END::smallint),
+         array_agg(CASE WHEN f.has_expired THEN f.attempt - 1 ELSE f.attempt END),
+         array_agg(CASE WHEN f.has_expired THEN 'expired' ELSE 'dead' END),
+         array_agg(CASE WHEN NOT f.has_expired THEN 'it was not confirmed in time' END)
+    INTO v_jobs, v_ids, v_kinds, v_attempts, v_states, v_errors FROM freed f;
+  IF v_ids IS NULL THEN
+    RETURN 0;
+  END IF;
+  PERFORM posthaste.dispose(v_jobs, v_ids, v_kinds, v_attempts,
+      array_fill(interval '0', ARRAY[cardinality(v_ids)]), NULL, v_states, v_errors);
+  PERFORM posthaste.note_attempts(v_jobs, NULL, v_ids, v_kinds, v_attempts, v_states, v_errors);
+  RETURN cardinality(v_ids);
+END $f$;
+
+-- Called in the transaction of the effect: true the first time, and the effect is to happen; false
+-- when it has happened. The one that comes while another is at it waits for that one's end. It
+-- confirms the job too, where somebody awaits that.
+CREATE OR REPLACE FUNCTION posthaste.receive(delivery_id uuid)
+RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+#variable_conflict use_variable
+DECLARE
+  v_is_first boolean;
+BEGIN
+  INSERT INTO posthaste.inbox AS i (delivery_id) VALUES (delivery_id) ON CONFLICT DO NOTHING;
+  v_is_first := FOUND;
+  PERFORM posthaste.confirm(delivery_id);
+  RETURN v_is_first;
+END $f$;

@@ -1,0 +1,351 @@
+-- Counters, read: the newest sums and what lies beyond them (functions/marks.sql). The lanes of
+-- this slot: where their claims stand, and the newest mark if the claims have not passed it. Plain
+-- columns: of a composite one each field would be fetched anew for each row that is compared with
+-- it.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.lanes_0(
+  OUT queue text, OUT priority integer, OUT lo pg_snapshot, OUT hi pg_snapshot, OUT at_xid xid8,
+  OUT at_id bigint, OUT exhausted boolean, OUT run bigint, OUT m_lo pg_snapshot,
+  OUT m_hi pg_snapshot, OUT m_xid xid8, OUT m_id bigint, OUT m_exhausted boolean, OUT names text[],
+  OUT tags text[], OUT jobs bigint[])
+RETURNS SETOF record LANGUAGE sql STABLE AS $f$
+  SELECT c.queue, c.priority, c.lo, c.hi, c.at_xid, c.at_id, c.exhausted, m.run, m.lo, m.hi,
+         m.at_xid, m.at_id, m.exhausted, m.names, m.tags, m.jobs
+    FROM posthaste.cursors_0() c LEFT JOIN LATERAL (
+      SELECT n.*,
+             posthaste.is_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
+          c.exhausted) AS passed
+        FROM posthaste.counted_0 n WHERE n.queue = c.queue AND n.priority = c.priority
+       ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
+         n.number DESC LIMIT 1) m ON NOT m.passed
+$f$;
+-- end
+
+-- Jobs that wait for a worker. Where a lane has a mark that its claims have not passed: the
+-- difference between that and the last one that they have passed, without what they have taken
+-- since, and with what has come since.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.available_0()
+RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
+LANGUAGE plpgsql STABLE AS $f$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  WITH cursor AS MATERIALIZED (
+    SELECT l.*, CASE WHEN l.exhausted THEN pg_snapshot_xmax(l.hi)
+        ELSE greatest(l.at_xid, pg_snapshot_xmax(l.lo)) END AS end_xid,
+           CASE WHEN l.exhausted OR l.at_xid < pg_snapshot_xmax(l.lo) THEN -1
+               ELSE l.at_id END AS end_id
+      FROM posthaste.lanes_0() l),
+  lane AS MATERIALIZED (
+    SELECT l.*, p.run AS p_run, p.lo AS p_lo, p.hi AS p_hi, p.at_xid AS p_xid, p.at_id AS p_id,
+           p.exhausted AS p_exhausted,
+           p.names AS p_names, p.tags AS p_tags, p.jobs AS p_jobs
+      FROM cursor l LEFT JOIN LATERAL (
+        SELECT * FROM posthaste.counted_0 n
+         WHERE n.queue = l.queue AND n.priority = l.priority AND n.run = l.run
+           AND (n.max_xid, n.max_id) <= (l.end_xid, l.end_id)
+           AND (n.number = n.run
+               OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
+                 l.exhausted))
+         ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
+           n.number DESC LIMIT 1) p ON l.run IS NOT NULL)
+  -- Jobs that have no turn yet: a lane that the leader keeps short.
+  SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name, r.tag,
+         'blocked', count(*)
+    FROM lane l,
+      LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
+        '18446744073709551615', 0) r
+   WHERE l.queue = '' AND r.turn IS NULL AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
+       WHERE e.xid = r.xid AND e.id = r.id)
+   GROUP BY 1, 2, 3, 4
+  UNION ALL
+  SELECT a.queue, a.priority, a.name, a.tag, 'available', sum(a.jobs)::bigint FROM (
+    SELECT l.queue, l.priority, r.name, r.tag, 1 AS jobs
+      FROM lane l,
+        LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
+          '18446744073709551615', 0) r
+     WHERE l.queue <> '' AND l.run IS NULL
+    UNION ALL
+    SELECT l.queue, l.priority, r.name, r.tag, 1
+      FROM lane l,
+        LATERAL posthaste.beyond_0(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+          l.m_exhausted, '18446744073709551615', 0) r
+     WHERE l.run IS NOT NULL
+       AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+    UNION ALL
+    SELECT l.queue, l.priority, u.name, u.tag, u.jobs
+      FROM lane l, LATERAL unnest(l.names, l.tags, l.jobs) u(name, tag, jobs)
+    UNION ALL
+    SELECT l.queue, l.priority, u.name, u.tag, -u.jobs
+      FROM lane l, LATERAL unnest(l.p_names, l.p_tags, l.p_jobs) u(name, tag, jobs)
+    UNION ALL
+    SELECT l.queue, l.priority, r.name, r.tag, -1
+      FROM lane l,
+        LATERAL posthaste.beyond_0(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
+          l.p_exhausted, l.end_xid, l.end_id) r
+     WHERE l.p_run IS NOT NULL
+       AND posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+       AND posthaste.is_claimed(r.xid, r.id, l.m_lo, l.m_hi, l.m_xid, l.m_id, l.m_exhausted)
+    UNION ALL
+    SELECT l.queue, l.priority, e.name, e.tag, -1
+      FROM lane l,
+        LATERAL (SELECT * FROM posthaste.left_0 n
+          WHERE n.queue = l.queue AND n.priority = l.priority OFFSET 0) e
+     WHERE NOT posthaste.is_claimed(e.xid, e.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)) a
+   GROUP BY a.queue, a.priority, a.name, a.tag HAVING sum(a.jobs) <> 0;
+END $f$;
+-- end
+
+-- Jobs that a worker has.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.in_work_0()
+RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
+LANGUAGE plpgsql STABLE AS $f$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  SELECT r.queue, r.priority, r.name, r.tag, 'running', count(*)
+    FROM posthaste.claimed_lanes_0() l,
+         LATERAL posthaste.maybe_open_0(l.queue, l.priority) b(batch),
+         LATERAL (SELECT c.token FROM posthaste.claim_0 c WHERE c.batch = b.batch OFFSET 0) c,
+         LATERAL posthaste.batch_rows_0(b.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
+   GROUP BY r.queue, r.priority, r.name, r.tag;
+END $f$;
+-- end
+
+-- Since when the next job of each lane could be claimed.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.oldest_0()
+RETURNS TABLE (queue text, priority integer, since timestamptz) LANGUAGE plpgsql STABLE AS $f$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  SELECT l.queue, l.priority, r.since
+    FROM posthaste.cursors_0() l, LATERAL (
+      SELECT greatest(r.scheduled_at, r.enqueued_at) AS since
+        FROM posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
+            '18446744073709551615', 0) r
+       WHERE NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
+           WHERE e.xid = r.xid AND e.id = r.id) LIMIT 1) r
+   WHERE l.queue <> '';
+END $f$;
+-- end
+
+-- Jobs that are not due yet.
+-- repeat: slots 6..7
+CREATE OR REPLACE FUNCTION posthaste.not_due_6()
+RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
+LANGUAGE plpgsql STABLE AS $f$
+#variable_conflict use_column
+DECLARE
+  m posthaste.counted_6 := posthaste.newest_count_6();
+BEGIN
+  RETURN QUERY
+  SELECT a.queue, a.priority, a.name, a.tag, a.what, sum(a.jobs)::bigint
+    FROM (SELECT *
+        FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs) u(queue, priority,
+          name, tag, what, jobs) UNION ALL
+          SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name,
+                 r.tag, posthaste.wait_of(r.scheduled_at, r.attempt), 1
+            FROM posthaste.entered_since_6(m) r UNION ALL
+          SELECT r.queue, r.priority, r.name, r.tag, r.what, -r.jobs
+            FROM posthaste.left_since_6(m.left_hi) r) a
+   GROUP BY a.queue, a.priority, a.name, a.tag, a.what HAVING sum(a.jobs) <> 0;
+END $f$;
+-- end
+
+-- Slots that may hold jobs which a worker has: all that are not truncated.
+CREATE OR REPLACE FUNCTION posthaste.used_slots() RETURNS integer[] LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT ARRAY(SELECT 4 + g % 2 FROM generate_series(r.overflow_low, r.overflow_current) g
+      WHERE r.overflow_scan <= r.overflow_current OR g < r.overflow_current
+                OR pg_relation_size(('posthaste.ready_' || 4 + g % 2)::regclass) > 0
+               UNION ALL SELECT g % 4 FROM generate_series(r.ready_low, r.ready_current) g
+               UNION ALL SELECT 6 + g % 2
+                 FROM generate_series(r.scheduled_low, r.scheduled_current) g)::integer[]
+    FROM posthaste.segments() r
+$f$;
+
+-- All counts of this moment, one row each.
+CREATE OR REPLACE FUNCTION posthaste.count_all()
+RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_scan integer[] := posthaste.scan_slots();
+  v_slot integer;
+BEGIN
+  FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
+    CASE v_slot
+      WHEN 6 THEN RETURN QUERY SELECT * FROM posthaste.not_due_6();
+      WHEN 7 THEN RETURN QUERY SELECT * FROM posthaste.not_due_7();
+      -- repeat: slots 0..5
+      WHEN 0 /*slot*/ THEN RETURN QUERY SELECT * FROM posthaste.in_work_0();
+      -- end
+    END CASE;
+    CONTINUE WHEN NOT v_slot = ANY (v_scan);
+    CASE v_slot
+      -- repeat: slots 0..5
+      WHEN 0 /*slot*/ THEN RETURN QUERY SELECT * FROM posthaste.available_0();
+      -- end
+    END CASE;
+  END LOOP;
+  RETURN QUERY SELECT * FROM posthaste.stats();
+END $f$;
+
+-- Where the segments stand that a reader may meet: if one of them moves while it reads, it may have
+-- missed what went from one to another.
+CREATE OR REPLACE FUNCTION posthaste.reading_at() RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT concat(r, pg_sequence_last_value('posthaste.stats_low'::regclass))
+    FROM posthaste.segments() r
+$f$;
+
+-- How many jobs there are, by queue, priority, name and tag: those of each state now, and sums
+-- since the beginning.
+CREATE OR REPLACE FUNCTION posthaste.counts()
+RETURNS SETOF posthaste.counts LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_at text;
+  v_counts posthaste.counts[];
+BEGIN
+  FOR v_try IN 1 .. 3 LOOP
+    v_at := posthaste.reading_at();
+    v_counts := ARRAY(
+      SELECT ROW(c.queue, c.priority, c.name, c.tag,
+                 coalesce(sum(jobs) FILTER (WHERE what = 'available'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'blocked'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'scheduled'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'retrying'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'running'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'awaiting'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'quarantined'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'dead'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'discarded'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'expired'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'cancelled'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'completed_total'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'failed_total'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'retried_total'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'dead_total'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'discarded_total'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'expired_total'), 0),
+                 coalesce(sum(jobs) FILTER (WHERE what = 'cancelled_total'), 0))::posthaste.counts
+        FROM posthaste.count_all() c GROUP BY c.queue, c.priority, c.name, c.tag);
+    EXIT WHEN v_at = posthaste.reading_at();
+  END LOOP;
+  RETURN QUERY SELECT c.* FROM unnest(v_counts) c
+    WHERE (c.available, c.blocked, c.scheduled, c.retrying, c.running, c.awaiting, c.quarantined,
+           c.dead, c.discarded, c.expired, c.cancelled, c.completed_total, c.failed_total,
+           c.retried_total, c.dead_total, c.discarded_total, c.expired_total,
+           c.cancelled_total) <> (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+END $f$;
+
+-- Since when the next job of each queue and priority could have been claimed: due, enqueued, and
+-- not claimed yet.
+CREATE OR REPLACE FUNCTION posthaste.oldest()
+RETURNS TABLE (queue text, priority integer, since timestamptz) LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  RETURN QUERY SELECT o.queue, o.priority, min(o.since) FROM (
+    -- repeat: slots 0..5
+    SELECT x.* FROM posthaste.oldest_0() x WHERE 0 /*slot*/ = ANY (posthaste.scan_slots()) UNION ALL
+    -- end
+    SELECT NULL, NULL, NULL WHERE false) o GROUP BY o.queue, o.priority;
+END $f$;
+
+-- What shows that there may be something to count: rows that were written, by the server's
+-- statistics. They come late, by seconds, which only delays the counting; where they are off, any
+-- transaction may have written something.
+CREATE OR REPLACE FUNCTION posthaste.written() RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT concat(posthaste.reading_at(), ' ', CASE
+    WHEN current_setting('track_counts')::boolean THEN
+      (SELECT sum(pg_stat_get_tuples_inserted(to_regclass('posthaste.' || t || '_' || k)))
+         FROM unnest('{ready,claim,batch_done,job_done,scheduled,left,stats_delta}'::text[]) t,
+           generate_series(0, 7) k)::text
+    ELSE pg_current_snapshot()::text END)
+$f$;
+
+-- The leader's part: counts what has come, at most about p_limit jobs. NULL when there is more,
+-- else what had been written by then: where that is p_written, which the leader remembers, nothing
+-- is looked at.
+CREATE OR REPLACE FUNCTION posthaste.account(
+  p_limit integer, p_step integer, p_bytes bigint, p_written text DEFAULT '')
+RETURNS text LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_scan integer[] := posthaste.scan_slots();
+  v_slot integer;
+  v_counted bigint := 0;
+  v_written text := posthaste.written();
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' OR p_written = v_written
+    OR NOT pg_try_advisory_xact_lock(1885893476, 6) THEN
+    RETURN p_written;
+  END IF;
+  PERFORM set_config('synchronous_commit', 'off', true);
+  FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
+    EXIT WHEN v_counted >= p_limit;
+    CASE v_slot
+      WHEN 6 THEN
+        v_counted := v_counted + posthaste.count_scheduled_6((p_limit - v_counted)::integer,
+          p_step);
+      WHEN 7 THEN
+        v_counted := v_counted + posthaste.count_scheduled_7((p_limit - v_counted)::integer,
+          p_step);
+      -- repeat: slots 0..5
+      WHEN 0 /*slot*/ THEN PERFORM posthaste.mark_open_0(least(p_step, 32));
+      -- end
+    END CASE;
+    CONTINUE WHEN NOT v_slot = ANY (v_scan);
+    CASE v_slot
+      -- repeat: slots 0..5
+      WHEN 0 /*slot*/ THEN
+        v_counted := v_counted + posthaste.count_slot_0((p_limit - v_counted)::integer, p_step);
+      -- end
+    END CASE;
+  END LOOP;
+  PERFORM posthaste.sum_stats(p_step);
+  PERFORM posthaste.rotate_stats(p_bytes);
+  RETURN CASE WHEN v_counted < p_limit THEN v_written END;
+END $f$;
+
+-- Counts in those lanes of this slot that are worth a mark: with p_step jobs behind the newest, or
+-- with rows that are slow to walk.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.count_slot_0(p_limit integer, p_step integer)
+RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  l record;
+  v_counted bigint := 0;
+  v_started timestamptz;
+BEGIN
+  FOR l IN SELECT c.queue, c.priority, coalesce(c.m_lo, c.lo) AS lo, coalesce(c.m_hi, c.hi) AS hi,
+                  coalesce(c.m_xid, c.at_xid) AS xid,
+                  coalesce(c.m_id, c.at_id) AS id,
+                  coalesce(c.m_exhausted, c.exhausted) AS exhausted,
+                  greatest(p_step, 8 * coalesce(cardinality(c.jobs), 0)) AS step
+             FROM posthaste.lanes_0() c WHERE c.queue <> ''
+  LOOP
+    v_started := clock_timestamp();
+    PERFORM FROM posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
+        '18446744073709551615', 0) OFFSET l.step - 1 LIMIT 1;
+    IF FOUND OR clock_timestamp() - v_started > interval '20 ms' THEN
+      v_counted := v_counted + posthaste.count_lane_0(l.queue, l.priority,
+          (p_limit - v_counted)::integer, p_step);
+    END IF;
+    EXIT WHEN v_counted >= p_limit;
+  END LOOP;
+  RETURN v_counted;
+END $f$;
+-- end

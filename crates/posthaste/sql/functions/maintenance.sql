@@ -1,0 +1,96 @@
+-- Maintenance: what its duties share. Each is one short transaction behind an advisory lock of
+-- its own, so that a second leader finds it taken and goes on. Nothing here waits for a user's
+-- transaction: locks are tried, not awaited, and rows are skipped.
+--
+-- Duty locks (1885893476, n): 1 the ready log (rotate, seal, overflow, reclaim)   2 the scheduled
+-- slots   3 rescue   4 expiry   5 history
+
+-- Who has had a lock on one of these tables, or this advisory lock, in a transaction that is older
+-- than a second: a session by its pid, a prepared transaction by its gid. NULL when there is
+-- nobody, or somebody in passing.
+CREATE OR REPLACE FUNCTION posthaste.lock_holder(
+  p_tables regclass[], p_class bigint DEFAULT NULL, p_number bigint DEFAULT NULL)
+RETURNS text LANGUAGE sql STABLE AS $f$
+  SELECT coalesce('session ' || l.pid, 'the prepared transaction ' || x.gid,
+      'a prepared transaction')
+    FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+         LEFT JOIN pg_locks t ON l.pid IS NULL AND t.pid IS NULL AND t.locktype = 'transactionid'
+           AND t.virtualtransaction = l.virtualtransaction
+         LEFT JOIN pg_prepared_xacts x ON x.transaction = t.transactionid
+   WHERE l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+     AND l.pid IS DISTINCT FROM pg_backend_pid()
+     AND (l.relation = ANY (p_tables) OR l.locktype = 'advisory' AND l.classid::bigint = p_class
+         AND l.objid::bigint = p_number)
+     AND coalesce(a.xact_start, x.prepared, '-infinity') < clock_timestamp() - interval '1 s'
+       LIMIT 1
+$f$;
+
+-- The clock as those see it who forget for good what is old: it follows a clock that jumps ahead by
+-- a minute for each renewal of the lease, which is more than twenty times as fast as time goes, and
+-- one that steps back at once. Who was away for a week has forgotten what was due within some
+-- hours; a clock that is a year ahead for ten minutes costs four hours of history.
+CREATE OR REPLACE FUNCTION posthaste.steady() RETURNS timestamptz LANGUAGE sql STABLE AS $f$
+  SELECT least(clock_timestamp(), (SELECT l.steady FROM posthaste.leader l))
+$f$;
+
+-- Forgets confirmations that nobody asked for and workers that are long gone.
+CREATE OR REPLACE FUNCTION posthaste.prune() RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $f$
+  DELETE FROM posthaste.confirmed c WHERE c.confirmed_at < posthaste.steady() - interval '1 day'
+     AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.id = c.id);
+  DELETE FROM posthaste.worker w WHERE w.stopped_at < posthaste.steady() - interval '1 day'
+     AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = w.id)
+$f$;
+
+-- Sets right what a clock that was ahead has left behind: times of the past that are to come, by
+-- which somebody would be waited for, kept or notified as long as the clock stepped back by. Called
+-- when a leader begins, and once a minute; how many were found. What programs have asked for
+-- stays.
+CREATE OR REPLACE FUNCTION posthaste.mend_times() RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_now timestamptz := clock_timestamp();
+  v_past timestamptz := v_now + interval '1 s';
+  v_found bigint;
+BEGIN
+  WITH workers AS (
+    UPDATE posthaste.worker w SET seen_at = least(w.seen_at, v_now),
+           stopped_at = CASE WHEN w.stopped_at IS NOT NULL THEN least(w.stopped_at, v_now) END
+     WHERE w.seen_at > v_past OR w.stopped_at > v_past RETURNING 1),
+  cancelling AS (
+    UPDATE posthaste.cancelling c SET asked_at = v_now WHERE c.asked_at > v_past RETURNING 1),
+  confirmed AS (
+    UPDATE posthaste.confirmed c SET confirmed_at = v_now
+     WHERE c.confirmed_at > v_past RETURNING 1),
+  -- Five minutes are the most that a quarantined job has to wait (functions/rescue.sql).
+  quarantined AS (
+    UPDATE posthaste.in_flight h SET until = v_now
+     WHERE h.state = 'quarantined' AND h.until > v_now + interval '6 min' RETURNING 1),
+  inbox AS (
+    UPDATE posthaste.inbox i SET received_at = v_now
+     WHERE i.delivery_id IN (SELECT o.delivery_id FROM posthaste.inbox o
+                              WHERE o.received_at > v_past LIMIT 10000) RETURNING 1),
+  found AS (
+    SELECT FROM workers UNION ALL SELECT FROM cancelling UNION ALL SELECT FROM confirmed
+    UNION ALL SELECT FROM quarantined UNION ALL SELECT FROM inbox)
+  SELECT count(*) INTO v_found FROM found;
+  -- A worker that sleeps turns its notifications on again before this is over.
+  IF pg_sequence_last_value('posthaste.listeners_until'::regclass) > extract(epoch FROM v_now) + 600
+     AND pg_try_advisory_xact_lock(1885893480, 0) THEN
+    PERFORM setval('posthaste.listeners_until', ceil(extract(epoch FROM v_now))::bigint + 30);
+    v_found := v_found + 1;
+  END IF;
+  RETURN v_found;
+END $f$;
+
+-- Forgets what was received long ago, up to 10,000 of it; how many.
+CREATE OR REPLACE FUNCTION posthaste.prune_inbox() RETURNS bigint LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $f$
+  WITH gone AS (
+    DELETE FROM posthaste.inbox i USING (
+      SELECT o.delivery_id FROM posthaste.inbox o
+       WHERE o.received_at < posthaste.steady() - (SELECT s.keep_inbox FROM posthaste.setting s)
+       ORDER BY o.received_at LIMIT 10000 FOR UPDATE SKIP LOCKED) o
+     WHERE i.delivery_id = o.delivery_id RETURNING 1)
+  SELECT count(*) FROM gone
+$f$;

@@ -1,0 +1,41 @@
+-- Periodic jobs: one row each. The leader enqueues their ticks; the one that moves next_at on, in
+-- the transaction of the enqueue, is the only one.
+
+-- Enqueues these ticks and moves on to the next one, if nobody did so before and the schedule is
+-- still the same; how many jobs. The ticks follow one another up to the next, which is the first
+-- after p_now. A row that somebody is just changing is left for later.
+CREATE OR REPLACE FUNCTION posthaste.tick(
+  p_name text, p_schedule text, p_zone text, p_at timestamptz, p_ticks timestamptz[],
+  p_next timestamptz, p_now timestamptz DEFAULT clock_timestamp())
+RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  p posthaste.periodic;
+  v_tick timestamptz;
+  v_new tstzmultirange := tstzmultirange(tstzrange(p_ticks[1], p_next));
+  v_jobs bigint := 0;
+BEGIN
+  SELECT * INTO p FROM posthaste.periodic
+   WHERE name = p_name AND schedule = p_schedule AND time_zone = p_zone
+     AND next_at IS NOT DISTINCT FROM p_at FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN 0;
+  END IF;
+  -- Of the gaps, each of which was left by a clock that jumped or a time without a leader, the
+  -- newest are remembered.
+  UPDATE posthaste.periodic SET next_at = p_next, looked_at = p_now,
+         made = CASE WHEN cardinality(p_ticks) = 0 THEN p.made
+                     ELSE (SELECT range_agg(m.part) FROM (
+                             SELECT u.part FROM unnest(p.made + v_new) u(part)
+                              ORDER BY u.part DESC LIMIT 16) m) END
+   WHERE name = p_name;
+  FOREACH v_tick IN ARRAY p_ticks LOOP
+    IF NOT p.made @> v_tick THEN
+      PERFORM posthaste.enqueue(p.job, p.kwargs, p.queue, p.priority, v_tick,
+                                greatest(v_tick, clock_timestamp()) + interval '30 days', p.tag,
+                                NULL, p.max_attempts);
+      v_jobs := v_jobs + 1;
+    END IF;
+  END LOOP;
+  RETURN v_jobs;
+END $f$;

@@ -1,0 +1,164 @@
+-- The scheduled slots: kept small, and emptied.
+
+-- Truncates a finished scheduled segment: nobody can enter it (the caller holds its lock), and no
+-- row of it waits for its promotion. NULL when that is done, else why not: 'unpromoted', who holds
+-- a lock, or '' for somebody in passing.
+-- repeat: slots 6..7
+CREATE OR REPLACE FUNCTION posthaste.truncate_6() RETURNS text LANGUAGE plpgsql AS $f$
+DECLARE
+  v_holder text;
+BEGIN
+  IF NOT posthaste.is_promoted_6() THEN
+    RETURN 'unpromoted';
+  END IF;
+  v_holder := posthaste.lock_holder(ARRAY['posthaste.scheduled_6', 'posthaste.promote_cursor_6',
+                                           'posthaste.closed_unclaimed_6', 'posthaste.turn_6',
+                                           'posthaste.left_6', 'posthaste.counted_6']::regclass[]);
+  IF v_holder IS NOT NULL THEN
+    RETURN v_holder;
+  END IF;
+  BEGIN
+    LOCK TABLE posthaste.scheduled_6, posthaste.promote_cursor_6, posthaste.closed_unclaimed_6,
+      posthaste.turn_6, posthaste.left_6, posthaste.counted_6
+      IN ACCESS EXCLUSIVE MODE NOWAIT;
+  EXCEPTION WHEN lock_not_available THEN
+    RETURN '';
+  END;
+  PERFORM posthaste.keep_turns(6 /*slot*/);
+  IF pg_relation_size('posthaste.scheduled_6') > 0 THEN TRUNCATE posthaste.scheduled_6; END IF;
+  IF pg_relation_size('posthaste.promote_cursor_6') > 0 THEN TRUNCATE posthaste.promote_cursor_6;
+  END IF;
+  IF pg_relation_size('posthaste.closed_unclaimed_6') > 0
+    THEN TRUNCATE posthaste.closed_unclaimed_6; END IF;
+  IF pg_relation_size('posthaste.turn_6') > 0 THEN TRUNCATE posthaste.turn_6; END IF;
+  IF pg_relation_size('posthaste.left_6') > 0 THEN TRUNCATE posthaste.left_6; END IF;
+  IF pg_relation_size('posthaste.counted_6') > 0 THEN TRUNCATE posthaste.counted_6; END IF;
+  RETURN NULL;
+END $f$;
+-- end
+
+-- Whether every row of the slot is behind its cursor. The caller knows that nobody can be in it any
+-- more. Asked of three indexes, whatever its size: a row that is not promoted is due later than the
+-- last window looked, or is of a transaction that it could not see.
+-- repeat: slots 6..7
+CREATE OR REPLACE FUNCTION posthaste.is_promoted_6() RETURNS boolean LANGUAGE plpgsql AS $f$
+DECLARE
+  c posthaste.promote_cursor_6;
+BEGIN
+  SELECT * INTO c FROM posthaste.promote_cursor_6 ORDER BY page DESC LIMIT 1;
+  IF NOT FOUND THEN
+    RETURN NOT EXISTS (SELECT FROM posthaste.scheduled_6);
+  END IF;
+  RETURN c.exhausted
+    AND NOT EXISTS (SELECT FROM posthaste.scheduled_6 r WHERE r.scheduled_at > c.t_hi)
+    AND NOT EXISTS (SELECT FROM posthaste.scheduled_6 r WHERE r.xid >= pg_snapshot_xmax(c.hi))
+    AND NOT EXISTS (SELECT FROM pg_snapshot_xip(c.hi) x,
+        LATERAL (SELECT FROM posthaste.scheduled_6 r WHERE r.xid = x LIMIT 1) late);
+END $f$;
+-- end
+
+-- Whether the slot is really empty: a truncation whose transaction was lost after its setval leaves
+-- rows and windows behind.
+-- repeat: slots 6..7
+CREATE OR REPLACE FUNCTION posthaste.is_empty_6() RETURNS boolean LANGUAGE sql AS $f$
+  SELECT NOT EXISTS (SELECT FROM posthaste.scheduled_6)
+    AND NOT EXISTS (SELECT FROM posthaste.promote_cursor_6)
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6)
+       AND NOT EXISTS (SELECT FROM posthaste.turn_6)
+$f$;
+-- end
+
+-- What tidy_scheduled() asks of a slot: rows promoted from it since it was truncated and, by their
+-- size, those closed before (52 bytes each) and notes of turns that were not kept (80); whether it
+-- is really empty; and to truncate it.
+CREATE OR REPLACE FUNCTION posthaste.spent_scheduled(p_slot integer)
+RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  CASE p_slot
+    -- repeat: slots 6..7
+    WHEN 6 /*slot*/ THEN
+      RETURN coalesce((SELECT p.promoted FROM posthaste.promote_cursor_6 p ORDER BY page DESC
+          LIMIT 1), 0) + pg_relation_size('posthaste.closed_unclaimed_6') / 52 + greatest(0,
+        pg_relation_size('posthaste.turn_6') / 80
+        - pg_sequence_last_value('posthaste.turns_kept'::regclass));
+    -- end
+  END CASE;
+END $f$;
+
+CREATE OR REPLACE FUNCTION posthaste.is_empty(p_slot integer)
+RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  CASE p_slot
+    -- repeat: slots 6..7
+    WHEN 6 /*slot*/ THEN RETURN posthaste.is_empty_6();
+    -- end
+  END CASE;
+END $f$;
+
+CREATE OR REPLACE FUNCTION posthaste.truncate_scheduled(p_slot integer)
+RETURNS text LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  CASE p_slot
+    -- repeat: slots 6..7
+    WHEN 6 /*slot*/ THEN RETURN posthaste.truncate_6();
+    -- end
+  END CASE;
+END $f$;
+
+-- Keeps the scheduled slots small. When at least p_spent rows of the current one, and as many as
+-- wait in it, are spent, a new segment starts and the promoter carries what waits over; an old
+-- segment that holds nothing any more is truncated. o_state says what came of it: 'rotated',
+-- 'truncated', 'draining', 'locked' (o_blocker holds a lock), 'none' or 'busy'.
+CREATE OR REPLACE FUNCTION posthaste.tidy_scheduled(
+  p_spent bigint, OUT o_state text, OUT o_blocker text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_low bigint;
+  v_current bigint;
+  v_slot integer;   -- the current one
+  v_other integer;
+  v_spent bigint;
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed'
+    OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
+    o_state := 'busy';
+    RETURN;
+  END IF;
+  v_low := pg_sequence_last_value('posthaste.scheduled_low'::regclass);
+  v_current := pg_sequence_last_value('posthaste.scheduled_current'::regclass);
+  v_slot := 6 + v_current % 2;
+  v_other := 13 - v_slot;
+  o_state := 'none';
+  IF v_low = v_current THEN
+    v_spent := posthaste.spent_scheduled(v_slot);
+    IF v_spent < p_spent
+      OR v_spent * 2 < posthaste.rows_in(v_slot)
+      + pg_sequence_last_value('posthaste.turns_kept'::regclass) THEN
+      RETURN;
+    END IF;
+    IF posthaste.is_empty(v_other) THEN
+      PERFORM setval('posthaste.scheduled_current', v_current + 1);
+      o_state := 'rotated';
+      RETURN;
+    END IF;
+  ELSIF NOT pg_try_advisory_xact_lock(1885893474, v_low::integer) THEN
+    o_state := 'draining';
+    o_blocker := posthaste.lock_holder('{}', 1885893474, v_low);
+    RETURN;
+  END IF;
+  o_blocker := posthaste.truncate_scheduled(v_other);
+  IF o_blocker IS NULL THEN
+    IF v_low < v_current THEN
+      PERFORM setval('posthaste.scheduled_low', v_low + 1);
+    END IF;
+    o_state := 'truncated';
+  ELSE
+    o_state := CASE WHEN o_blocker = 'unpromoted' THEN 'draining' ELSE 'locked' END;
+    o_blocker := nullif(o_blocker, 'unpromoted');
+  END IF;
+END $f$;

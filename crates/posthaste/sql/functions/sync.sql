@@ -1,0 +1,154 @@
+-- Index sync: the jobs of a table's rows, and the rows as the sync reads them.
+
+-- One job by hand, in the transaction of the change: delay as the table says unless given. deleted:
+-- the version of a deletion, which must be larger than that of the row was, and smaller than that
+-- of a row with the same key afterwards. force: the document is written although its version is the
+-- same.
+CREATE OR REPLACE FUNCTION posthaste.sync(
+  name text, id text, delay interval DEFAULT NULL, deleted bigint DEFAULT NULL,
+  force boolean DEFAULT false, tag text DEFAULT '', priority integer DEFAULT 0)
+RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+#variable_conflict use_variable
+BEGIN
+  delay := coalesce(delay, (SELECT s.delay FROM posthaste.synced s WHERE s.name = name),
+      interval '60 s');
+  RETURN posthaste.enqueue('sync.' || name,
+                           jsonb_strip_nulls(jsonb_build_object('id', id, 'deleted', deleted,
+          'force', nullif(force, false))), 'sync.' || name,
+                           priority, clock_timestamp() + delay, NULL, tag, NULL, NULL);
+END $f$;
+
+-- A job for each row, behind all that changes, for an index that has nothing: how many. None while
+-- those of before are not done.
+CREATE OR REPLACE FUNCTION posthaste.sync_fill(name text) RETURNS bigint LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+#variable_conflict use_variable
+DECLARE
+  s posthaste.synced;
+  v_jobs bigint;
+BEGIN
+  SELECT * INTO s FROM posthaste.synced o WHERE o.name = name;
+  IF NOT FOUND THEN
+    RETURN 0;
+  END IF;
+  PERFORM pg_advisory_xact_lock(1885893480, hashtext(name));
+  IF EXISTS (SELECT FROM posthaste.job j WHERE j.queue = 'sync.' || name AND j.tag = 'fill'
+                AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running',
+                                'quarantined')) THEN
+    RETURN 0;
+  END IF;
+  EXECUTE format($sql$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
+    SELECT $1, $1, 1000, 'fill', NULL, jsonb_build_object('id', t.%I::text) FROM %s t$sql$,
+    s.key, s.relation) USING 'sync.' || name;
+  GET DIAGNOSTICS v_jobs = ROW_COUNT;
+  RETURN v_jobs;
+END $f$;
+
+-- Versions of a synced table begin beyond this one, and these rows get new ones: for an index that
+-- is ahead of its table, because the table was restored or lost commits.
+CREATE OR REPLACE FUNCTION posthaste.sync_raise(name text, beyond bigint, ids text[])
+RETURNS bigint LANGUAGE plpgsql AS $f$
+#variable_conflict use_variable
+DECLARE
+  s posthaste.synced;
+  v_rows bigint;
+  v_sequence regclass;
+BEGIN
+  SELECT * INTO STRICT s FROM posthaste.synced o WHERE o.name = name AND o.draws;
+  v_sequence := pg_catalog.format('posthaste.%I', 'sync_version_' || s.drawn_by);
+  EXECUTE pg_catalog.format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', s.relation);
+  PERFORM setval(v_sequence, greatest(posthaste.position(v_sequence), beyond));
+  EXECUTE pg_catalog.format('UPDATE %s t SET %I = 0 WHERE t.%I::text = ANY ($1)',
+                            s.relation, s.version,
+                            s.key) USING ids;
+  GET DIAGNOSTICS v_rows = ROW_COUNT;
+  RETURN v_rows;
+END $f$;
+
+-- The type of a synced table's key.
+CREATE OR REPLACE FUNCTION posthaste.sync_key_type(s posthaste.synced)
+RETURNS text LANGUAGE sql STABLE AS $f$
+  SELECT format_type(a.atttypid, NULL) FROM pg_attribute a
+    WHERE a.attrelid = s.relation AND a.attname = s.key
+$f$;
+
+-- Those of these texts that can be keys of a synced table. Any other is that of no row, and is in
+-- the way of none.
+CREATE OR REPLACE FUNCTION posthaste.sync_keys(s posthaste.synced, p_ids text[])
+RETURNS text[] LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_type text := posthaste.sync_key_type(s);
+  v_id   text;
+  v_keys text[] := '{}';
+BEGIN
+  BEGIN
+    EXECUTE format('SELECT $1::%s[]', v_type) USING p_ids;
+    RETURN p_ids;
+  EXCEPTION WHEN data_exception THEN
+    NULL;
+  END;
+  FOREACH v_id IN ARRAY p_ids LOOP
+    BEGIN
+      EXECUTE format('SELECT $1::%s', v_type) USING v_id;
+      v_keys := v_keys || v_id;
+    EXCEPTION WHEN data_exception THEN
+      NULL;
+    END;
+  END LOOP;
+  RETURN v_keys;
+END $f$;
+
+-- Rows of a synced table by their keys; document is NULL for a row that is not to be found.
+CREATE OR REPLACE FUNCTION posthaste.sync_rows(p_name text, p_ids text[])
+RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  s posthaste.synced;
+BEGIN
+  SELECT * INTO STRICT s FROM posthaste.synced o WHERE o.name = p_name;
+  RETURN QUERY EXECUTE format(
+      'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE t.%1$I %6$s ANY ($1::%5$s[])',
+    s.key, s.version,
+    CASE WHEN s.deleted IS NULL THEN format('to_jsonb(t) - %L', s.version)
+         ELSE format('CASE WHEN t.%I IS TRUE THEN NULL ELSE to_jsonb(t) - %L END', s.deleted,
+             s.version) END,
+    s.relation, posthaste.sync_key_type(s), posthaste.sync_operator(s, 3::smallint))
+    USING posthaste.sync_keys(s, p_ids);
+END $f$;
+
+-- As sync_rows, without making the documents.
+CREATE OR REPLACE FUNCTION posthaste.sync_versions(p_name text, p_ids text[])
+RETURNS TABLE (id text, version bigint, is_there boolean) LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  s posthaste.synced;
+BEGIN
+  SELECT * INTO STRICT s FROM posthaste.synced o WHERE o.name = p_name;
+  RETURN QUERY EXECUTE format(
+      'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE t.%1$I %6$s ANY ($1::%5$s[])',
+    s.key, s.version,
+    CASE WHEN s.deleted IS NULL THEN 'true' ELSE format('t.%I IS NOT TRUE', s.deleted) END,
+    s.relation, posthaste.sync_key_type(s), posthaste.sync_operator(s, 3::smallint))
+    USING posthaste.sync_keys(s, p_ids);
+END $f$;
+
+-- The next rows after one, in the order of the key, as sync_versions gives them.
+CREATE OR REPLACE FUNCTION posthaste.sync_page(p_name text, p_after text, p_most bigint)
+RETURNS TABLE (id text, version bigint, is_there boolean) LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  s posthaste.synced;
+BEGIN
+  SELECT * INTO STRICT s FROM posthaste.synced o WHERE o.name = p_name;
+  RETURN QUERY EXECUTE format(
+    'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t %5$s ORDER BY t.%1$I USING %6$s LIMIT $2',
+      s.key, s.version,
+    CASE WHEN s.deleted IS NULL THEN 'true' ELSE format('t.%I IS NOT TRUE', s.deleted) END,
+    s.relation,
+    CASE WHEN p_after IS NULL THEN ''
+         ELSE format('WHERE t.%I %s $1::%s', s.key, posthaste.sync_operator(s, 5::smallint),
+                     posthaste.sync_key_type(s)) END,
+    posthaste.sync_operator(s, 1::smallint)) USING p_after, p_most;
+END $f$;

@@ -1,0 +1,214 @@
+-- Index sync: which tables are synced, and what is made for them.
+
+-- Refuses what cannot be synced, by the name of what is wrong. Versions and jobs of ours need
+-- triggers that see every change of every row.
+CREATE OR REPLACE FUNCTION posthaste.check_synced(s posthaste.synced)
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_column name;
+BEGIN
+  -- Statements to a parent would not fire the triggers of its children by inheritance, nor those to
+  -- a child its parent's.
+  IF EXISTS (SELECT FROM pg_class c WHERE c.oid = s.relation
+                AND (c.relkind NOT IN ('r', 'p')
+                     OR (s.draws OR s.enqueues) AND c.relkind = 'r' AND NOT c.relispartition
+                        AND (c.relhassubclass
+                             OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)))) THEN
+    RAISE EXCEPTION 'posthaste: %: only a table without inheritance can be synced by triggers',
+      s.relation USING ERRCODE = 'wrong_object_type',
+      HINT = 'With draw and enqueue false the versions and the jobs are the program''s own.';
+  END IF;
+  FOREACH v_column IN ARRAY
+    array_remove(ARRAY[s.key, CASE WHEN NOT s.draws THEN s.version END, s.deleted], NULL) LOOP
+    IF NOT EXISTS (SELECT FROM pg_attribute a
+                    WHERE a.attrelid = s.relation AND a.attname = v_column AND a.attnum > 0) THEN
+      RAISE EXCEPTION 'posthaste: %: there is no column "%", which is to be its %', s.relation,
+        v_column, CASE v_column WHEN s.key THEN 'key; name the one that is'
+                                WHEN s.deleted THEN 'mark of deleted rows' ELSE 'version' END
+        USING ERRCODE = 'undefined_column';
+    END IF;
+  END LOOP;
+  -- Where a key is taken twice until the commit, nobody waits for the one who deletes it.
+  IF posthaste.sync_index(s) IS NULL THEN
+    RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL and have a unique index of its own',
+      s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
+      DETAIL = 'The index must not be deferrable, and not leave rows out. On a partitioned table '
+               'the columns of its partitions may stand behind the key.',
+      HINT = 'Where several columns are the key, one more that is unique by itself can be it.';
+  END IF;
+  IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = s.relation AND a.attname = s.deleted
+                AND a.atttypid <> 'boolean'::regtype) THEN
+    RAISE EXCEPTION 'posthaste: %: "%" is to say which rows are deleted, and is no boolean',
+      s.relation, s.deleted USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  IF EXISTS (SELECT FROM posthaste.synced o
+              WHERE o.relation = s.relation AND o.version = s.version AND o.name <> s.name
+                AND o.draws <> s.draws) THEN
+    RAISE EXCEPTION 'posthaste: %: another sync of it says otherwise whether "%" is drawn',
+      s.relation, s.version USING ERRCODE = 'invalid_parameter_value',
+      HINT = 'Give this one a column of its own for its versions.';
+  END IF;
+END $f$;
+
+-- Whose sequences a sync draws from: those of another that draws for the same column, or those that
+-- it had, or new ones under a name that no other table uses.
+CREATE OR REPLACE FUNCTION posthaste.sync_drawn_by(s posthaste.synced)
+RETURNS text LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_name text := (SELECT o.drawn_by FROM posthaste.synced o
+                   WHERE o.relation = s.relation
+                     AND (o.name = s.name OR o.draws AND s.draws AND o.version = s.version)
+                   ORDER BY o.name = s.name, o.name LIMIT 1);
+BEGIN
+  v_name := coalesce(v_name, s.name);
+  FOR n IN 2 .. 1000 LOOP
+    EXIT WHEN NOT EXISTS (SELECT FROM posthaste.synced o WHERE o.drawn_by = v_name
+                             AND o.relation <> s.relation AND o.name <> s.name);
+    v_name := left(s.name, 36) || '_' || n;
+  END LOOP;
+  RETURN v_name;
+END $f$;
+
+-- An operator of the unique index of a table's key: 1 is less than, 3 equals, 5 is greater than.
+CREATE OR REPLACE FUNCTION posthaste.sync_operator(s posthaste.synced, p_strategy smallint)
+RETURNS text LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  RETURN (
+    SELECT format('OPERATOR(%I.%s)', n.nspname, o.oprname)
+      FROM pg_index i
+      JOIN pg_opclass c ON c.oid = i.indclass[0]
+      JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amopstrategy = p_strategy
+                    AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype
+      JOIN pg_operator o ON o.oid = m.amopopr
+      JOIN pg_namespace n ON n.oid = o.oprnamespace
+     WHERE i.indexrelid = posthaste.sync_index(s));
+END $f$;
+
+-- Lets an index show the rows of a table: adds the column where it lacks, and the triggers. draw =>
+-- false: the column is the program's own, and ascends for each key, also across deletions. enqueue
+-- => false: the program calls posthaste.sync() by itself, for deletions too. always: the triggers
+-- fire also under session_replication_role = replica. Again with other arguments changes it. A
+-- table may have several syncs, each by a name of its own.
+CREATE OR REPLACE FUNCTION posthaste.sync_table(
+  relation regclass, key name DEFAULT 'id', version name DEFAULT 'version', name text DEFAULT NULL,
+  deleted name DEFAULT NULL, delay interval DEFAULT '60 s', draw boolean DEFAULT true,
+  enqueue boolean DEFAULT true, always boolean DEFAULT false)
+RETURNS text LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+#variable_conflict use_variable
+DECLARE
+  v_table text := (SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c
+      JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relation);
+  v_before text;
+  s posthaste.synced;
+BEGIN
+  name := coalesce(name, (SELECT c.relname FROM pg_class c WHERE c.oid = relation));
+  s := (name, relation, key, version, deleted, delay, draw, enqueue, always,
+        name)::posthaste.synced;
+  PERFORM posthaste.check_synced(s);
+  EXECUTE format('LOCK TABLE %s', v_table);
+  -- A partition cannot be given one, even where it is there.
+  IF draw AND NOT EXISTS (SELECT FROM pg_attribute a
+                           WHERE a.attrelid = relation AND a.attname = version) THEN
+    EXECUTE format('ALTER TABLE %s ADD COLUMN %I bigint NOT NULL DEFAULT 0', v_table, version);
+  END IF;
+  IF NOT EXISTS (SELECT FROM pg_attribute a
+      WHERE a.attrelid = relation AND a.attname = version AND a.atttypid = 'bigint'::regtype
+      AND a.attnotnull) THEN
+    RAISE EXCEPTION 'posthaste: %: the version "%" must be a bigint and NOT NULL', relation, version
+      USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  v_before := (SELECT o.drawn_by FROM posthaste.synced o WHERE o.name = name);
+  s.drawn_by := posthaste.sync_drawn_by(s);
+  INSERT INTO posthaste.synced AS o VALUES (s.*)
+  ON CONFLICT ON CONSTRAINT synced_pkey DO UPDATE
+    SET (relation, key, version, deleted, delay, draws, enqueues, always, drawn_by) =
+        (s.relation, s.key, s.version, s.deleted, s.delay, s.draws, s.enqueues, s.always,
+         s.drawn_by)
+   WHERE o.relation = relation OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = o.relation);
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'posthaste: % is the name of the sync of another table, %', name,
+      (SELECT o.relation FROM posthaste.synced o WHERE o.name = name)
+      USING ERRCODE = 'duplicate_object';
+  END IF;
+  PERFORM set_config('client_min_messages', 'warning', true);
+  PERFORM posthaste.unsync_triggers(name);
+  IF draw THEN
+    PERFORM posthaste.sync_sequences(s, v_table, v_before);
+  END IF;
+  PERFORM posthaste.unsync_sequences(v_before);
+  IF draw OR enqueue THEN
+    EXECUTE posthaste.sync_sql(s, v_table);
+    PERFORM posthaste.sync_truncates(s);
+  END IF;
+  RETURN name;
+END $f$;
+
+-- The sequences of a sync: beyond what the table has, and what was drawn for it before.
+CREATE OR REPLACE FUNCTION posthaste.sync_sequences(s posthaste.synced, p_table text, p_before text)
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_version text := format('posthaste.%I', 'sync_version_' || s.drawn_by);
+  v_deaths  text := format('posthaste.%I', 'sync_deaths_' || s.drawn_by);
+  v_before  text := format('posthaste.%I', 'sync_version_' || coalesce(p_before, s.drawn_by));
+  v_largest bigint;
+BEGIN
+  EXECUTE format('CREATE SEQUENCE IF NOT EXISTS %s MINVALUE 0 START 0', v_version);
+  EXECUTE format('CREATE SEQUENCE IF NOT EXISTS %s MINVALUE 0 START 0', v_deaths);
+  EXECUTE format('SELECT max(t.%I) FROM %s t', s.version, p_table) INTO v_largest;
+  PERFORM setval(v_version::regclass,
+                 greatest(pg_sequence_last_value(v_version::regclass),
+                          pg_sequence_last_value(to_regclass(v_before)), v_largest, 0)),
+          nextval(v_deaths::regclass);
+  IF EXISTS (SELECT FROM pg_roles r WHERE r.rolname = 'posthaste_producer') THEN
+    EXECUTE format('GRANT SELECT, USAGE ON SEQUENCE %s, %s TO posthaste_producer, posthaste_worker',
+                   v_version, v_deaths);
+    EXECUTE format('GRANT SELECT ON SEQUENCE %s, %s TO posthaste_observer', v_version, v_deaths);
+  END IF;
+END $f$;
+
+-- Takes the triggers away, with their functions.
+CREATE OR REPLACE FUNCTION posthaste.unsync_triggers(p_name text)
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_function regprocedure;
+BEGIN
+  FOR v_function IN SELECT p.oid FROM pg_proc p
+    WHERE p.pronamespace = 'posthaste'::regnamespace AND p.prorettype = 'trigger'::regtype
+                      AND p.proname IN (SELECT 'sync_' || e || '_' || p_name
+                          FROM unnest(ARRAY['stamp', 'begin', 'insert', 'update', 'move', 'delete',
+                            'truncate']) e) LOOP
+    EXECUTE format('DROP FUNCTION %s CASCADE', v_function);
+  END LOOP;
+END $f$;
+
+-- Takes sequences away that no sync draws from any more.
+CREATE OR REPLACE FUNCTION posthaste.unsync_sequences(p_drawn_by text)
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  IF p_drawn_by IS NOT NULL
+     AND NOT EXISTS (SELECT FROM posthaste.synced o WHERE o.drawn_by = p_drawn_by) THEN
+    EXECUTE format('DROP SEQUENCE IF EXISTS posthaste.%I, posthaste.%I',
+                   'sync_version_' || p_drawn_by, 'sync_deaths_' || p_drawn_by);
+  END IF;
+END $f$;
+
+-- The sync of this name is no more; others of its table stay as they are. Its column stays; its
+-- versions are forgotten with the sequence, so an index of it is to be made anew.
+CREATE OR REPLACE FUNCTION posthaste.unsync_table(name text) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+#variable_conflict use_variable
+DECLARE
+  v_drawn_by text;
+BEGIN
+  PERFORM set_config('client_min_messages', 'warning', true);
+  PERFORM posthaste.unsync_triggers(name);
+  DELETE FROM posthaste.synced s WHERE s.name = name RETURNING s.drawn_by INTO v_drawn_by;
+  PERFORM posthaste.unsync_sequences(v_drawn_by);
+END $f$;

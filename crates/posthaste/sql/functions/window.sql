@@ -1,0 +1,247 @@
+-- Claim: which jobs a worker gets next, decided by a cursor that no dead or spent row can slow
+-- down.
+--
+-- Each lane (queue, priority) of a slot is read in windows. A window is the set of rows that are
+-- visible in snapshot hi and were not visible in snapshot lo, the hi of the window before it.
+-- Snapshots of a lane only grow, so each committed row falls into exactly one window, however late
+-- its transaction commits. Inside a window rows are taken in the order (xid, id), a batch at a
+-- time; the batch's claim row records how far it went, and is the lane's next cursor.
+
+-- A lane's advisory lock: serialises its claimers. A hash collision only makes two lanes wait for
+-- each other.
+CREATE OR REPLACE FUNCTION posthaste.lane_key(queue text, priority integer)
+RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
+  SELECT hashtext(queue || ' ' || priority)
+$f$;
+
+-- Waits for the lane and keeps it. What is read afterwards is read in a statement of its own: the
+-- cursor may have moved meanwhile.
+CREATE OR REPLACE FUNCTION posthaste.hold_lane(queue text, priority integer)
+RETURNS void LANGUAGE sql AS $f$
+  SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key(queue, priority))
+$f$;
+
+-- The snapshot that a cursor keeps: the current one, in which our own transaction counts as
+-- running. Postgres leaves the own xid out of a snapshot's list, so that rows which this
+-- transaction writes later would seem to lie before the window that comes next.
+CREATE OR REPLACE FUNCTION posthaste.cursor_snapshot() RETURNS pg_snapshot LANGUAGE plpgsql AS $f$
+DECLARE
+  s pg_snapshot := pg_current_snapshot();
+  own xid8 := pg_current_xact_id_if_assigned();
+BEGIN
+  IF own IS NULL OR own >= pg_snapshot_xmax(s) THEN
+    RETURN s;
+  END IF;
+  RETURN (least(own, pg_snapshot_xmin(s)) || ':' || pg_snapshot_xmax(s) || ':'
+          || array_to_string(ARRAY(SELECT x FROM (SELECT own AS x UNION SELECT pg_snapshot_xip(s)) u
+                ORDER BY x), ','))::pg_snapshot;
+END $f$;
+
+-- A window with its bounds.
+CREATE OR REPLACE FUNCTION posthaste.bounded(w posthaste.lane_window)
+RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
+BEGIN
+  IF w.at_xid >= pg_snapshot_xmax(w.lo) THEN
+    w.from_xid := w.at_xid; w.from_id := w.at_id;
+  ELSE
+    w.from_xid := pg_snapshot_xmax(w.lo); w.from_id := -1;
+  END IF;
+  IF pg_snapshot_xmin(w.lo) = pg_snapshot_xmax(w.lo) THEN
+    w.late := '{}';  -- nobody was running
+  ELSE
+    w.late := ARRAY(SELECT p FROM pg_snapshot_xip(w.lo) p
+                     WHERE p >= w.at_xid AND pg_visible_in_snapshot(p, w.hi)
+                       AND pg_xact_status(p) IS DISTINCT FROM 'aborted');
+  END IF;
+  RETURN w;
+END $f$;
+
+-- The window behind this one, up to now.
+CREATE OR REPLACE FUNCTION posthaste.next_window(w posthaste.lane_window, p_now pg_snapshot)
+RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
+BEGIN
+  w.lo := w.hi; w.hi := p_now; w.at_xid := '0'; w.at_id := 0; w.is_fresh := true;
+  RETURN posthaste.bounded(w);
+END $f$;
+
+-- The window that the lane's cursor stands in, or the next one when that is exhausted. Who holds
+-- the lane says what is now. For others it is what is after the cursor was read: one that was moved
+-- meanwhile would lie behind its own window's end, and what comes after that be claimed again.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.window_0(p_queue text, p_priority integer, p_now pg_snapshot)
+RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
+#variable_conflict use_column
+DECLARE
+  w posthaste.lane_window;
+  v_exhausted boolean;
+BEGIN
+  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, w.at_xid,
+         w.at_id, v_exhausted
+    FROM posthaste.claim_0 WHERE queue = p_queue AND priority = p_priority
+      ORDER BY queue DESC, priority DESC, batch DESC LIMIT 1;
+  IF NOT FOUND THEN
+    w.batch := 0; w.hi := '1:1:'; v_exhausted := true;
+  END IF;
+  IF v_exhausted THEN
+    RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
+  END IF;
+  w.is_fresh := false;
+  RETURN posthaste.bounded(w);
+END $f$;
+-- end
+
+-- Is anything in this window?
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.look_0(
+  p_queue text, p_priority integer, w posthaste.lane_window)
+RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  IF EXISTS (SELECT FROM posthaste.ready_0 r
+              WHERE r.queue = p_queue AND r.priority = p_priority
+                AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < pg_snapshot_xmax(w.hi)
+                AND pg_visible_in_snapshot(r.xid, w.hi)) THEN
+    RETURN true;
+  END IF;
+  RETURN cardinality(w.late) > 0 AND EXISTS (
+    SELECT FROM unnest(w.late) p, LATERAL (
+      SELECT FROM posthaste.ready_0 r
+        WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
+         AND r.id > CASE WHEN p = w.at_xid THEN w.at_id ELSE -1 END LIMIT 1) late);
+END $f$;
+-- end
+
+-- How far a batch reaches: its last row, its rows, their bytes, and whether some have expired. Only
+-- what decides that is read of each row: the jobs themselves are read once, by the one that hands
+-- them out. With p_expired it ends before the first job that has not expired.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.reach_0(
+  p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
+  p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
+  OUT o_mixed boolean)
+LANGUAGE plpgsql AS $f$
+DECLARE
+  v_end xid8 := pg_snapshot_xmax(w.hi);
+  v_hi pg_snapshot := w.hi;
+  v_size bigint;
+  v_expired boolean;
+BEGIN
+  o_n := 0; o_bytes := 0; o_mixed := p_expired;
+  FOR o_xid, o_id, v_size, v_expired IN
+    SELECT * FROM (
+      SELECT late.* FROM unnest(w.late) p, LATERAL (
+        SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp()
+          FROM posthaste.ready_0 r
+         WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
+           AND r.id > CASE WHEN p = w.at_xid THEN w.at_id ELSE -1 END
+             ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit) late
+      UNION ALL
+      (SELECT r.xid, r.id, r.kwargs_bytes, r.expires_at <= clock_timestamp()
+          FROM posthaste.ready_0 r
+        WHERE r.queue = p_queue AND r.priority = p_priority
+          AND (r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end
+          AND pg_visible_in_snapshot(r.xid, v_hi)
+        ORDER BY r.queue, r.priority, r.xid, r.id LIMIT p_limit)
+    ) both_parts ORDER BY xid, id LIMIT p_limit
+  LOOP
+    IF v_expired <> p_expired THEN
+      IF p_expired THEN
+        o_id := o_id - 1;
+        EXIT;
+      END IF;
+      o_mixed := true;
+    END IF;
+    o_n := o_n + 1;
+    o_bytes := o_bytes + v_size;
+    EXIT WHEN o_bytes >= p_bytes;
+  END LOOP;
+END $f$;
+-- end
+
+-- Moves a lane's cursor over a window that holds nothing.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.skip_0(
+  p_queue text, p_priority integer, p_worker bigint, w posthaste.lane_window)
+RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  -- Two statements: the cursor must be read with a snapshot taken after the lock.
+  IF NOT pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, p_priority)) THEN
+    RETURN;
+  END IF;
+  IF w.batch = (SELECT n.batch FROM posthaste.window_0(p_queue, p_priority, NULL) n) THEN
+    INSERT INTO posthaste.claim_0 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
+        to_xid, to_id, n, exhausted)
+    VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, gen_random_uuid(), w.lo,
+        w.hi, '0', 0, '0', 0, 0, true);
+  END IF;
+END $f$;
+-- end
+
+-- The first priority of a queue, above p_above, that this slot has jobs of.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.next_priority_0(p_queue text, p_above bigint, p_below bigint)
+RETURNS integer LANGUAGE sql STABLE AS $f$
+  SELECT r.priority FROM posthaste.ready_0 r
+   WHERE r.queue = p_queue AND r.priority > p_above AND r.priority < p_below
+     ORDER BY r.queue, r.priority LIMIT 1
+$f$;
+-- end
+
+-- Slots that may hold undispatched jobs, oldest first. What lies in the overflow is older than the
+-- ready log; of two overflow segments the newer one has the older jobs, because compaction moves a
+-- lane's oldest jobs first.
+CREATE OR REPLACE FUNCTION posthaste.scan_slots() RETURNS integer[] LANGUAGE sql STABLE AS $f$
+  SELECT pg_catalog.array_cat(
+           ARRAY(SELECT (4::bigint + g % 2::bigint)::integer
+                   FROM generate_series(pg_sequence_last_value('posthaste.overflow_scan'::regclass),
+                                        pg_sequence_last_value(
+                                            'posthaste.overflow_current'::regclass)) g
+                  ORDER BY g DESC),
+           ARRAY(SELECT (g % 4::bigint)::integer
+                   FROM generate_series(pg_sequence_last_value('posthaste.ready_scan'::regclass),
+                                        pg_sequence_last_value(
+                                            'posthaste.ready_current'::regclass)) g
+                  ORDER BY g))
+$f$;
+
+-- A look without a lock: has the lane anything here that was not claimed?
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.sees_0(p_queue text, p_priority integer, p_worker bigint)
+RETURNS boolean LANGUAGE plpgsql AS $f$
+DECLARE
+  v_started timestamptz := clock_timestamp();
+  w posthaste.lane_window := posthaste.window_0(p_queue, p_priority, NULL);
+BEGIN
+  WHILE NOT posthaste.look_0(p_queue, p_priority, w) LOOP
+    IF w.is_fresh THEN
+      -- If finding out that nothing is there was slow (rows of an open or rolled-back bulk insert
+      -- lie there), the lane's cursor is moved past them, so that the next look does not walk them
+      -- again.
+      IF clock_timestamp() - v_started > interval '2 ms' THEN
+        PERFORM posthaste.skip_0(p_queue, p_priority, p_worker, w);
+      END IF;
+      RETURN false;
+    END IF;
+    w := posthaste.next_window(w, posthaste.cursor_snapshot());
+  END LOOP;
+  RETURN true;
+END $f$;
+-- end
+
+-- A look without a lock: has the lane anything that was not claimed?
+CREATE OR REPLACE FUNCTION posthaste.sees(p_queue text, p_priority integer, p_worker bigint)
+RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $f$
+DECLARE
+  v_slot integer;
+BEGIN
+  FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
+    CASE v_slot
+      -- repeat: slots 0..5
+      WHEN 0 /*slot*/ THEN IF posthaste.sees_0(p_queue, p_priority, p_worker) THEN
+        RETURN true; END IF;
+      -- end
+    END CASE;
+  END LOOP;
+  RETURN false;
+END $f$;

@@ -1,0 +1,113 @@
+//! What claims are made with, those of all queues and those of quarantined jobs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_util::sync::CancellationToken;
+
+use super::unanswered::Unanswered;
+use crate::consumer::{Batch, Delivery, Settled, Ticket};
+use crate::identity::{Identity, Registration};
+use crate::job::JobId;
+use crate::metrics::Took;
+use crate::parts::gate::Gate;
+use crate::parts::in_hand::InHand;
+use crate::parts::queue::QueueState;
+use crate::retry::Disposition;
+use crate::store::link::Link;
+use crate::store::{Claimed, Fence};
+
+/// The connection that claims, who claims, and where the jobs go.
+pub(crate) struct Claimer {
+    pub(crate) link: Arc<Link>,
+    pub(crate) registration: Arc<Registration>,
+    pub(crate) gate: Gate,
+    pub(crate) unanswered: Arc<Unanswered>,
+    pub(crate) handing: Handing,
+    /// No more claims.
+    pub(crate) stopping: CancellationToken,
+}
+
+/// Hands claimed jobs out.
+pub(crate) struct Handing {
+    pub(crate) in_hand: Arc<InHand>,
+    /// Where their outcomes go.
+    pub(crate) settle: UnboundedSender<Settled>,
+}
+
+impl Handing {
+    /// Hands claimed jobs to the queue's consumer, each with a ticket.
+    pub(super) fn deliver(
+        &self,
+        queue: &Arc<QueueState>,
+        worker: &Arc<Identity>,
+        jobs: Vec<Claimed>,
+    ) {
+        if jobs.is_empty() {
+            return;
+        }
+        let mut sizes: HashMap<Fence, usize> = HashMap::new();
+        for (fence, _) in &jobs {
+            *sizes.entry(*fence).or_default() += 1;
+        }
+        let batches: HashMap<Fence, Arc<Batch>> = sizes
+            .into_iter()
+            .map(|(fence, jobs)| (fence, batch(queue, worker, fence, jobs)))
+            .collect();
+        self.in_hand.delivered(jobs.len());
+        let claim = jobs
+            .into_iter()
+            .map(|(fence, job)| Delivery {
+                ticket: Ticket::new(
+                    Arc::clone(&job),
+                    Arc::clone(&batches[&fence]),
+                    self.settle.clone(),
+                ),
+                job,
+            })
+            .collect();
+        queue.consumer.consume(claim);
+    }
+
+    /// Ends a claimed job whose row cannot be read.
+    pub(super) fn dead_letter(
+        &self,
+        queue: &QueueState,
+        worker: &Arc<Identity>,
+        fence: Fence,
+        id: JobId,
+        error: String,
+    ) {
+        self.in_hand.delivered(1);
+        let disposition = Disposition::DeadLetter {
+            attempt: None,
+            state: "dead",
+            error,
+        };
+        let now = Instant::now();
+        // The receiver lives as long as the loops.
+        let _ = self.settle.send(Settled {
+            batch: batch(queue, worker, fence, usize::MAX),
+            id,
+            job: None,
+            is_keyed: true,
+            is_completed: false,
+            disposition,
+            took: Took {
+                began: now,
+                ended: now,
+            },
+        });
+    }
+}
+
+fn batch(queue: &QueueState, worker: &Arc<Identity>, fence: Fence, jobs: usize) -> Arc<Batch> {
+    Arc::new(Batch {
+        fence,
+        jobs,
+        backoff: queue.backoff,
+        worker: Arc::clone(worker),
+    })
+}

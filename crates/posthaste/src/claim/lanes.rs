@@ -1,0 +1,111 @@
+//! The lanes of a queue that a worker knows: those that were seen before, and the search for
+//! others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::parts::queue::Queues;
+use crate::store;
+use crate::store::link::Link;
+
+/// Lanes beyond this are looked for again from time to time: each costs a probe at each look, and
+/// those that nobody uses any more are to be forgotten.
+const FEW: usize = 32;
+const RECALL: Duration = Duration::from_secs(10);
+
+/// Reads and searches the lanes of all queues.
+pub(crate) struct Lanes {
+    pub(crate) queues: Queues,
+    pub(crate) link: Arc<Link>,
+    /// Notified when a queue was and nothing was found there.
+    pub(crate) missed: Arc<Notify>,
+    pub(crate) stopping: CancellationToken,
+}
+
+impl Lanes {
+    /// The lanes that others have seen; without them the first jobs of each would wait for their
+    /// discovery.
+    pub(crate) async fn load(&self) {
+        for queue in self.queues.iter() {
+            match store::lanes(&self.link, &queue.name).await {
+                Ok(lanes) => lanes.into_iter().for_each(|priority| queue.learn(priority)),
+                Err(error) => {
+                    tracing::warn!(
+                        queue = &*queue.name, %error,
+                        "known lanes could not be read; they will be discovered"
+                    )
+                }
+            }
+        }
+    }
+
+    /// Looks for priorities that nobody has seen yet, on a connection of its own, so that a slow
+    /// look delays no claim. The rate follows the cost: behind rolled-back or uncommitted rows a
+    /// look may take long.
+    pub(crate) async fn discover(self) {
+        const SHORTEST: Duration = Duration::from_millis(40);
+        const ASLEEP: Duration = Duration::from_millis(500);
+        let mut recalled = Instant::now();
+        while !self.stopping.is_cancelled() {
+            let started = Instant::now();
+            let mut shortest = ASLEEP;
+            for queue in self.queues.iter().filter(|queue| queue.is_searched()) {
+                shortest = SHORTEST;
+                loop {
+                    match store::discover(&self.link, &queue.name, &queue.priorities()).await {
+                        Ok(found) if found.is_empty() => break,
+                        Ok(found) => {
+                            found.into_iter().for_each(|priority| queue.learn(priority));
+                            queue.sleeper.woken.notify_one();
+                        }
+                        Err(error) => {
+                            tracing::debug!(
+                                queue = &*queue.name, %error,
+                                "lanes could not be discovered"
+                            );
+                            break;
+                        }
+                    }
+                }
+            }
+            if recalled.elapsed() > RECALL {
+                recalled = Instant::now();
+                self.recall().await;
+            }
+            let took = started.elapsed();
+            tokio::select! {
+                () = tokio::time::sleep(shortest.max(took * 20)) => {}
+                () = self.missed(took) => {}
+                () = self.stopping.cancelled() => {}
+            }
+        }
+    }
+
+    /// Forgets what others have forgotten of queues with many lanes. One that is in use all the
+    /// same is discovered again.
+    async fn recall(&self) {
+        for queue in self.queues.iter() {
+            if queue.priorities().len() > FEW {
+                match store::lanes(&self.link, &queue.name).await {
+                    Ok(lanes) => queue.recall(lanes),
+                    Err(error) => {
+                        tracing::debug!(
+                            queue = &*queue.name, %error,
+                            "known lanes could not be read"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// A queue was notified and nothing was found there. The rate follows the cost all the same.
+    async fn missed(&self, last_took: Duration) {
+        tokio::time::sleep(last_took).await;
+        self.missed.notified().await;
+    }
+}

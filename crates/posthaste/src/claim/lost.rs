@@ -1,0 +1,95 @@
+//! A claim of an ordered consumer whose answer was lost: what it took is looked for before its
+//! queue claims again, so that its jobs stay in front of those that come behind them. What another
+//! queue lost is given back.
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use super::sent::Sent;
+use super::{ClaimResult, Fetcher, Made};
+use crate::error::Error;
+use crate::identity::Identity;
+use crate::parts::gate::Passed;
+use crate::store;
+
+/// So often no answer comes to the question either; then it is given back.
+const ASKED: u32 = 5;
+
+/// What is known of it.
+pub(super) struct Lost {
+    pub(super) worker: Arc<Identity>,
+    pub(super) token: Uuid,
+    /// The lanes that it was for.
+    priorities: Vec<i32>,
+    asked: u32,
+}
+
+impl Fetcher {
+    /// A claim failed: whether it took anything may not be known.
+    pub(super) fn claim_failed(&self, sent: Sent<'_>, priorities: Vec<i32>, error: &Error) {
+        let is_ordered = self.queue.consumer.is_ordered();
+        if !is_ordered || !error.is_connection() || !error.leaves_in_doubt() {
+            return sent.failed(error);
+        }
+        let (worker, token) = sent.keep();
+        *self.lost() = Some(Lost {
+            worker,
+            token,
+            priorities,
+            asked: 0,
+        });
+    }
+
+    /// The next jobs: those of a claim whose answer was lost, else those of a new one.
+    pub(super) async fn find_or_claim<'a>(
+        &'a self,
+        room: usize,
+        passed: Passed<'a>,
+    ) -> Result<ClaimResult, Error> {
+        match self.find().await? {
+            None => self.claim(room, passed).await,
+            Some(found) => Ok(found),
+        }
+    }
+
+    /// Hands over what the lost claim took; none where no claim was lost, or it took nothing until
+    /// now. Without an answer it is looked for again; whatever else goes wrong, its jobs are given
+    /// back.
+    async fn find(&self) -> Result<Option<ClaimResult>, Error> {
+        let Some(mut lost) = self.lost().take() else {
+            return Ok(None);
+        };
+        let sent = Sent::again(&self.claimer, &lost);
+        let (link, name, lanes) = (&self.claimer.link, &self.queue.name, &lost.priorities);
+        match store::claim_answer(link, name, lanes, lost.worker.id, lost.token).await {
+            // It may still be on its way to the server, so what it takes later is given back.
+            Ok(rows) if rows.is_empty() => Ok(None),
+            Ok(rows) => {
+                let jobs = rows.len();
+                tracing::info!(queue = &**name, jobs, "found a claim whose answer was lost");
+                self.hand_over(Made { sent, rows }).map(Some)
+            }
+            Err(error) => {
+                lost.asked += u32::from(error.leaves_in_doubt());
+                if error.is_connection() && lost.asked < ASKED {
+                    sent.keep();
+                    *self.lost() = Some(lost);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Nobody works them here any more.
+    pub(super) fn give_back_lost(&self) {
+        if let Some(lost) = self.lost().take() {
+            drop(Sent::again(&self.claimer, &lost));
+        }
+    }
+
+    /// The claim that is to be looked for before the next one is made.
+    fn lost(&self) -> MutexGuard<'_, Option<Lost>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

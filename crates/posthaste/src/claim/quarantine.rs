@@ -1,0 +1,162 @@
+//! Jobs whose worker died are run alone once: claims pause, those under way and what runs are
+//! waited for, and then one quarantined job runs with nothing else in the process. If it kills
+//! again, it alone uses up an attempt; the one that was merely near it when it struck is done and
+//! cleared. A consumer that takes jobs by the batch may have those together for which a counted
+//! attempt ends nothing: if one of them kills again, each runs alone.
+
+mod patience;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Row;
+
+use super::claimer::Claimer;
+use super::sent::Sent;
+use crate::error::Error;
+use crate::parts::queue::{QueueState, Queues};
+use crate::store;
+use crate::store::link::Link;
+use patience::{LOOK, Patience};
+
+/// Quarantined jobs have the process for themselves for about this long at a time; then other work
+/// has its turn.
+const TURN: Duration = Duration::from_secs(1);
+
+/// Runs the quarantined jobs of all queues.
+pub(crate) struct Quarantine {
+    pub(crate) claimer: Arc<Claimer>,
+    pub(crate) queues: Queues,
+    pub(crate) looks: Arc<Link>,
+}
+
+impl Quarantine {
+    /// Gives them their turns until the worker stops.
+    pub(crate) async fn run(self) {
+        // As long as the slowest handler may run; no limit if one has none.
+        let limits = self.queues.iter().map(|queue| queue.consumer.limit());
+        let limit = limits
+            .collect::<Option<Vec<_>>>()
+            .map(|limits| limits.into_iter().max().unwrap_or_default());
+        let mut patience = Patience::new(limit);
+        while !self.claimer.stopping.is_cancelled() {
+            let pause = match store::quarantine_queues(&self.looks).await {
+                Ok(names) => {
+                    let mut ours: Vec<_> = self
+                        .queues
+                        .iter()
+                        .filter(|queue| names.iter().any(|name| **name == *queue.name))
+                        .filter(|queue| queue.consumer.takes_quarantined())
+                        .collect();
+                    if ours.is_empty() {
+                        patience.calm()
+                    } else {
+                        // A turn is short: it is not to go to the same queue each time.
+                        fastrand::shuffle(&mut ours);
+                        let paused = Instant::now();
+                        let had_turn = self.isolate(&ours, patience.wait()).await;
+                        patience.rest(had_turn, paused.elapsed())
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "quarantined jobs could not be looked for");
+                    LOOK
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.claimer.stopping.cancelled() => {}
+            }
+        }
+    }
+
+    /// Gives quarantined jobs their turn. False: what runs did not end in time.
+    async fn isolate(&self, queues: &[&Arc<QueueState>], wait: Duration) -> bool {
+        let jobs = &self.claimer.handing.in_hand;
+        let alone = tokio::select! {
+            alone = self.claimer.gate.alone(jobs, wait) => alone,
+            () = self.claimer.stopping.cancelled() => return false,
+        };
+        // The gate stays closed for as long as this lives.
+        let Some(_alone) = alone else {
+            tracing::info!(
+                waited = ?wait, jobs = jobs.in_hand(),
+                "quarantined jobs wait: other jobs ran, or a claim had no answer, for too long"
+            );
+            return false;
+        };
+        let until = Instant::now() + TURN;
+        for queue in queues {
+            while Instant::now() < until
+                && !self.claimer.stopping.is_cancelled()
+                && self.next(queue).await
+            {}
+        }
+        true
+    }
+
+    /// Runs the next quarantined job to its end, or those that may run together; false when there
+    /// is none.
+    async fn next(&self, queue: &Arc<QueueState>) -> bool {
+        // No other claim is under way, so nothing is delivered beside this one, and their
+        // connection is free.
+        let jobs = &self.claimer.handing.in_hand;
+        match self.claim(queue).await {
+            Ok(0) => false,
+            Ok(_) => {
+                while jobs.in_hand() > 0 && !self.claimer.stopping.is_cancelled() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "quarantined jobs could not be claimed");
+                false
+            }
+        }
+    }
+
+    /// Claims and hands out those that may run together, or else one; how many.
+    async fn claim(&self, queue: &Arc<QueueState>) -> Result<usize, Error> {
+        let most = queue.consumer.quarantine_batch();
+        for together in [most, 1] {
+            let sent = Sent::new(&self.claimer).await?;
+            let rows = match self.ask(queue, &sent, together).await {
+                Ok(rows) => rows,
+                Err(error) => {
+                    sent.failed(&error);
+                    return Err(error);
+                }
+            };
+            let claim = store::read_claim(&rows, &queue.name, sent.token)?;
+            for (_, job) in &claim.jobs {
+                tracing::info!(
+                    job = %job.id,
+                    name = &*job.name,
+                    crashes = job.crashes,
+                    together = claim.jobs.len(),
+                    "running a job alone whose worker died"
+                );
+            }
+            sent.hand_out(queue, claim);
+            if !rows.is_empty() || most == 1 {
+                return Ok(rows.len());
+            }
+        }
+        Ok(0)
+    }
+
+    async fn ask(
+        &self,
+        queue: &QueueState,
+        sent: &Sent<'_>,
+        together: usize,
+    ) -> Result<Vec<Row>, Error> {
+        let (link, name) = (&self.claimer.link, &queue.name);
+        if together > 1 {
+            store::claim_quarantined_batch(link, name, sent.worker.id, sent.token, together).await
+        } else {
+            store::claim_quarantined(link, name, sent.worker.id, sent.token).await
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A claim on its way: the jobs that it may have taken are in somebody's hands, or are given back.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::claimer::Claimer;
+use super::lost::Lost;
+use crate::error::Error;
+use crate::identity::Identity;
+use crate::parts::queue::QueueState;
+use crate::store;
+
+/// A claim that was sent. Until its jobs are handed out it counts as one whose answer was lost:
+/// whatever ends it early, they are given back.
+pub(super) struct Sent<'a> {
+    claimer: &'a Claimer,
+    pub(super) worker: Arc<Identity>,
+    pub(super) token: Uuid,
+    is_open: bool,
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.claimer.unanswered.add(self.worker.id, self.token);
+        }
+    }
+}
+
+impl<'a> Sent<'a> {
+    /// Made before the statement goes out.
+    pub(super) async fn new(claimer: &'a Claimer) -> Result<Self, Error> {
+        Ok(Self {
+            claimer,
+            worker: claimer.registration.worker().await?,
+            token: Uuid::new_v4(),
+            is_open: true,
+        })
+    }
+
+    /// A claim that was sent before, of which nobody knows what it took.
+    pub(super) fn again(claimer: &'a Claimer, lost: &Lost) -> Self {
+        Self {
+            claimer,
+            worker: Arc::clone(&lost.worker),
+            token: lost.token,
+            is_open: true,
+        }
+    }
+
+    /// Leaves it to be looked for.
+    pub(super) fn keep(mut self) -> (Arc<Identity>, Uuid) {
+        self.is_open = false;
+        (Arc::clone(&self.worker), self.token)
+    }
+
+    /// It failed. Without an answer, or with one that could not be read, it may stand although
+    /// nobody will work it.
+    pub(super) fn failed(mut self, error: &Error) {
+        self.is_open = error.leaves_in_doubt();
+        if error
+            .sqlstate()
+            .is_some_and(|state| state.code() == "55000")
+        {
+            self.claimer.registration.forget(self.worker.id);
+        }
+    }
+
+    /// Hands out what it brought.
+    pub(super) fn hand_out(mut self, queue: &Arc<QueueState>, claim: store::Claim) {
+        self.is_open = false;
+        let handing = &self.claimer.handing;
+        handing.deliver(queue, &self.worker, claim.jobs);
+        for (fence, id, error) in claim.unreadable {
+            tracing::error!(queue = &*queue.name, job = %id, error, "a job that cannot be read is ended");
+            handing.dead_letter(queue, &self.worker, fence, id, error);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A job that cannot be read breaks the claim that holds it: smaller ones find it, and then it is
+//! ended.
+
+use uuid::Uuid;
+
+use super::{AGAIN, Fetcher, LARGEST_CLAIM};
+use crate::error::Error;
+use crate::store;
+
+/// How much smaller a claim becomes when it held a job that cannot be read. To fail is dear,
+/// because the server may print a gigabyte before it gives up; claims that pass cost next to
+/// nothing.
+const CLOSING_IN: usize = 64;
+/// Closes in on a job that cannot be read: it lies among the next this many, so a part of them is
+/// asked for.
+#[derive(Default)]
+pub(super) struct Unreadable {
+    within: Option<usize>,
+}
+
+impl Unreadable {
+    pub(super) fn limit(&self) -> usize {
+        self.within
+            .map_or(LARGEST_CLAIM, |within| (within / CLOSING_IN).max(1))
+    }
+
+    pub(super) fn passed(&mut self, jobs: usize) {
+        self.within = self
+            .within
+            .map(|within| within.saturating_sub(jobs))
+            .filter(|within| *within > 0);
+    }
+
+    pub(super) fn failed(&mut self, asked: usize) {
+        self.within = Some(self.within.unwrap_or(asked).min(asked));
+    }
+}
+
+impl Fetcher {
+    /// Decides what a failed claim means, and ends the job that it was about, or waits. Whether it
+    /// ended one.
+    pub(super) async fn recover(
+        &self,
+        error: &Error,
+        asked: usize,
+        failures: u32,
+        unreadable: &mut Unreadable,
+    ) -> bool {
+        tracing::warn!(queue = &*self.queue.name, failures, %error, "a claim failed");
+        if is_of_the_data(error) {
+            // A job that cannot be read breaks the claim that holds it. Smaller ones find it;
+            // alone, it is ended, and nobody else is harmed.
+            unreadable.failed(asked);
+            if asked == 1 {
+                *unreadable = Unreadable::default();
+                if self.dead_letter_next(error).await {
+                    return true;
+                }
+            }
+            // Alone after a few failures, and then it is ended: what goes on failing is no such
+            // job.
+            if failures <= 3 {
+                return false;
+            }
+        }
+        let wait = AGAIN.after(failures, fastrand::f64());
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = self.claimer.stopping.cancelled() => {}
+        }
+        false
+    }
+
+    /// Ends the next job, which is a claim too: not beside a quarantined job. Whether there was one
+    /// to be ended.
+    pub(crate) async fn dead_letter_next(&self, error: &Error) -> bool {
+        let Some(_passed) = self.claimer.gate.pass(&self.claimer.stopping).await else {
+            return false;
+        };
+        let Ok(worker) = self.claimer.registration.worker().await else {
+            return false;
+        };
+        let text = error.to_string();
+        match store::dead_letter_next(
+            &self.claimer.link,
+            &self.queue.name,
+            &self.queue.priorities(),
+            worker.id,
+            Uuid::new_v4(),
+            &text,
+        )
+        .await
+        {
+            Ok(0) => false,
+            Ok(dead) => {
+                tracing::error!(
+                    queue = &*self.queue.name,
+                    dead,
+                    error = text,
+                    "a job that cannot be read was ended"
+                );
+                true
+            }
+            Err(error) => {
+                tracing::error!(
+                    queue = &*self.queue.name, %error,
+                    "a job that cannot be read could not be ended"
+                );
+                false
+            }
+        }
+    }
+}
+
+/// Whether a claim failed because of what it was to hand out: not the connection, a lock, a
+/// restart, a missing right or a full disk.
+fn is_of_the_data(error: &Error) -> bool {
+    match error.sqlstate().map(|state| state.code()) {
+        Some("53200") => true, // out of memory: the text of one job may be what did not fit
+        Some(code) => {
+            !error.is_connection()
+                && !["25", "28", "40", "42", "53", "55", "57", "58"].contains(&&code[..2])
+        }
+        // No SQLSTATE, and yet not the connection: the row came, and we could not read it.
+        None => !error.is_connection(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LARGEST_CLAIM, Unreadable};
+
+    /// Claims that fail, and that pass, until the job at this place is alone.
+    fn closing_in(place: usize) -> (usize, usize) {
+        let mut unreadable = Unreadable::default();
+        let (mut before, mut failed, mut passed) = (place, 0, 0);
+        loop {
+            let asked = unreadable.limit();
+            if asked <= before {
+                before -= asked;
+                passed += 1;
+                unreadable.passed(asked);
+                continue;
+            }
+            failed += 1;
+            unreadable.failed(asked);
+            if asked == 1 {
+                return (failed, passed);
+            }
+        }
+    }
+
+    #[test]
+    fn few_claims_fail_until_an_unreadable_job_is_alone_wherever_it_lies() {
+        for place in 0..LARGEST_CLAIM {
+            let (failed, passed) = closing_in(place);
+            assert!(
+                failed <= 3 && passed <= 400,
+                "{place}: {failed} fail, {passed} pass"
+            );
+        }
+    }
+}

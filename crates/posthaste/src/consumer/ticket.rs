@@ -1,0 +1,195 @@
+//! A claimed job in somebody's hands, and what became of it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc::UnboundedSender;
+use uuid::Uuid;
+
+use crate::handler::{self, HandlerError};
+use crate::identity::Identity;
+use crate::job::{Job, JobId, Outcome};
+use crate::metrics::Took;
+use crate::retry::{Backoff, Disposition, RunResult, disposition};
+use crate::store::Fence;
+
+/// A claimed batch that is being worked.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) fence: Fence,
+    pub(crate) jobs: usize,
+    pub(crate) backoff: Backoff,
+    /// Whose claim it is.
+    pub(crate) worker: Arc<Identity>,
+}
+
+/// What is to become of one job.
+#[derive(Clone, Debug)]
+pub(crate) struct Settled {
+    pub(crate) batch: Arc<Batch>,
+    pub(crate) id: JobId,
+    /// None when it could not be read.
+    pub(crate) job: Option<Arc<Job>>,
+    /// The handler says that it has completed it in a transaction of its own.
+    pub(crate) is_completed: bool,
+    /// It holds a unique key, which has to be released.
+    pub(crate) is_keyed: bool,
+    pub(crate) disposition: Disposition,
+    pub(crate) took: Took,
+}
+
+/// A job in the hands of a consumer.
+#[derive(Debug)]
+pub struct Delivery {
+    /// The job.
+    pub job: Arc<Job>,
+    /// Where its outcome goes.
+    pub ticket: Ticket,
+}
+
+/// The right and the duty to say what became of one job.
+pub struct Ticket {
+    pub(crate) job: Arc<Job>,
+    pub(crate) batch: Arc<Batch>,
+    /// Another than the queue's.
+    pub(crate) backoff: Option<Backoff>,
+    /// When its run began: when it was handed over, unless it stood in line.
+    pub(crate) began: Instant,
+    settled: Option<UnboundedSender<Settled>>,
+}
+
+impl Ticket {
+    pub(crate) fn new(job: Arc<Job>, batch: Arc<Batch>, settled: UnboundedSender<Settled>) -> Self {
+        Self {
+            job,
+            batch,
+            backoff: None,
+            began: Instant::now(),
+            settled: Some(settled),
+        }
+    }
+
+    /// The fence that an acknowledgement of this job must carry.
+    pub fn fence(&self) -> Fence {
+        self.batch.fence
+    }
+
+    /// The id by which a receiver outside drops duplicates: the same at each attempt,
+    /// `posthaste.delivery_id(id)` in SQL.
+    pub fn delivery_id(&self) -> Uuid {
+        self.batch.worker.epochs.delivery_id(self.job.id)
+    }
+
+    /// The job as it was claimed.
+    pub fn job(&self) -> &Arc<Job> {
+        &self.job
+    }
+
+    /// The worker that claimed the job, as in `posthaste.worker`.
+    pub fn worker(&self) -> i64 {
+        self.batch.worker.id
+    }
+
+    /// Says what became of the job.
+    pub fn settle(self, outcome: Outcome) {
+        self.record(RunResult::Returned(outcome));
+    }
+
+    /// The attempt failed, as when a handler returns an error: it is counted, and the back-off
+    /// decides when the next one comes, unless the error is a [`RetryLater`](crate::RetryLater),
+    /// which says both itself.
+    pub fn fail(self, error: impl Into<HandlerError> + 'static) {
+        self.record(handler::failure(handler::boxed(error)));
+    }
+
+    /// The job ends as cancelled, because [`Consumer::cancel`](super::Consumer::cancel) asked for
+    /// it.
+    pub fn cancel(self) {
+        self.record(RunResult::Cancelled);
+    }
+
+    /// Gives the job back without counting an attempt.
+    pub fn give_back(self) {
+        self.record(RunResult::GivenBack);
+    }
+
+    pub(crate) fn record(mut self, result: RunResult) {
+        self.send(result);
+    }
+
+    fn send(&mut self, result: RunResult) {
+        if let Some(settled) = self.settled.take() {
+            let is_completed = matches!(result, RunResult::CompletedInTransaction);
+            let backoff = self.backoff.as_ref().unwrap_or(&self.batch.backoff);
+            let disposition = disposition(&self.job, &result, backoff, fastrand::f64());
+            log(&self.job, &result, &disposition);
+            // The receiver ends only with the engine, and then the store takes the job back by
+            // itself.
+            let _ = settled.send(Settled {
+                batch: Arc::clone(&self.batch),
+                id: self.job.id,
+                job: Some(Arc::clone(&self.job)),
+                is_completed,
+                is_keyed: self.job.unique_key.is_some() || self.job.ordering_key.is_some(),
+                disposition,
+                took: Took {
+                    began: self.began,
+                    ended: Instant::now(),
+                },
+            });
+        }
+    }
+}
+
+/// One line for what became of a run. It never says an argument.
+fn log(job: &Job, result: &RunResult, disposition: &Disposition) {
+    macro_rules! line {
+        ($level:ident, $($told:tt)+) => {
+            tracing::$level!(
+                job = %job.id,
+                name = &*job.name,
+                queue = &*job.queue,
+                attempt = job.attempt,
+                $($told)+
+            )
+        };
+    }
+    let loggable = |error: &str| match result {
+        RunResult::Misread { .. } => "the arguments are not what they are read as".to_owned(),
+        _ => error.to_owned(),
+    };
+    match disposition {
+        Disposition::Done => line!(debug, "a job is done"),
+        Disposition::GiveBack => line!(debug, "a job was given back"),
+        Disposition::Await { until } => line!(debug, %until, "a job waits to be confirmed"),
+        Disposition::Reschedule { attempt, error, .. } => {
+            let error = error.as_deref().map(loggable);
+            match *attempt > job.attempts_counted() {
+                true => line!(warn, error, "an attempt failed; the job is tried again"),
+                false => line!(debug, error, "a job is rescheduled; no attempt is counted"),
+            }
+        }
+        Disposition::DeadLetter { state, error, .. } => {
+            let error = loggable(error);
+            match *state {
+                "dead" => line!(error, error, "a job is dead: no attempt is left"),
+                "discarded" => line!(warn, error, "a job was discarded"),
+                state => line!(info, error, "a job is {state}"),
+            }
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.send(RunResult::Panicked("dropped without an outcome".into()));
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticket")
+            .field("job", &self.job.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,70 @@
+//! A database by its URL.
+
+use tokio_postgres::Config;
+
+use super::address::Address;
+use super::{Database, Source, sslmode, tls};
+use crate::error::{Error, ErrorKind};
+
+const WRITE: &str = "Write postgres://user:password@host:5432/database.";
+
+/// The database at a `postgres://` URL, or at libpq's `key=value` text, for
+/// [`Worker::builder`](crate::Worker::builder). Nothing is connected yet.
+///
+/// TLS is rustls, with the provider that your program installed, else ring. `sslmode` means what
+/// libpq's documentation says:
+///
+/// - `disable` never encrypts. `allow` and `prefer`, the default, encrypt where the server offers
+///   it. `require` always does. None of them looks at the server's certificate.
+/// - `verify-ca` also requires that an authority has signed the certificate, and `verify-full` that
+///   it is for this host.
+/// - `sslrootcert` names the file of the authorities, and means at least `verify-ca`. Without it
+///   they are the system's (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured).
+/// - `sslcert` and `sslkey` name the files of the client's certificate and of its key, in PEM and
+///   without a passphrase.
+///
+/// A Unix socket is not encrypted, whatever the mode. An attempt to connect ends after 10 s unless
+/// `connect_timeout` says otherwise, and `application_name` is `posthaste` unless the URL has one.
+/// Fails when the URL cannot be read, names no host or has a parameter that is not read here, and
+/// when the file of a certificate cannot be read. No error contains the password.
+///
+/// ```no_run
+/// use posthaste::{Outcome, Worker};
+///
+/// # async fn example() -> Result<(), posthaste::Error> {
+/// let database = posthaste::connect("postgres://app@db.example.org/app?sslmode=verify-full")?;
+/// posthaste::migrate(&mut *database.client().await?).await?;
+/// let worker = Worker::builder(database)
+///     .queue("default", 16)
+///     .handler("mail.welcome", |_context, _job| async { Ok(Outcome::Done) });
+/// worker.start().await?.run_until_signal().await
+/// # }
+/// ```
+pub fn connect(url: &str) -> Result<Database, Error> {
+    read(url)
+        .map(|address| Source::Address(Box::new(address)).into())
+        .map_err(|problem| ErrorKind::Config(problem).into())
+}
+
+fn read(url: &str) -> Result<Address, String> {
+    let (url, trust) = sslmode::read(url)?;
+    // The parser's own words may quote what it took for an option, and that may be a piece of a
+    // password: only its word on a value is passed on.
+    let mut config: Config = url.parse().map_err(|error| {
+        let detail = detail(&error);
+        format!("the URL of the database is not a Postgres address{detail}. {WRITE}")
+    })?;
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return Err(format!("the URL of the database names no host. {WRITE}"));
+    }
+    trust.demand(&mut config);
+    Ok(Address::new(config, tls::connector(&trust)?))
+}
+
+fn detail(error: &tokio_postgres::Error) -> String {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    match cause {
+        Some(text) if text.starts_with("invalid value for option") => format!(" ({text})"),
+        _ => String::new(),
+    }
+}

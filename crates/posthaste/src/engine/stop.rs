@@ -1,0 +1,51 @@
+//! The end of a worker process, in good order.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::Process;
+use crate::store::link;
+
+/// How long after the grace period acknowledgements are still tried.
+const LAST_TRIES: Duration = Duration::from_secs(10);
+
+/// Gives back what was not started, waits for what runs, then gives that back too; signs off when
+/// nothing is left.
+pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut attending: JoinSet<()>) {
+    let (in_hand, ends) = (&process.claimer.handing.in_hand, &process.ends);
+    let consumers = || process.queues.iter().map(|queue| &queue.consumer);
+    consumers().for_each(|consumer| consumer.give_back());
+    // A claim that is under way hands out jobs still: they go straight back. Without its answer
+    // they would have to be rescued.
+    let last_claims = async { while claiming.join_next().await.is_some() {} };
+    let answered = tokio::time::timeout(LAST_TRIES, last_claims).await.is_ok();
+    if !answered {
+        tracing::warn!("a claim has no answer; its jobs will be rescued");
+    }
+    let mut clean = in_hand.drained(process.config.shutdown_grace).await;
+    if !clean {
+        tracing::warn!(
+            jobs = in_hand.outstanding(),
+            "the grace period is over; unfinished jobs are given back"
+        );
+        consumers().for_each(|consumer| consumer.abort());
+        clean = in_hand.drained(LAST_TRIES).await;
+        ends.hopeless.cancel();
+    }
+    // Nothing runs any more, or nothing that could be helped: the consumers' tasks end too.
+    consumers().for_each(|consumer| consumer.abort());
+    process.stats.flush(&process.looks).await;
+    ends.ended.cancel();
+    let last_tasks = async { while attending.join_next().await.is_some() {} };
+    let ended = tokio::time::timeout(link::LONGEST, last_tasks).await;
+    if ended.is_err() {
+        tracing::warn!("a consumer's task did not end");
+        attending.shutdown().await;
+    }
+    if clean {
+        let is_sure = answered && process.claimer.unanswered.is_empty();
+        process.claimer.registration.sign_off(is_sure).await;
+    }
+    ends.stopped.cancel();
+}

@@ -1,0 +1,160 @@
+//! What a handler may return.
+
+use std::any::Any;
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::chain;
+use crate::job::{Misread, Outcome};
+use crate::retry::RunResult;
+
+/// Any error; its text is kept with the job and logged, with those of its
+/// [sources](std::error::Error::source), so it should not contain secrets. It counts as an attempt,
+/// and the back-off decides when the next one comes.
+pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a run of a handler comes to.
+pub type HandlerResult = Result<Outcome, HandlerError>;
+
+/// What the handler of a [kind of job](crate::JobArgs) may return: `()` or an [`Outcome`], or a
+/// `Result` of one of them with any error that becomes a [`HandlerError`], `anyhow::Error` too. `()`
+/// is [`Outcome::Done`].
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot return `{Self}`",
+    note = "return `()`, an `Outcome`, or a `Result` of one of them with any error"
+)]
+pub trait IntoHandlerResult {
+    /// The same as a [`HandlerResult`].
+    fn into_handler_result(self) -> HandlerResult;
+}
+
+impl IntoHandlerResult for () {
+    fn into_handler_result(self) -> HandlerResult {
+        Ok(Outcome::Done)
+    }
+}
+
+impl IntoHandlerResult for Outcome {
+    fn into_handler_result(self) -> HandlerResult {
+        Ok(self)
+    }
+}
+
+impl<E: Into<HandlerError> + 'static> IntoHandlerResult for Result<(), E> {
+    fn into_handler_result(self) -> HandlerResult {
+        self.map(|()| Outcome::Done).map_err(boxed)
+    }
+}
+
+impl<E: Into<HandlerError> + 'static> IntoHandlerResult for Result<Outcome, E> {
+    fn into_handler_result(self) -> HandlerResult {
+        self.map_err(boxed)
+    }
+}
+
+/// As `into`, but of an `anyhow::Error` too it can be told whether it is a [`RetryLater`]: as
+/// another error it would hide that.
+pub(crate) fn boxed<E: Into<HandlerError> + 'static>(error: E) -> HandlerError {
+    if let Some(error) = (&error as &dyn Any).downcast_ref::<anyhow::Error>() {
+        let mut causes = error.chain();
+        let again = error.downcast_ref::<RetryLater>();
+        if let Some(again) = again.or_else(|| causes.find_map(<dyn StdError>::downcast_ref)) {
+            let whole: &(dyn StdError + 'static) = error.as_ref();
+            return Box::new(again.clone().because(chain(whole)));
+        }
+    }
+    error.into()
+}
+
+/// An error of a handler that says itself when the job is tried again, also as the cause of another
+/// error.
+///
+/// ```
+/// use std::time::Duration;
+/// use posthaste::{HandlerResult, RetryLater};
+/// # async fn handler() -> HandlerResult {
+/// Err(RetryLater::after(Duration::from_secs(60), "the provider's quota is spent").into())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct RetryLater {
+    pub(crate) reason: String,
+    pub(crate) after: Option<Duration>,
+    pub(crate) counts_as_attempt: bool,
+}
+
+impl RetryLater {
+    /// Counts as an attempt; the next one comes after this time, whatever the queue's back-off
+    /// says.
+    pub fn after(after: Duration, reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            after: Some(after),
+            counts_as_attempt: true,
+        }
+    }
+
+    /// Counts as no attempt: the worker was not able to try at all. The job is looked at again
+    /// after this time.
+    pub fn without_attempt(after: Duration, reason: impl Into<String>) -> Self {
+        Self {
+            counts_as_attempt: false,
+            ..Self::after(after, reason)
+        }
+    }
+
+    /// The wait that it asks for; none: the back-off decides.
+    pub fn wait(&self) -> Option<Duration> {
+        self.after
+    }
+
+    fn because(self, reason: String) -> Self {
+        Self { reason, ..self }
+    }
+
+    fn result(self) -> RunResult {
+        let (error, counts_as_attempt) = (self.reason, self.counts_as_attempt);
+        match self.after {
+            Some(after) => RunResult::FailedUntil {
+                error,
+                after,
+                counts_as_attempt,
+            },
+            None => RunResult::Failed(error),
+        }
+    }
+
+    /// As any other error: it counts as an attempt, and the queue's back-off decides.
+    pub fn by_backoff(reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            after: None,
+            counts_as_attempt: true,
+        }
+    }
+}
+
+impl fmt::Display for RetryLater {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for RetryLater {}
+
+/// What an error says of the run that ended with it.
+pub(crate) fn failure(error: HandlerError) -> RunResult {
+    let whole = chain(&*error);
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(&*error);
+    while let Some(error) = cause {
+        if let Some(again) = error.downcast_ref::<RetryLater>() {
+            return again.clone().because(whole).result();
+        }
+        if error.is::<Misread>() {
+            return RunResult::Misread { error: whole };
+        }
+        cause = error.source();
+    }
+    RunResult::Failed(whole)
+}

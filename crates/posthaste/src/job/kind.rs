@@ -1,0 +1,97 @@
+//! Kinds of jobs: a type whose values are the arguments of jobs of one name.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use super::NewJob;
+
+/// A kind of job: a type that says the name, and whose values are the arguments.
+///
+/// Give a value of it to [`enqueue`](crate::enqueue()), and a handler that takes it to
+/// [`WorkerBuilder::job`](crate::WorkerBuilder::job).
+///
+/// ```
+/// use posthaste::{JobArgs, NewJob};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Welcome {
+///     to: String,
+/// }
+///
+/// impl JobArgs for Welcome {
+///     const NAME: &'static str = "mail.welcome";
+///
+///     // What holds for each job of this kind; leave it out if that is nothing.
+///     fn options(&self, job: NewJob) -> NewJob {
+///         job.queue("mail").unique_key(format!("welcome/{}", self.to))
+///     }
+/// }
+/// # async fn example(tx: tokio_postgres::Transaction<'_>) -> Result<(), posthaste::Error> {
+/// posthaste::enqueue(&tx, Welcome { to: "Ada".into() }).await?;
+///
+/// // What holds for this one only:
+/// let later = Welcome { to: "Bob".into() }.job().delay(std::time::Duration::from_secs(10));
+/// posthaste::enqueue(&tx, later).await?;
+/// # Ok(()) }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no kind of job",
+    note = "give it `Serialize` and `impl JobArgs`, which says the name of its jobs"
+)]
+pub trait JobArgs: Serialize {
+    /// The name of these jobs, by which their handler is found.
+    const NAME: &'static str;
+
+    /// Sets what holds for each job of this kind: its queue, priority, attempts, keys …
+    fn options(&self, job: NewJob) -> NewJob {
+        job
+    }
+
+    /// The job with these arguments, to say more of it before it is enqueued. Arguments that are
+    /// refused, for the reasons that [`NewJob::new`] names, are refused when it is enqueued.
+    fn job(&self) -> NewJob {
+        self.options(NewJob::unchecked(Self::NAME.to_owned(), self))
+    }
+}
+
+impl<T: JobArgs> JobArgs for &T {
+    const NAME: &'static str = T::NAME;
+
+    fn options(&self, job: NewJob) -> NewJob {
+        (**self).options(job)
+    }
+
+    fn job(&self) -> NewJob {
+        (**self).job()
+    }
+}
+
+/// What can be enqueued: a value of a [kind of job](JobArgs), a [`NewJob`], or a reference to one
+/// of them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no job",
+    note = "pass a `NewJob`, or a value of a type with `impl JobArgs`"
+)]
+pub trait IntoJob<'a> {
+    /// The job that is enqueued.
+    fn into_job(self) -> Cow<'a, NewJob>;
+}
+
+impl<T: JobArgs> IntoJob<'static> for T {
+    fn into_job(self) -> Cow<'static, NewJob> {
+        Cow::Owned(self.job())
+    }
+}
+
+impl IntoJob<'static> for NewJob {
+    fn into_job(self) -> Cow<'static, NewJob> {
+        Cow::Owned(self)
+    }
+}
+
+impl<'a> IntoJob<'a> for &'a NewJob {
+    fn into_job(self) -> Cow<'a, NewJob> {
+        Cow::Borrowed(self)
+    }
+}

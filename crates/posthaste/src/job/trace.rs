@@ -1,0 +1,115 @@
+//! The trace context of a job: what it may be, and its two parts.
+
+use super::Job;
+use crate::error::Error;
+
+/// The most bytes of a job's trace context.
+const MOST: usize = 600;
+/// Bytes of a `traceparent` of version 00.
+const PARENT: usize = 55;
+
+impl Job {
+    /// The `traceparent` of the job's trace context. `None` for a job without one, and where a role
+    /// that may write rows of the store itself wrote something else.
+    pub fn traceparent(&self) -> Option<&str> {
+        parts(self.trace.as_deref()?).map(|(parent, _)| parent)
+    }
+
+    /// The `tracestate` of the job's trace context, if it has one; never without a
+    /// [`traceparent`](Self::traceparent).
+    pub fn tracestate(&self) -> Option<&str> {
+        parts(self.trace.as_deref()?)?.1
+    }
+}
+
+impl Job {
+    /// Both parts with the names that W3C Trace Context gives them.
+    #[cfg(any(feature = "exec", feature = "http"))]
+    pub(crate) fn trace_headers(&self) -> [(&'static str, Option<&str>); 2] {
+        let read = self.trace.as_deref().and_then(parts);
+        [
+            ("traceparent", read.map(|(parent, _)| parent)),
+            ("tracestate", read.and_then(|(_, state)| state)),
+        ]
+    }
+}
+
+pub(super) fn check(trace: &str) -> Result<(), Error> {
+    let problem = match trace.len() {
+        ..=MOST if parts(trace).is_some() => return Ok(()),
+        ..=MOST => {
+            "must be a traceparent of version 00, with a space and a tracestate or without".into()
+        }
+        _ => format!("must have at most {MOST} bytes"),
+    };
+    Err(Error::invalid("trace", problem))
+}
+
+/// What posthaste.is_valid (sql/functions/checks.sql) takes, in its parts.
+fn parts(trace: &str) -> Option<(&str, Option<&str>)> {
+    let (parent, rest) = trace.split_at_checked(PARENT)?;
+    let is_parent = parent.starts_with("00-") && is_traceparent(parent);
+    let is_state = |state: &str| {
+        let is_visible = |byte: u8| (b'!'..=b'~').contains(&byte);
+        state.bytes().all(|byte| byte == b' ' || is_visible(byte))
+            && state.bytes().next().is_some_and(is_visible)
+            && state.bytes().last().is_some_and(is_visible)
+    };
+    let state = match rest {
+        "" => None,
+        _ => Some(rest.strip_prefix(' ').filter(|state| is_state(state))?),
+    };
+    is_parent.then_some((parent, state))
+}
+
+/// Whether this is a `traceparent` as W3C Trace Context says: version, trace, span and flags.
+pub fn is_traceparent(value: &str) -> bool {
+    let mut parts = value.split('-');
+    let is_hex = |part: Option<&str>, digits: usize| {
+        part.is_some_and(|part| {
+            part.len() == digits
+                && part
+                    .bytes()
+                    .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        })
+    };
+    is_hex(parts.next(), 2)
+        && is_hex(parts.next(), 32)
+        && is_hex(parts.next(), 16)
+        && is_hex(parts.next(), 2)
+        && parts.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check, parts};
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_trace_is_a_traceparent_and_maybe_a_tracestate() {
+        assert_eq!(parts(PARENT), Some((PARENT, None)));
+        let both = format!("{PARENT} a=1, b=2");
+        assert_eq!(parts(&both), Some((PARENT, Some("a=1, b=2"))));
+        let longest = format!("{PARENT} {}", "s".repeat(600 - 56));
+        assert!(check(&longest).is_ok());
+        for wrong in [
+            String::new(),
+            PARENT.to_uppercase(),
+            PARENT.replace("00-4", "01-4"),
+            PARENT.replace('-', "_"),
+            PARENT.replace("4bf", "\u{e4}f"),
+            format!("{PARENT} "),
+            format!("{PARENT}  a=1"),
+            format!("{PARENT} a=1 "),
+            format!("{PARENT}\na=1"),
+            format!("{PARENT} a=\u{e4}"),
+            format!("{PARENT}-a"),
+            format!(" {PARENT}"),
+            format!("{longest}s"),
+        ] {
+            let error = check(&wrong).expect_err(&wrong).to_string();
+            assert!(error.starts_with("trace: "), "{error}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! How long jobs wait and run, for whoever collects metrics in this process by the facade
+//! [`metrics`](https://docs.rs/metrics).
+//!
+//! A program installs a recorder of its choice, such as that of `metrics-exporter-prometheus`,
+//! **before** it starts a worker; without one nothing is recorded. The names of queues and jobs are
+//! labels. Of each queue the first hundred names have their own, all others share `other`.
+//!
+//! What concerns a whole database (how many jobs wait, how old the oldest is) is no metric of a
+//! process: [`Client::counters`](crate::Client::counters) has it, and the command
+//! `posthaste exporter` serves it.
+//!
+//! ```
+//! use posthaste::metrics;
+//!
+//! // Buckets of a recorder are set by the names of histograms:
+//! let seconds = [0.005, 0.05, 0.5, 5.0, 50.0];
+//! let buckets = [(metrics::WAIT_SECONDS, seconds), (metrics::RUN_SECONDS, seconds)];
+//! assert_eq!(buckets[1].0, "posthaste_run_seconds");
+//! ```
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use ::metrics::{Histogram, histogram};
+use jiff::Timestamp;
+
+use crate::job::Job;
+use crate::retry::Disposition;
+
+/// How many seconds a job waited from when it was due and enqueued until its run began. Labels:
+/// `queue`, `name`. It compares the server's clock with that of this machine; what would be less
+/// than nothing counts as nothing.
+pub const WAIT_SECONDS: &str = "posthaste_wait_seconds";
+
+/// How many seconds a run took, relayed and synced jobs too. Labels: `queue`, `name`, and `outcome`:
+/// `completed`, `retried` (the attempt was counted), `rescheduled` (it was not), `awaiting`, `dead`,
+/// `discarded` or `cancelled`. What was given back is no run.
+pub const RUN_SECONDS: &str = "posthaste_run_seconds";
+
+/// Names of one queue that have labels of their own.
+const NAMES: usize = 100;
+/// All others.
+const OTHER: &str = "other";
+
+/// When a run began and ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Took {
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+}
+
+/// What came of a run, as a label; nothing where it counts as none.
+pub(crate) fn outcome(job: &Job, disposition: &Disposition) -> Option<&'static str> {
+    Some(match disposition {
+        Disposition::Done => "completed",
+        Disposition::Reschedule { attempt, .. } if *attempt > job.attempts_counted() => "retried",
+        Disposition::Reschedule { .. } => "rescheduled",
+        Disposition::DeadLetter { state, .. } => state,
+        Disposition::Await { .. } => "awaiting",
+        Disposition::GiveBack => return None,
+    })
+}
+
+/// The histograms of one name.
+struct Histograms {
+    queue: Arc<str>,
+    name: Box<str>,
+    wait: Histogram,
+    runs: Mutex<Vec<(&'static str, Histogram)>>,
+}
+
+impl Histograms {
+    fn new(queue: &Arc<str>, name: &str) -> Self {
+        Self {
+            queue: Arc::clone(queue),
+            name: name.into(),
+            wait: histogram!(WAIT_SECONDS, "queue" => queue.to_string(), "name" => name.to_owned()),
+            runs: Mutex::default(),
+        }
+    }
+
+    fn run(&self, outcome: &'static str, seconds: f64) {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = runs.iter().find(|(known, _)| *known == outcome);
+        if let Some((_, histogram)) = known {
+            return histogram.record(seconds);
+        }
+        let (queue, name) = (self.queue.to_string(), self.name.to_string());
+        let histogram =
+            histogram!(RUN_SECONDS, "queue" => queue, "name" => name, "outcome" => outcome);
+        histogram.record(seconds);
+        runs.push((outcome, histogram));
+    }
+}
+
+/// The names of a queue, with their histograms.
+type Names = HashMap<Box<str>, Arc<Histograms>>;
+
+/// The histograms of this process.
+#[derive(Default)]
+pub(crate) struct Runs(Mutex<HashMap<Arc<str>, Names>>);
+
+impl Runs {
+    /// Records runs. Neighbours are mostly of the same name, so that few are looked up.
+    pub(crate) fn add<'a>(&self, runs: impl Iterator<Item = (&'a Job, Took, &'static str)>) {
+        let now = (Instant::now(), Timestamp::now().as_microsecond());
+        let mut last: Option<(&Job, Arc<Histograms>)> = None;
+        for (job, took, outcome) in runs {
+            let known = last.take().filter(|(other, _)| is_alike(other, job));
+            let histograms = known.map_or_else(|| self.histograms(job), |(_, known)| known);
+            histograms.wait.record(waited(job, took.began, now));
+            let ran = took.ended.saturating_duration_since(took.began);
+            histograms.run(outcome, ran.as_secs_f64());
+            last = Some((job, histograms));
+        }
+    }
+
+    fn histograms(&self, job: &Job) -> Arc<Histograms> {
+        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = queues.entry(Arc::clone(&job.queue)).or_default();
+        if let Some(known) = names.get(&job.name) {
+            return Arc::clone(known);
+        }
+        let name = match names.len() < NAMES {
+            true => &*job.name,
+            false => OTHER,
+        };
+        let new = || Arc::new(Histograms::new(&job.queue, name));
+        Arc::clone(names.entry(name.into()).or_insert_with(new))
+    }
+}
+
+fn is_alike(one: &Job, other: &Job) -> bool {
+    one.name == other.name && one.queue == other.queue
+}
+
+/// In seconds; `now` is the same moment by both clocks of this machine.
+fn waited(job: &Job, began: Instant, now: (Instant, i64)) -> f64 {
+    let ago = now.0.saturating_duration_since(began).as_secs_f64();
+    let ready = job.enqueued_at.max(job.scheduled_at).as_microsecond();
+    ((now.1 - ready) as f64 / 1e6 - ago).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::job::JobId;
+
+    fn job(name: &str) -> Job {
+        Job::new(JobId(1), name, Timestamp::UNIX_EPOCH, "{}")
+    }
+
+    #[test]
+    fn a_wait_ends_when_the_run_begins_and_is_never_less_than_nothing() {
+        let began = Instant::now();
+        let now = |after: u64, clock: i64| (began + Duration::from_secs(after), clock * 1_000_000);
+        assert_eq!(waited(&job("a"), began, now(3, 10)), 7.0);
+        assert_eq!(waited(&job("a"), began, now(3, 2)), 0.0);
+        let due = Job {
+            scheduled_at: Timestamp::from_second(5).unwrap(),
+            ..job("a")
+        };
+        assert_eq!(waited(&due, began, now(3, 10)), 2.0);
+    }
+
+    #[test]
+    fn names_beyond_a_hundred_share_one_label() {
+        let runs = Runs::default();
+        let label = |name: &str| runs.histograms(&job(name)).name.to_string();
+        for n in 0..NAMES {
+            assert_eq!(label(&n.to_string()), n.to_string());
+        }
+        assert_eq!((label("new"), label("newer")), (OTHER.into(), OTHER.into()));
+        assert_eq!(label("7"), "7");
+        assert_eq!(runs.0.lock().unwrap()["default"].len(), NAMES + 1);
+    }
+
+    #[test]
+    fn what_was_given_back_is_no_run() {
+        assert_eq!(outcome(&job("a"), &Disposition::GiveBack), None);
+        assert_eq!(outcome(&job("a"), &Disposition::Done), Some("completed"));
+        let again = |attempt| Disposition::Reschedule {
+            attempt,
+            after: None,
+            until: None,
+            error: None,
+        };
+        assert_eq!(outcome(&job("a"), &again(1)), Some("retried"));
+        assert_eq!(outcome(&job("a"), &again(0)), Some("rescheduled"));
+    }
+}

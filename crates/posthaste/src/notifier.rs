@@ -1,0 +1,240 @@
+//! The notifier: wakes tasks that sleep as soon as there is something to do. A hint and no more:
+//! what it misses is found by looking (sql/functions/notify.sql).
+
+mod listener;
+pub(crate) mod watch;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Notification;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use crate::parts::notifications::{Notifications, Sleeper};
+use crate::parts::queue::{QueueState, Queues};
+use crate::parts::sleep::NotifyCount;
+use crate::retry::Backoff;
+use crate::store::link::Link;
+use crate::store::session::Listen;
+use listener::Listener;
+
+/// Notifications stay on for this long unless they are turned on again: workers that died asleep
+/// are not notified any longer.
+const LEASE: Duration = Duration::from_secs(30);
+/// They are turned on again this often, which also finds out whether the server still answers.
+const RENEW: Duration = Duration::from_secs(3);
+/// After an attempt to listen that failed.
+const AGAIN: Backoff = Backoff {
+    base: Duration::from_millis(250),
+    cap: Duration::from_secs(60),
+};
+/// The bit of posthaste.flags that belongs to the leader, whose queue is "".
+const LEADER: i64 = 2;
+
+/// The loop that listens for all queues and the promoter.
+pub(crate) struct Notifier {
+    pub(crate) queues: Queues,
+    pub(crate) notifications: Arc<Notifications>,
+    pub(crate) looks: Arc<Link>,
+    pub(crate) listen: Listen,
+    pub(crate) stopping: CancellationToken,
+}
+
+impl Notifier {
+    /// Listens until the engine stops, over one connection after the other.
+    pub(crate) async fn run(self) {
+        let mut failures = 0u32;
+        while !self.stopping.is_cancelled() {
+            match listener::open(&self.queues, &self.looks, &self.listen).await {
+                Ok(mut listener) => {
+                    failures = 0;
+                    tracing::debug!("the notifier listens");
+                    self.serve(&mut listener).await;
+                }
+                Err(error) => {
+                    failures += 1;
+                    if failures == 1 {
+                        tracing::warn!(%error, "the notifier cannot listen; the worker polls");
+                    }
+                }
+            }
+            let wait = AGAIN.after(failures, fastrand::f64());
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.stopping.cancelled() => {}
+            }
+        }
+    }
+
+    /// Serves one connection to its end. What was turned on is forgotten then, and every task
+    /// looks.
+    async fn serve(&self, listener: &mut Listener) {
+        let mut wakeups = Wakeups::of(self, listener.bits());
+        self.notifications.set_listening(true);
+        // They pause by now without knowing that they could be notified.
+        wakeups.wake_all();
+        let ended = wakeups.serve(listener).await;
+        self.notifications.set_listening(false);
+        for (sleeper, _) in &wakeups.sleepers {
+            sleeper.forget();
+        }
+        match ended {
+            Ok(()) => {
+                // Other workers of the same queues are notified, and turn them on again. Without an
+                // answer the lease ends it.
+                if let Err(error) = listener.turn_off(wakeups.on).await {
+                    tracing::debug!(%error, "notifications were left on");
+                }
+            }
+            Err(error) => {
+                tracing::info!(%error, "the connection that listens has ended; it is opened again")
+            }
+        }
+        wakeups.wake_all();
+    }
+}
+
+/// Which task is woken by what, and how often it was.
+struct Wakeups<'a> {
+    notifier: &'a Notifier,
+    /// With their bits: the queues in the worker's order, and the promoter.
+    sleepers: Vec<(&'a Sleeper, i64)>,
+    notifications: HashMap<String, NotifyCount>,
+    on: i64,
+}
+
+impl<'a> Wakeups<'a> {
+    fn of(notifier: &'a Notifier, bits: &[i64]) -> Self {
+        let queues = notifier.queues.iter().map(|queue| &queue.sleeper);
+        let mut sleepers: Vec<_> = queues.zip(bits.iter().copied()).collect();
+        sleepers.push((&notifier.notifications.promoter, LEADER));
+        Self {
+            notifier,
+            sleepers,
+            notifications: HashMap::new(),
+            on: 0,
+        }
+    }
+
+    fn wake_all(&self) {
+        for (sleeper, _) in &self.sleepers {
+            sleeper.woken.notify_one();
+        }
+    }
+
+    /// Until the engine stops, or the connection fails. One thing at a time: what was turned off is
+    /// never taken for on, because what came before an answer is read after it.
+    async fn serve(&mut self, listener: &mut Listener) -> Result<(), Error> {
+        let mut renewal = tokio::time::interval(RENEW);
+        loop {
+            tokio::select! {
+                () = self.notifier.stopping.cancelled() => return Ok(()),
+                notification = listener.next() => self.answer(listener, notification?).await?,
+                () = self.notifier.notifications.wanted.notified() => self.turn_on(listener).await?,
+                _ = renewal.tick() => {
+                    self.notifications.retain(|_, notifications| !notifications.is_over(Instant::now()));
+                    self.turn_on(listener).await?;
+                }
+            }
+        }
+    }
+
+    /// Turns on what is wanted and keeps on what is.
+    async fn turn_on(&mut self, listener: &Listener) -> Result<(), Error> {
+        let mut bits = 0;
+        for (sleeper, bit) in &self.sleepers {
+            if sleeper.sleep(|sleep| sleep.is_wanted() || sleep.is_on()) {
+                bits |= bit;
+            }
+        }
+        match listener.turn_on(bits, LEASE).await? {
+            Some(true) => {}
+            // While somebody's open transaction writes the first route: wanted still, and asked for
+            // again at the next pause.
+            Some(false) => return Ok(()),
+            None => {
+                self.give_up();
+                return Ok(());
+            }
+        }
+        self.on |= bits;
+        for (sleeper, bit) in &self.sleepers {
+            if bits & bit != 0 && !sleeper.is_on() {
+                sleeper.sleep(|sleep| sleep.turn_on(Instant::now()));
+                // Once more: what was committed before they were on has notified nobody.
+                sleeper.woken.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    /// Postgres has little room for notifications left, and transactions that notify would fail:
+    /// all are turned off.
+    fn give_up(&mut self) {
+        if self.on != 0 {
+            tracing::warn!(
+                "Postgres' queue of notifications fills up: notifications are turned off"
+            );
+        }
+        self.on = 0;
+        for (sleeper, _) in &self.sleepers {
+            sleeper.sleep(|sleep| sleep.give_up(Instant::now()));
+            sleeper.woken.notify_one();
+        }
+    }
+
+    async fn answer(
+        &mut self,
+        listener: &Listener,
+        notification: Notification,
+    ) -> Result<(), Error> {
+        match notification.channel() {
+            "posthaste" => {
+                let queue = notification.payload();
+                let ours = |one: &&Arc<QueueState>| *one.name == *queue;
+                if queue.is_empty() {
+                    self.notifier.notifications.promoter.woken.notify_one();
+                } else if let Some(queue) = self.notifier.queues.iter().find(ours) {
+                    queue.sleeper.woken.notify_one();
+                }
+                if self.too_often(queue) {
+                    listener.turn_off_for(queue).await?;
+                }
+            }
+            _ => self.turned_off(notification.payload()),
+        }
+        Ok(())
+    }
+
+    fn too_often(&mut self, queue: &str) -> bool {
+        let now = Instant::now();
+        let notifications = match self.notifications.get_mut(queue) {
+            Some(notifications) => notifications,
+            None => self
+                .notifications
+                .entry(queue.to_owned())
+                .or_insert(NotifyCount::new(now)),
+        };
+        let too_many = notifications.are_too_many(now);
+        if too_many {
+            *notifications = NotifyCount::new(now);
+        }
+        too_many
+    }
+
+    /// A worker turned these off, this one perhaps.
+    fn turned_off(&mut self, bits: &str) {
+        let Ok(bits) = bits.parse::<i64>() else {
+            return;
+        };
+        self.on &= !bits;
+        for (sleeper, bit) in &self.sleepers {
+            if bits & bit != 0 {
+                sleeper.sleep(|sleep| sleep.turn_off(Instant::now()));
+                sleeper.woken.notify_one();
+            }
+        }
+    }
+}

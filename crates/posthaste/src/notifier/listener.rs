@@ -1,0 +1,86 @@
+//! The connection that listens.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Notification;
+
+use crate::error::{Error, ErrorKind};
+use crate::parts::queue::QueueState;
+use crate::store::link::Link;
+use crate::store::notify as store;
+use crate::store::session::{Listen, Session};
+
+/// A statement, or the way there, that takes longer has failed.
+const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+
+/// The connection that listens, and the bits of its queues.
+pub(crate) struct Listener {
+    session: Session,
+    bits: Vec<i64>,
+}
+
+/// Connects, listens, and makes sure that a notification comes through: a pooler takes a LISTEN and
+/// keeps what it brings.
+pub(super) async fn open(
+    queues: &[Arc<QueueState>],
+    looks: &Link,
+    listen: &Listen,
+) -> Result<Listener, Error> {
+    let failed = Error::unsent("cannot listen for notifications");
+    let session = within(async { listen().await.map_err(failed) }).await?;
+    let names: Vec<&str> = queues.iter().map(|queue| &*queue.name).collect();
+    let bits = within(store::listen(&session.client, &names)).await?;
+    let mut listener = Listener { session, bits };
+    // A queue that nobody has.
+    let test = uuid::Uuid::new_v4().to_string();
+    store::notify(looks, &test).await?;
+    let missed = "a notification did not come through; a pooler in transaction mode keeps it";
+    let missed = || ErrorKind::Connect(missed.to_owned().into());
+    let came = async {
+        while listener.next().await?.payload() != test {}
+        Ok(())
+    };
+    match tokio::time::timeout(ANSWER_WITHIN, came).await {
+        Ok(came) => came.map(|()| listener),
+        Err(_) => Err(missed().into()),
+    }
+}
+
+impl Listener {
+    /// The bits of the engine's queues.
+    pub(crate) fn bits(&self) -> &[i64] {
+        &self.bits
+    }
+
+    /// The next notification; an error when the connection has ended.
+    pub(crate) async fn next(&mut self) -> Result<Notification, Error> {
+        let received = self.session.received.recv().await;
+        received.ok_or_else(|| ErrorKind::Connect("the connection ended".to_owned().into()).into())
+    }
+
+    pub(crate) async fn turn_on(&self, bits: i64, lease: Duration) -> Result<Option<bool>, Error> {
+        within(store::turn_on(&self.session.client, bits, lease)).await
+    }
+
+    pub(crate) async fn turn_off(&self, bits: i64) -> Result<(), Error> {
+        within(store::turn_off(&self.session.client, bits)).await
+    }
+
+    /// Also of a queue of other workers.
+    pub(crate) async fn turn_off_for(&self, queue: &str) -> Result<(), Error> {
+        within(store::turn_off_for(&self.session.client, queue)).await
+    }
+}
+
+async fn within<T>(step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(ANSWER_WITHIN, step).await {
+        Ok(result) => result,
+        Err(_) => Err(ErrorKind::TimedOut {
+            what: "the notifier's connection",
+            seconds: ANSWER_WITHIN.as_secs(),
+        }
+        .into()),
+    }
+}

@@ -1,0 +1,111 @@
+//! The watch over all queues that sleep: one look for all of them, so that a hundred idle queues
+//! cost what one does. It also finds what notified nobody, in lanes that nobody has seen yet too.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::parts::queue::{QueueState, Queues};
+use crate::parts::sleep::DOUBT;
+use crate::store;
+use crate::store::link::Link;
+
+/// While notifications are on, a look comes this late at least.
+const SELDOM: Duration = Duration::from_secs(1);
+/// No look is put off for longer than this because the last one was expensive, as long as it takes
+/// a fiftieth of the time.
+const LATEST: Duration = Duration::from_secs(10);
+/// A look that takes longer walks what somebody's transaction left or is about to commit: claims
+/// move the cursors past that.
+const SLOW: Duration = Duration::from_millis(250);
+
+/// When the next look is due after one that took this long.
+fn wait(took: Duration, has_notifier: bool, longest_pause: Duration) -> Duration {
+    let wait = if has_notifier {
+        (took * 600).clamp(SELDOM, LATEST).max(took * 50)
+    } else {
+        took * 20
+    };
+    wait.max(longest_pause)
+}
+
+/// Watches until the engine stops.
+pub(crate) async fn run(
+    queues: Queues,
+    looks: Arc<Link>,
+    longest: Duration,
+    stopping: CancellationToken,
+) {
+    let mut looked = Instant::now();
+    let mut took = Duration::ZERO;
+    let mut missed: Option<Instant> = None;
+    while !stopping.is_cancelled() {
+        tokio::select! {
+            () = tokio::time::sleep(longest) => {}
+            () = stopping.cancelled() => return,
+        }
+        let trusted = missed.is_none_or(|at| at.elapsed() > DOUBT);
+        let asleep = queues.iter().filter(|queue| queue.is_sleeping());
+        let due: Vec<&Arc<QueueState>> = asleep
+            .filter(|queue| {
+                let has_notifier = trusted && queue.sleeper.is_on();
+                looked.elapsed() >= wait(took, has_notifier, longest)
+            })
+            .collect();
+        if due.is_empty() {
+            continue;
+        }
+        looked = Instant::now();
+        if look(&looks, &due).await {
+            missed = Some(Instant::now());
+        }
+        took = looked.elapsed();
+        if took > SLOW {
+            due.iter()
+                .for_each(|queue| queue.sleeper.woken.notify_one());
+        }
+    }
+}
+
+/// Wakes the queues that have something to do; whether one of them should have been notified.
+async fn look(looks: &Link, queues: &[&Arc<QueueState>]) -> bool {
+    let names: Vec<&str> = queues.iter().map(|queue| &*queue.name).collect();
+    let queues_with_work = match store::notify::queues_with_work(looks, &names).await {
+        Ok(queues_with_work) => queues_with_work,
+        Err(error) => {
+            tracing::debug!(%error, "queues that sleep could not be looked at");
+            return false;
+        }
+    };
+    let mut missed = false;
+    for queue in queues {
+        let lanes = queues_with_work
+            .iter()
+            .filter(|(name, _)| **name == *queue.name);
+        for (_, priority) in lanes {
+            missed |= queue.is_sleeping() && queue.sleeper.is_on();
+            queue.learn(*priority);
+            queue.sleeper.woken.notify_one();
+        }
+    }
+    missed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wait;
+    use std::time::Duration;
+
+    #[test]
+    fn looks_cost_little_and_are_not_put_off_for_long() {
+        let milliseconds = Duration::from_millis;
+        let usual = milliseconds(100);
+        assert_eq!(wait(milliseconds(1), true, usual), milliseconds(1_000));
+        assert_eq!(wait(milliseconds(10), true, usual), milliseconds(6_000));
+        assert_eq!(wait(milliseconds(100), true, usual), milliseconds(10_000));
+        assert_eq!(wait(milliseconds(400), true, usual), milliseconds(20_000));
+        assert_eq!(wait(milliseconds(1), false, usual), usual);
+        assert_eq!(wait(milliseconds(20), false, usual), milliseconds(400));
+    }
+}

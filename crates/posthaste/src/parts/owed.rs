@@ -1,0 +1,49 @@
+//! Since when the database owes an answer.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What one loop asks, again and again: the first question since the last answer.
+#[derive(Debug, Default)]
+pub(crate) struct Owed(Mutex<Option<Instant>>);
+
+impl Owed {
+    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is asked. An error is no answer: what was asked before it still waits.
+    pub(crate) fn asked(&self) {
+        self.since().get_or_insert_with(Instant::now);
+    }
+
+    /// It has answered.
+    pub(crate) fn answered(&self) {
+        *self.since() = None;
+    }
+
+    /// For how long it has not answered.
+    pub(crate) fn waited(&self) -> Duration {
+        self.since().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Owed;
+
+    #[test]
+    fn what_fails_again_and_again_waits_since_it_was_asked_first() {
+        let owed = Owed::default();
+        assert_eq!(owed.waited(), Duration::ZERO);
+        owed.asked();
+        let since = *owed.since();
+        owed.asked();
+        assert_eq!(*owed.since(), since);
+        assert!(owed.waited() > Duration::ZERO);
+        owed.answered();
+        assert_eq!(owed.waited(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,230 @@
+//! When a task that found nothing looks again: pure decisions, the clock is read elsewhere.
+//!
+//! A task that sleeps is notified, except by transactions that had read posthaste.flags before its
+//! notifications were on. One of those that was open for a time is met by looking after an eighth
+//! of that time; likewise a queue without notifications is met at the pace of its own trickle.
+
+use std::time::{Duration, Instant};
+
+/// The first pause after work was found.
+pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
+/// A queue that has been idle for this long wants to be notified.
+const IDLE: Duration = Duration::from_millis(5);
+/// Notifications that were turned off are turned on again after this, and after twice as long each
+/// time that they are turned off again soon.
+const OFF: Duration = Duration::from_millis(100);
+/// The longest time that they stay off.
+const LONGEST_OFF: Duration = Duration::from_secs(2);
+/// Notifications of one queue in [`COUNTED`] beyond which they are turned off: each of them lets
+/// one commit go at a time.
+const MANY: u32 = 20;
+const COUNTED: Duration = Duration::from_millis(100);
+
+/// Where a look found what should have been notified, looks go on as without a notifier for this
+/// long: there are sessions that do not notify, or a connection is dead and nobody knows it yet.
+pub(crate) const DOUBT: Duration = Duration::from_secs(60);
+
+/// How long to pause after an empty look, `idle` after the last find: an eighth of it, so that a
+/// steady trickle is met at its own pace.
+pub(crate) fn pause(idle: Duration, longest: Duration) -> Duration {
+    (idle / 8).clamp(SHORTEST, longest.max(SHORTEST))
+}
+
+/// What is known of the notifications of one task.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sleep {
+    /// Since when enqueues notify, as far as this worker knows.
+    on_since: Option<Instant>,
+    off_until: Option<Instant>,
+    off_for: Duration,
+    /// To be turned on.
+    wanted: bool,
+}
+
+impl Sleep {
+    /// How long to pause after an empty look; `None`: until a notification comes, or the watch over
+    /// all that sleep finds something.
+    pub(crate) fn pause(
+        &mut self,
+        now: Instant,
+        idle: Duration,
+        longest: Duration,
+        has_notifier: bool,
+    ) -> Option<Duration> {
+        if let Some(since) = self.on_since {
+            return Some(pause(now - since, longest)).filter(|pause| *pause < longest);
+        }
+        let pause = pause(idle, longest);
+        if !has_notifier {
+            return Some(pause).filter(|pause| *pause < longest);
+        }
+        let off = self
+            .off_until
+            .map(|until| until.saturating_duration_since(now));
+        match off.filter(|left| !left.is_zero()) {
+            Some(left) => Some(pause.min(left)),
+            None => {
+                self.wanted |= idle >= IDLE;
+                Some(pause)
+            }
+        }
+    }
+
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.on_since.is_some()
+    }
+
+    /// They are on from now on.
+    pub(crate) fn turn_on(&mut self, now: Instant) {
+        self.wanted = false;
+        self.on_since.get_or_insert(now);
+    }
+
+    /// A worker turned them off.
+    pub(crate) fn turn_off(&mut self, now: Instant) {
+        let Some(since) = self.on_since.take() else {
+            return;
+        };
+        self.off_for = if now - since > LONGEST_OFF {
+            OFF
+        } else {
+            (self.off_for * 2).clamp(OFF, LONGEST_OFF)
+        };
+        self.off_until = Some(now + self.off_for);
+    }
+
+    /// Nobody is to be notified for a while.
+    pub(crate) fn give_up(&mut self, now: Instant) {
+        *self = Self {
+            off_for: LONGEST_OFF,
+            off_until: Some(now + LONGEST_OFF),
+            ..Self::default()
+        };
+    }
+
+    /// No notification arrives any more.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Counts the notifications of one queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotifyCount {
+    since: Instant,
+    count: u32,
+}
+
+impl NotifyCount {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            count: 0,
+        }
+    }
+
+    /// One more; whether those are too many.
+    pub(crate) fn are_too_many(&mut self, now: Instant) -> bool {
+        if now - self.since > COUNTED {
+            *self = Self::new(now);
+        }
+        self.count += 1;
+        self.count > MANY
+    }
+
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        now - self.since > COUNTED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST_OFF, NotifyCount, OFF, Sleep, pause};
+    use std::time::{Duration, Instant};
+
+    const LONGEST: Duration = Duration::from_millis(100);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn milliseconds(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn the_pause_follows_idleness_between_its_bounds() {
+        assert_eq!(pause(Duration::ZERO, LONGEST), milliseconds(1));
+        assert_eq!(pause(milliseconds(40), LONGEST), milliseconds(5));
+        assert_eq!(pause(HOUR, LONGEST), LONGEST);
+    }
+
+    #[test]
+    fn without_a_notifier_an_idle_queue_is_left_to_the_watch() {
+        let (mut sleep, now) = (Sleep::default(), Instant::now());
+        let short = sleep.pause(now, milliseconds(80), LONGEST, false);
+        assert_eq!(short, Some(milliseconds(10)));
+        assert_eq!(sleep.pause(now, HOUR, LONGEST, false), None);
+        assert!(!sleep.is_wanted());
+    }
+
+    #[test]
+    fn the_pause_behind_notifications_follows_the_time_since_they_were_turned_on() {
+        let (mut sleep, on_since) = (Sleep::default(), Instant::now());
+        assert_eq!(sleep.pause(on_since, HOUR, LONGEST, true), Some(LONGEST));
+        assert!(sleep.is_wanted());
+        sleep.turn_on(on_since);
+        assert!(!sleep.is_wanted());
+        // However idle: a transaction that did not see them on may commit now.
+        let first = sleep.pause(on_since, HOUR, LONGEST, true);
+        assert_eq!(first, Some(milliseconds(1)));
+        // However busy: each transaction that commits now has seen it.
+        let later = on_since + milliseconds(800);
+        assert_eq!(sleep.pause(later, Duration::ZERO, LONGEST, true), None);
+    }
+
+    #[test]
+    fn notifications_that_are_off_are_not_wanted_and_their_queue_not_left_alone() {
+        let (mut sleep, now) = (Sleep::default(), Instant::now());
+        sleep.turn_on(now);
+        sleep.turn_off(now);
+        let soon = sleep.pause(now, HOUR, HOUR, true);
+        assert_eq!((soon, sleep.is_wanted()), (Some(OFF), false));
+        sleep.pause(now + OFF, HOUR, HOUR, true);
+        assert!(sleep.is_wanted());
+    }
+
+    #[test]
+    fn times_off_grow_while_each_comes_soon_after_the_last() {
+        let (mut sleep, mut now) = (Sleep::default(), Instant::now());
+        for expected in [100, 200, 400, 800, 1600, 2000, 2000].map(milliseconds) {
+            sleep.turn_on(now);
+            sleep.turn_off(now);
+            assert_eq!(sleep.off_for, expected);
+            now += expected;
+        }
+        sleep.turn_on(now);
+        sleep.turn_off(now + LONGEST_OFF + milliseconds(1));
+        assert_eq!(sleep.off_for, OFF);
+    }
+
+    #[test]
+    fn a_trickle_of_notifications_is_borne_and_a_stream_is_not() {
+        let mut now = Instant::now();
+        let mut notifications = NotifyCount::new(now);
+        for _ in 0..1000 {
+            now += milliseconds(10);
+            assert!(!notifications.are_too_many(now));
+        }
+        let noticed = (0..100).position(|_| {
+            now += milliseconds(1);
+            notifications.are_too_many(now)
+        });
+        assert!(
+            noticed.is_some_and(|notifications| notifications < 40),
+            "{noticed:?}"
+        );
+        assert!(notifications.is_over(now + milliseconds(200)));
+    }
+}

@@ -1,2 +1,0 @@
--- Cancels once more what was running when it was cancelled first.
-SELECT posthaste.cancel_again()

@@ -1,0 +1,231 @@
+//! Statements of [`crate::Client`], in the caller's own transaction. Whatever the driver is, an
+//! answer is a JSON text a row.
+
+mod answer;
+mod filter;
+mod rate;
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use self::answer::{Attempt, Counted, Found, Listed, Met};
+use crate::counters::Counters;
+use crate::error::Error;
+use crate::error::driver::DriverError;
+use crate::executor::{Executor, Value};
+use crate::history::{Failure, FoundJob, ListedJob};
+use crate::job::{JobId, State};
+pub use filter::Filter;
+pub use rate::Rate;
+
+pub(crate) async fn find<E: Executor>(
+    executor: &mut E,
+    id: JobId,
+) -> Result<Option<FoundJob>, Error> {
+    let what = "cannot look for a job";
+    let sql = include_str!("find.sql");
+    let found: Vec<Found> = read(executor, what, sql, &[Value::Long(id.0)]).await?;
+    Ok(found.into_iter().next().map(|one| one.0))
+}
+
+pub(crate) async fn list<E: Executor>(
+    executor: &mut E,
+    filter: &Filter,
+) -> Result<Vec<ListedJob>, Error> {
+    let sql = include_str!("list.sql");
+    let listed: Vec<Listed> = read(executor, "cannot list jobs", sql, &page(filter)).await?;
+    Ok(listed.into_iter().map(|one| one.0).collect())
+}
+
+pub(crate) async fn dead<E: Executor>(
+    executor: &mut E,
+    filter: &Filter,
+) -> Result<Vec<FoundJob>, Error> {
+    let sql = include_str!("dead.sql");
+    let kept: Vec<Found> = read(executor, "cannot list kept jobs", sql, &page(filter)).await?;
+    Ok(kept.into_iter().map(|one| one.0).collect())
+}
+
+/// The arguments of each, as they are kept.
+pub(crate) async fn enqueued<E: Executor>(
+    executor: &mut E,
+    name: &str,
+) -> Result<Vec<String>, Error> {
+    let sql = include_str!("enqueued.sql");
+    let kwargs = executor.texts(sql, &[Value::Text(Some(name))]).await;
+    kwargs.map_err(Error::driver("cannot look for enqueued jobs"))
+}
+
+pub(crate) async fn failures<E: Executor>(
+    executor: &mut E,
+    id: JobId,
+) -> Result<Vec<Failure>, Error> {
+    let what = "cannot read failed attempts";
+    let sql = include_str!("attempts.sql");
+    let failures: Vec<Attempt> = read(executor, what, sql, &[Value::Long(id.0)]).await?;
+    Ok(failures.into_iter().map(|one| one.0).collect())
+}
+
+pub(crate) async fn cancel<E: Executor>(
+    executor: &mut E,
+    ids: &[JobId],
+) -> Result<Vec<(JobId, State)>, Error> {
+    let ids = Value::Longs(Some(ids.iter().map(|id| id.0).collect()));
+    let sql = include_str!("cancel.sql");
+    let met: Vec<Met> = read(executor, "cannot cancel jobs", sql, &[ids]).await?;
+    Ok(met.into_iter().map(Met::into).collect())
+}
+
+pub(crate) async fn retry<E: Executor>(
+    executor: &mut E,
+    filter: &Filter,
+) -> Result<Vec<(JobId, State)>, Error> {
+    let sql = include_str!("retry.sql");
+    let met: Vec<Met> = read(executor, "cannot retry jobs", sql, &chosen(filter)).await?;
+    Ok(met.into_iter().map(Met::into).collect())
+}
+
+pub(crate) async fn redrive<E: Executor>(
+    executor: &mut E,
+    filter: &Filter,
+) -> Result<Vec<JobId>, Error> {
+    let values = chosen(filter);
+    let sent = executor.run(include_str!("redrive.sql"), &values).await;
+    let sent = sent.map_err(Error::driver("cannot redrive jobs"))?;
+    Ok(sent.into_iter().map(JobId).collect())
+}
+
+pub(crate) async fn pause<E: Executor>(executor: &mut E, queue: &str) -> Result<bool, Error> {
+    let (what, sql) = (
+        "cannot pause a queue",
+        "SELECT posthaste.pause($1::text)::text AS answer",
+    );
+    one(executor, what, sql, &[Value::Text(Some(queue))]).await
+}
+
+pub(crate) async fn resume<E: Executor>(executor: &mut E, queue: &str) -> Result<bool, Error> {
+    let (what, sql) = (
+        "cannot resume a queue",
+        "SELECT posthaste.resume($1::text)::text AS answer",
+    );
+    one(executor, what, sql, &[Value::Text(Some(queue))]).await
+}
+
+pub(crate) async fn limit<E: Executor>(
+    executor: &mut E,
+    queue: &str,
+    rate: Option<&Rate>,
+) -> Result<(), Error> {
+    // The function wants a time also where there is no rate.
+    let per = interval(rate.map_or(Duration::from_secs(1), |rate| rate.per));
+    let integer = |jobs: u32| i32::try_from(jobs).unwrap_or(i32::MAX);
+    let values = [
+        Value::Text(Some(queue)),
+        Value::Integer(rate.map(|rate| integer(rate.jobs))),
+        Value::Text(Some(&per)),
+        Value::Integer(rate.and_then(|rate| rate.burst).map(integer)),
+    ];
+    let (what, sql) = ("cannot limit a queue", include_str!("limit.sql"));
+    one::<_, bool>(executor, what, sql, &values).await.map(drop)
+}
+
+pub(crate) async fn keep<E: Executor>(
+    executor: &mut E,
+    queue: &str,
+    keep: Option<Duration>,
+) -> Result<bool, Error> {
+    let keep = keep.map(interval);
+    let values = [Value::Text(Some(queue)), Value::Text(keep.as_deref())];
+    let what = "cannot say for how long done jobs are kept";
+    one(
+        executor,
+        what,
+        "SELECT posthaste.keep($1::text, $2::text::interval)::text AS answer",
+        &values,
+    )
+    .await
+}
+
+pub(crate) async fn confirm<E: Executor>(
+    executor: &mut E,
+    delivery_id: Uuid,
+) -> Result<bool, Error> {
+    let (what, sql) = (
+        "cannot confirm a job",
+        "SELECT posthaste.confirm($1::uuid)::text AS answer",
+    );
+    one(executor, what, sql, &[Value::Uuid(delivery_id)]).await
+}
+
+pub(crate) async fn counters<E: Executor>(executor: &mut E) -> Result<Counters, Error> {
+    let (what, sql) = ("cannot count jobs", include_str!("counters.sql"));
+    let counted: Counted = one(executor, what, sql, &[]).await?;
+    Ok(counted.into())
+}
+
+/// What must hold of a job, in the order in which all these statements take it.
+fn conditions(filter: &Filter) -> [Value<'_>; 6] {
+    let ids = filter.ids.as_ref();
+    [
+        Value::Longs(ids.map(|ids| ids.iter().map(|id| id.0).collect())),
+        Value::Text(filter.queue.as_deref()),
+        Value::Text(filter.name.as_deref()),
+        Value::Text(filter.tag.as_deref()),
+        Value::Text(filter.state.map(State::name)),
+        Value::Text(filter.error.as_deref()),
+    ]
+}
+
+/// Parameters of a statement that lists.
+fn page(filter: &Filter) -> Vec<Value<'_>> {
+    let order = if filter.oldest_first { 1 } else { -1 };
+    let limit = i64::from(filter.limit_or(Filter::LISTED));
+    let mut values = Vec::from(conditions(filter));
+    values.extend([Value::Long(order), Value::Long(limit)]);
+    values
+}
+
+/// Parameters of a statement that acts.
+fn chosen(filter: &Filter) -> Vec<Value<'_>> {
+    let limit = filter.limit_or(Filter::CHOSEN);
+    let mut values = Vec::from(conditions(filter));
+    values.push(Value::Integer(Some(
+        i32::try_from(limit).unwrap_or(i32::MAX),
+    )));
+    values
+}
+
+/// As Postgres reads it in every `intervalstyle`.
+fn interval(time: Duration) -> String {
+    format!("{} microseconds", time.as_micros())
+}
+
+async fn read<E: Executor, T: DeserializeOwned>(
+    executor: &mut E,
+    what: &'static str,
+    sql: &'static str,
+    values: &[Value<'_>],
+) -> Result<Vec<T>, Error> {
+    let answers = executor.texts(sql, values).await;
+    let answers = answers.map_err(Error::driver(what))?;
+    let read = answers.iter().map(|answer| serde_json::from_str(answer));
+    read.collect::<Result<_, _>>()
+        .map_err(|error: serde_json::Error| {
+            let said = format!("the answer cannot be read: {error}");
+            Error::driver(what)(DriverError::refused(said, None).because(error))
+        })
+}
+
+async fn one<E: Executor, T: DeserializeOwned>(
+    executor: &mut E,
+    what: &'static str,
+    sql: &'static str,
+    values: &[Value<'_>],
+) -> Result<T, Error> {
+    let answers = read(executor, what, sql, values).await?;
+    answers.into_iter().next().ok_or_else(|| {
+        Error::driver(what)(DriverError::refused("the database answered nothing", None))
+    })
+}

@@ -1,0 +1,169 @@
+//! Which jobs an operation is about.
+
+use crate::error::Error;
+use crate::job::{JobId, State};
+
+/// Which jobs a call of [`Client`](crate::Client) is about: all conditions that are set must hold.
+/// Without any, all jobs that the call may be about.
+///
+/// ```
+/// use posthaste::{Filter, State};
+///
+/// let filter = Filter::new()
+///     .queue("mail")
+///     .state(State::Dead)
+///     .error_like("%timeout%")
+///     .limit(10_000);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    pub(crate) ids: Option<Vec<JobId>>,
+    pub(crate) queue: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) tag: Option<String>,
+    pub(crate) state: Option<State>,
+    pub(crate) error: Option<String>,
+    pub(crate) limit: Option<u32>,
+    pub(crate) oldest_first: bool,
+}
+
+impl Filter {
+    /// Jobs that a list has where no limit is set.
+    pub(crate) const LISTED: u32 = 50;
+    /// Jobs that are retried or redriven where no limit is set.
+    pub(crate) const CHOSEN: u32 = 1_000;
+
+    /// A filter without conditions.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only these jobs.
+    pub fn ids(mut self, ids: impl IntoIterator<Item = JobId>) -> Self {
+        self.ids = Some(ids.into_iter().collect());
+        self
+    }
+
+    /// Only jobs of this queue.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// Only jobs of this name.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Only jobs with this tag.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tag = Some(tag.into());
+        self
+    }
+
+    /// Only jobs in this state, which must be one that the call is about.
+    pub fn state(mut self, state: State) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// Only jobs whose last error matches this pattern of SQL's `LIKE`: `%` stands for any text,
+    /// `_` for one character, `\` before them for themselves.
+    pub fn error_like(mut self, pattern: impl Into<String>) -> Self {
+        self.error = Some(pattern.into());
+        self
+    }
+
+    /// At most this many jobs. Without it as many as [`ids`](Self::ids) names, else 50 in a list
+    /// and 1,000 that are retried or redriven.
+    pub fn limit(mut self, jobs: u32) -> Self {
+        self.limit = Some(jobs);
+        self
+    }
+
+    /// Lists the oldest jobs first instead of the newest. Retry and redrive begin with the oldest
+    /// in any case.
+    pub fn oldest_first(mut self) -> Self {
+        self.oldest_first = true;
+        self
+    }
+
+    /// The limit, or what stands for it.
+    pub(crate) fn limit_or(&self, else_this: u32) -> u32 {
+        let named = self.ids.as_ref().map(Vec::len);
+        let named = named.map(|jobs| u32::try_from(jobs).unwrap_or(u32::MAX));
+        self.limit.or(named).unwrap_or(else_this)
+    }
+
+    /// What the database would refuse, or would never find.
+    pub(crate) fn check(&self, states: &[State]) -> Result<(), Error> {
+        for (field, text) in [
+            ("queue", &self.queue),
+            ("name", &self.name),
+            ("tag", &self.tag),
+            ("error", &self.error),
+        ] {
+            if text.as_ref().is_some_and(|text| text.contains('\0')) {
+                return Err(Error::invalid(field, "must not contain NUL"));
+            }
+        }
+        let escapes = |pattern: &String| {
+            let backslashes = pattern.bytes().rev().take_while(|byte| *byte == b'\\');
+            backslashes.count() % 2 == 1
+        };
+        if self.error.as_ref().is_some_and(escapes) {
+            let reason = "must not end with a single backslash: write two for one";
+            return Err(Error::invalid("error", reason));
+        }
+        match self.state {
+            Some(state) if !states.contains(&state) => {
+                let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
+                let reason = format!("must be one of {}, not {state}", names.join(", "));
+                Err(Error::invalid("state", reason))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Filter;
+    use crate::job::{JobId, State};
+
+    #[test]
+    fn a_limit_is_what_was_said_else_the_number_of_ids_else_that_of_the_call() {
+        let three = Filter::new().ids([1, 2, 3].map(JobId));
+        assert_eq!(three.limit_or(50), 3);
+        assert_eq!(three.limit(2).limit_or(50), 2);
+        assert_eq!(Filter::new().limit_or(50), 50);
+    }
+
+    #[test]
+    fn what_the_database_would_refuse_is_refused_by_its_name() {
+        let refused = |filter: Filter| match filter.check(&[State::Dead, State::Expired]) {
+            Ok(()) => String::new(),
+            Err(error) => {
+                assert!(error.is_invalid(), "{error}");
+                error.to_string()
+            }
+        };
+        let new = Filter::new;
+        assert_eq!(
+            refused(new().state(State::Running)),
+            "state: must be one of dead, expired, not running"
+        );
+        assert_eq!(refused(new().queue("a\0")), "queue: must not contain NUL");
+        for (pattern, is_refused) in [
+            ("\\", true),
+            ("a\\\\", false),
+            ("\\\\\\", true),
+            ("", false),
+        ] {
+            let said = refused(new().error_like(pattern));
+            assert_eq!(said.starts_with("error: "), is_refused, "{pattern}");
+        }
+        assert_eq!(refused(new().state(State::Dead).tag("")), "");
+    }
+}

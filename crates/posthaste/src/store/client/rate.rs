@@ -1,0 +1,78 @@
+//! How many jobs of a queue may be claimed in such a time.
+
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// How many jobs of a queue all workers together may claim in such a time.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use posthaste::Rate;
+///
+/// let rate = Rate::new(90, Duration::from_secs(60)).burst(3); // 90 a minute, 3 at once
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub(crate) jobs: u32,
+    pub(crate) per: Duration,
+    pub(crate) burst: Option<u32>,
+}
+
+/// A year, as Postgres counts one where it compares intervals.
+const YEAR: Duration = Duration::from_secs(360 * 86_400);
+
+impl Rate {
+    /// This many jobs in this time: 1 to 2,147,483,647 in a microsecond to 360 days.
+    pub fn new(jobs: u32, per: Duration) -> Self {
+        Self {
+            jobs,
+            per,
+            burst: None,
+        }
+    }
+
+    /// This many at once after a time without jobs: 1 to 2,147,483,647. Without it as many as the
+    /// rate says.
+    pub fn burst(mut self, jobs: u32) -> Self {
+        self.burst = Some(jobs);
+        self
+    }
+
+    /// What the database would refuse.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        for (field, jobs) in [("jobs", Some(self.jobs)), ("burst", self.burst)] {
+            if jobs.is_some_and(|jobs| jobs < 1 || i32::try_from(jobs).is_err()) {
+                return Err(Error::invalid(field, "must lie between 1 and 2147483647"));
+            }
+        }
+        if self.per.as_micros() < 1 || self.per > YEAR {
+            let reason = "must lie between a microsecond and 360 days";
+            return Err(Error::invalid("per", reason));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rate, YEAR};
+    use std::time::Duration;
+
+    #[test]
+    fn a_rate_of_nothing_and_one_beyond_its_bounds_is_refused() {
+        let second = Duration::from_secs(1);
+        for (rate, field) in [
+            (Rate::new(0, second), "jobs"),
+            (Rate::new(u32::MAX, second), "jobs"),
+            (Rate::new(1, second).burst(0), "burst"),
+            (Rate::new(1, Duration::from_nanos(999)), "per"),
+            (Rate::new(1, YEAR + second), "per"),
+        ] {
+            let error = rate.check().expect_err("refused").to_string();
+            assert!(error.starts_with(field), "{error}");
+        }
+        assert!(Rate::new(1, YEAR).burst(7).check().is_ok());
+    }
+}

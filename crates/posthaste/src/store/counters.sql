@@ -1,0 +1,18 @@
+-- How many jobs there are of each kind; and for how long the next job of each queue and priority
+-- has been waiting to be claimed, which is read first, by the snapshot that the statement begins
+-- with. Seconds are a numeric: no setting rounds its text.
+SELECT pg_catalog.json_build_object(
+         'oldest', ARRAY(
+           SELECT pg_catalog.row_to_json(a) FROM (
+             SELECT o.queue, o.priority, o.since,
+                    extract(epoch FROM clock_timestamp() - o.since) AS seconds,
+                    EXISTS (SELECT FROM posthaste.worker w
+                             WHERE w.stopped_at IS NULL
+                               AND w.seen_at > clock_timestamp() - interval '1 min'
+                               AND (pg_catalog.cardinality(w.queues) = 0
+                                    OR o.queue = ANY (w.queues))) AS is_worked
+               FROM posthaste.oldest() o) a
+            ORDER BY a.queue, a.priority),
+         'jobs', ARRAY(
+           SELECT pg_catalog.row_to_json(c) FROM posthaste.counts() c
+            ORDER BY c.queue, c.priority, c.name, c.tag))::text AS answer

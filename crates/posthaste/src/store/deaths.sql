@@ -1,0 +1,23 @@
+-- Jobs that ended for good without a worker that could say so, after a time in microseconds: the
+-- first of each state, queue, name and reason, with how many there are. NULL: none. The row without
+-- a job says up to when it was looked, which is a little while ago: what ended since may not be
+-- committed. The reason is one that the store itself gave: what an expired job has is of its last
+-- attempt, and may hold an argument.
+WITH span AS MATERIALIZED (SELECT clock_timestamp() - interval '2 s' AS until),
+gone AS (
+  SELECT d.id, d.state, d.queue, d.name, d.attempt, e.reason,
+         count(*) OVER (PARTITION BY d.state, d.queue, d.name, e.reason) AS jobs,
+         row_number() OVER (PARTITION BY d.state, d.queue, d.name, e.reason ORDER BY d.id) AS n
+    FROM posthaste.dead d
+    CROSS JOIN LATERAL (SELECT CASE WHEN d.state = 'dead' THEN d.last_error END AS reason) e
+   WHERE d.died_at <= (SELECT s.until FROM span s)
+     AND d.died_at > to_timestamp(0::float8) + $1::bigint::float8 * interval '1 microsecond'
+     AND (d.state = 'expired'
+          OR d.state = 'dead' AND (d.last_error LIKE 'its worker died %'
+                                   OR d.last_error = 'it was not confirmed in time')))
+SELECT (extract(epoch FROM s.until) * 1000000::numeric)::bigint, NULL::bigint, NULL::integer,
+       NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::text
+  FROM span s
+UNION ALL
+SELECT NULL::bigint, g.id, g.attempt, g.jobs, g.state, g.queue, g.name, g.reason
+  FROM gone g WHERE g.n = 1 OR g.n <= $2::bigint AND g.jobs <= $2::bigint

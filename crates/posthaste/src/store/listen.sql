@@ -1,2 +1,0 @@
--- The bell: a queue, or '' for the leader.
-LISTEN posthaste

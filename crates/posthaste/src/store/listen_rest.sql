@@ -1,2 +1,0 @@
--- Bells that were put to rest.
-LISTEN posthaste_rest

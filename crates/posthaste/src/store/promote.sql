@@ -1,2 +1,0 @@
--- Promotes what is due.
-SELECT posthaste.promote($1, $2)

@@ -1,2 +1,0 @@
--- Forgets what nobody needs.
-SELECT posthaste.prune()

@@ -1,2 +1,0 @@
--- Forgets a page of what was received long ago; how many.
-SELECT posthaste.prune_inbox()

@@ -1,2 +1,0 @@
--- Refuses a store whose jobs were not taken over yet (migrations/0016_restore.sql).
-SELECT posthaste.recognise()

@@ -1,0 +1,110 @@
+//! What exists once per slot is written for one slot as it stands; this repeats it (sql/README.md).
+//! Pure.
+
+/// Behind a number that is the slot's, where it is no part of a name.
+const MARK: &str = " /*slot*/";
+
+/// The text with each part between `-- repeat: slots 0..5` and `-- end` once per slot.
+pub(crate) fn expanded(text: &str) -> String {
+    let mut whole = String::with_capacity(3 * text.len());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some((first, last)) = slots(line) else {
+            push(&mut whole, line);
+            continue;
+        };
+        let part: Vec<&str> = lines
+            .by_ref()
+            .take_while(|line| line.trim() != "-- end")
+            .collect();
+        for slot in first..=last {
+            for line in &part {
+                push(&mut whole, &of_slot(line, first, slot));
+            }
+        }
+    }
+    whole
+}
+
+fn push(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+}
+
+/// The first and the last slot for which a head line says that what follows is repeated.
+fn slots(line: &str) -> Option<(u32, u32)> {
+    let (_, range) = line.trim().strip_prefix("-- repeat: ")?.split_once(' ')?;
+    let (first, last) = range.split_once("..")?;
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
+/// A line that was written for the first slot, for this one. A name's number is the slot's where it
+/// stands behind a letter and `_`, and no letter or digit follows: `ready_0`, `ready_0_lane`.
+fn of_slot(line: &str, first: u32, slot: u32) -> String {
+    let in_names = format!("_{first}");
+    let mut made = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find(&in_names) {
+        let (before, behind) = (&rest[..at], &rest[at + in_names.len()..]);
+        made.push_str(before);
+        let is_part = before.ends_with(|one: char| one.is_ascii_lowercase())
+            && !behind.starts_with(|one: char| one.is_ascii_alphanumeric());
+        if is_part {
+            made.push_str(&format!("_{slot}"));
+        } else {
+            made.push_str(&in_names);
+        }
+        rest = behind;
+    }
+    made.push_str(rest);
+    made.replace(&format!("{first}{MARK}"), &slot.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_under_no_head_line_stays() {
+        let text = "-- repeat this, please\nSELECT 0 AS ready_0;\n-- end of it\n";
+        assert_eq!(expanded(text), text);
+    }
+
+    #[test]
+    fn a_part_stands_once_per_slot_in_the_order_of_the_slots() {
+        let text = "a\n-- repeat: slots 6..7\nb_6;\nc;\n-- end\nd_6\n";
+        assert_eq!(expanded(text), "a\nb_6;\nc;\nb_7;\nc;\nd_6\n");
+    }
+
+    #[test]
+    fn a_branch_within_a_function_is_repeated_too() {
+        let text = "CASE k\n  -- repeat: slots 0..1\n  WHEN 0 /*slot*/ THEN x_0(0);\n  -- end\nEND";
+        let made = "CASE k\n  WHEN 0 THEN x_0(0);\n  WHEN 1 THEN x_1(0);\nEND\n";
+        assert_eq!(expanded(text), made);
+    }
+
+    #[test]
+    fn a_number_is_the_slots_only_as_the_last_part_of_a_name_or_with_its_mark() {
+        let cases = [
+            ("ready_0", "ready_3"),
+            ("ready_0_lane (x)", "ready_3_lane (x)"),
+            ("'posthaste.ready_0'", "'posthaste.ready_3'"),
+            ("a_0, b_0", "a_3, b_3"),
+            ("a_01", "a_01"),
+            ("a_0x", "a_0x"),
+            ("1_0", "1_0"),
+            ("a_1", "a_1"),
+            ("0", "0"),
+            ("x = 0 /*slot*/ AND y = 0", "x = 3 AND y = 0"),
+        ];
+        for (written, made) in cases {
+            assert_eq!(of_slot(written, 0, 3), made);
+        }
+    }
+
+    #[test]
+    fn numbers_of_several_digits_are_counted_up() {
+        let text = "-- repeat: cells 9..10\npace_9;\n-- end\n";
+        assert_eq!(expanded(text), "pace_9;\npace_10;\n");
+    }
+}

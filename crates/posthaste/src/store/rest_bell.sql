@@ -1,2 +1,0 @@
--- Nobody rings these any more.
-SELECT posthaste.rest_bell($1)

@@ -1,2 +1,0 @@
--- Rings for a queue, armed or not.
-SELECT pg_notify('posthaste', $1)

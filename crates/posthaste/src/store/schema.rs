@@ -1,0 +1,170 @@
+//! The texts that make the schema: its steps, and its functions (sql/README.md).
+
+use std::ops::Deref;
+use std::sync::{LazyLock, OnceLock};
+
+use super::repeat::expanded;
+
+/// Statements, one after the other.
+pub(crate) struct Text {
+    text: String,
+    statement: OnceLock<String>,
+}
+
+impl Text {
+    pub(crate) fn new(text: String) -> Self {
+        let statement = OnceLock::new();
+        Self { text, statement }
+    }
+
+    /// The same as one statement, which is all that many drivers send at once.
+    pub(crate) fn statement(&self) -> &str {
+        self.statement.get_or_init(|| {
+            let (head, tail) = ("DO $one$ BEGIN EXECUTE $whole$", "\n$whole$; END $one$");
+            [head, &self.text, tail].concat()
+        })
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+/// A step of the schema: numbered, forward only. One that was released never changes.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    /// Tables, types, sequences and indexes; what changes them.
+    pub(crate) before: Text,
+    /// What calls functions: views, rules, triggers and defaults.
+    pub(crate) after: Text,
+}
+
+impl Step {
+    fn new(name: &'static str, before: &str, after: &str) -> Self {
+        Self {
+            name,
+            before: Text::new(expanded(before)),
+            after: Text::new(expanded(after)),
+        }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        let digits = self.name.split('_').next();
+        digits.and_then(|one| one.parse().ok()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn checksum(&self) -> String {
+        checksum([&*self.before, &*self.after])
+    }
+}
+
+/// Steps in their order.
+pub(crate) static STEPS: LazyLock<Vec<Step>> = LazyLock::new(|| {
+    vec![Step::new(
+        "0001_initial",
+        include_str!("../../sql/schema/0001_initial.sql"),
+        include_str!("../../sql/schema/0001_initial_after.sql"),
+    )]
+});
+
+/// All functions, each `CREATE OR REPLACE`. Their order means nothing: bodies are not checked while
+/// they are installed.
+pub(crate) static FUNCTIONS: LazyLock<Text> =
+    LazyLock::new(|| Text::new(expanded(&WRITTEN.concat())));
+
+/// Of [`FUNCTIONS`].
+pub(crate) static FUNCTIONS_CHECKSUM: LazyLock<String> = LazyLock::new(|| checksum([&**FUNCTIONS]));
+
+const WRITTEN: &[&str] = &[
+    include_str!("../../sql/functions/cancel.sql"),
+    include_str!("../../sql/functions/checks.sql"),
+    include_str!("../../sql/functions/claim.sql"),
+    include_str!("../../sql/functions/complete.sql"),
+    include_str!("../../sql/functions/confirm.sql"),
+    include_str!("../../sql/functions/counts.sql"),
+    include_str!("../../sql/functions/enqueue.sql"),
+    include_str!("../../sql/functions/expire.sql"),
+    include_str!("../../sql/functions/find.sql"),
+    include_str!("../../sql/functions/history.sql"),
+    include_str!("../../sql/functions/identity.sql"),
+    include_str!("../../sql/functions/lanes.sql"),
+    include_str!("../../sql/functions/maintenance.sql"),
+    include_str!("../../sql/functions/marks.sql"),
+    include_str!("../../sql/functions/marks_scheduled.sql"),
+    include_str!("../../sql/functions/notify.sql"),
+    include_str!("../../sql/functions/operate.sql"),
+    include_str!("../../sql/functions/ordering.sql"),
+    include_str!("../../sql/functions/overflow.sql"),
+    include_str!("../../sql/functions/periodic.sql"),
+    include_str!("../../sql/functions/promote.sql"),
+    include_str!("../../sql/functions/rate.sql"),
+    include_str!("../../sql/functions/ready_log.sql"),
+    include_str!("../../sql/functions/rebase.sql"),
+    include_str!("../../sql/functions/relay.sql"),
+    include_str!("../../sql/functions/rescue.sql"),
+    include_str!("../../sql/functions/rows.sql"),
+    include_str!("../../sql/functions/scheduled.sql"),
+    include_str!("../../sql/functions/search.sql"),
+    include_str!("../../sql/functions/stats.sql"),
+    include_str!("../../sql/functions/sync.sql"),
+    include_str!("../../sql/functions/sync_parts.sql"),
+    include_str!("../../sql/functions/sync_table.sql"),
+    include_str!("../../sql/functions/sync_triggers.sql"),
+    include_str!("../../sql/functions/window.sql"),
+];
+
+/// FNV-1a of the lines that say something: tells texts apart; nothing here is secret or hostile. A
+/// comment that stands by itself may change, and so may the room in front of a line.
+fn checksum<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let lines = texts.into_iter().flat_map(str::lines).map(str::trim);
+    let said = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
+    let bytes = said.flat_map(|line| line.bytes().chain([b'\n']));
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_is_of_what_is_said_and_not_of_comments() {
+        let said = checksum(["SELECT 1;\n"]);
+        assert_eq!(checksum(["-- One.\n\n  SELECT 1;"]), said);
+        assert_ne!(checksum(["SELECT 2;"]), said);
+        assert_ne!(checksum(["SELECT\n1;"]), said);
+    }
+
+    #[test]
+    fn nothing_that_was_to_be_repeated_is_left() {
+        let mut texts = vec![&**FUNCTIONS];
+        for step in STEPS.iter() {
+            texts.extend([&*step.before, &*step.after]);
+        }
+        for text in texts {
+            for mark in [
+                "-- repeat:",
+                "-- end\n",
+                "/*slot*/",
+                "@k@",
+                "$one$",
+                "$whole$",
+            ] {
+                assert!(!text.contains(mark), "{mark}");
+            }
+        }
+    }
+
+    #[test]
+    fn steps_are_numbered_from_one_without_a_gap() {
+        for (at, step) in STEPS.iter().enumerate() {
+            assert_eq!(step.number() as usize, at + 1, "{}", step.name);
+        }
+    }
+}

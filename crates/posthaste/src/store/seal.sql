@@ -1,2 +1,0 @@
--- Seals the oldest generation when all of it was claimed.
-SELECT o_sealed, o_blocker FROM posthaste.seal()

@@ -1,4 +1,0 @@
-DELETE FROM posthaste.search s USING (
-  SELECT o.index, o.id FROM posthaste.search o WHERE o.index = $1 AND o.deleted_at < clock_timestamp() - make_interval(secs => $2::bigint / 1000.0)
-   LIMIT $3 FOR UPDATE SKIP LOCKED) o
- WHERE (s.index, s.id) = (o.index, o.id) AND s.deleted_at IS NOT NULL

@@ -1,2 +1,0 @@
--- Queues in which a suspect waits to be run.
-SELECT posthaste.suspect_queues()

@@ -1,0 +1,342 @@
+//! For tests of programs that use posthaste: of their handlers alone, and of what becomes of the
+//! jobs that they enqueue.
+//!
+//! - A handler without a database: [`TestRun`].
+//! - What a piece of code has enqueued, before anything is committed: [`assert_enqueued`],
+//!   [`refute_enqueued`], [`enqueued`].
+//! - Jobs worked by the real worker, on a database of the test's own: [`run_until_idle`],
+//!   [`work_one`].
+//!
+//! ```
+//! use posthaste::testing::TestRun;
+//! use posthaste::{Context, JobArgs, Outcome};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Welcome {
+//!     to: String,
+//! }
+//!
+//! impl JobArgs for Welcome {
+//!     const NAME: &'static str = "mail.welcome";
+//! }
+//!
+//! async fn welcome(context: Context<Vec<&'static str>>, mail: Welcome) -> anyhow::Result<()> {
+//!     anyhow::ensure!(!context.state().contains(&&*mail.to), "{} is unwelcome", mail.to);
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let mail = Welcome { to: "Ada".into() };
+//! let run = TestRun::of(mail).unwrap().state(vec!["Eve"]).attempt(2);
+//! assert_eq!(run.call(welcome).await.unwrap(), Outcome::Done);
+//! # }
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::database::Database;
+use crate::error::Error;
+use crate::executor::Executor;
+use crate::handler::{HandlerResult, IntoHandlerResult};
+use crate::job::{DEFAULT_EXPIRY, IntoJob, Job, JobArgs, JobId};
+use crate::store;
+use crate::work::WorkerBuilder;
+use crate::work::context::{Context, Run};
+pub use crate::work::trial::Ran;
+use crate::work::trial::Trial;
+
+/// Between two looks whether a queue is idle.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A run of a job that exists in the test alone: no database knows it.
+///
+/// [`Context::complete_in`] notes there that it was called and sends nothing.
+pub struct TestRun<S = ()> {
+    job: Job,
+    state: Arc<S>,
+    delivery_id: Uuid,
+    stopping: CancellationToken,
+    cancelled: CancellationToken,
+    completed: Arc<AtomicBool>,
+}
+
+impl<S> fmt::Debug for TestRun<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestRun")
+            .field("job", &self.job)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TestRun {
+    /// The first attempt of this job, which is refused as [`enqueue`](crate::enqueue()) refuses it.
+    pub fn of<'a>(job: impl IntoJob<'a>) -> Result<Self, Error> {
+        let (job, now) = (job.into_job(), Timestamp::now());
+        let job = job.scheduled_from(now).unwrap_or_else(|| job.into_owned());
+        job.check()?;
+        let scheduled_at = job.scheduled_at.unwrap_or(now);
+        let expires_at = scheduled_at.checked_add(DEFAULT_EXPIRY);
+        let text = |text: &Option<String>| text.as_deref().map(Box::from);
+        let job = Job {
+            queue: job.queue.as_deref().unwrap_or("default").into(),
+            priority: job.priority,
+            scheduled_at,
+            expires_at: job.expires_at.or(expires_at.ok()).unwrap_or(now),
+            max_attempts: job.max_attempts,
+            tag: job.tag.as_str().into(),
+            unique_key: text(&job.unique_key),
+            ordering_key: text(&job.ordering_key),
+            trace: text(&job.trace),
+            ..Job::new(JobId(1), &job.name, now, &job.kwargs)
+        };
+        Ok(Self {
+            job,
+            state: Arc::new(()),
+            delivery_id: Uuid::from_u128(1),
+            stopping: CancellationToken::new(),
+            cancelled: CancellationToken::new(),
+            completed: Arc::default(),
+        })
+    }
+
+    /// With the state that the worker has.
+    pub fn state<S>(self, state: S) -> TestRun<S> {
+        TestRun {
+            job: self.job,
+            state: Arc::new(state),
+            delivery_id: self.delivery_id,
+            stopping: self.stopping,
+            cancelled: self.cancelled,
+            completed: self.completed,
+        }
+    }
+}
+
+impl<S> TestRun<S> {
+    /// It is this attempt; 1 is the first.
+    pub fn attempt(mut self, attempt: i32) -> Self {
+        self.job.attempt = attempt;
+        self
+    }
+
+    /// Its job has this number.
+    pub fn id(mut self, id: JobId) -> Self {
+        self.job.id = id;
+        self
+    }
+
+    /// Its receiver drops repeats by this id.
+    pub fn delivery_id(mut self, id: Uuid) -> Self {
+        self.delivery_id = id;
+        self
+    }
+
+    /// What a handler is given.
+    pub fn context(&self) -> Context<S> {
+        let run = Run {
+            fence: None,
+            job: Arc::new(self.job.clone()),
+            delivery_id: self.delivery_id,
+            stopping: self.stopping.clone(),
+            cancelled: self.cancelled.clone(),
+            completed: Arc::clone(&self.completed),
+        };
+        Context::new(Arc::new(run)).with_state(&self.state)
+    }
+
+    /// Runs this handler as a worker does: with the arguments as they come back from JSON.
+    /// Arguments that are no `A` are an error, and so is a job of another name.
+    pub async fn call<A, F, R>(&self, handler: F) -> HandlerResult
+    where
+        A: JobArgs + DeserializeOwned,
+        F: FnOnce(Context<S>, A) -> R,
+        R: Future<Output: IntoHandlerResult>,
+    {
+        if &*self.job.name != A::NAME {
+            let (name, other) = (&self.job.name, A::NAME);
+            return Err(format!("the job is {name}, and the handler takes {other}").into());
+        }
+        let arguments = self.job.arguments()?;
+        handler(self.context(), arguments)
+            .await
+            .into_handler_result()
+    }
+
+    /// The worker is asked to stop: [`Context::stopping`] completes.
+    pub fn stop(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Somebody cancels the job: [`Context::cancelled`] completes.
+    pub fn cancel(&self) {
+        self.cancelled.cancel();
+    }
+
+    /// Whether [`Context::complete_in`] was called.
+    pub fn is_completed(&self) -> bool {
+        self.completed.load(Ordering::SeqCst)
+    }
+}
+
+/// The arguments of all jobs of this kind that are enqueued and have not ended, in the order of
+/// their numbers, as this transaction sees them: its own are among them. Fails where one has
+/// arguments that are no `A`.
+///
+/// ```no_run
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct Welcome { to: String }
+/// # impl posthaste::JobArgs for Welcome { const NAME: &'static str = "mail.welcome"; }
+/// # async fn example(mut client: tokio_postgres::Client) -> anyhow::Result<()> {
+/// let tx = client.transaction().await?;
+/// // … what is tested …
+/// let mails: Vec<Welcome> = posthaste::testing::enqueued(&tx).await?;
+/// # Ok(()) }
+/// ```
+pub async fn enqueued<A, E>(mut executor: E) -> Result<Vec<A>, Error>
+where
+    A: JobArgs + DeserializeOwned,
+    E: Executor,
+{
+    let jobs = store::client::enqueued(&mut executor, A::NAME).await?;
+    let read = jobs.iter().map(|kwargs| serde_json::from_str(kwargs));
+    read.collect::<Result<_, _>>()
+        .map_err(|error: serde_json::Error| Error::invalid("kwargs", error.to_string()))
+}
+
+/// Asserts that a job of this kind is enqueued of which this holds: see [`enqueued`].
+///
+/// ```no_run
+/// # use posthaste::testing::assert_enqueued;
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct Welcome { to: String }
+/// # impl posthaste::JobArgs for Welcome { const NAME: &'static str = "mail.welcome"; }
+/// # async fn example(tx: tokio_postgres::Transaction<'_>) {
+/// assert_enqueued(&tx, |mail: &Welcome| mail.to == "Ada").await;
+/// # }
+/// ```
+///
+/// # Panics
+/// If there is none, with the arguments of those that there are; if the database cannot be asked.
+pub async fn assert_enqueued<A, E>(executor: E, holds: impl Fn(&A) -> bool)
+where
+    A: JobArgs + DeserializeOwned,
+    E: Executor,
+{
+    let jobs = found(executor).await;
+    assert!(
+        jobs.iter().any(holds),
+        "no such job {} is enqueued, of {}: {}",
+        A::NAME,
+        jobs.len(),
+        shown(&jobs)
+    );
+}
+
+/// Asserts that no job of this kind is enqueued of which this holds: see [`enqueued`].
+///
+/// # Panics
+/// If there is one, with the arguments of all that there are; if the database cannot be asked.
+pub async fn refute_enqueued<A, E>(executor: E, holds: impl Fn(&A) -> bool)
+where
+    A: JobArgs + DeserializeOwned,
+    E: Executor,
+{
+    let jobs = found(executor).await;
+    assert!(
+        !jobs.iter().any(holds),
+        "such a job {} is enqueued, of {}: {}",
+        A::NAME,
+        jobs.len(),
+        shown(&jobs)
+    );
+}
+
+#[expect(clippy::panic, reason = "an assertion of the user's test")]
+async fn found<A, E>(executor: E) -> Vec<A>
+where
+    A: JobArgs + DeserializeOwned,
+    E: Executor,
+{
+    match enqueued(executor).await {
+        Ok(jobs) => jobs,
+        Err(error) => panic!("jobs {} cannot be looked for: {error}", A::NAME),
+    }
+}
+
+/// At most ten of them.
+fn shown(jobs: &[impl serde::Serialize]) -> String {
+    let shown = jobs.iter().take(10).map(serde_json::to_string);
+    let shown: Vec<String> = shown.filter_map(Result::ok).collect();
+    shown.join(", ")
+}
+
+/// Works until no job of the worker's queues is due, running or blocked, then stops, and returns
+/// the runs in the order in which they ended. What waits for its time, to be tried again too, is
+/// not waited for: call it again. Jobs of a paused queue are due, and keep it waiting.
+///
+/// ```no_run
+/// use posthaste::Worker;
+/// use posthaste::testing::run_until_idle;
+///
+/// # async fn example(pool: deadpool_postgres::Pool) -> anyhow::Result<()> {
+/// let worker = Worker::builder(pool).queue("default", 4);
+/// # let worker = worker.handler("x", |_, _| async { Ok(posthaste::Outcome::Done) });
+/// for ran in run_until_idle(worker).await? {
+///     assert!(ran.result.is_ok(), "{ran:?}");
+/// }
+/// # Ok(()) }
+/// ```
+pub async fn run_until_idle<S>(worker: WorkerBuilder<S>) -> Result<Vec<Ran>, Error>
+where
+    S: Send + Sync + 'static,
+{
+    run(worker, usize::MAX).await
+}
+
+/// Works on one job of the worker's queues, the next one, and stops. None if no job is due.
+pub async fn work_one<S>(worker: WorkerBuilder<S>) -> Result<Option<Ran>, Error>
+where
+    S: Send + Sync + 'static,
+{
+    Ok(run(worker, 1).await?.pop())
+}
+
+async fn run<S>(mut worker: WorkerBuilder<S>, jobs: usize) -> Result<Vec<Ran>, Error>
+where
+    S: Send + Sync + 'static,
+{
+    let (trial, mut runs) = Trial::of(jobs);
+    worker.try_out(trial);
+    // Of a deadpool pool it is that pool; any other is connected once for all looks.
+    let database = Database::from(worker.database().pool(1)?);
+    let queues = worker.queue_names();
+    let mut running = worker.start().await?;
+    let mut ran = Vec::new();
+    while ran.len() < jobs {
+        tokio::select! {
+            biased;
+            Some(run) = runs.recv() => ran.push(run),
+            ended = running.ended() => { ended?; break }
+            () = tokio::time::sleep(LOOK) => {
+                // Not kept: the handlers may need the pool's only connection.
+                let client = database.client().await?;
+                if store::is_idle(&client, &queues).await? {
+                    break;
+                }
+            }
+        }
+    }
+    running.stop().await?;
+    while let Ok(run) = runs.try_recv() {
+        ran.push(run);
+    }
+    Ok(ran)
+}

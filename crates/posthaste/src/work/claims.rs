@@ -1,0 +1,313 @@
+//! Whole claims of a queue, for a program that takes them when it has time for them.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::config::QueueConfig;
+use crate::consumer::{Consumer, Delivery, Outcome, Ticket};
+use crate::handler::{self, HandlerError};
+use crate::job::{Job, JobId};
+use crate::retry::{Backoff, RunResult};
+
+/// The claims of one queue: [`WorkerBuilder::claims`](crate::WorkerBuilder::claims) makes it.
+///
+/// One claim more than those that the program has is fetched ahead. Dropped, it gives back what
+/// nobody has taken, and the worker takes no more jobs of the queue.
+pub struct Claims(Arc<Inbox>);
+
+impl Claims {
+    /// The next claim, of one job at least and as many at most as the queue's concurrency. None
+    /// when the worker was asked to stop: finish what you have, which may take as long as its grace
+    /// period.
+    pub async fn next(&mut self) -> Option<Claim> {
+        loop {
+            let arrived = self.0.arrived.notified();
+            if self.0.stopping.is_cancelled() {
+                return None;
+            }
+            if let Some(claim) = self.0.take() {
+                self.0.room.notify_one();
+                return Some(claim);
+            }
+            tokio::select! { () = arrived => {}, () = self.0.stopping.cancelled() => return None }
+        }
+    }
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+impl fmt::Debug for Claims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue = &self.0.config.name;
+        f.debug_tuple("Claims").field(queue).finish()
+    }
+}
+
+/// Jobs that were claimed together. Each that is dropped without an outcome counts as a run that
+/// panicked.
+#[derive(Debug)]
+pub struct Claim(Vec<ClaimedJob>);
+
+impl Claim {
+    /// The jobs that have no outcome yet, in the order of the claim.
+    pub fn jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
+        self.0.iter().map(ClaimedJob::job)
+    }
+
+    /// All of them are done.
+    pub fn complete(self) {
+        self.into_iter().for_each(|job| job.settle(Outcome::Done));
+    }
+
+    /// All of them failed, as when a handler returns this error.
+    pub fn fail(self, error: impl Into<HandlerError> + 'static) {
+        let result = handler::failure(handler::boxed(error));
+        self.into_iter().for_each(|job| job.record(result.clone()));
+    }
+
+    /// Says what became of one of them; the others stay. False if it is none of them.
+    pub fn settle(&mut self, id: JobId, outcome: Outcome) -> bool {
+        let Some(at) = self.0.iter().position(|job| job.job().id == id) else {
+            return false;
+        };
+        self.0.remove(at).settle(outcome);
+        true
+    }
+}
+
+impl IntoIterator for Claim {
+    type Item = ClaimedJob;
+    type IntoIter = std::vec::IntoIter<ClaimedJob>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// A job of a [`Claim`], and the right and the duty to say what became of it.
+///
+/// When its time is over, or the worker has ended, the job is taken back. What is said of it after
+/// that changes nothing.
+pub struct ClaimedJob(Arc<Held>);
+
+impl fmt::Debug for ClaimedJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClaimedJob").field(self.job()).finish()
+    }
+}
+
+impl ClaimedJob {
+    /// The job.
+    pub fn job(&self) -> &Job {
+        &self.0.job
+    }
+
+    /// The id by which a receiver outside drops duplicates: the same at each attempt,
+    /// `posthaste.delivery_id(id)` in SQL.
+    pub fn delivery_id(&self) -> Uuid {
+        self.0.delivery_id
+    }
+
+    /// Whether somebody cancelled the job: end its work and [give it back](Self::give_back), or say
+    /// what became of it if it is done.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Says what became of the job.
+    pub fn settle(self, outcome: Outcome) {
+        self.record(RunResult::Returned(outcome));
+    }
+
+    /// The attempt failed, as when a handler returns this error.
+    pub fn fail(self, error: impl Into<HandlerError> + 'static) {
+        self.record(handler::failure(handler::boxed(error)));
+    }
+
+    /// Gives the job back; no attempt is counted. One that was cancelled ends as cancelled.
+    pub fn give_back(self) {
+        self.record(RunResult::GivenBack);
+    }
+
+    /// Nothing if the worker has taken it back meanwhile: it ran for too long, or the worker ended.
+    fn record(self, result: RunResult) {
+        let Some(ticket) = self.0.take() else {
+            return;
+        };
+        ticket.record(result.unless_cancelled(self.is_cancelled()));
+    }
+}
+
+impl Drop for ClaimedJob {
+    fn drop(&mut self) {
+        drop(self.0.take());
+    }
+}
+
+/// A job in the hands of the program. The one that takes its ticket speaks for it.
+struct Held {
+    job: Arc<Job>,
+    delivery_id: Uuid,
+    since: Instant,
+    is_cancelled: AtomicBool,
+    ticket: Mutex<Option<Ticket>>,
+}
+
+impl Held {
+    fn new(delivery: Delivery) -> Self {
+        Self {
+            job: delivery.job,
+            delivery_id: delivery.ticket.delivery_id(),
+            since: Instant::now(),
+            is_cancelled: AtomicBool::new(false),
+            ticket: Mutex::new(Some(delivery.ticket)),
+        }
+    }
+
+    fn take(&self) -> Option<Ticket> {
+        self.ticket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    fn end(&self, result: RunResult) {
+        if let Some(ticket) = self.take() {
+            ticket.record(result);
+        }
+    }
+}
+
+/// Where claims wait for the program; the consumer behind [`Claims`].
+pub(crate) struct Inbox {
+    config: QueueConfig,
+    waiting: Mutex<Vec<Delivery>>,
+    held: Mutex<Vec<Weak<Held>>>,
+    arrived: Notify,
+    /// Notified when there is room for the next claim.
+    room: Arc<Notify>,
+    stopping: CancellationToken,
+}
+
+impl Inbox {
+    pub(crate) fn new(config: QueueConfig) -> (Arc<Self>, Claims) {
+        let inbox = Arc::new(Self {
+            config,
+            waiting: Mutex::default(),
+            held: Mutex::default(),
+            arrived: Notify::new(),
+            room: Arc::default(),
+            stopping: CancellationToken::new(),
+        });
+        (Arc::clone(&inbox), Claims(inbox))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Delivery>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Claim> {
+        let waiting = std::mem::take(&mut *self.waiting());
+        if waiting.is_empty() {
+            return None;
+        }
+        let taken: Vec<Arc<Held>> = waiting.into_iter().map(Held::new).map(Arc::new).collect();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|one| one.strong_count() > 0);
+        held.extend(taken.iter().map(Arc::downgrade));
+        Some(Claim(taken.into_iter().map(ClaimedJob).collect()))
+    }
+
+    /// What the program has in its hands.
+    fn held(&self) -> Vec<Arc<Held>> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn give_back(&self) {
+        self.stopping.cancel();
+        let waiting = std::mem::take(&mut *self.waiting());
+        waiting.into_iter().for_each(|one| one.ticket.give_back());
+    }
+}
+
+/// The engine's end of an inbox. When it goes, there is nothing more to come.
+pub(crate) struct Intake(pub(crate) Arc<Inbox>);
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+impl Consumer for Intake {
+    fn capacity(&self) -> usize {
+        if self.0.stopping.is_cancelled() {
+            return 0;
+        }
+        self.0
+            .config
+            .concurrency
+            .saturating_sub(self.0.waiting().len())
+    }
+
+    fn consume(&self, claim: Vec<Delivery>) {
+        self.0.waiting().extend(claim);
+        self.0.arrived.notify_one();
+        if self.0.stopping.is_cancelled() {
+            self.0.give_back();
+        }
+    }
+
+    fn give_back(&self) {
+        self.0.give_back();
+    }
+
+    fn abort(&self) {
+        self.0.give_back();
+        let held = self.0.held();
+        held.iter().for_each(|one| one.end(RunResult::GivenBack));
+    }
+
+    fn watch(&self) {
+        let timeout = self.0.config.timeout;
+        let held = self.0.held();
+        let overdue = held.iter().filter(|one| one.since.elapsed() > timeout);
+        overdue.for_each(|one| one.end(RunResult::TimedOut(timeout)));
+    }
+
+    fn cancel(&self, jobs: &[JobId]) {
+        let cancelled: Vec<Delivery> = {
+            let mut waiting = self.0.waiting();
+            waiting
+                .extract_if(.., |one| jobs.contains(&one.job.id))
+                .collect()
+        };
+        cancelled.into_iter().for_each(|one| one.ticket.cancel());
+        let held = self.0.held();
+        let cancelled = held.iter().filter(|one| jobs.contains(&one.job.id));
+        cancelled.for_each(|one| one.is_cancelled.store(true, Ordering::SeqCst));
+    }
+
+    fn limit(&self) -> Option<Duration> {
+        Some(self.0.config.timeout)
+    }
+
+    fn backoff(&self) -> Backoff {
+        self.0.config.backoff
+    }
+
+    fn room(&self) -> Option<Arc<Notify>> {
+        Some(Arc::clone(&self.0.room))
+    }
+}

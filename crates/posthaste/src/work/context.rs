@@ -1,0 +1,147 @@
+//! What a handler is given beside its job.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::error::{Error, ErrorKind};
+use crate::executor::{Executor, Value};
+use crate::job::Job;
+use crate::store::{COMPLETE, Fence};
+
+/// What a run of a job knows, and what it can do besides returning.
+///
+/// `S` is what the program gave to [`WorkerBuilder::state`](crate::WorkerBuilder::state). Clones are
+/// cheap and mean the same run.
+pub struct Context<S = ()> {
+    run: Arc<Run>,
+    state: Arc<S>,
+}
+
+/// One run of a job.
+pub(crate) struct Run {
+    /// Nothing in a test that has no database.
+    pub(crate) fence: Option<Fence>,
+    pub(crate) job: Arc<Job>,
+    pub(crate) delivery_id: Uuid,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) cancelled: CancellationToken,
+    pub(crate) completed: Arc<AtomicBool>,
+}
+
+impl<S> Clone for Context<S> {
+    fn clone(&self) -> Self {
+        Self {
+            run: Arc::clone(&self.run),
+            state: Arc::clone(&self.state),
+        }
+    }
+}
+
+impl<S> fmt::Debug for Context<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("job", &self.run.job)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    pub(crate) fn new(run: Arc<Run>) -> Self {
+        Self {
+            run,
+            state: Arc::new(()),
+        }
+    }
+}
+
+impl<S> Context<S> {
+    /// The same run, for a handler that has this state.
+    pub(crate) fn with_state<T>(&self, state: &Arc<T>) -> Context<T> {
+        Context {
+            run: Arc::clone(&self.run),
+            state: Arc::clone(state),
+        }
+    }
+
+    /// What the program gave to [`WorkerBuilder::state`](crate::WorkerBuilder::state), the same for
+    /// all runs.
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// The job that runs: its id, attempt, tag and all that it was enqueued with.
+    pub fn job(&self) -> &Job {
+        &self.run.job
+    }
+
+    /// The fence of this run: no other run of any job has the same. None in a
+    /// test that runs a handler by itself.
+    pub fn fence(&self) -> Option<Fence> {
+        self.run.fence
+    }
+
+    /// The id by which a receiver outside drops duplicates: the same at each attempt,
+    /// `posthaste.delivery_id(id)` in SQL.
+    pub fn delivery_id(&self) -> Uuid {
+        self.run.delivery_id
+    }
+
+    /// Completes when the worker was asked to stop: a long handler may end early and return
+    /// [`Outcome::Snooze`](crate::Outcome::Snooze) or an error.
+    pub async fn stopping(&self) {
+        self.run.stopping.cancelled().await;
+    }
+
+    /// Completes when somebody cancelled the job. The handler may clean up and return; after five
+    /// seconds its future is dropped where it waits. Whatever it returns but
+    /// [`Outcome::Done`](crate::Outcome::Done), the job is kept as cancelled.
+    pub async fn cancelled(&self) {
+        self.run.cancelled.cancelled().await;
+    }
+
+    /// Finishes the job in the handler's own transaction: its writes and the completion commit
+    /// together or not at all.
+    ///
+    /// Call it once, commit, and return `Ok(Outcome::Done)`. When the job was taken over in the
+    /// meantime (this worker was taken for dead), it fails with an error for which
+    /// [`Error::is_lost`] holds, and the transaction must be rolled back. Should the transaction
+    /// roll back although the handler returns `Done`, the job is run again. So it is when a task
+    /// that the handler left behind calls this after the handler returned something else.
+    ///
+    /// ```no_run
+    /// # use posthaste::*;
+    /// # async fn handler(pool: deadpool_postgres::Pool, context: Context) -> HandlerResult {
+    /// let mut client = pool.get().await?;
+    /// let tx = client.transaction().await?;
+    /// tx.execute("UPDATE account SET welcomed = true", &[]).await?;
+    /// context.complete_in(&tx).await?;
+    /// tx.commit().await?;
+    /// Ok(Outcome::Done)
+    /// # }
+    /// ```
+    pub async fn complete_in<E: Executor>(&self, mut transaction: E) -> Result<(), Error> {
+        self.run.completed.store(true, Ordering::SeqCst);
+        let Some(fence) = self.run.fence else {
+            return Ok(());
+        };
+        let values = [
+            Value::Integer(Some(fence.slot.into())),
+            Value::Long(fence.batch),
+            Value::Uuid(fence.token),
+            Value::Long(self.run.job.id.0),
+        ];
+        let ours = transaction
+            .run(COMPLETE, &values)
+            .await
+            .map_err(Error::driver("cannot complete the job"))?;
+        if ours == [1] {
+            Ok(())
+        } else {
+            Err(ErrorKind::Lost.into())
+        }
+    }
+}

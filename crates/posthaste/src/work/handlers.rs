@@ -1,0 +1,205 @@
+//! The handlers of a worker by the names of their jobs, with their settings and what runs around
+//! them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Polled, Poll};
+use std::time::Duration;
+
+use super::context::Context;
+use crate::config;
+use crate::handler::HandlerResult;
+use crate::job::Job;
+use crate::retry::Backoff;
+
+type Running = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
+type Handle = Box<dyn Fn(Context, Arc<Job>) -> Running + Send + Sync>;
+type Layer = Box<dyn Fn(Context, Next) -> Running + Send + Sync>;
+
+/// The rest of a run, as a [layer](crate::WorkerBuilder::layer) gets it: the layers within and the
+/// handler. Nothing of it begins before it is awaited; dropped, it never does.
+pub struct Next(Running);
+
+impl fmt::Debug for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Next")
+    }
+}
+
+impl Future for Next {
+    type Output = HandlerResult;
+
+    fn poll(mut self: Pin<&mut Self>, polled: &mut Polled<'_>) -> Poll<HandlerResult> {
+        self.0.as_mut().poll(polled)
+    }
+}
+
+/// What of a queue's settings is another for one handler.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Settings {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) backoff: Option<Backoff>,
+    pub(crate) concurrency: Option<usize>,
+}
+
+struct Handler {
+    pattern: String,
+    handle: Handle,
+    settings: Settings,
+}
+
+/// Which handler of a worker it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Which(usize);
+
+/// Handlers by job name, or by a prefix of it.
+#[derive(Default)]
+pub(crate) struct Handlers {
+    all: Vec<Handler>,
+    exact: HashMap<String, Which>,
+    /// The longest first.
+    prefixes: Vec<(String, Which)>,
+    /// The outermost first.
+    layers: Vec<Layer>,
+    /// What makes no sense; the start fails with it.
+    problem: Option<String>,
+}
+
+impl Handlers {
+    pub(crate) fn add<F, R>(&mut self, pattern: String, handler: F)
+    where
+        F: Fn(Context, Arc<Job>) -> R + Send + Sync + 'static,
+        R: Future<Output = HandlerResult> + Send + 'static,
+    {
+        let which = Which(self.all.len());
+        let is_known = match pattern.strip_suffix('*') {
+            Some(prefix) => {
+                let is_known = self.prefixes.iter().any(|(other, _)| other == prefix);
+                self.prefixes.push((prefix.to_owned(), which));
+                self.prefixes
+                    .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+                is_known
+            }
+            None => self.exact.insert(pattern.clone(), which).is_some(),
+        };
+        if is_known {
+            self.refuse(format!("there are two handlers for {pattern:?}: give one"));
+        }
+        self.all.push(Handler {
+            pattern,
+            handle: Box::new(move |context, job| Box::pin(handler(context, job))),
+            settings: Settings::default(),
+        });
+    }
+
+    pub(crate) fn layer<F, R>(&mut self, layer: F)
+    where
+        F: Fn(Context, Next) -> R + Send + Sync + 'static,
+        R: Future<Output = HandlerResult> + Send + 'static,
+    {
+        let layer: Layer = Box::new(move |context, next| Box::pin(layer(context, next)));
+        self.layers.push(layer);
+    }
+
+    /// Sets something of the handler that was added last.
+    pub(crate) fn set(&mut self, setting: &str, set: impl FnOnce(&mut Settings)) {
+        match self.all.last_mut() {
+            Some(last) => set(&mut last.settings),
+            None => self.refuse(format!(
+                "{setting} stands before any handler: put it behind"
+            )),
+        }
+    }
+
+    fn refuse(&mut self, problem: String) {
+        self.problem.get_or_insert(problem);
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Which> {
+        let exact = self.exact.get(name).copied();
+        exact.or_else(|| {
+            let mut prefixes = self.prefixes.iter();
+            prefixes
+                .find(|(prefix, _)| name.starts_with(prefix))
+                .map(|(_, which)| *which)
+        })
+    }
+
+    pub(crate) fn settings(&self, which: Which) -> Settings {
+        self.all[which.0].settings
+    }
+
+    /// One run, with all that is around it.
+    pub(crate) async fn run(
+        self: &Arc<Self>,
+        which: Which,
+        context: Context,
+        job: Arc<Job>,
+    ) -> HandlerResult {
+        if self.layers.is_empty() {
+            return (self.all[which.0].handle)(context, job).await;
+        }
+        let (handlers, innermost) = (Arc::clone(self), context.clone());
+        let handled = async move { (handlers.all[which.0].handle)(innermost, job).await };
+        let layers = self.layers.iter().rev();
+        let run = layers.fold(Next(Box::pin(handled)), |next, layer| {
+            Next(layer(context.clone(), next))
+        });
+        run.await
+    }
+
+    /// The longest that any of them may run, where one says so itself.
+    pub(crate) fn longest_timeout(&self) -> Option<Duration> {
+        let settings = self.all.iter().map(|handler| handler.settings);
+        settings.filter_map(|settings| settings.timeout).max()
+    }
+
+    /// Whether fewer jobs of some name may run at once than of their queue.
+    pub(crate) fn are_limited(&self) -> bool {
+        let mut all = self.all.iter();
+        all.any(|handler| handler.settings.concurrency.is_some())
+    }
+
+    /// What makes no sense, as a sentence.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if let Some(problem) = &self.problem {
+            return Err(problem.clone());
+        }
+        self.all.iter().try_for_each(Handler::check)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+impl Handler {
+    fn check(&self) -> Result<(), String> {
+        let (name, shortest) = match self.pattern.strip_suffix('*') {
+            Some(prefix) => (prefix, 0),
+            None => (&*self.pattern, 1),
+        };
+        config::text("a handler's name", name, shortest)?;
+        let of_this = |problem| format!("the handler for {:?}: {problem}", self.pattern);
+        let Settings {
+            timeout,
+            backoff,
+            concurrency,
+        } = self.settings;
+        if concurrency == Some(0) {
+            return Err(of_this("concurrency must be at least 1".into()));
+        }
+        let times = [
+            ("timeout", timeout),
+            ("backoff.base", backoff.map(|backoff| backoff.base)),
+            ("backoff.cap", backoff.map(|backoff| backoff.cap)),
+        ];
+        times.into_iter().try_for_each(|(setting, time)| {
+            time.map_or(Ok(()), |time| config::longer_than_0(setting, time))
+                .map_err(of_this)
+        })
+    }
+}

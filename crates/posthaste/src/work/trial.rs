@@ -1,0 +1,76 @@
+//! What tests want to know of a worker, and to ask of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::consumer::Outcome;
+use crate::job::Job;
+use crate::retry::RunResult;
+
+/// A run that has ended, as a test sees it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Ran {
+    /// The job.
+    pub job: Arc<Job>,
+    /// What its handler returned, as it is kept with the job: an error with its causes. A panic and
+    /// a timeout are errors too.
+    pub result: Result<Outcome, String>,
+}
+
+/// Watches the runs of a worker, and may end its claims after a number of jobs.
+#[derive(Clone)]
+pub(crate) struct Trial {
+    ran: UnboundedSender<Ran>,
+    left: Arc<AtomicUsize>,
+}
+
+impl Trial {
+    /// At most this many jobs.
+    pub(crate) fn of(jobs: usize) -> (Self, UnboundedReceiver<Ran>) {
+        let (ran, runs) = unbounded_channel();
+        let left = Arc::new(AtomicUsize::new(jobs));
+        (Self { ran, left }, runs)
+    }
+
+    /// How many more jobs it takes.
+    pub(crate) fn left(&self) -> usize {
+        self.left.load(Ordering::SeqCst)
+    }
+
+    /// Whether one more may be taken, which then is.
+    pub(crate) fn takes(&self) -> bool {
+        let one_less = |left: usize| left.checked_sub(1);
+        let order = Ordering::SeqCst;
+        self.left.fetch_update(order, order, one_less).is_ok()
+    }
+
+    /// As many of those that were taken never ran.
+    pub(crate) fn give_back(&self, jobs: usize) {
+        let more = |left: usize| Some(left.saturating_add(jobs));
+        let order = Ordering::SeqCst;
+        let _ = self.left.fetch_update(order, order, more);
+    }
+
+    pub(crate) fn note(&self, job: &Arc<Job>, result: &RunResult) {
+        let result = match result {
+            RunResult::Returned(outcome) => Ok(outcome.clone()),
+            RunResult::CompletedInTransaction => Ok(Outcome::Done),
+            RunResult::Failed(error)
+            | RunResult::Misread { error, .. }
+            | RunResult::FailedUntil { error, .. } => Err(error.clone()),
+            RunResult::Panicked(error) => Err(format!("panicked: {error}")),
+            RunResult::TimedOut(after) => Err(format!("ran longer than {after:?}")),
+            RunResult::Cancelled => Err("cancelled".into()),
+            RunResult::Unknown => Err("no handler knows the name".into()),
+            RunResult::GivenBack => Err("given back".into()),
+        };
+        // Nobody may look any more.
+        let _ = self.ran.send(Ran {
+            job: Arc::clone(job),
+            result,
+        });
+    }
+}

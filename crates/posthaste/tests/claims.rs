@@ -1,0 +1,379 @@
+//! Whole claims instead of handlers, and the same care for each job.
+
+use std::time::Duration;
+
+use posthaste::consumer::{Consumer, Delivery};
+use posthaste::{Backoff, ClaimedJob, Claims, Outcome, QueueConfig, RetryLater, WorkerHandle};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+
+use crate::lifecycle::{job, state};
+use crate::support::{SOON, all_done, all_signed_off, count, database, unfinished, worker};
+
+/// The queue `audit`, ten jobs at once.
+fn audit() -> QueueConfig {
+    QueueConfig {
+        backoff: Backoff {
+            base: Duration::from_secs(100),
+            cap: Duration::from_secs(100),
+        },
+        ..QueueConfig::new("audit", 10)
+    }
+}
+
+/// A worker whose claims of the queue `audit` the test takes.
+async fn audited(db: &TestDb) -> (Claims, WorkerHandle) {
+    let (worker, claims) = worker(&db.pool(2).unwrap()).claims(audit());
+    (claims, worker.start().await.unwrap())
+}
+
+/// The next claim, job by job.
+async fn next(claims: &mut Claims) -> Vec<ClaimedJob> {
+    let claim = tokio::time::timeout(SOON, claims.next()).await;
+    let claim = claim.expect("something is claimed").expect("no stop");
+    claim.into_iter().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whole_claims_are_taken_and_finished() {
+    for version in [PgVersion::V15, PgVersion::V18] {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let enqueue = "INSERT INTO posthaste.job (name, queue) SELECT 'n', 'audit' FROM generate_series(1, 35)";
+        client.batch_execute(enqueue).await.unwrap();
+        let (mut claims, worker) = audited(&db).await;
+        let mut jobs = Vec::new();
+        while jobs.len() < 35 {
+            let claim = next(&mut claims).await;
+            assert!(claim.len() <= 10, "more than was asked for");
+            jobs.extend(claim);
+        }
+        let id: uuid::Uuid = client
+            .query_one("SELECT posthaste.delivery_id($1)", &[&jobs[0].job().id.0])
+            .await
+            .unwrap()
+            .get(0);
+        assert_eq!(jobs[0].delivery_id(), id);
+        assert_eq!(count(&client, "running").await, 35);
+        jobs.into_iter().for_each(|one| one.settle(Outcome::Done));
+        all_done(&client).await;
+        worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claimed_job_that_is_dropped_counts_as_an_attempt_and_the_back_off_decides() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let dropped = posthaste::enqueue(&client, &job("dropped").queue("audit"))
+        .await
+        .unwrap();
+    let (mut claims, worker) = audited(&db).await;
+    drop(next(&mut claims).await);
+    let error = "panicked: dropped without an outcome".to_owned();
+    let expected = Some(("retrying".to_owned(), 1, Some(error)));
+    eventually(SOON, "it is tried again later", async || {
+        Ok(state(&client, dropped.0).await == expected)
+    })
+    .await
+    .unwrap();
+    let wait: f64 = client
+        .query_one(
+            "SELECT extract(epoch FROM scheduled_at - clock_timestamp())::float8 FROM posthaste.job",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert!((40.0..=100.0).contains(&wait), "{wait} s");
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_and_handlers_share_a_worker_and_a_stop_gives_back_what_nobody_took() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (worker, mut claims) = worker(&db.pool(2).unwrap()).claims(audit());
+    let worker = worker
+        .queue("default", 2)
+        .handler("quick", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    for (name, queue) in [("quick", "default"), ("kept", "audit"), ("kept", "audit")] {
+        posthaste::enqueue(&client, &job(name).queue(queue))
+            .await
+            .unwrap();
+    }
+    eventually(
+        SOON,
+        "the handler's job is done, the others wait",
+        async || Ok(unfinished(&client).await == 2 && count(&client, "running").await == 2),
+    )
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    let after = claims.next().await;
+    assert!(after.is_none(), "a stop ends the claims");
+    let uncounted: i64 = client
+        .query_one(
+            "SELECT count(*) FROM posthaste.job WHERE state = 'available' AND attempt = 0",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(uncounted, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claimed_job_fails_as_that_of_a_handler_does() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (mut claims, worker) = audited(&db).await;
+    let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
+    let id = id.unwrap().0;
+    let failed = next(&mut claims).await.pop().unwrap();
+    failed.fail(RetryLater::without_attempt(
+        Duration::ZERO,
+        "nobody was there",
+    ));
+    let again = next(&mut claims).await.pop().unwrap();
+    assert_eq!((again.job().id.0, again.job().attempt), (id, 1));
+    again.fail("no luck");
+    let expected = Some(("retrying".to_owned(), 1, Some("no luck".to_owned())));
+    eventually(SOON, "it is tried again later", async || {
+        Ok(state(&client, id).await == expected)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_is_rescheduled_for_one_reason_is_closed_by_one_row_and_comes_again_with_no_attempt_counted()
+ {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (mut claims, worker) = audited(&db).await;
+    let jobs: Vec<_> = (0..5).map(|_| job("n").queue("audit")).collect();
+    posthaste::enqueue_many(&client, &jobs).await.unwrap();
+    for (after, why) in [(Duration::ZERO, "not yet"), (SOON * 100, "much later")] {
+        let claim = next(&mut claims).await;
+        assert_eq!(claim.len(), 5);
+        assert!(claim.iter().all(|one| one.job().attempt == 1));
+        for one in claim {
+            one.fail(RetryLater::without_attempt(after, why));
+        }
+    }
+    let told = "SELECT count(*) FROM posthaste.job WHERE state = 'scheduled' AND attempt = 0 AND last_error = 'much later'";
+    eventually(SOON, "all of them wait", async || {
+        Ok(client.query_one(told, &[]).await?.get::<_, i64>(0) == 5)
+    })
+    .await
+    .unwrap();
+    let rows = |table: &str| {
+        let slots: Vec<String> = (0..4)
+            .map(|slot| format!("SELECT outcome FROM posthaste.{table}_{slot}"))
+            .collect();
+        slots.join(" UNION ALL ")
+    };
+    let whole = client.query(&rows("batch_done"), &[]).await.unwrap();
+    let whole: Vec<i16> = whole.iter().map(|row| row.get(0)).collect();
+    let one_by_one = client.query(&rows("job_done"), &[]).await.unwrap();
+    assert_eq!((whole, one_by_one.len()), (vec![1, 1], 0));
+    worker.stop().await.unwrap();
+}
+
+/// As in a database that was restored to an older moment, where ids and transactions are handed out
+/// once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_younger_job_within_the_edges_of_a_batch_does_not_go_on_with_it() {
+    let db = database(PgVersion::V15).await;
+    let mut client = db.client().await.unwrap();
+    let (mut claims, worker) = audited(&db).await;
+    let transaction = client.transaction().await.unwrap();
+    let mut ids = Vec::new();
+    for number in 0..3 {
+        let audit = job("n").queue("audit");
+        match number {
+            1 => {
+                let skipped = "SELECT nextval('posthaste.job_id')";
+                ids.push(transaction.query_one(skipped, &[]).await.unwrap().get(0));
+            }
+            _ => ids.push(posthaste::enqueue(&transaction, &audit).await.unwrap().0),
+        }
+    }
+    transaction.commit().await.unwrap();
+    let claim = next(&mut claims).await;
+    let claimed: Vec<i64> = claim.iter().map(|one| one.job().id.0).collect();
+    assert_eq!(claimed, [ids[0], ids[2]], "in one claim");
+    // Not into the slot itself: that is how another store's rows come.
+    let forge = "INSERT INTO posthaste.store
+        SELECT (jsonb_populate_record(r, jsonb_build_object('id', $2::bigint))).*
+          FROM posthaste.store r WHERE r.id = $1";
+    client.execute(forge, &[&ids[0], &ids[1]]).await.unwrap();
+    for one in claim {
+        one.fail(RetryLater::without_attempt(SOON * 100, "later"));
+    }
+    let waiting = async || {
+        let told = "SELECT array_agg(id ORDER BY id) FROM posthaste.job WHERE state = 'scheduled'";
+        let ids: Option<Vec<i64>> = client.query_one(told, &[]).await?.get(0);
+        Ok(ids.is_some_and(|ids| ids.len() > 1))
+    };
+    eventually(SOON, "both wait", waiting).await.unwrap();
+    for (id, waits) in [(ids[0], true), (ids[1], false), (ids[2], true)] {
+        let state = state(&client, id).await.map(|(state, ..)| state);
+        assert_eq!(
+            state.as_deref() == Some("scheduled"),
+            waits,
+            "{id}: {state:?}"
+        );
+    }
+    worker.stop().await.unwrap();
+}
+
+/// Panics on the engine's thread.
+struct Broken;
+
+impl Consumer for Broken {
+    fn capacity(&self) -> usize {
+        1
+    }
+    fn consume(&self, _claim: Vec<Delivery>) {
+        panic!("a bug");
+    }
+    fn give_back(&self) {}
+    fn abort(&self) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_whose_consumer_breaks_a_task_of_the_engine_ends_in_good_order_and_says_which() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let first = job("n").queue("audit");
+    let id = posthaste::enqueue(&client, &first).await.unwrap();
+    let worker = worker(&db.pool(2).unwrap())
+        .consumer("audit", Broken)
+        .start()
+        .await
+        .unwrap();
+    let ended = tokio::time::timeout(SOON, worker.run_until_signal()).await;
+    let said = ended.expect("it ends").expect_err("an error").to_string();
+    let expected = "the worker ended unexpectedly: its task \"claim from audit\" panicked: a bug";
+    assert_eq!(said, expected);
+    let (state, attempt, error) = state(&client, id.0).await.unwrap();
+    let error = error.unwrap();
+    assert_eq!((&*state, attempt), ("retrying", 1), "{error}");
+    assert!(all_signed_off(&client).await, "it signed off");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_is_settled_job_by_job_or_fails_as_a_whole() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let jobs: Vec<_> = (0..3).map(|_| job("n").queue("audit")).collect();
+    let ids = posthaste::enqueue_many(&client, &jobs).await.unwrap();
+    let (mut claims, worker) = audited(&db).await;
+    let claim = tokio::time::timeout(SOON, claims.next()).await;
+    let mut claim = claim.unwrap().unwrap();
+    let reason = "no use".to_owned();
+    assert!(claim.settle(ids[1], Outcome::Discard { reason }));
+    assert!(!claim.settle(ids[1], Outcome::Done), "it is gone");
+    let left: Vec<_> = claim.jobs().map(|job| job.id).collect();
+    assert_eq!(left, [ids[0], ids[2]]);
+    claim.fail("no luck");
+    eventually(SOON, "each has ended", async || {
+        let first = state(&client, ids[0].0).await;
+        let second = state(&client, ids[1].0).await;
+        let failed = Some(("retrying".to_owned(), 1, Some("no luck".to_owned())));
+        let discarded = second.is_some_and(|(state, ..)| state == "discarded");
+        Ok(first == failed && discarded && state(&client, ids[2].0).await == failed)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claimed_job_without_an_outcome_is_taken_back_when_its_time_is_over_and_when_the_worker_ends()
+ {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let slow = posthaste::enqueue(&client, &job("slow").queue("audit")).await;
+    let slow = slow.unwrap();
+    let queue = QueueConfig {
+        timeout: Duration::from_millis(300),
+        ..audit()
+    };
+    let (builder, mut claims) = worker(&db.pool(2).unwrap()).claims(queue);
+    let running = builder.start().await.unwrap();
+    let held = next(&mut claims).await.pop().unwrap();
+    let error = Some("ran longer than 0.3 s".to_owned());
+    let expected = Some(("retrying".to_owned(), 1, error));
+    let is_back = async || Ok(state(&client, slow.0).await == expected);
+    eventually(SOON, "it is taken back", is_back).await.unwrap();
+    held.settle(Outcome::Done);
+    running.stop().await.unwrap();
+    assert_eq!(state(&client, slow.0).await, expected, "its word came late");
+
+    let kept = posthaste::enqueue(&client, &job("kept").queue("audit")).await;
+    let kept = kept.unwrap();
+    let builder = worker(&db.pool(2).unwrap()).shutdown_grace(Duration::from_millis(50));
+    let (builder, mut claims) = builder.claims(audit());
+    let running = builder.start().await.unwrap();
+    let held = next(&mut claims).await;
+    assert_eq!(held[0].job().id, kept);
+    running.stop().await.unwrap();
+    let expected = Some(("available".to_owned(), 0, None));
+    assert_eq!(state(&client, kept.0).await, expected);
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_of_a_claim_says_itself_when_its_jobs_are_tried_again() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
+    let id = id.unwrap();
+    let (mut claims, worker) = audited(&db).await;
+    let claim = tokio::time::timeout(SOON, claims.next()).await;
+    let later = RetryLater::without_attempt(SOON * 100, "no quota");
+    let error = anyhow::Error::from(later).context("writing");
+    claim.unwrap().unwrap().fail(error);
+    let expected = Some(("scheduled".into(), 0, Some("writing: no quota".into())));
+    let waits = async || Ok(state(&client, id.0).await == expected);
+    eventually(SOON, "it waits", waits).await.unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_claims_of_a_worker_that_never_starts_end() {
+    let db = database(PgVersion::V15).await;
+    let (builder, mut claims) = worker(&db.pool(1).unwrap()).claims(audit());
+    drop(builder);
+    let ended = tokio::time::timeout(SOON, claims.next()).await;
+    assert!(ended.expect("it ends").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claimed_job_that_somebody_cancels_says_so_and_ends_as_cancelled() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
+    let id = id.unwrap();
+    let (mut claims, worker) = audited(&db).await;
+    let held = next(&mut claims).await.pop().unwrap();
+    assert!(!held.is_cancelled());
+    let cancel = "SELECT posthaste.cancel_many(ARRAY[$1::bigint])";
+    client.execute(cancel, &[&id.0]).await.unwrap();
+    let is_cancelled = async || Ok(held.is_cancelled());
+    eventually(SOON, "it says so", is_cancelled).await.unwrap();
+    held.give_back();
+    eventually(SOON, "it ends so", async || {
+        let state = state(&client, id.0).await;
+        Ok(state.is_some_and(|(state, ..)| state == "cancelled"))
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}

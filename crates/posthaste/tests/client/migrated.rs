@@ -1,0 +1,163 @@
+//! `Client::migrate`, in transactions of every driver.
+
+use diesel_async::{AsyncConnection, AsyncPgConnection};
+use posthaste::{Client, Executor, MigrationReport, check_schema};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, ran};
+use sea_orm::TransactionTrait;
+use sqlx::Connection;
+
+use crate::support::{database, jobs};
+
+const SETTINGS: &str = "SELECT current_setting('search_path') || current_setting('lock_timeout')
+    || current_setting('statement_timeout')
+    || current_setting('check_function_bodies') || current_setting('client_min_messages')";
+
+async fn empty(version: PgVersion) -> (TestDb, tokio_postgres::Client) {
+    let db = TestDb::empty(PgServer::shared(version).unwrap()).await;
+    let db = db.unwrap();
+    let client = db.client().await.unwrap();
+    (db, client)
+}
+
+/// Twice in one transaction: the second call finds nothing to do.
+async fn migrated(executor: impl Executor) {
+    let mut client = Client::new(executor);
+    let MigrationReport { applied } = client.migrate().await.unwrap();
+    assert_eq!(applied, ["0001_initial", "functions"]);
+    assert!(client.migrate().await.unwrap().applied.is_empty());
+}
+
+async fn has_schema(client: &tokio_postgres::Client) -> bool {
+    let there = "SELECT to_regnamespace('posthaste') IS NOT NULL";
+    client.query_one(there, &[]).await.unwrap().get(0)
+}
+
+/// All that is in the schema, and what the ledger says.
+async fn shape(client: &tokio_postgres::Client) -> Vec<String> {
+    let all = "SELECT concat(c.relkind, c.relname, c.relacl) FROM pg_class c
+                WHERE c.relnamespace = 'posthaste'::regnamespace
+                UNION ALL
+               SELECT concat(p.oid::regprocedure, md5(p.prosrc), p.proconfig, p.proacl)
+                 FROM pg_proc p
+                WHERE p.pronamespace = 'posthaste'::regnamespace
+                UNION ALL
+               SELECT concat(r.rulename, pg_get_ruledef(r.oid)) FROM pg_rewrite r
+                 JOIN pg_class c ON c.oid = r.ev_class
+                WHERE c.relnamespace = 'posthaste'::regnamespace
+                UNION ALL
+               SELECT concat(name, checksum, version) FROM posthaste.migration
+                ORDER BY 1";
+    let rows = client.query(all, &[]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// The same as `posthaste::migrate` has made.
+async fn judged(client: &tokio_postgres::Client, version: PgVersion, driver: &str) {
+    check_schema(client).await.unwrap();
+    let expected = database(version).await;
+    let expected = shape(&expected.client().await.unwrap()).await;
+    assert!(expected.len() > 300, "{}", expected.len());
+    assert!(shape(client).await == expected, "{driver}: another schema");
+    ran::note(driver);
+}
+
+#[tokio::test]
+async fn a_transaction_migrates_and_leaves_its_settings_as_they_were() {
+    for version in PgVersion::ALL {
+        let (db, mut client) = empty(version).await;
+        let tx = client.transaction().await.unwrap();
+        migrated(&tx).await;
+        tx.rollback().await.unwrap();
+        assert!(!has_schema(&client).await, "it was rolled back");
+        let tx = client.transaction().await.unwrap();
+        let before: String = tx.query_one(SETTINGS, &[]).await.unwrap().get(0);
+        migrated(&tx).await;
+        let after: String = tx.query_one(SETTINGS, &[]).await.unwrap().get(0);
+        assert_eq!(after, before);
+        tx.commit().await.unwrap();
+        judged(&client, version, "tokio-postgres").await;
+
+        let mut pooled = db.pool(1).unwrap().get().await.unwrap();
+        let tx = pooled.transaction().await.unwrap();
+        let again = Client::new(&tx).migrate().await.unwrap();
+        assert!(again.applied.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_of_sqlx_migrates() {
+    for version in PgVersion::ALL {
+        let (db, client) = empty(version).await;
+        let mut connection = sqlx::PgConnection::connect(db.url()).await.unwrap();
+        let mut tx = connection.begin().await.unwrap();
+        migrated(&mut *tx).await;
+        tx.rollback().await.unwrap();
+        assert!(!has_schema(&client).await, "it was rolled back");
+        let mut tx = connection.begin().await.unwrap();
+        migrated(posthaste::Unnamed(&mut *tx)).await;
+        tx.commit().await.unwrap();
+        judged(&client, version, "sqlx").await;
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_of_diesel_async_migrates() {
+    for version in PgVersion::ALL {
+        let (db, client) = empty(version).await;
+        let mut connection = AsyncPgConnection::establish(db.url()).await.unwrap();
+        let migration = connection.transaction(async |tx| {
+            migrated(tx).await;
+            Ok::<_, diesel::result::Error>(())
+        });
+        migration.await.unwrap();
+        judged(&client, version, "diesel-async").await;
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_of_sea_orm_migrates() {
+    for version in PgVersion::ALL {
+        let (db, client) = empty(version).await;
+        let connection = sea_orm::Database::connect(db.url()).await.unwrap();
+        let tx = connection.begin().await.unwrap();
+        migrated(&tx).await;
+        tx.commit().await.unwrap();
+        judged(&client, version, "sea-orm").await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_or_a_transaction_that_sees_no_others_is_refused_and_nothing_is_done() {
+    let (db, mut client) = empty(PgVersion::V15).await;
+    let told = jobs(&client).migrate().await.unwrap_err();
+    assert!(told.is_invalid(), "{told}");
+    assert!(told.to_string().contains("begin a transaction"), "{told}");
+    let mut other = sqlx::PgConnection::connect(db.url()).await.unwrap();
+    let told = Client::new(&mut other).migrate().await.unwrap_err();
+    assert!(told.is_invalid(), "{told}");
+    let serializable = client
+        .build_transaction()
+        .isolation_level(tokio_postgres::IsolationLevel::Serializable)
+        .start()
+        .await
+        .unwrap();
+    let told = Client::new(&serializable).migrate().await.unwrap_err();
+    assert!(told.is_invalid(), "{told}");
+    assert!(told.to_string().contains("READ COMMITTED"), "{told}");
+    serializable.commit().await.unwrap();
+    assert!(!has_schema(&client).await);
+}
+
+#[tokio::test]
+async fn a_schema_that_is_not_for_this_version_is_refused_and_the_transaction_goes_on() {
+    let db = database(PgVersion::V15).await;
+    let mut client = db.client().await.unwrap();
+    let newer = "UPDATE posthaste.migration SET version = '999.0.0'";
+    client.batch_execute(newer).await.unwrap();
+    let tx = client.transaction().await.unwrap();
+    let before: String = tx.query_one(SETTINGS, &[]).await.unwrap().get(0);
+    let told = Client::new(&tx).migrate().await.unwrap_err().to_string();
+    assert!(told.contains("use a newer version"), "{told}");
+    let after: String = tx.query_one(SETTINGS, &[]).await.unwrap().get(0);
+    assert_eq!(after, before);
+}

@@ -1,0 +1,380 @@
+//! Maintenance: a slow duty stops no other, a session that holds space up is named, and nothing is
+//! read again and again meanwhile.
+
+use std::time::Duration;
+
+use posthaste::{Config, NewJob, Outcome, enqueue};
+use posthaste_testkit::{PgVersion, eventually};
+use serde_json::json;
+
+use crate::stress::store::Store;
+use crate::support::{SOON, all_done, database, quick, unfinished, worker};
+
+/// A duty that is under way until somebody lets it go, as one is that reads whole slots.
+const SLOW_DUTY: &str = "CREATE OR REPLACE FUNCTION posthaste.overdue(p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
+BEGIN
+  WHILE NOT pg_try_advisory_xact_lock(7, 1) LOOP PERFORM pg_sleep(0.01); END LOOP;
+  RETURN 0;
+END $f$";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_scheduled_becomes_due_while_another_duty_is_under_way() {
+    let db = database(PgVersion::V15).await;
+    let (client, holder) = (db.client().await.unwrap(), db.client().await.unwrap());
+    client.batch_execute(SLOW_DUTY).await.unwrap();
+    holder
+        .batch_execute("SELECT pg_advisory_lock(7, 1)")
+        .await
+        .unwrap();
+    let worker = worker(&db.pool(2).unwrap())
+        .queue("default", 1)
+        .handler("n", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    // The statement's own start: as long as it is the same, it is the same run of the duty.
+    let under_way = "SELECT max(query_start)::text FROM pg_stat_activity
+                      WHERE datname = current_database() AND state = 'active' AND query LIKE '%posthaste.overdue(%' AND pid <> pg_backend_pid()";
+    let mut began = None;
+    eventually(SOON, "the slow duty is under way", async || {
+        began = client
+            .query_one(under_way, &[])
+            .await?
+            .get::<_, Option<String>>(0);
+        Ok(began.is_some())
+    })
+    .await
+    .unwrap();
+    let due = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(100);
+    let job = NewJob::new("n", &json!({})).unwrap().scheduled_at(due);
+    enqueue(&client, &job).await.unwrap();
+    // A statement that has no answer for 30 s would be given up, and others would go on.
+    eventually(Duration::from_secs(20), "the job is worked", async || {
+        Ok(unfinished(&client).await == 0)
+    })
+    .await
+    .unwrap();
+    let goes_on: Option<String> = client.query_one(under_way, &[]).await.unwrap().get(0);
+    assert_eq!(goes_on, began, "the job was worked while the duty went on");
+    holder
+        .batch_execute("SELECT pg_advisory_unlock(7, 1)")
+        .await
+        .unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_signed_off_in_good_order_is_not_rescued() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let config = Config {
+        maintenance: false,
+        ..quick()
+    };
+    let stopped = worker(&db.pool(2).unwrap())
+        .config(config)
+        .queue("default", 1)
+        .handler("n", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    enqueue(&client, &NewJob::new("n", &json!({})).unwrap())
+        .await
+        .unwrap();
+    all_done(&client).await;
+    stopped.stop().await.unwrap();
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.worker (name, stopped_at) VALUES ('declared dead', now())",
+        )
+        .await
+        .unwrap();
+    let left = "SELECT name, clean FROM posthaste.worker ORDER BY id";
+    let left: Vec<(String, bool)> = client
+        .query(left, &[])
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
+    assert!(left[0].1 && !left[1].1, "{left:?}");
+    let watched: Vec<(i64, bool)> = client
+        .query(include_str!("../src/store/beats.sql"), &[])
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| (row.get("id"), row.get("stopped")))
+        .collect();
+    assert!(
+        matches!(watched[..], [(_, true)]),
+        "only the other one is looked after: {watched:?}"
+    );
+}
+
+/// A scheduled slot is spent, but somebody reads it: they are named, and the slot's rows are not
+/// read again at every look.
+#[tokio::test]
+async fn whoever_keeps_a_spent_scheduled_slot_is_named_without_reading_the_slot() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let (store, reader) = (
+            Store::new(db.url()).await.unwrap(),
+            Store::new(db.url()).await.unwrap(),
+        );
+        store
+            .say("INSERT INTO posthaste.job (name, scheduled_at) SELECT 'n', clock_timestamp() + interval '500 ms' FROM generate_series(1, 20000)")
+            .await
+            .unwrap();
+        reader
+            .say("BEGIN; SELECT count(*) FROM posthaste.scheduled_6")
+            .await
+            .unwrap();
+        store
+            .until(&store.clock(1600).await.unwrap())
+            .await
+            .unwrap();
+        while store.promote(5_000).await.unwrap() > 0 {}
+        assert_eq!(store.tidy_scheduled(1_000).await.unwrap(), "rotated");
+        let pid: i32 = reader.value("SELECT pg_backend_pid()", &[]).await.unwrap();
+        let look = "SELECT o_state || ' by ' || o_blocker FROM posthaste.tidy_scheduled(1000)";
+        let locked: String = store.value(look, &[]).await.unwrap();
+        assert_eq!(locked, format!("locked by session {pid}"));
+        let plan: serde_json::Value = store
+            .value(
+                &format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {look}"),
+                &[],
+            )
+            .await
+            .unwrap();
+        let pages = plan[0]["Plan"]["Shared Hit Blocks"].as_i64().unwrap()
+            + plan[0]["Plan"]["Shared Read Blocks"].as_i64().unwrap();
+        let slot: i64 = store
+            .value("SELECT pg_relation_size('posthaste.scheduled_6') / current_setting('block_size')::bigint", &[])
+            .await
+            .unwrap();
+        assert!(
+            pages < slot / 2,
+            "a look touched {pages} pages, the slot has {slot}"
+        );
+        reader.say("COMMIT").await.unwrap();
+        assert_eq!(store.tidy_scheduled(1_000).await.unwrap(), "truncated");
+    }
+}
+
+/// A job of an old scheduled segment that was not promoted keeps it, whichever way it was
+/// overlooked.
+#[tokio::test]
+async fn a_scheduled_slot_with_a_job_that_waits_is_not_truncated() {
+    let db = database(PgVersion::V15).await;
+    let (store, late) = (
+        Store::new(db.url()).await.unwrap(),
+        Store::new(db.url()).await.unwrap(),
+    );
+    late.say("BEGIN").await.unwrap();
+    late.enqueue("late", 200).await.unwrap();
+    store.enqueue("far", 3_600_000).await.unwrap();
+    store.enqueue("soon", 200).await.unwrap();
+    store.until(&store.clock(250).await.unwrap()).await.unwrap();
+    store.promote(10).await.unwrap();
+    assert_eq!(store.tidy_scheduled(1).await.unwrap(), "rotated");
+    assert_eq!(
+        store.tidy_scheduled(1).await.unwrap(),
+        "draining",
+        "one waits, one is open"
+    );
+    for _ in 0..3 {
+        store.promote(10).await.unwrap();
+    }
+    assert_eq!(
+        store.tidy_scheduled(1).await.unwrap(),
+        "draining",
+        "one is open"
+    );
+    late.say("COMMIT").await.unwrap();
+    assert_eq!(
+        store.tidy_scheduled(1).await.unwrap(),
+        "draining",
+        "one came late"
+    );
+    store.promote(10).await.unwrap();
+    assert_eq!(store.tidy_scheduled(1).await.unwrap(), "truncated");
+    assert_eq!(store.claim_all().await.unwrap().len(), 2, "late and soon");
+    assert_eq!(store.unfinished().await.unwrap(), 3, "and far");
+}
+
+/// A transaction with jobs in the oldest segment keeps it from being sealed: a session is named by
+/// its pid, a prepared transaction by its gid.
+#[tokio::test]
+async fn whoever_keeps_a_segment_from_being_sealed_is_named() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let (store, writer) = (
+            Store::new(db.url()).await.unwrap(),
+            Store::new(db.url()).await.unwrap(),
+        );
+        let pid: i32 = writer.value("SELECT pg_backend_pid()", &[]).await.unwrap();
+        for road in [
+            "INSERT INTO posthaste.job (name) VALUES ('by the view')",
+            "SELECT posthaste.enqueue('by the function')",
+        ] {
+            writer.say("BEGIN").await.unwrap();
+            writer.say(road).await.unwrap();
+            store.rotate().await.unwrap();
+            let seal = "SELECT coalesce(o_blocker, '') FROM posthaste.seal()";
+            store
+                .until(&store.clock(1100).await.unwrap())
+                .await
+                .unwrap();
+            let blocker: String = store.value(seal, &[]).await.unwrap();
+            assert_eq!(blocker, format!("session {pid}"), "{road}");
+            writer.say("PREPARE TRANSACTION 'slow'").await.unwrap();
+            store
+                .until(&store.clock(1100).await.unwrap())
+                .await
+                .unwrap();
+            let blocker: String = store.value(seal, &[]).await.unwrap();
+            assert_eq!(blocker, "the prepared transaction slow", "{road}");
+            writer.say("COMMIT PREPARED 'slow'").await.unwrap();
+            let jobs = store.claim_all().await.unwrap();
+            store.finish(&jobs).await.unwrap();
+            while store.seal().await.unwrap() {}
+            while store.reclaim().await.unwrap() == "truncated" {}
+        }
+    }
+}
+
+/// The batch that a compaction takes had expired as a whole: nothing was moved, and yet jobs are
+/// left, which claims must still find.
+#[tokio::test]
+async fn a_compaction_that_meets_expired_jobs_only_leaves_no_job_behind() {
+    let db = database(PgVersion::V15).await;
+    let store = Store::new(db.url()).await.unwrap();
+    store
+        .say("INSERT INTO posthaste.job (name, queue, expires_at)
+              SELECT 'n', CASE WHEN g % 2 = 0 THEN 'a brief' ELSE 'default' END,
+                     now() + CASE WHEN g % 2 = 0 THEN interval '500 ms' ELSE interval '1 day' END FROM generate_series(1, 40) g")
+        .await
+        .unwrap();
+    store.rotate().await.unwrap();
+    for _ in 0..2 {
+        store
+            .value::<i64>("SELECT posthaste.move_to_overflow(0, 100)", &[])
+            .await
+            .unwrap();
+    }
+    // One is claimed, so that a compaction has something to gain.
+    let first = store.claim(1).await.unwrap();
+    store.finish(&first).await.unwrap();
+    store.until(&store.clock(600).await.unwrap()).await.unwrap();
+    store
+        .say("SELECT setval('posthaste.overflow_current', 1)")
+        .await
+        .unwrap();
+    let tidy = "SELECT o_state FROM posthaste.tidy_overflow(1000000, 5)";
+    for _ in 0..3 {
+        let did: String = store.value(tidy, &[]).await.unwrap();
+        assert_eq!(did, "moved");
+        assert_eq!(
+            store.position("overflow_scan").await.unwrap(),
+            0,
+            "claims look at the old slot while jobs are in it"
+        );
+    }
+    assert_eq!(store.claim_all().await.unwrap().len(), 19);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inbox_with_more_than_a_page_of_the_past_is_emptied_without_a_rest() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let old = "INSERT INTO posthaste.inbox SELECT gen_random_uuid(), clock_timestamp() - interval '31 days' FROM generate_series(1, 25000);
+        SELECT posthaste.receive(gen_random_uuid())";
+    client.batch_execute(old).await.unwrap();
+    let worker = worker(&db.pool(2).unwrap()).queue("default", 1);
+    let worker = worker.handler("n", |_, _| async { Ok(Outcome::Done) });
+    let worker = worker.start().await.unwrap();
+    eventually(SOON, "what is younger is left", async || {
+        let left = client
+            .query_one("SELECT count(*) FROM posthaste.inbox", &[])
+            .await?;
+        Ok(left.get::<_, i64>(0) == 1)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
+
+/// Each known lane is probed at each look. How many a worker knows is written down at each claim.
+#[tokio::test(flavor = "multi_thread")]
+async fn priorities_that_were_used_once_are_forgotten() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let noted = "
+        ALTER FUNCTION posthaste.claim(text, integer[], bigint, uuid, integer, bigint)
+          RENAME TO claim_of;
+        CREATE SEQUENCE public.lanes;
+        CREATE SEQUENCE public.most;
+        CREATE FUNCTION posthaste.claim(p_queue text, p_priorities integer[], p_worker bigint,
+                                        p_token uuid, p_limit integer, p_bytes bigint)
+        RETURNS SETOF posthaste.claimed LANGUAGE sql AS $f$
+          SELECT setval('public.lanes', cardinality(p_priorities));
+          SELECT setval('public.most', greatest(last_value, cardinality(p_priorities)))
+            FROM public.most;
+          SELECT * FROM posthaste.claim_of(
+            p_queue, p_priorities, p_worker, p_token, p_limit, p_bytes)
+        $f$";
+    client.batch_execute(noted).await.unwrap();
+    let many = "SELECT posthaste.enqueue('n', priority => g) FROM generate_series(1, 600) g";
+    client.batch_execute(many).await.unwrap();
+    let worker = worker(&db.pool(2).unwrap()).queue("default", 4);
+    let worker = worker.handler("n", |_, _| async { Ok(Outcome::Done) });
+    let worker = worker.start().await.unwrap();
+    all_done(&client).await;
+    let lanes =
+        async |sql: &str| -> anyhow::Result<i64> { Ok(client.query_one(sql, &[]).await?.get(0)) };
+    let most = lanes("SELECT last_value FROM most").await.unwrap();
+    assert!(most > 128, "it knew many: {most}");
+    eventually(SOON, "few are known", async || {
+        // So that somebody claims.
+        client
+            .batch_execute("SELECT posthaste.enqueue('n')")
+            .await?;
+        let noted = lanes("SELECT count(*) FROM posthaste.lane").await?;
+        let known = lanes("SELECT last_value FROM lanes").await?;
+        Ok(noted <= 32 && known <= 32)
+    })
+    .await
+    .unwrap();
+    // And are found again.
+    let again = "SELECT posthaste.enqueue('n', priority => g) FROM generate_series(1, 600, 100) g";
+    client.batch_execute(again).await.unwrap();
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+}
+
+/// Each of these leaves a dead row in pg_class, which a pinned horizon keeps.
+#[tokio::test]
+async fn a_turn_of_the_ring_makes_anew_only_what_was_written() {
+    let db = database(PgVersion::V15).await;
+    let store = Store::new(db.url()).await.unwrap();
+    let files = "SELECT string_agg(relname || ' ' || relfilenode, ',' ORDER BY oid) FROM pg_class
+                  WHERE relnamespace IN ('posthaste'::regnamespace, 'pg_toast'::regnamespace)";
+    store.enqueue("n", 0).await.unwrap();
+    let jobs = store.claim_all().await.unwrap();
+    store.finish(&jobs).await.unwrap();
+    let before: String = store.value(files, &[]).await.unwrap();
+    store.rotate().await.unwrap();
+    while store.seal().await.unwrap() {}
+    assert_eq!(store.reclaim().await.unwrap(), "truncated");
+    let after: String = store.value(files, &[]).await.unwrap();
+    let new = before.split(',').zip(after.split(','));
+    let new: Vec<&str> = new
+        .filter(|(old, new)| old != new)
+        .map(|(old, _)| old)
+        .collect();
+    assert!(
+        (1..=14).contains(&new.len()),
+        "{} files: {new:?}",
+        new.len()
+    );
+}

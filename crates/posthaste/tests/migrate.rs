@@ -1,0 +1,159 @@
+//! Programs of several versions on one schema, and functions that are installed again.
+
+mod recorded;
+mod stepped;
+
+use std::sync::atomic::Ordering;
+
+use posthaste::{check_schema, migrate, migrations_sql_after};
+use posthaste_testkit::{PgVersion, TestDb};
+use tokio_postgres::Client;
+
+use crate::support::{all_done, counting, database};
+
+/// A version that differs from this one by so much.
+fn version(minor: i32, patch: i32) -> String {
+    let ours: Vec<i32> = env!("CARGO_PKG_VERSION")
+        .split('.')
+        .map(|part| part.parse().unwrap())
+        .collect();
+    format!("{}.{}.{}", ours[0], ours[1] + minor, ours[2] + patch)
+}
+
+async fn refused(client: &mut Client) -> String {
+    let said = check_schema(client).await.unwrap_err().to_string();
+    let by_migrate = migrate(client).await.unwrap_err().to_string();
+    assert_eq!(by_migrate, said);
+    said
+}
+
+async fn database_and_client() -> (TestDb, Client) {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    (db, client)
+}
+
+/// What somebody else's migration has left in the ledger.
+async fn noted(client: &Client, name: &str, version: &str) {
+    let note = "INSERT INTO posthaste.migration (name, checksum, version) VALUES ($1, 'x', $2)
+                ON CONFLICT (name) DO UPDATE SET checksum = 'x', version = excluded.version";
+    client.execute(note, &[&name, &version]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_schema_of_the_same_or_the_next_minor_version_is_worked_on_and_left_as_it_is() {
+    let (_db, mut client) = database_and_client().await;
+    for version in [version(0, 1), version(1, 0), version(1, 7)] {
+        noted(&client, "0002_later", &version).await;
+        noted(&client, "functions", &version).await;
+        check_schema(&client).await.unwrap();
+        assert!(migrate(&mut client).await.unwrap().applied.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn the_schema_of_the_minor_version_after_the_next_is_refused() {
+    let (_db, mut client) = database_and_client().await;
+    noted(&client, "functions", &version(2, 0)).await;
+    let said = refused(&mut client).await;
+    assert!(said.contains("more than one minor version newer"), "{said}");
+    assert!(said.contains(&version(2, 0)), "{said}");
+}
+
+#[tokio::test]
+async fn functions_of_an_older_version_are_installed_again() {
+    let (_db, mut client) = database_and_client().await;
+    let bit = "SELECT posthaste.listener_bit('')";
+    let broken = "CREATE OR REPLACE FUNCTION posthaste.listener_bit(queue text) RETURNS bigint
+                  LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 0::bigint'";
+    client.batch_execute(broken).await.unwrap();
+    noted(&client, "functions", &version(-1, 0)).await;
+    let said = check_schema(&client).await.unwrap_err().to_string();
+    assert!(said.contains("older than this program"), "{said}");
+    assert!(said.contains("posthaste migrate"), "{said}");
+    let applied = migrate(&mut client).await.unwrap().applied;
+    assert_eq!(applied, ["functions"]);
+    check_schema(&client).await.unwrap();
+    let row = client.query_one(bit, &[]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), 2);
+    assert!(migrate(&mut client).await.unwrap().applied.is_empty());
+}
+
+#[tokio::test]
+async fn functions_that_differ_within_a_version_lock_nobody_out() {
+    let (_db, mut client) = database_and_client().await;
+    noted(&client, "functions", &version(0, 0)).await;
+    check_schema(&client).await.unwrap();
+    let applied = migrate(&mut client).await.unwrap().applied;
+    assert_eq!(applied, ["functions"]);
+}
+
+#[tokio::test]
+async fn a_step_that_was_applied_from_another_text_is_refused() {
+    let (_db, mut client) = database_and_client().await;
+    noted(&client, "0001_initial", &version(0, 0)).await;
+    let said = refused(&mut client).await;
+    assert!(said.contains("from another text"), "{said}");
+}
+
+#[tokio::test]
+async fn a_ledger_from_before_the_first_release_is_refused() {
+    let (_db, mut client) = database_and_client().await;
+    let before = "ALTER TABLE posthaste.migration DROP COLUMN version";
+    client.batch_execute(before).await.unwrap();
+    let said = refused(&mut client).await;
+    assert!(said.contains("never released"), "{said}");
+}
+
+#[tokio::test]
+async fn what_is_printed_behind_a_step_runs_on_a_schema_that_has_it() {
+    for pg in PgVersion::ALL {
+        let db = database(pg).await;
+        let client = db.client().await.unwrap();
+        // Bodies are checked now that all they speak of is there.
+        let printed = migrations_sql_after(1);
+        assert!(!printed.contains("CREATE TABLE posthaste.store"));
+        let checked = printed.replace("check_function_bodies = off", "check_function_bodies = on");
+        assert_ne!(checked, printed);
+        client.batch_execute(&checked).await.unwrap();
+        check_schema(&client).await.unwrap();
+    }
+}
+
+/// Statements that were prepared before, and a worker's connections, live through it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_are_installed_again_while_a_worker_works() {
+    const ROUNDS: usize = 10;
+    for pg in PgVersion::ALL {
+        let db = database(pg).await;
+        let mut client = db.client().await.unwrap();
+        let producer = db.client().await.unwrap();
+        let by_function = "SELECT posthaste.enqueue('x', unique_key => $1)";
+        let by_function = producer.prepare(by_function).await.unwrap();
+        let by_view = "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, $1)";
+        let by_view = producer.prepare(by_view).await.unwrap();
+        let (worker, runs) = counting(&db).await;
+        for round in 0..ROUNDS {
+            let enqueued = async {
+                for key in 0..20 {
+                    let key = format!("{round} {key}");
+                    producer.query(&by_function, &[&key]).await.unwrap();
+                    producer.execute(&by_view, &[&10]).await.unwrap();
+                }
+            };
+            let installed = async {
+                noted(&client, "functions", &version(0, 0)).await;
+                let applied = migrate(&mut client).await.unwrap().applied;
+                assert_eq!(applied, ["functions"]);
+            };
+            tokio::join!(enqueued, installed);
+        }
+        all_done(&client).await;
+        assert_eq!(
+            runs.load(Ordering::SeqCst),
+            ROUNDS * 20 * 11,
+            "each job once"
+        );
+        worker.stop().await.unwrap();
+    }
+}

@@ -1,0 +1,997 @@
+-- What programs of posthaste 0.1.0 send: one file because it is one version's.
+-- Until it is released, make it again: POSTHASTE_WRITE=1 cargo test -p posthaste --all-features --test main -- migrate::recorded
+
+-- attempts.sql
+-- takes: int8
+-- returns: answer text
+SELECT pg_catalog.row_to_json(a)::text AS answer
+  FROM (SELECT t.attempt, t.at, t.outcome, t.worker, t.worker_name, t.error
+          FROM posthaste.attempt t WHERE t.job = $1::bigint) a
+ ORDER BY a.at, a.attempt;
+
+-- beat.sql
+-- takes: int8
+-- returns: beat int8
+UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp() WHERE id = $1 AND stopped_at IS NULL RETURNING beat;
+
+-- beats.sql
+-- returns: id int8, beat int8, stopped bool
+SELECT id, beat, stopped_at IS NOT NULL AS stopped FROM posthaste.worker
+ WHERE stopped_at IS NULL OR (NOT clean AND stopped_at > posthaste.steady() - interval '1 day');
+
+-- cancel.sql
+-- takes: _int8
+-- returns: answer text
+SELECT pg_catalog.json_build_array(c.id, c.state)::text AS answer
+  FROM posthaste.cancel_many($1::bigint[]) c ORDER BY c.id;
+
+-- claim.sql
+-- takes: text, _int4, int8, uuid, int4, int8
+-- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, name, tag, unique_key, ordering_key, trace, kwargs
+  FROM posthaste.claim($1, $2, $3, $4, $5, $6);
+
+-- claim_answer.sql
+-- takes: text, _int4, int8, uuid
+-- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, name, tag, unique_key, ordering_key, trace, kwargs
+  FROM posthaste.claim_answer($1, $2, $3, $4);
+
+-- claim_quarantined.sql
+-- takes: text, int8, uuid
+-- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, name, tag, unique_key, ordering_key, trace, kwargs
+  FROM posthaste.claim_quarantined($1, $2, $3);
+
+-- claim_quarantined_batch.sql
+-- takes: text, int8, uuid, int8
+-- returns: int2 int2, int8 int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+UPDATE posthaste.in_flight h SET state = 'running', worker = $2, token = $3
+ WHERE h.id = ANY (ARRAY(SELECT s.id FROM posthaste.in_flight s
+                          WHERE s.state = 'quarantined' AND s.queue = $1 AND s.until <= clock_timestamp() AND s.expires_at > clock_timestamp()
+                            AND s.crashes = 1 AND s.max_attempts IS NULL
+                          ORDER BY s.until, s.id LIMIT $4 FOR UPDATE SKIP LOCKED))
+   AND EXISTS (SELECT FROM posthaste.worker w WHERE w.id = $2 AND w.stopped_at IS NULL AND w.identity = posthaste.session_identity())
+   AND NOT EXISTS (SELECT FROM posthaste.queue q WHERE q.name = $1 AND q.paused_at IS NOT NULL)
+RETURNING (-1)::smallint, 0::bigint, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, name, tag, unique_key, ordering_key, trace, kwargs;
+
+-- complete.sql
+-- takes: int2, int8, uuid, int8
+-- returns: id int8
+SELECT pg_catalog.cardinality(
+         posthaste.settle($1::smallint, $2::bigint, $3::uuid, ARRAY[$4::bigint], ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL))::bigint AS id;
+
+-- copy.sql
+-- takes: int2, text, text, int4, timestamptz, timestamptz, timestamptz, text, int4, int4, jsonb, text, text, int4, text
+COPY posthaste.store (slot, queue, name, priority, enqueued_at, scheduled_at, expires_at, tag, max_attempts, kwargs_bytes, kwargs,
+                      ordering_key, own_queue, own_priority, trace) FROM STDIN (FORMAT binary);
+
+-- copy_enter.sql
+-- returns: ready int2, scheduled int2, now timestamptz, due_by timestamptz
+SELECT posthaste.enter_ready() AS ready,
+       CASE WHEN u.until IS NOT NULL THEN posthaste.enter_scheduled() END AS scheduled,
+       clock_timestamp() AS now, greatest(clock_timestamp(), u.until) AS due_by
+  FROM (SELECT posthaste.promote_horizon() AS until OFFSET 0) u;
+
+-- copy_notify.sql
+-- takes: _text
+-- returns: notify int2
+SELECT posthaste.notify(u.queue, b.listeners) 
+  FROM (SELECT posthaste.listeners() AS listeners OFFSET 0) b, pg_catalog.unnest($1::text[]) u(queue);
+
+-- copy_routes.sql
+-- returns: pattern text, queue text
+SELECT pattern, queue FROM posthaste.route;
+
+-- counters.sql
+-- returns: answer text
+SELECT pg_catalog.json_build_object(
+         'oldest', ARRAY(
+           SELECT pg_catalog.row_to_json(a) FROM (
+             SELECT o.queue, o.priority, o.since,
+                    extract(epoch FROM clock_timestamp() - o.since) AS seconds,
+                    EXISTS (SELECT FROM posthaste.worker w
+                             WHERE w.stopped_at IS NULL
+                               AND w.seen_at > clock_timestamp() - interval '1 min'
+                               AND (pg_catalog.cardinality(w.queues) = 0
+                                    OR o.queue = ANY (w.queues))) AS is_worked
+               FROM posthaste.oldest() o) a
+            ORDER BY a.queue, a.priority),
+         'jobs', ARRAY(
+           SELECT pg_catalog.row_to_json(c) FROM posthaste.counts() c
+            ORDER BY c.queue, c.priority, c.name, c.tag))::text AS answer;
+
+-- dead.sql
+-- takes: _int8, text, text, text, text, text, numeric, int8
+-- returns: answer text
+SELECT pg_catalog.row_to_json(a)::text AS answer
+  FROM (SELECT k.*, posthaste.delivery_id(k.id) AS delivery_id
+          FROM (SELECT d.id, d.name, d.queue, d.priority, d.scheduled_at, d.expires_at,
+                       d.enqueued_at, d.tag, d.kwargs, d.unique_key, d.ordering_key, d.trace,
+                       d.attempt, d.max_attempts, d.state, d.last_error, NULL::bigint AS worker,
+                       NULL::text AS worker_name, NULL::timestamptz AS claimed_at,
+                       d.died_at AS ended_at
+                  FROM posthaste.dead d
+                 WHERE ($1::bigint[] IS NULL OR d.id = ANY ($1::bigint[]))
+                   AND ($2::text IS NULL OR d.queue = $2::text)
+                   AND ($3::text IS NULL OR d.name = $3::text)
+                   AND ($4::text IS NULL OR d.tag = $4::text)
+                   AND ($5::text IS NULL OR d.state = $5::text)
+                   AND ($6::text IS NULL OR d.last_error LIKE $6::text)
+                 ORDER BY extract(epoch FROM d.died_at) * $7::numeric, d.id * $7::bigint
+                 LIMIT $8::bigint) k) a
+ ORDER BY extract(epoch FROM a.ended_at) * $7::numeric, a.id * $7::bigint;
+
+-- deaths.sql
+-- takes: int8, int8
+-- returns: int8 int8, int8 int8, int4 int4, int8 int8, text text, text text, text text, text text
+WITH span AS MATERIALIZED (SELECT clock_timestamp() - interval '2 s' AS until),
+gone AS (
+  SELECT d.id, d.state, d.queue, d.name, d.attempt, e.reason,
+         count(*) OVER (PARTITION BY d.state, d.queue, d.name, e.reason) AS jobs,
+         row_number() OVER (PARTITION BY d.state, d.queue, d.name, e.reason ORDER BY d.id) AS n
+    FROM posthaste.dead d
+    CROSS JOIN LATERAL (SELECT CASE WHEN d.state = 'dead' THEN d.last_error END AS reason) e
+   WHERE d.died_at <= (SELECT s.until FROM span s)
+     AND d.died_at > to_timestamp(0::float8) + $1::bigint::float8 * interval '1 microsecond'
+     AND (d.state = 'expired'
+          OR d.state = 'dead' AND (d.last_error LIKE 'its worker died %'
+                                   OR d.last_error = 'it was not confirmed in time')))
+SELECT (extract(epoch FROM s.until) * 1000000::numeric)::bigint, NULL::bigint, NULL::integer,
+       NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::text
+  FROM span s
+UNION ALL
+SELECT NULL::bigint, g.id, g.attempt, g.jobs, g.state, g.queue, g.name, g.reason
+  FROM gone g WHERE g.n = 1 OR g.n <= $2::bigint AND g.jobs <= $2::bigint;
+
+-- discover.sql
+-- takes: text, _int4
+-- returns: priority int4
+WITH found AS (SELECT DISTINCT priority FROM posthaste.discover($1, $2) priority)
+INSERT INTO posthaste.lane (queue, priority) SELECT $1, priority FROM found
+ON CONFLICT (queue, priority) DO UPDATE SET priority = excluded.priority
+RETURNING priority;
+
+-- doctor/holders.sql
+-- takes: numeric
+-- returns: kind text, name text, seconds int8
+SELECT kind, name, floor(seconds)::bigint AS seconds FROM (
+  SELECT DISTINCT 'lock' AS kind,
+         pg_catalog.format('session %s (%s, %s)', a.pid, a.usename,
+                           coalesce(nullif(a.application_name, ''), 'no name')) AS name,
+         extract(epoch FROM clock_timestamp() - a.xact_start) AS seconds
+    FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_stat_activity a ON a.pid = l.pid
+   WHERE l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+     AND c.relnamespace = to_regnamespace('posthaste')::oid
+     AND c.relname ~ '_[0-7]$'::text
+  UNION ALL
+  SELECT 'transaction',
+         pg_catalog.format('session %s (%s, %s)', a.pid, a.usename,
+                           coalesce(nullif(a.application_name, ''), 'no name')),
+         extract(epoch FROM clock_timestamp() - a.xact_start)
+    FROM pg_stat_activity a
+   WHERE a.backend_type = 'client backend' AND a.pid <> pg_backend_pid() AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
+  UNION ALL
+  SELECT 'prepared', pg_catalog.format('%s in database %s', p.gid, p.database),
+         extract(epoch FROM clock_timestamp() - p.prepared) FROM pg_prepared_xacts p
+  UNION ALL
+  SELECT 'slot', s.slot_name::text || CASE WHEN s.active THEN '' ELSE ', which nobody reads' END,
+         NULL
+    FROM pg_replication_slots s WHERE NOT s.active OR (s.slot_type = 'logical' AND s.xmin IS NOT NULL)
+  UNION ALL
+  SELECT 'replica',
+         pg_catalog.format('%s (%s)', coalesce(nullif(r.application_name, ''), 'no name'),
+                           coalesce(host(r.client_addr), 'this machine')), NULL
+    FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
+   WHERE age(coalesce(r.backend_xmin, s.xmin)) > 10000
+) held
+ WHERE seconds >= $1 OR kind IN ('slot', 'replica')
+ ORDER BY kind, seconds DESC, name;
+
+-- doctor/pid.sql
+-- returns: pg_backend_pid int4
+SELECT pg_backend_pid();
+
+-- doctor/rights.sql
+-- returns: may_look bool, may_look_at_synced bool, may_enqueue bool, may_work bool, may_observe bool, functions_lacking _text, roles_lacking _text
+WITH c AS (
+  SELECT c.oid, c.relname, c.relkind, c.relkind = 'r' AND c.relname ~ '_[0-7]$'::text AS is_slot,
+         c.relname IN ('job', 'store') AS is_entered
+    FROM pg_class c WHERE c.relnamespace = to_regnamespace('posthaste')::oid)
+SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
+       has_schema_privilege('posthaste', 'USAGE')
+         AND coalesce(has_table_privilege(to_regclass('posthaste.synced')::oid, 'SELECT'), false)
+         AS may_look_at_synced,
+       coalesce((SELECT bool_and(has_any_column_privilege(c.oid, 'INSERT')) FROM c WHERE c.is_entered), false)
+         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'USAGE')) FROM c WHERE c.relname = 'job_id'),
+                      false) AS may_enqueue,
+       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'TRUNCATE'))
+                   FROM c WHERE c.is_slot), false) AS may_work,
+       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM c WHERE c.relkind IN ('r', 'p', 'v')),
+                false) AS may_observe,
+       (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
+          SELECT p.oid::regprocedure::text AS name FROM pg_proc p
+           WHERE p.pronamespace = to_regnamespace('posthaste')::oid
+             AND p.proname IN ('check_identity', 'register', 'session_identity', 'claim', 'settle', 'close_batches',
+                               'beat', 'enter_ready')
+             AND NOT has_function_privilege(p.oid, 'EXECUTE')
+          UNION ALL
+          SELECT p.oid::regprocedure::text FROM pg_proc p
+           WHERE p.pronamespace = 'pg_catalog'::regnamespace::oid
+             AND p.proname IN ('pg_control_system', 'pg_current_wal_insert_lsn', 'pg_walfile_name',
+                               'pg_sequence_last_value')
+             AND NOT has_function_privilege(p.oid, 'EXECUTE')) f) AS functions_lacking,
+       (SELECT coalesce(pg_catalog.array_agg(DISTINCT r.rolname::text), '{}') FROM c, pg_roles r
+         WHERE r.rolname = 'posthaste_worker' AND c.is_slot AND NOT has_table_privilege(r.oid, c.oid, 'INSERT')
+            OR r.rolname = 'posthaste_producer' AND c.is_entered
+               AND NOT has_any_column_privilege(r.oid, c.oid, 'INSERT')
+            OR r.rolname = 'posthaste_observer' AND c.relkind IN ('r', 'p', 'v')
+               AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')
+            OR r.rolname = 'posthaste_worker' AND c.relname = 'store' AND EXISTS (
+                 SELECT FROM pg_proc p
+                  WHERE p.pronamespace = to_regnamespace('posthaste')::oid
+                    AND p.proname IN ('check_identity', 'register', 'claim', 'settle', 'close_batches')
+                    AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))) AS roles_lacking;
+
+-- doctor/server.sql
+-- returns: version int4, version_name text, fsync bool, synchronous_commit text, max_prepared int4, is_replica bool, notifications int4, clock int8, me text, encoding text, sees_sessions bool, roles_missing _text, open_schemas _text
+SELECT current_setting('server_version_num')::integer AS version, current_setting('server_version') AS version_name,
+       current_setting('fsync') = 'on' AS fsync, current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('max_prepared_transactions')::integer AS max_prepared, pg_is_in_recovery() AS is_replica,
+       CASE WHEN pg_is_in_recovery() THEN 0
+            ELSE (pg_notification_queue_usage() * 100::float8)::integer END AS notifications,
+       (extract(epoch FROM clock_timestamp()) * 1000::numeric)::bigint AS clock,
+       current_user::text AS me, current_setting('server_encoding') AS encoding,
+       pg_has_role('pg_read_all_stats'::name, 'USAGE') AS sees_sessions,
+       (SELECT coalesce(pg_catalog.array_agg(r ORDER BY r), '{}')
+          FROM pg_catalog.unnest(
+                 ARRAY['posthaste_observer', 'posthaste_producer', 'posthaste_worker']) r
+         WHERE NOT EXISTS (SELECT FROM pg_roles p WHERE p.rolname = r)) AS roles_missing,
+       (SELECT coalesce(pg_catalog.array_agg(n.nspname::text ORDER BY n.nspname), '{}')
+          FROM pg_namespace n
+         WHERE n.nspname = ANY (current_schemas(false))
+           AND has_schema_privilege('public'::name, n.oid, 'CREATE')) AS open_schemas;
+
+-- doctor/store.sql
+-- returns: needs_rebase bool, workers int8, has_leader bool, has_waiting bool, unworked _text, ids_behind bool, seconds_ahead int8, seconds_jumped int8
+SELECT n.needs_rebase,
+       (SELECT count(*) FROM posthaste.worker w
+         WHERE w.stopped_at IS NULL AND w.identity = posthaste.session_identity()
+           AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
+                         AND clock_timestamp() + interval '1 min') AS workers,
+       EXISTS (SELECT FROM posthaste.leader l
+                WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader,
+       CASE WHEN NOT n.needs_rebase THEN
+         EXISTS (SELECT FROM pg_catalog.unnest(posthaste.scan_slots()) s, posthaste.pending_lane(s) l
+                  WHERE l.o_queue IS NOT NULL)
+       ELSE false END AS has_waiting,
+       CASE WHEN NOT n.needs_rebase THEN
+         ARRAY(SELECT DISTINCT o.queue FROM posthaste.oldest() o
+                WHERE NOT EXISTS (SELECT FROM posthaste.worker w
+                                   WHERE w.stopped_at IS NULL AND w.identity = posthaste.session_identity()
+                                     AND w.seen_at > clock_timestamp() - interval '1 min'
+                                     AND (pg_catalog.cardinality(w.queues) = 0 OR o.queue = ANY (w.queues)))
+                ORDER BY o.queue)
+       ELSE '{}' END AS unworked,
+       greatest((SELECT max(s.id) FROM posthaste.store s), (SELECT max(h.id) FROM posthaste.in_flight h), (SELECT max(d.id) FROM posthaste.dead d),
+                (SELECT max(f.id) FROM posthaste.finished f), (SELECT max(a.job) FROM posthaste.attempt a), 0) > coalesce(pg_sequence_last_value('posthaste.job_id'::regclass), 0) AS ids_behind,
+       (extract(epoch FROM greatest(
+          to_timestamp(pg_sequence_last_value('posthaste.promote_horizon'::regclass)::float8
+                       / 1000000::float8),
+          (SELECT l.since FROM posthaste.leader l),
+          (SELECT max(p.looked_at) FROM posthaste.periodic p),
+          (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()))::bigint
+         AS seconds_ahead,
+       coalesce(extract(epoch FROM clock_timestamp()
+                                   - (SELECT l.steady FROM posthaste.leader l)), 0::numeric)::bigint
+         AS seconds_jumped
+  FROM (SELECT posthaste.needs_rebase() AS needs_rebase OFFSET 0) n;
+
+-- doctor/synced.sql
+-- returns: name text, is_gone bool, parts _text
+SELECT s.name, c.oid IS NULL AS is_gone, lacking.parts
+  FROM posthaste.synced s
+  LEFT JOIN pg_class c ON c.oid = s.relation::oid
+  LEFT JOIN LATERAL (SELECT ARRAY(
+    SELECT p.oid::regclass::text
+      FROM pg_class p
+     WHERE (p.oid = c.oid
+            OR p.oid IN (SELECT t.relid::oid FROM pg_partition_tree(c.oid::regclass) t))
+       AND EXISTS (
+         SELECT FROM pg_catalog.unnest(ARRAY['insert', 'delete', 'truncate', 'move', 'update',
+                                             'stamp', 'begin']) e
+          WHERE CASE WHEN e = 'update' THEN s.enqueues WHEN e = 'stamp' THEN s.draws
+                     WHEN e = 'begin' THEN s.draws AND NOT (c.relkind = 'p' OR c.relispartition)
+                     ELSE s.draws OR s.enqueues END
+            AND NOT EXISTS (
+              SELECT FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
+               WHERE t.tgrelid = p.oid
+                 AND f.pronamespace = 'posthaste'::regnamespace::oid
+                 AND f.proname = 'sync_' || e || '_' || s.name
+                 AND (NOT (c.relkind = 'p' OR c.relispartition) OR e = 'truncate'
+                      OR t.tgtype::integer & 1 = 1)
+                 AND (t.tgenabled = 'A' OR t.tgenabled = 'O' AND NOT s.always)))
+     ORDER BY p.oid::regclass::text) AS parts) lacking ON true
+ WHERE c.oid IS NULL OR pg_catalog.cardinality(lacking.parts) > 0
+ ORDER BY s.name;
+
+-- enqueue.sql
+-- takes: text, jsonb, text, int4, timestamptz, timestamptz, text, text, int4, text, text
+-- returns: id int8
+SELECT posthaste.enqueue($1, $2::jsonb, $3, $4::integer, coalesce($5::timestamptz, now()), $6::timestamptz, $7, $8, $9::integer, $10, $11) AS id;
+
+-- enqueue_many.sql
+-- takes: _text, _text, _text, _int4, _timestamptz, _timestamptz, _text, _int4, _text, _text
+-- returns: id int8
+INSERT INTO posthaste.job (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, ordering_key, trace)
+SELECT u.name, u.kwargs::jsonb, u.queue, u.priority, u.scheduled_at, u.expires_at, u.tag, u.max_attempts, u.ordering_key, u.trace
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::timestamptz[], $7::text[], $8::integer[], $9::text[], $10::text[])
+       WITH ORDINALITY u (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, ordering_key, trace, n)
+ ORDER BY u.n
+RETURNING id;
+
+-- enqueue_nowait.sql
+-- takes: text, jsonb, text, int4, timestamptz, timestamptz, text, text, int4, text, text
+-- returns: id int8
+SELECT id FROM posthaste.enqueue_nowait($1, $2::jsonb, $3, $4::integer, coalesce($5::timestamptz, now()), $6::timestamptz, $7, $8, $9::integer, $10, $11) AS id
+ WHERE id IS NOT NULL;
+
+-- enqueue_plain.sql
+-- takes: text, jsonb
+-- returns: id int8
+INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs, kwargs_bytes)
+SELECT (c.g % 4::bigint)::smallint, c.way, $1, now() + interval '30 days', $2, c.bytes
+  FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.text_bytes($2) AS bytes,
+               CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass)
+                         & (1::bigint | posthaste.listener_bit('default')) = 0 THEN 'default'
+                    ELSE posthaste.way(NULL, $1, true) END AS way
+        OFFSET 0) c
+ WHERE posthaste.is_valid($1, c.way, '', NULL, NULL, $2, c.bytes, 0, 25, '2000-01-01Z', '2000-01-01Z', '2000-01-01Z', NULL)
+   AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
+            THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
+RETURNING id;
+
+-- enqueued.sql
+-- takes: text
+-- returns: answer text
+SELECT j.kwargs::text AS answer
+  FROM posthaste.job j
+ WHERE j.name = $1::text
+   AND j.state IN ('scheduled', 'available', 'blocked', 'running', 'retrying', 'awaiting',
+                   'quarantined')
+ ORDER BY j.id;
+
+-- find.sql
+-- takes: int8
+-- returns: answer text
+SELECT pg_catalog.row_to_json(a)::text AS answer
+  FROM (SELECT f.*, posthaste.delivery_id(f.id) AS delivery_id FROM posthaste.find($1::bigint) f) a;
+
+-- flush_relay.sql
+-- takes: int8, text, text, text, text, int8, int8, int8, int8, timestamptz, timestamptz, text, text
+INSERT INTO posthaste.relay
+  (slot, worker, queue, route, destination, state, accepted, rejected, retried, unavailable,
+   down_since, failing_since, last_error, rejections)
+SELECT (SELECT posthaste.volume('relay')), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+       $13::text::jsonb;
+
+-- in the code
+LISTEN posthaste;
+
+-- in the code
+LISTEN posthaste_rest;
+
+-- in the code
+-- returns: answer text
+SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer;
+
+-- in the code
+-- returns: id int8
+SELECT id FROM posthaste.cancelling;
+
+-- in the code
+-- returns: o_sealed bool, o_blocker text
+SELECT o_sealed, o_blocker FROM posthaste.seal();
+
+-- in the code
+-- takes: int8, int4
+-- returns: o_state text, o_blocker text
+SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2);
+
+-- in the code
+-- takes: int8
+-- returns: o_state text, o_blocker text
+SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1);
+
+-- in the code
+-- returns: o_turned int4, o_blocker text
+SELECT o_turned, o_blocker FROM posthaste.tidy_history();
+
+-- in the code
+-- takes: text, _text
+-- returns: o_worker int8, o_first _int8, o_zero _uuid
+SELECT o_worker, o_first, o_zero FROM posthaste.register($1, $2::text[]);
+
+-- in the code
+-- returns: answer text
+SELECT pg_catalog.set_config('posthaste.migrates', 'on', true) AS answer;
+
+-- in the code
+-- takes: text
+-- returns: pg_notify void
+SELECT pg_notify('posthaste', $1);
+
+-- in the code
+-- takes: int4, int4, int8, text
+-- returns: account text
+SELECT posthaste.account($1, $2, $3, $4);
+
+-- in the code
+-- takes: int4
+-- returns: advance_ordering int8
+SELECT posthaste.advance_ordering($1);
+
+-- in the code
+-- returns: cancel_again int8
+SELECT posthaste.cancel_again();
+
+-- in the code
+-- takes: bool
+-- returns: check_identity void
+SELECT posthaste.check_identity($1);
+
+-- in the code
+-- takes: _int2, _int8, _uuid, _int4
+-- returns: close_batches _int4
+SELECT posthaste.close_batches($1, $2, $3, $4);
+
+-- in the code
+-- takes: uuid
+-- returns: answer text
+SELECT posthaste.confirm($1::uuid)::text AS answer;
+
+-- in the code
+-- takes: int4
+-- returns: confirm_in_flight int8
+SELECT posthaste.confirm_in_flight('infinity', $1);
+
+-- in the code
+-- takes: text, _int4, int8, uuid, text
+-- returns: dead_letter_next int8
+SELECT posthaste.dead_letter_next($1, $2, $3, $4, $5);
+
+-- in the code
+-- takes: int4, int4
+-- returns: expire int8
+SELECT posthaste.expire($1, $2);
+
+-- in the code
+-- takes: _text, _int4, _text, _text, _text, _int8
+-- returns: flush_stats void
+SELECT posthaste.flush_stats($1, $2, $3, $4, $5, $6);
+
+-- in the code
+-- returns: forget_lanes void
+SELECT posthaste.forget_lanes();
+
+-- in the code
+-- takes: text, text
+-- returns: answer text
+SELECT posthaste.keep($1::text, $2::text::interval)::text AS answer;
+
+-- in the code
+-- takes: bool
+-- returns: lock_out void
+SELECT posthaste.lock_out($1);
+
+-- in the code
+-- returns: mend_times int8
+SELECT posthaste.mend_times();
+
+-- in the code
+-- takes: int4, int8, int4
+-- returns: move_running int8
+SELECT posthaste.move_running($1, $2, $3);
+
+-- in the code
+-- takes: int4, int4
+-- returns: move_to_overflow int8
+SELECT posthaste.move_to_overflow($1, $2);
+
+-- in the code
+-- returns: note_ids bool
+SELECT posthaste.note_ids();
+
+-- in the code
+-- takes: int8
+-- returns: notify_off bool
+SELECT posthaste.notify_off($1);
+
+-- in the code
+-- takes: text
+-- returns: notify_off bool
+SELECT posthaste.notify_off(posthaste.listener_bit($1));
+
+-- in the code
+-- takes: int8, int8
+-- returns: notify_on bool
+SELECT posthaste.notify_on($1, $2::bigint::float8 * interval '1 millisecond');
+
+-- in the code
+-- takes: int4
+-- returns: overdue int8
+SELECT posthaste.overdue($1);
+
+-- in the code
+-- takes: text
+-- returns: answer text
+SELECT posthaste.pause($1::text)::text AS answer;
+
+-- in the code
+-- takes: int4, bool
+-- returns: promote int8
+SELECT posthaste.promote($1, $2);
+
+-- in the code
+-- returns: prune void
+SELECT posthaste.prune();
+
+-- in the code
+-- returns: prune_inbox int8
+SELECT posthaste.prune_inbox();
+
+-- in the code
+-- returns: quarantine_queues text
+SELECT posthaste.quarantine_queues();
+
+-- in the code
+-- returns: rebase int8
+SELECT posthaste.rebase();
+
+-- in the code
+-- takes: int8, int8
+-- returns: rescue int8
+SELECT posthaste.rescue($1, $2);
+
+-- in the code
+-- takes: text
+-- returns: answer text
+SELECT posthaste.resume($1::text)::text AS answer;
+
+-- in the code
+-- takes: int8, uuid
+-- returns: return_claim int8
+SELECT posthaste.return_claim($1, $2);
+
+-- in the code
+-- takes: int8, int4
+-- returns: rotate text
+SELECT posthaste.rotate($1, $2);
+
+-- in the code
+-- takes: text, text, text, timestamptz, _timestamptz, timestamptz, timestamptz
+-- returns: tick int8
+SELECT posthaste.tick($1, $2, $3, $4, $5, $6, $7);
+
+-- in the code
+-- takes: text
+-- returns: priority int4
+SELECT priority FROM posthaste.lane WHERE queue = $1 ORDER BY priority;
+
+-- is_idle.sql
+-- takes: _text
+-- returns: is_idle bool
+SELECT NOT EXISTS (
+  SELECT FROM posthaste.job
+   WHERE queue = ANY ($1::text[])
+     AND (state IN ('available', 'blocked', 'running', 'quarantined')
+          OR state IN ('scheduled', 'retrying') AND scheduled_at <= clock_timestamp())) AS is_idle;
+
+-- lead.sql
+-- takes: int8, int8
+-- returns: worker int8
+INSERT INTO posthaste.leader AS l (worker, until, pid)
+VALUES ($1, clock_timestamp() + $2::bigint::float8 * interval '1 millisecond', pg_backend_pid())
+ON CONFLICT (only_row) DO UPDATE
+   SET worker = excluded.worker, since = excluded.since, until = excluded.until,
+       steady = least(l.steady + interval '1 min', excluded.since), pid = excluded.pid,
+       is_own = l.worker = excluded.worker AND l.pid = excluded.pid
+ WHERE l.worker = excluded.worker OR clock_timestamp() NOT BETWEEN l.since AND l.until
+       OR l.is_own AND NOT EXISTS (SELECT FROM pg_stat_get_activity(l.pid))
+RETURNING worker;
+
+-- limit.sql
+-- takes: text, int4, text, int4
+-- returns: answer text
+SELECT 'true'::text AS answer
+  FROM posthaste.limit_rate($1::text, $2::integer, $3::text::interval, $4::integer);
+
+-- list.sql
+-- takes: _int8, text, text, text, text, text, int8, int8
+-- returns: answer text
+SELECT pg_catalog.row_to_json(a)::text AS answer
+  FROM (SELECT j.id, j.name, j.queue, j.priority, j.state, j.attempt, j.max_attempts, j.enqueued_at,
+               j.scheduled_at, j.expires_at, j.tag, j.unique_key, j.ordering_key, j.last_error
+          FROM posthaste.job j
+         WHERE ($1::bigint[] IS NULL OR j.id = ANY ($1::bigint[]))
+           AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
+           AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR j.state = $5::text)
+           AND ($6::text IS NULL OR j.last_error LIKE $6::text)
+         ORDER BY j.id * $7::bigint LIMIT $8::bigint) a
+ ORDER BY a.id * $7::bigint;
+
+-- listener_bit.sql
+-- takes: _text
+-- returns: listener_bit int8
+SELECT posthaste.listener_bit(u.queue)
+  FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY u (queue, n) ORDER BY u.n;
+
+-- migrate_place.sql
+-- returns: answer text
+SELECT pg_catalog.json_build_object(
+         'has_begun', coalesce(pg_catalog.current_setting('posthaste.migrates', true), '') = 'on',
+         'isolation', pg_catalog.current_setting('transaction_isolation'),
+         'server', pg_catalog.current_setting('server_version_num')::integer,
+         'settings', pg_catalog.json_build_array(
+           pg_catalog.current_setting('search_path'),
+           pg_catalog.current_setting('standard_conforming_strings'),
+           pg_catalog.current_setting('check_function_bodies'),
+           pg_catalog.current_setting('client_min_messages'),
+           pg_catalog.current_setting('lock_timeout'),
+           pg_catalog.current_setting('statement_timeout')))::text AS answer;
+
+-- migrate_restored.sql
+-- takes: text, text, text, text, text, text
+-- returns: answer text
+SELECT pg_catalog.concat(
+         pg_catalog.set_config('search_path', $1::text, true),
+         pg_catalog.set_config('standard_conforming_strings', $2::text, true),
+         pg_catalog.set_config('check_function_bodies', $3::text, true),
+         pg_catalog.set_config('client_min_messages', $4::text, true),
+         pg_catalog.set_config('lock_timeout', $5::text, true),
+         pg_catalog.set_config('statement_timeout', $6::text, true),
+         pg_catalog.set_config('posthaste.migrates', '', true)) AS answer;
+
+-- oldest.sql
+-- returns: queue text, priority int4, since timestamptz, seconds float8, is_worked bool
+SELECT o.queue, o.priority, o.since,
+       extract(epoch FROM clock_timestamp() - o.since)::float8 AS seconds,
+       EXISTS (SELECT FROM posthaste.worker w
+                WHERE w.stopped_at IS NULL AND w.seen_at > clock_timestamp() - interval '1 min'
+                  AND (pg_catalog.cardinality(w.queues) = 0 OR o.queue = ANY (w.queues))) AS is_worked
+  FROM posthaste.oldest() o ORDER BY o.queue, o.priority;
+
+-- ordered_relay.sql
+-- takes: text, int8, int8
+-- returns: coalesce int8, count int8
+WITH holder AS MATERIALIZED (
+  SELECT d.worker,
+         NOT EXISTS (SELECT FROM posthaste.worker w
+                      WHERE w.id = d.worker
+                        AND (w.stopped_at IS NULL
+                             OR (NOT w.clean
+                                 AND clock_timestamp() BETWEEN d.since AND d.until))) AS is_free
+    FROM posthaste.ordered_relay d WHERE d.queue = $1),
+taken AS (
+  INSERT INTO posthaste.ordered_relay AS d (queue, worker, until)
+  SELECT $1::text, $2::bigint, clock_timestamp() + $3::bigint::float8 * interval '1 millisecond'
+   WHERE NOT EXISTS (SELECT FROM holder h WHERE h.worker <> $2 AND NOT h.is_free)
+  ON CONFLICT (queue) DO UPDATE
+     SET worker = excluded.worker, since = excluded.since, until = excluded.until
+   WHERE d.worker = excluded.worker
+      OR NOT EXISTS (SELECT FROM posthaste.worker w
+                      WHERE w.id = d.worker
+                        AND (w.stopped_at IS NULL
+                             OR (NOT w.clean AND clock_timestamp() BETWEEN d.since AND d.until)))
+  RETURNING d.worker)
+SELECT coalesce((SELECT t.worker FROM taken t), (SELECT h.worker FROM holder h), 0::bigint),
+       (SELECT count(*) FROM posthaste.in_flight h
+         WHERE h.queue = $1 AND h.state = 'quarantined' AND h.until <= clock_timestamp()
+           AND h.expires_at > clock_timestamp());
+
+-- periodic_due.sql
+-- returns: name text, schedule text, time_zone text, missed text, next_at timestamptz, now timestamptz
+SELECT name, schedule, time_zone, missed, next_at, clock_timestamp() AS now FROM posthaste.periodic
+ WHERE next_at IS NULL OR next_at <= clock_timestamp() OR looked_at > clock_timestamp() LIMIT 1000;
+
+-- periodic_put.sql
+-- takes: text, text, text, text, text, jsonb, text, int4, text, int4
+INSERT INTO posthaste.periodic AS p (name, schedule, time_zone, missed, job, kwargs, queue, priority, tag, max_attempts)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (name) DO UPDATE SET schedule = excluded.schedule, time_zone = excluded.time_zone, missed = excluded.missed, job = excluded.job,
+  kwargs = excluded.kwargs, queue = excluded.queue, priority = excluded.priority, tag = excluded.tag, max_attempts = excluded.max_attempts,
+  next_at = CASE WHEN (p.schedule, p.time_zone) = (excluded.schedule, excluded.time_zone)
+                 THEN p.next_at END,
+  made = CASE WHEN (p.schedule, p.time_zone) = (excluded.schedule, excluded.time_zone)
+              THEN p.made ELSE '{}' END;
+
+-- publish_horizon.sql
+-- takes: int8
+-- returns: ceil int8
+SELECT CASE WHEN posthaste.publish_horizon() THEN 0
+            ELSE ceil(extract(epoch FROM posthaste.due_in(
+                   $1::bigint::float8 * interval '1 millisecond')) * 1000::numeric)::bigint END;
+
+-- queues/keep.sql
+-- takes: text, text
+-- returns: keep bool
+SELECT posthaste.keep($1, $2::text::interval);
+
+-- queues/list.sql
+-- returns: name text, paused bool, rate int4, seconds float8, burst int4, keep text
+SELECT name, bool_or(paused) AS paused, max(rate) AS rate, extract(epoch FROM max(per))::double precision AS seconds, max(burst) AS burst,
+       max(keep)::text AS keep
+  FROM (SELECT queue AS name, false AS paused, NULL::integer AS rate, NULL::interval AS per, NULL::integer AS burst, NULL::interval AS keep
+          FROM posthaste.lane UNION ALL
+        SELECT queue, false, NULL, NULL, NULL, NULL FROM posthaste.route UNION ALL
+        SELECT name, paused_at IS NOT NULL, rate, per, burst, keep FROM posthaste.queue WHERE name <> '') q
+ GROUP BY name ORDER BY name;
+
+-- queues_with_work.sql
+-- takes: _text
+-- returns: queue text, priority int4
+WITH queues_with_work AS (
+  SELECT s.queue, s.priority
+    FROM posthaste.queues_with_work(ARRAY(
+         SELECT u.name FROM pg_catalog.unnest($1::text[]) u(name)
+          WHERE NOT EXISTS (SELECT FROM posthaste.queue q
+                             WHERE q.name = u.name AND q.paused_at IS NOT NULL))) s),
+noted AS (
+  INSERT INTO posthaste.lane (queue, priority)
+  SELECT s.queue, s.priority FROM queues_with_work s WHERE NOT EXISTS (SELECT FROM posthaste.lane l WHERE (l.queue, l.priority) = (s.queue, s.priority))
+  ON CONFLICT DO NOTHING)
+SELECT queue, priority FROM queues_with_work;
+
+-- reclaim.sql
+-- takes: int8, int4
+-- returns: o_state text, o_batch int8, o_blocker text, case text
+SELECT r.o_state, r.o_batch, r.o_blocker,
+       CASE WHEN r.o_state <> 'none'
+            THEN set_config('posthaste.verified', pg_catalog.concat($1::bigint, ':', r.o_batch),
+                            false) END
+  FROM current_setting('posthaste.verified', true) known,
+       posthaste.reclaim($1::bigint, CASE WHEN split_part(known, ':', 1) = $1::bigint::text THEN split_part(known, ':', 2)::bigint ELSE 0 END, $2::integer) r;
+
+-- redrive.sql
+-- takes: _int8, text, text, text, text, text, int4
+-- returns: id int8
+SELECT r.id
+  FROM posthaste.redrive($1::bigint[], $2::text, $3::text, $4::text, $5::text, $6::text,
+                         $7::integer) r (id)
+ ORDER BY r.id;
+
+-- reindex/left.sql
+-- takes: text
+-- returns: count int8
+SELECT count(*) FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined');
+
+-- reindex/statement.sql
+-- takes: text, text, text, text, text, _text, text, int4, bool, text
+-- returns: format text, ?column? text
+SELECT pg_catalog.format($f$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
+SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
+         'sync.' || s.name, $10::text, $8::integer, $7::text,
+         CASE WHEN $9 THEN $k$'id', i.id, 'force', true$k$ ELSE $k$'id', i.id$k$ END, r.taken),
+       'EXPLAIN (FORMAT json) ' || r.taken
+  FROM posthaste.synced s
+  JOIN pg_class c ON c.oid = s.relation::oid
+  JOIN pg_namespace n ON n.oid = c.relnamespace,
+  LATERAL (
+    SELECT CASE
+      WHEN $6::text[] IS NOT NULL
+        THEN pg_catalog.format('SELECT pg_catalog.unnest(%L::text[]) AS id', $6)
+      ELSE pg_catalog.format(
+        'SELECT t.%I::text AS id FROM %I.%I t WHERE %s', s.key, n.nspname, c.relname,
+        pg_catalog.concat_ws(' AND ', coalesce('(' || $2::text || ')', 'true'),
+          CASE WHEN $4::text IS NOT NULL THEN pg_catalog.format('t.%I >= %L', $3::text, $4) END,
+          CASE WHEN $5::text IS NOT NULL THEN pg_catalog.format('t.%I < %L', $3, $5) END)) END) r(taken)
+ WHERE s.name = $1;
+
+-- reindex/waiting.sql
+-- takes: text
+-- returns: id int8
+SELECT j.id FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying') LIMIT 5000;
+
+-- relay/queues.sql
+-- takes: _text
+-- returns: exists bool, exists bool
+SELECT EXISTS (SELECT FROM posthaste.queue s WHERE s.name = q.name AND s.paused_at IS NOT NULL),
+       EXISTS (SELECT FROM posthaste.route r WHERE r.queue = q.name)
+  FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY q(name, n) ORDER BY q.n;
+
+-- relays.sql
+-- returns: worker int8, queue text, route text, destination text, state text, accepted int8, rejected int8, retried int8, unavailable int8, down_since timestamptz, failing_since timestamptz, last_error text, written_at timestamptz, rejections text
+WITH newest AS (
+  SELECT DISTINCT ON (r.queue, r.worker) r.*, w.id IS NOT NULL AS lives,
+         least(r.at, now.at) AS written_at
+    FROM (SELECT clock_timestamp() AS at) now, posthaste.relay r
+         LEFT JOIN posthaste.worker w ON w.id = r.worker AND w.stopped_at IS NULL
+   ORDER BY r.queue, r.worker, r.at > now.at, r.at DESC)
+SELECT n.worker, n.queue, n.route, n.destination,
+       CASE WHEN NOT n.lives THEN 'stopped'
+            WHEN n.written_at < clock_timestamp() - interval '30 s' THEN 'silent'
+            ELSE n.state END,
+       n.accepted, n.rejected, n.retried, n.unavailable,
+       n.down_since, n.failing_since, n.last_error, n.written_at, n.rejections::text
+  FROM newest n
+ WHERE n.lives OR NOT EXISTS (SELECT FROM newest o WHERE o.queue = n.queue
+         AND (o.lives OR (o.written_at, o.worker) > (n.written_at, n.worker)))
+ ORDER BY n.queue, n.worker;
+
+-- reschedule.sql
+-- takes: int2, int8, uuid, int4, int8, text
+-- returns: reschedule bool
+SELECT posthaste.reschedule($1, $2, $3, $4, $5::bigint::float8 * interval '1 millisecond', $6);
+
+-- retry.sql
+-- takes: _int8, text, text, text, text, text, int4
+-- returns: answer text
+SELECT pg_catalog.json_build_array(r.job_id, r.is_now)::text AS answer
+  FROM posthaste.retry($1::bigint[], $2::text, $3::text, $4::text, $5::text, $6::text,
+                       $7::integer) r
+ ORDER BY r.job_id;
+
+-- search.sql
+-- takes: text, text, text, int8
+-- returns: id text
+SELECT s.id FROM posthaste.search s, websearch_to_tsquery($2::text::regconfig, $3) q
+ WHERE s.index = $1 AND s.deleted_at IS NULL AND s.words @@ q ORDER BY ts_rank_cd(s.words, q) DESC, s.id LIMIT $4;
+
+-- search_forget.sql
+-- takes: text, int8, int8
+DELETE FROM posthaste.search s USING (
+  SELECT o.index, o.id FROM posthaste.search o
+   WHERE o.index = $1
+     AND o.deleted_at < posthaste.steady() - $2::bigint::float8 * interval '1 millisecond'
+   LIMIT $3 FOR UPDATE SKIP LOCKED) o
+ WHERE (s.index, s.id) = (o.index, o.id) AND s.deleted_at IS NOT NULL;
+
+-- search_holds.sql
+-- takes: text, text, jsonb, _text, _jsonb
+-- returns: id text
+SELECT w.id
+  FROM unnest($4::text[], $5::jsonb[]) w(id, document)
+  JOIN posthaste.search s ON s.index = $1 AND s.id = w.id
+ WHERE s.words = posthaste.search_words($2::text::regconfig, w.document, $3);
+
+-- search_is_empty.sql
+-- takes: text
+-- returns: ?column? bool
+SELECT NOT EXISTS (SELECT FROM posthaste.search s WHERE s.index = $1);
+
+-- search_read.sql
+-- takes: text, _text
+-- returns: id text, version int8, pass int4, token int8, ?column? bool
+SELECT s.id, s.version, s.pass, s.token, s.deleted_at IS NULL FROM posthaste.search s WHERE s.index = $1 AND s.id = ANY ($2);
+
+-- search_walk.sql
+-- takes: text, text, int8
+-- returns: id text, version int8, pass int4, token int8, ?column? bool
+SELECT s.id, s.version, s.pass, s.token, s.deleted_at IS NULL FROM posthaste.search s
+ WHERE s.index = $1 AND ($2::text IS NULL OR s.id > $2) ORDER BY s.id LIMIT $3;
+
+-- search_write.sql
+-- takes: text, text, jsonb, _text, _int8, _int4, _int8, _jsonb
+-- returns: id text, is_written bool
+SELECT w.id, w.is_written FROM posthaste.search_write($1, $2::text::regconfig, $3, $4, $5, $6, $7, $8) w;
+
+-- segments.sql
+-- returns: ready_low int8, ready_scan int8, ready_current int8, overflow_low int8, overflow_scan int8, overflow_current int8, scheduled_low int8, scheduled_current int8
+SELECT ready_low, ready_scan, ready_current, overflow_low, overflow_scan, overflow_current, scheduled_low, scheduled_current FROM posthaste.segments();
+
+-- settle.sql
+-- takes: int2, int8, uuid, _int8, _int2, _int4, _int8, _timestamptz, _text, _text
+-- returns: settle _int8
+SELECT posthaste.settle($1, $2, $3, $4, $5, $6,
+  ARRAY(SELECT u.ms::float8 * interval '1 millisecond'
+          FROM pg_catalog.unnest($7::bigint[]) WITH ORDINALITY u (ms, n) ORDER BY u.n),
+  $8, $9, $10);
+
+-- status/synced.sql
+-- returns: name text, relation text, exists bool
+SELECT s.name, s.relation::regclass::text, EXISTS (SELECT FROM posthaste.queue q WHERE q.name = 'sync.' || s.name || '.reindex' AND q.paused_at IS NOT NULL)
+  FROM posthaste.synced s ORDER BY s.name;
+
+-- stop.sql
+-- takes: int8, bool
+WITH left_office AS (UPDATE posthaste.leader SET until = clock_timestamp() WHERE worker = $1)
+UPDATE posthaste.worker SET stopped_at = clock_timestamp(),
+       clean = $2 AND NOT EXISTS (SELECT FROM posthaste.open_of($1, NULL))
+                  AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = $1 AND h.state = 'running')
+ WHERE id = $1 AND stopped_at IS NULL;
+
+-- sync/behind.sql
+-- returns: sync text, reason text, jobs int8, seconds float8, is_over bool
+WITH queue AS (
+  SELECT s.name AS sync, 'sync.' || s.name AS name, s.delay, true AS is_change
+    FROM posthaste.synced s
+  UNION ALL
+  SELECT s.name, 'sync.' || s.name || '.reindex', interval '0', false FROM posthaste.synced s
+), tried AS MATERIALIZED (
+  SELECT q.sync, q.is_change, left(j.last_error, 300) AS reason,
+         j.state IN ('dead', 'discarded', 'expired') AS is_over,
+         j.last_error LIKE '%: written, and to be seen' AS is_written,
+         extract(epoch FROM clock_timestamp()
+                 - CASE WHEN j.last_error IS NULL OR j.scheduled_at < j.enqueued_at + q.delay
+                        THEN j.scheduled_at ELSE j.enqueued_at + q.delay END)::float8 AS seconds
+    FROM queue q JOIN posthaste.job j ON j.queue = q.name
+   WHERE j.state <> 'cancelled'
+)
+SELECT t.sync, NULL::text AS reason, count(*) AS jobs, max(t.seconds) AS seconds, false AS is_over
+  FROM tried t
+ WHERE t.is_change AND NOT t.is_over AND (t.reason IS NOT NULL OR t.seconds >= 0::float8)
+ GROUP BY t.sync
+UNION ALL
+SELECT t.sync, t.reason, count(*), max(t.seconds), t.is_over
+  FROM tried t WHERE t.reason IS NOT NULL AND NOT t.is_written
+ GROUP BY t.sync, t.reason, t.is_over
+ ORDER BY seconds DESC, sync, reason;
+
+-- sync/installed.sql
+-- takes: text
+-- returns: exists bool
+SELECT EXISTS (SELECT FROM posthaste.synced s WHERE s.name = $1);
+
+-- sync/left.sql
+-- takes: _text, timestamptz
+-- returns: count int8
+SELECT count(*)
+  FROM posthaste.job j
+ WHERE j.queue = ANY ($1) AND j.enqueued_at <= $2
+   AND NOT EXISTS (SELECT FROM posthaste.queue q WHERE q.name = j.queue AND q.paused_at IS NOT NULL)
+   AND (j.state IN ('available', 'blocked', 'running', 'quarantined')
+        OR j.state IN ('scheduled', 'retrying') AND j.scheduled_at <= clock_timestamp() + interval '3 s');
+
+-- sync/now.sql
+-- returns: clock_timestamp timestamptz
+SELECT clock_timestamp();
+
+-- sync/rows.sql
+-- takes: text
+-- returns: reltuples int8
+SELECT c.reltuples::bigint FROM posthaste.synced s
+  JOIN pg_class c ON c.oid = s.relation::oid WHERE s.name = $1;
+
+-- sync_fill.sql
+-- takes: text
+-- returns: sync_fill int8
+SELECT posthaste.sync_fill($1);
+
+-- sync_install.sql
+-- takes: text, text, text, text, text, int8, bool, bool, bool
+-- returns: format text
+SELECT pg_catalog.format('SELECT posthaste.sync_table(%L, key => %L, version => %L, name => %L, deleted => %L, '
+              'delay => %L, draw => %L, enqueue => %L%s)',
+              $1::text, $2::text, $3::text, $4::text, $5::text,
+              $6::bigint::float8 * interval '1 millisecond', $7::boolean, $8::boolean,
+              CASE WHEN $9::boolean THEN ', always => true' ELSE '' END);
+
+-- sync_page.sql
+-- takes: text, text, int8
+-- returns: id text, version int8, is_there bool
+SELECT p.id, p.version, p.is_there FROM posthaste.sync_page($1, $2, $3) p;
+
+-- sync_rows.sql
+-- takes: text, _text
+-- returns: id text, version int8, document jsonb
+SELECT r.id, r.version, r.document FROM posthaste.sync_rows($1, $2) r;
+
+-- sync_versions.sql
+-- takes: text, _text
+-- returns: id text, version int8, is_there bool
+SELECT v.id, v.version, v.is_there FROM posthaste.sync_versions($1, $2) v;
+
+-- sync_versions_of.sql
+-- takes: _text
+-- returns: id text, version int8, ?column? bool
+SELECT r.id, r.version, r.document IS NOT NULL
+  FROM (
+SELECT NULL::text, NULL::bigint, NULL::jsonb WHERE $1::text[] IS NULL
+) r (id, version, document);
+
+-- waiting.sql
+-- takes: text, int8
+-- returns: id int8, delivery_id uuid, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+SELECT j.id, posthaste.delivery_id(j.id), j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, j.attempt, j.max_attempts, j.name, j.tag, j.unique_key,
+       j.ordering_key, j.trace, j.kwargs
+  FROM posthaste.job j WHERE j.queue = $1 AND j.state = 'available' ORDER BY j.priority, j.id LIMIT $2;

@@ -1,0 +1,149 @@
+//! The ready log: the one that enqueues while segments are rotated, sealed and truncated.
+
+use anyhow::ensure;
+use futures_util::FutureExt;
+
+use super::Scenario;
+use crate::mutants::{gate, script::Edits};
+use crate::stress::store::Store;
+
+/// Gate 1 stands where an enqueuer has read which segment is current; on both roads.
+const AFTER_THE_LOOK: Edits<'_> = &[
+    (
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0)",
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1) OFFSET 0)",
+    ),
+    (
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,",
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1),",
+    ),
+];
+
+/// An enqueuer, on either road, is held up at a gate while its segment is left and sealed; its job
+/// must be handed out nevertheless.
+async fn sealed_at(url: String, number: i32) -> anyhow::Result<()> {
+    let store = Store::new(&url).await?;
+    for sql in [
+        "INSERT INTO posthaste.job (name) VALUES ('by the view')",
+        "SELECT posthaste.enqueue('by the function')",
+    ] {
+        let gate = gate::close(&url, number).await?;
+        let other = Store::new(&url).await?;
+        let enqueuer = tokio::spawn(async move { other.say(sql).await });
+        gate.reached().await?;
+        ensure!(
+            store.rotate().await? == "rotated",
+            "the ready log is not full"
+        );
+        while store.seal().await? {}
+        gate.open().await?;
+        enqueuer.await??;
+        let jobs = store.claim_all().await?;
+        ensure!(
+            jobs.len() == 1,
+            "{} jobs of 1 are handed out after {sql}",
+            jobs.len()
+        );
+        store.finish(&jobs).await?;
+    }
+    Ok(())
+}
+
+/// An enqueuer has read which segment is current and is then held up until that one is sealed; on
+/// both roads.
+pub const SEALED_BEFORE_THE_LOCK: Scenario =
+    Scenario::new("sealed between the look and the lock", |url| {
+        sealed_at(url, 1).boxed_local()
+    })
+    .gated(AFTER_THE_LOOK);
+
+/// A statement has entered its segment and has not written its first row, so that it has no lock on
+/// the slot's table; on both roads.
+pub const SEALED_BEFORE_THE_ROW: Scenario =
+    Scenario::new("sealed between the lock and the row", |url| {
+        sealed_at(url, 6).boxed_local()
+    })
+    .gated(&[
+        (
+            "THEN (c.g % 4)::smallint ELSE",
+            "THEN (c.g % 4 + 0 * posthaste.gate(6))::smallint ELSE",
+        ),
+        (
+            "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END",
+            "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g + 0 * posthaste.gate(6) END",
+        ),
+    ]);
+
+/// Transactions with jobs in a segment, on both roads, are open, or prepared, while somebody tries
+/// to seal it.
+pub const SEALED_UNDER_AN_OPEN_TRANSACTION: Scenario =
+    Scenario::new("an open transaction in the segment", |url| {
+        async move {
+            let (store, enqueuer) = (Store::new(&url).await?, Store::new(&url).await?);
+            let roads = [
+                "INSERT INTO posthaste.job (name) VALUES ('by the view')",
+                "SELECT posthaste.enqueue('by the function')",
+            ];
+            for road in roads {
+                let undone = format!("SAVEPOINT a; {road}; ROLLBACK TO a");
+                for (before, after) in [
+                    ("SELECT 1", "COMMIT"),
+                    ("PREPARE TRANSACTION 'ring'", "COMMIT PREPARED 'ring'"),
+                    (undone.as_str(), "COMMIT"),
+                ] {
+                    enqueuer.say("BEGIN").await?;
+                    enqueuer.say(road).await?;
+                    enqueuer.say(before).await?;
+                    store.rotate().await?;
+                    while store.seal().await? {}
+                    enqueuer.say(after).await?;
+                    let jobs = store.claim_all().await?;
+                    ensure!(
+                        jobs.len() == 1,
+                        "{} jobs of 1 are handed out after {road} and {before}",
+                        jobs.len()
+                    );
+                    store.finish(&jobs).await?;
+                    while store.seal().await? {}
+                    while store.reclaim().await? == "truncated" {}
+                }
+            }
+            Ok(())
+        }
+        .boxed_local()
+    });
+
+/// A job runs so long that the ready log fills; then it ends, and its segment is truncated while
+/// others enqueue.
+pub const FULL_READY_LOG: Scenario = Scenario::new("a full ready log", |url| {
+    async move {
+        let store = Store::new(&url).await?;
+        store.enqueue("long", 0).await?;
+        let long = store.claim(1).await?;
+        // The fourth would come round to the slot of the long one.
+        for _ in 0..4 {
+            store.rotate().await?;
+            while store.seal().await? {}
+        }
+        store.finish(&long).await?;
+        let gate = gate::close(&url, 1).await?;
+        let reclaim = {
+            let other = Store::new(&url).await?;
+            tokio::spawn(async move { other.reclaim().await })
+        };
+        gate.reached().await?;
+        store.enqueue("meanwhile", 0).await?;
+        gate.open().await?;
+        reclaim.await??;
+        ensure!(
+            store.claim_all().await?.len() == 1,
+            "a committed job was truncated with an old segment"
+        );
+        Ok(())
+    }
+    .boxed_local()
+})
+.gated(&[(
+    "  BEGIN\n    LOCK TABLE posthaste.ready_@k@,",
+    "  PERFORM posthaste.gate(1);\n  BEGIN\n    LOCK TABLE posthaste.ready_@k@,",
+)]);

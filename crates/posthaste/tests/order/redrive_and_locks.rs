@@ -1,0 +1,107 @@
+//! Ordering keys over segments, redriven jobs, ends of turns, lanes that somebody holds.
+
+use posthaste::{JobId, State};
+use posthaste_testkit::PgVersion;
+
+use super::without_workers::Store;
+use crate::support::{database, jobs};
+
+#[tokio::test]
+async fn the_order_holds_over_segments_and_for_whoever_is_redriven() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let store = Store::new(db.client().await.unwrap()).await;
+        // More than a step takes, then one job of the key, then a new segment with the next.
+        let others = "SELECT count(posthaste.enqueue('x', ordering_key => 'other' || g)) FROM generate_series(1, 1000) g";
+        store.number(others).await;
+        let first = store.enqueue(1).await;
+        store
+            .number("SELECT setval('posthaste.ready_current', 1)")
+            .await;
+        let second = store.enqueue(2).await;
+        while store.turns().await > 0 {}
+        let state = async |id: i64| -> String {
+            let sql = "SELECT state FROM posthaste.job WHERE id = $1";
+            let row = store.client.query_one(sql, &[&id]).await.unwrap();
+            row.get(0)
+        };
+        assert_eq!(state(first).await, "available");
+        assert_eq!(state(second).await, "blocked");
+        // A redriven job goes to the end, also when it gets its turn together with younger ones.
+        let cancel = "SELECT posthaste.cancel($1)";
+        store.client.execute(cancel, &[&first]).await.unwrap();
+        store.client.execute(cancel, &[&second]).await.unwrap();
+        while store.turns().await > 0 {}
+        let third = store.enqueue(3).await;
+        let redrive = "SELECT posthaste.redrive(ARRAY[$1::bigint])";
+        store.client.execute(redrive, &[&first]).await.unwrap();
+        while store.turns().await > 0 {}
+        assert_eq!(state(third).await, "available");
+        assert_eq!(state(first).await, "blocked");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_turn_is_no_job_that_could_be_cancelled() {
+    let db = database(PgVersion::V15).await;
+    let store = Store::new(db.client().await.unwrap()).await;
+    store.enqueue(1).await;
+    store.turns().await;
+    let job = store.claim().await.expect("the job");
+    store.settle(&job, 0).await;
+    let end = "SELECT max(id) FROM posthaste.store WHERE queue = '' AND priority = 1";
+    let end = store.number(end).await;
+    let cancelled = store
+        .client
+        .query(
+            "SELECT * FROM posthaste.cancel_many(ARRAY[$1::bigint])",
+            &[&end],
+        )
+        .await
+        .unwrap();
+    assert!(cancelled.is_empty());
+    assert_eq!(store.number("SELECT count(*) FROM posthaste.dead").await, 0);
+    let next = store.enqueue(2).await;
+    assert_eq!(store.next().await, next);
+}
+
+#[tokio::test]
+async fn a_lane_that_somebody_holds_keeps_the_ordered_jobs_waiting_and_nobody_else() {
+    let db = database(PgVersion::V18).await;
+    let store = Store::new(db.client().await.unwrap()).await;
+    let id = store.enqueue(1).await;
+    let other = db.client().await.unwrap();
+    let hold = "BEGIN; SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key('', 0))";
+    other.batch_execute(hold).await.unwrap();
+    assert_eq!(store.turns().await, 0);
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(store.next().await, id);
+}
+
+#[tokio::test]
+async fn who_was_cancelled_in_the_line_and_deleted_since_is_forgotten_and_not_done() {
+    for version in PgVersion::ALL {
+        let db = database(version).await;
+        let store = Store::new(db.client().await.unwrap()).await;
+        let first = store.enqueue(1).await;
+        let (second, third) = (store.enqueue(2).await, store.enqueue(3).await);
+        store.turns().await;
+        let state = async |id: i64| {
+            let found = jobs(&store.client).find(JobId(id)).await.unwrap();
+            found.map(|job| job.state)
+        };
+        assert_eq!(state(second).await, Some(State::Blocked));
+        let cancel = "SELECT posthaste.cancel($1)";
+        store.client.execute(cancel, &[&second]).await.unwrap();
+        assert_eq!(state(second).await, Some(State::Cancelled));
+        let delete = "DELETE FROM posthaste.dead WHERE id = $1";
+        store.client.execute(delete, &[&second]).await.unwrap();
+        assert_eq!(state(second).await, None);
+        // Who waited until its turn came, and is done, is known to be that.
+        let job = store.claim().await.expect("the first");
+        store.settle(&job, 0).await;
+        assert_eq!(store.next().await, third);
+        assert_eq!(state(first).await, Some(State::Completed));
+        assert_eq!(state(third).await, Some(State::Running));
+    }
+}

@@ -1,0 +1,106 @@
+//! Jobs that break the claim they are part of: found, ended, and nobody else is harmed.
+
+use std::time::Duration;
+
+use posthaste::Outcome;
+use posthaste_testkit::{PgServer, PgVersion, connect, eventually};
+
+use super::INNOCENT;
+use crate::support::{SOON, database, unfinished, worker};
+
+/// Enough numbers of 128 KiB each that no server can print them.
+const NUMBERS: usize = 9_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_that_the_server_cannot_print_is_found_and_ended_and_nobody_else_is_harmed() {
+    // Somebody with the owner's rights disabled the check and wrote numbers whose text no message
+    // can hold.
+    let bomb = format!(
+        "CREATE OR REPLACE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer LANGUAGE sql STABLE AS 'SELECT 100';
+         INSERT INTO posthaste.job (name, kwargs) VALUES ('bomb', '{{\"a\":[{}1]}}')",
+        "1e131071,".repeat(NUMBERS)
+    );
+    unreadable(&bomb).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_that_the_worker_cannot_decode_is_found_and_ended_and_nobody_else_is_harmed() {
+    let bomb = "INSERT INTO posthaste.store (slot, queue, name, enqueued_at, expires_at, kwargs_bytes)
+                VALUES (posthaste.enter_ready(), 'default', 'bomb', 'infinity', now() + interval '1 day', 2)";
+    unreadable(bomb).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_with_bytes_that_are_no_text_is_found_and_ended_where_the_database_takes_any() {
+    let server = PgServer::start(PgVersion::V15, &[]).unwrap();
+    let admin = connect(&server.url("postgres")).await.unwrap();
+    let create = "CREATE DATABASE bytes TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'";
+    admin.batch_execute(create).await.unwrap();
+    let mut client = connect(&server.url("bytes")).await.unwrap();
+    posthaste::migrate(&mut client).await.unwrap();
+    let manager = deadpool_postgres::Manager::new(
+        server.url("bytes").parse().unwrap(),
+        tokio_postgres::NoTls,
+    );
+    let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
+    let bombs = ["'h.' || chr(255)", "'bomb', tag => chr(255)"];
+    for bomb in bombs {
+        let bomb = format!("SELECT posthaste.enqueue({bomb})");
+        client.batch_execute(&bomb).await.unwrap();
+    }
+    let good = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, 20)";
+    client.batch_execute(good).await.unwrap();
+    let worker = worker(&pool)
+        .queue("default", 4)
+        .handler("good", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    eventually(SOON, "only the bombs are left, dead", async || {
+        let dead = "SELECT count(*) FROM posthaste.dead";
+        let dead: i64 = client.query_one(dead, &[]).await?.get(0);
+        Ok(dead == 2 && unfinished(&client).await == 2)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
+
+/// A job that breaks the claim it is part of, in the middle of innocents.
+async fn unreadable(bomb: &str) {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let good = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, $1::bigint)";
+    client.execute(good, &[&(INNOCENT / 2)]).await.unwrap();
+    client.batch_execute(bomb).await.unwrap();
+    client
+        .execute(good, &[&(INNOCENT - INNOCENT / 2)])
+        .await
+        .unwrap();
+    let worker = worker(&db.pool(4).unwrap())
+        .queue("default", 4)
+        .handler("good", |_, job| async move {
+            assert_eq!(job.attempt, 1, "an attempt of an innocent job was counted");
+            Ok(Outcome::Done)
+        })
+        .start()
+        .await
+        .unwrap();
+    eventually(
+        Duration::from_secs(120),
+        "only the bomb is left, dead",
+        async || {
+            let dead: i64 = client
+                .query_one(
+                    "SELECT count(*) FROM posthaste.dead WHERE name = 'bomb'",
+                    &[],
+                )
+                .await?
+                .get(0);
+            Ok(dead == 1 && unfinished(&client).await == 1)
+        },
+    )
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}

@@ -1,0 +1,232 @@
+//! Jobs of dead workers beside other work: they are run alone, and they are run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use posthaste::{Outcome, QueueConfig};
+use posthaste_testkit::{PgVersion, eventually};
+use tokio::sync::watch;
+
+use crate::stress::store::Store;
+use crate::support::{SOON, all_done, completed_when, count, database, unfinished, worker};
+
+/// Longer than quarantined jobs wait at first for what runs.
+const LONG: Duration = Duration::from_secs(13);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quarantined_job_has_its_turn_beside_jobs_that_always_run_for_longer_than_it_waits_at_first()
+ {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    // Each a transaction of its own: a claim sees what others have committed.
+    for step in [
+        "INSERT INTO posthaste.job (name) VALUES ('quarantined')",
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) FROM posthaste.worker",
+        "INSERT INTO posthaste.job (name) VALUES ('long')",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    let running = Arc::new(AtomicI64::new(0));
+    let (beside, started) = (Arc::clone(&running), Arc::new(AtomicI64::new(0)));
+    let (start, company) = (Arc::clone(&started), Arc::new(AtomicI64::new(-1)));
+    let met = Arc::clone(&company);
+    let worker = worker(&db.pool(4).unwrap())
+        .shutdown_grace(Duration::ZERO)
+        .queue_config(QueueConfig {
+            timeout: Duration::from_secs(60),
+            ..QueueConfig::new("default", 200)
+        })
+        .handler("long", move |_, _| {
+            let (running, started) = (Arc::clone(&running), Arc::clone(&start));
+            async move {
+                running.fetch_add(1, Ordering::SeqCst);
+                started.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(LONG).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok(Outcome::Done)
+            }
+        })
+        .handler("quarantined", move |_, _| {
+            met.store(beside.load(Ordering::SeqCst), Ordering::SeqCst);
+            async { Ok(Outcome::Done) }
+        })
+        .start()
+        .await
+        .unwrap();
+    eventually(LONG, "something runs", async || {
+        Ok(count(&client, "running").await == 2)
+    })
+    .await
+    .unwrap();
+    client
+        .batch_execute("SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker")
+        .await
+        .unwrap();
+    // From now on something that has only just begun is always running, unless claims pause.
+    let enqueuer = db.client().await.unwrap();
+    let steady = tokio::spawn(async move {
+        let mut tick = tokio::time::interval(Duration::from_millis(500));
+        loop {
+            tick.tick().await;
+            enqueuer
+                .batch_execute("INSERT INTO posthaste.job (name) VALUES ('long')")
+                .await
+                .unwrap();
+        }
+    });
+    eventually(LONG * 8, "the quarantined job is run", async || {
+        Ok(company.load(Ordering::SeqCst) >= 0)
+    })
+    .await
+    .unwrap();
+    assert_eq!(company.load(Ordering::SeqCst), 0, "nothing ran beside it");
+    let before = started.load(Ordering::SeqCst);
+    assert!(before > 10, "others had their turn too: {before} of them");
+    eventually(LONG * 4, "others go on afterwards", async || {
+        Ok(started.load(Ordering::SeqCst) > before)
+    })
+    .await
+    .unwrap();
+    steady.abort();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_quarantined_job_does_not_wait_for_a_completion_in_a_transaction_that_stays_open() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    // Each a transaction of its own: a claim sees what others have committed. The quarantined job
+    // is due when the test says so.
+    for step in [
+        "INSERT INTO posthaste.job (name) VALUES ('quarantined')",
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) FROM posthaste.worker",
+        "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
+        "UPDATE posthaste.in_flight SET until = 'infinity'",
+        "INSERT INTO posthaste.job (name) VALUES ('open')",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    let pool = db.pool(4).unwrap();
+    let inner = pool.clone();
+    let (release, released) = watch::channel(false);
+    let worker = worker(&pool)
+        .queue_config(QueueConfig {
+            timeout: Duration::from_millis(300),
+            ..QueueConfig::new("default", 4)
+        })
+        .handler("open", move |context, _| {
+            completed_when(released.clone(), inner.clone(), context)
+        })
+        .handler("quarantined", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    eventually(SOON, "an acknowledgement waits for the transaction", async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%settle%'";
+        let waiting = client.query_one(waiting, &[]).await?;
+        Ok(waiting.get::<_, i64>(0) > 0)
+    })
+    .await
+    .unwrap();
+    let due =
+        "UPDATE posthaste.in_flight SET until = clock_timestamp() WHERE state = 'quarantined'";
+    assert_eq!(client.execute(due, &[]).await.unwrap(), 1);
+    eventually(
+        SOON,
+        "the quarantined job is run all the same",
+        async || Ok(unfinished(&client).await == 1),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        count(&client, "running").await,
+        1,
+        "the other is completed when its transaction ends"
+    );
+    release.send(true).unwrap();
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+}
+
+/// The one that gives a quarantined job back did not see it run alone: it stays quarantined, in no
+/// batch with others.
+#[tokio::test]
+async fn a_quarantined_job_that_is_given_back_stays_quarantined() {
+    let db = database(PgVersion::V15).await;
+    let (store, dying) = (
+        Store::new(db.url()).await.unwrap(),
+        Store::new(db.url()).await.unwrap(),
+    );
+    dying.enqueue("quarantined", 0).await.unwrap();
+    assert_eq!(dying.claim(1).await.unwrap().len(), 1);
+    let rescue = "SELECT posthaste.rescue($1, 0)";
+    let rescued: i64 = store.value(rescue, &[&dying.worker]).await.unwrap();
+    assert_eq!(rescued, 1);
+    for _ in 0..2 {
+        let token = uuid::Uuid::new_v4();
+        let claim = "SELECT id FROM posthaste.claim_quarantined('default', $1, $2)";
+        let id: i64 = store.value(claim, &[&store.worker, &token]).await.unwrap();
+        assert_eq!(count(&store.client, "running").await, 1);
+        let give_back = "SELECT cardinality(posthaste.settle(-1::smallint, 0, $1, ARRAY[$2::bigint], ARRAY[8::smallint], NULL, NULL, NULL, NULL, NULL))";
+        let ours: i32 = store.value(give_back, &[&token, &id]).await.unwrap();
+        assert_eq!(ours, 1);
+        assert_eq!(count(&store.client, "quarantined").await, 1);
+        assert!(
+            store.claim_all().await.unwrap().is_empty(),
+            "it is handed out among others"
+        );
+    }
+    let crashes = "SELECT crashes::integer FROM posthaste.in_flight";
+    let crashes: i32 = store.value(crashes, &[]).await.unwrap();
+    assert_eq!(
+        crashes, 1,
+        "nothing was forgotten, and nothing held against it"
+    );
+}
+
+/// An ordered relay sends what the one before it died of in the order of the lane, wherever it lay.
+#[tokio::test]
+async fn quarantined_jobs_are_run_in_the_order_of_their_jobs_whether_in_flight_in_a_batch_or_given_back()
+ {
+    let db = database(PgVersion::V15).await;
+    let (store, dying) = (
+        Store::new(db.url()).await.unwrap(),
+        Store::new(db.url()).await.unwrap(),
+    );
+    let mut ids = Vec::new();
+    for name in ["runs for long", "given back", "in a batch"] {
+        ids.push(dying.enqueue(name, 0).await.unwrap());
+        let claimed = dying.claim(1).await.unwrap();
+        if ids.len() == 1 {
+            // As a segment that is to be truncated does with what is still being worked.
+            let hold = "SELECT posthaste.move_running($1::integer, 0, 1)";
+            let slot = i32::from(claimed[0].slot);
+            let held: i64 = dying.value(hold, &[&slot]).await.unwrap();
+            assert_eq!(held, 1);
+        }
+    }
+    let rescue = "SELECT posthaste.rescue($1, 0)";
+    let rescued: i64 = store.value(rescue, &[&dying.worker]).await.unwrap();
+    assert_eq!(rescued, 3);
+    let claim = "SELECT id FROM posthaste.claim_quarantined('default', $1, $2)";
+    let mut run = Vec::new();
+    for _ in 0..3 {
+        let token = uuid::Uuid::new_v4();
+        let id: i64 = store.value(claim, &[&store.worker, &token]).await.unwrap();
+        run.push(id);
+        if id == ids[1] && run.len() == 2 {
+            let give_back = "SELECT cardinality(posthaste.settle(-1::smallint, 0, $1, ARRAY[$2::bigint], ARRAY[8::smallint], NULL, NULL, NULL, NULL, NULL))";
+            let ours: i32 = store.value(give_back, &[&token, &id]).await.unwrap();
+            assert_eq!(ours, 1);
+        }
+    }
+    assert_eq!(
+        run,
+        [ids[0], ids[1], ids[1]],
+        "the one given back is the next again"
+    );
+}

@@ -1,0 +1,283 @@
+//! The ready log: segments rotate, are sealed and truncated, whatever is pinned, paused or still
+//! running.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use posthaste::{Config, NewJob, Outcome, enqueue};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio_postgres::Client;
+
+use crate::support::{SOON, all_done, count, database, quick, unfinished, worker};
+
+/// Settings under which a segment is full after a few hundred jobs.
+fn small() -> Config {
+    Config {
+        segment_bytes: 200_000,
+        ..quick()
+    }
+}
+
+async fn segments(client: &Client) -> (i64, i64, i64) {
+    let row = client
+        .query_one(
+            "SELECT ready_low, ready_scan, ready_current FROM posthaste.segments()",
+            &[],
+        )
+        .await
+        .unwrap();
+    (row.get(0), row.get(1), row.get(2))
+}
+
+/// Bytes of everything that belongs to the store.
+async fn bytes(client: &Client) -> i64 {
+    client
+        .query_one(
+            "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'r'",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0)
+}
+
+/// Enqueues jobs of a queue in pieces until this many segments have been truncated.
+async fn churn_until_truncated(client: &Client, queue: &str, target: i64) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while segments(client).await.0 < target {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the ready log does not rotate: {:?}",
+            segments(client).await
+        );
+        client
+            .execute("INSERT INTO posthaste.job (name, queue) SELECT 'n', $1 FROM generate_series(1, 300)", &[&queue])
+            .await
+            .unwrap();
+        let pending = "SELECT count(*) FROM posthaste.job WHERE queue = $1 AND state IN ('available', 'running')";
+        eventually(SOON, "the churn is worked off", async || {
+            Ok(client.query_one(pending, &[&queue]).await?.get::<_, i64>(0) == 0)
+        })
+        .await
+        .unwrap();
+    }
+}
+
+async fn start(db: &TestDb) -> posthaste::WorkerHandle {
+    worker(&db.pool(4).unwrap())
+        .config(small())
+        .queue("default", 8)
+        .handler("n", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn segments_are_truncated_under_a_pinned_horizon_and_leave_no_dead_tuples() {
+    for version in [PgVersion::V15, PgVersion::V18] {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let pin = db.client().await.unwrap();
+        pin.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
+            .await
+            .unwrap();
+        let worker = start(&db).await;
+        churn_until_truncated(&client, "default", 6).await;
+        let held: bool = client
+            .query_one("SELECT bool_or(backend_xmin IS NOT NULL AND state = 'idle in transaction') FROM pg_stat_activity WHERE datname = current_database()", &[])
+            .await
+            .unwrap()
+            .get(0);
+        assert!(held, "the horizon was pinned all the time");
+        worker.stop().await.unwrap();
+        let dead: i64 = client
+            .query_one("SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables WHERE relname ~ '^(ready|claim|job_done|closed_unclaimed|batch_done|batch_split|scheduled|promote_cursor)_[0-9]$'", &[])
+            .await
+            .unwrap()
+            .get(0);
+        assert_eq!(dead, 0, "nothing on the hot path is updated or deleted");
+        pin.batch_execute("COMMIT").await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_holds_the_slots_costs_space_and_nothing_else() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let reader = db.client().await.unwrap();
+    // What pg_dump does: ACCESS SHARE on every table of the database, for as long as it runs.
+    reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM posthaste.job; SELECT count(*) FROM posthaste.claim_0, posthaste.job_done_0, posthaste.closed_unclaimed_0").await.unwrap();
+    let worker = start(&db).await;
+    let deadline = std::time::Instant::now() + SOON;
+    let mut full = 0;
+    // Until the ready log is full, and on for a while.
+    while full < 5 {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the ready log does not fill"
+        );
+        client
+            .batch_execute(
+                "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 300)",
+            )
+            .await
+            .unwrap();
+        all_done(&client).await;
+        full += i32::from(segments(&client).await.2 >= 3);
+    }
+    eventually(SOON, "everything but the last slot is sealed", async || {
+        Ok(segments(&client).await == (0, 3, 3))
+    })
+    .await
+    .expect("claims look at one slot only, and nothing was truncated");
+    reader.batch_execute("COMMIT").await.unwrap();
+    churn_until_truncated(&client, "default", 4).await;
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_nobody_consumes_never_pin_the_ring_and_keep_their_order() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    for n in 0..50 {
+        client
+            .batch_execute(&format!("INSERT INTO posthaste.job (name, queue, kwargs) SELECT 'n', 'paused', jsonb_build_object('n', {n} * 100 + g) FROM generate_series(1, 100) g"))
+            .await
+            .unwrap();
+    }
+    let worker = start(&db).await;
+    churn_until_truncated(&client, "default", 6).await;
+    let size = bytes(&client).await;
+    churn_until_truncated(&client, "default", 16).await;
+    let later = bytes(&client).await;
+    assert!(
+        later < size + size / 2,
+        "the store grew from {size} to {later} bytes beside a paused queue"
+    );
+    assert_eq!(
+        count(&client, "available").await,
+        5000,
+        "nothing was lost on the way"
+    );
+    worker.stop().await.unwrap();
+
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&order);
+    let resumed = self::worker(&db.pool(4).unwrap())
+        .config(small())
+        .queue("paused", 1)
+        .handler("n", move |_, job| {
+            let n = job
+                .kwargs::<serde_json::Value>()
+                .map(|kwargs| kwargs["n"].as_i64());
+            seen.lock().unwrap().push(n.unwrap().unwrap());
+            async { Ok(Outcome::Done) }
+        })
+        .start()
+        .await
+        .unwrap();
+    all_done(&client).await;
+    let order = order.lock().unwrap().clone();
+    assert_eq!(
+        order,
+        (1..=5000).collect::<Vec<i64>>(),
+        "the lane's order survived being moved to the overflow"
+    );
+    // What lay in the overflow is spent now, and its space comes back.
+    eventually(SOON, "the overflow slots are empty", async || {
+        Ok(client.query_one("SELECT pg_relation_size('posthaste.ready_4') + pg_relation_size('posthaste.ready_5')", &[]).await?.get::<_, i64>(0) == 0)
+    })
+    .await
+    .unwrap();
+    resumed.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_runs_for_long_is_moved_out_and_does_not_pin_its_segment() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute("CREATE TABLE effect (id bigint)")
+        .await
+        .unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let running = Arc::new(AtomicI64::new(0));
+    let (held, seen, pool) = (Arc::clone(&gate), Arc::clone(&running), db.pool(8).unwrap());
+    let inner = pool.clone();
+    let worker = worker(&pool)
+        .config(small())
+        .queue("default", 8)
+        .queue("long", 4)
+        .handler("n", |_, _| async { Ok(Outcome::Done) })
+        .handler("long", move |context, job| {
+            let (held, seen, pool) = (Arc::clone(&held), Arc::clone(&seen), inner.clone());
+            async move {
+                seen.fetch_add(1, Ordering::SeqCst);
+                held.acquire().await?.forget();
+                match job.kwargs::<serde_json::Value>()?["end"].as_str() {
+                    Some("done") => Ok(Outcome::Done),
+                    Some("retry") => Ok(Outcome::Retry {
+                        after: Some(Duration::from_secs(3600)),
+                    }),
+                    _ => {
+                        let mut client = pool.get().await?;
+                        let tx = client.transaction().await?;
+                        tx.execute("INSERT INTO effect VALUES ($1)", &[&job.id.0])
+                            .await?;
+                        context.complete_in(&tx).await?;
+                        tx.commit().await?;
+                        Ok(Outcome::Done)
+                    }
+                }
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    for end in ["done", "retry", "in transaction"] {
+        enqueue(
+            &client,
+            &NewJob::new("long", &json!({"end": end}))
+                .unwrap()
+                .queue("long"),
+        )
+        .await
+        .unwrap();
+    }
+    eventually(SOON, "three long jobs run", async || {
+        Ok(running.load(Ordering::SeqCst) == 3)
+    })
+    .await
+    .unwrap();
+    churn_until_truncated(&client, "default", 5).await;
+    let in_table: i64 = client
+        .query_one(
+            "SELECT count(*) FROM posthaste.in_flight WHERE state = 'running'",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(in_table, 3);
+    gate.add_permits(3);
+    eventually(SOON, "they end under the fence they had", async || {
+        Ok((unfinished(&client).await, count(&client, "retrying").await) == (1, 1))
+    })
+    .await
+    .unwrap();
+    let effects: i64 = client
+        .query_one("SELECT count(*) FROM effect", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(
+        (effects, running.load(Ordering::SeqCst)),
+        (1, 3),
+        "each ran once"
+    );
+    worker.stop().await.unwrap();
+}

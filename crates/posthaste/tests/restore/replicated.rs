@@ -1,0 +1,177 @@
+//! Logical replication, as docs/operate/failover-and-restore.md says to do it: with the
+//! store, and without.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use posthaste::{Outcome, rebase};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
+use tokio_postgres::Client;
+
+use super::tempfile_in;
+use crate::support::{self, SOON, number};
+
+/// Publishes everything, or one schema, and subscribes to it.
+async fn replicate(from: &TestDb, what: &str, at: &PgServer, to: &Client) -> anyhow::Result<()> {
+    let publisher = from.client().await?;
+    let publish = format!("CREATE PUBLICATION everything FOR {what}");
+    publisher.batch_execute(&publish).await?;
+    let subscribe = format!(
+        "CREATE SUBSCRIPTION everything
+           CONNECTION 'host=127.0.0.1 port={} user=postgres dbname={}' PUBLICATION everything",
+        at.address().port(),
+        from.name()
+    );
+    to.batch_execute(&subscribe).await?;
+    eventually(SOON, "what there was has come", async || {
+        let late = "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'";
+        Ok(number(to, late).await == 0)
+    })
+    .await
+}
+
+/// Commits come in their order: when this one is there, all before it are.
+async fn caught_up(publisher: &Client, subscriber: &Client) -> anyhow::Result<()> {
+    let mark = "INSERT INTO app SELECT count(*) FROM app RETURNING id::bigint";
+    let mark = number(publisher, mark).await;
+    eventually(SOON, "the subscription goes on", async || {
+        let come = format!("SELECT count(*) FROM app WHERE id = {mark}");
+        Ok(number(subscriber, &come).await == 1)
+    })
+    .await
+}
+
+const APP: &str = "CREATE TABLE app (id integer PRIMARY KEY)";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_store_that_was_replicated_goes_on_elsewhere_behind_its_rebase() {
+    for version in PgVersion::ALL {
+        let old = PgServer::start(version, &[("wal_level", "logical")]).unwrap();
+        let new = PgServer::start(version, &[]).unwrap();
+        let source = support::migrated(&old).await;
+        let publisher = source.client().await.unwrap();
+        publisher.batch_execute(APP).await.unwrap();
+        // The schema without its rows: these come by the subscription.
+        let target = TestDb::empty(&new).await.unwrap();
+        let script = tempfile_in(&old);
+        let mut tool = old.tool("pg_dump");
+        tool.args(["--schema-only", "--file"]).arg(&script);
+        assert!(tool.arg(source.name()).status().unwrap().success());
+        let mut tool = new.tool("psql");
+        tool.args(["--quiet", "--dbname", target.name(), "--file"]);
+        assert!(tool.arg(&script).status().unwrap().success());
+        std::fs::remove_file(script).unwrap();
+        let mut subscriber = target.client().await.unwrap();
+        replicate(&source, "ALL TABLES", &old, &subscriber)
+            .await
+            .unwrap();
+        // Work goes on there, in every way that writes.
+        let worker = support::worker(&source.pool(4).unwrap())
+            .queue_config(support::quick_queue())
+            .handler("done", |_, _| async { Ok(Outcome::Done) })
+            .handler("fails", |_, _| async { Err("no".into()) })
+            .start()
+            .await
+            .unwrap();
+        publisher
+            .batch_execute(
+                "SELECT posthaste.limit_rate('q3', 90, '1 minute'), posthaste.pause('paused'),
+                        posthaste.keep('default', '1 hour');
+                 INSERT INTO posthaste.job (name) SELECT 'done' FROM generate_series(1, 300);
+                 INSERT INTO posthaste.job (name, max_attempts) VALUES ('fails', 2);
+                 SELECT posthaste.enqueue('done', unique_key => 'k', ordering_key => 'o'),
+                        posthaste.enqueue('open', queue => 'q3'),
+                        posthaste.enqueue('open', queue => 'paused'),
+                        posthaste.enqueue('open', queue => 'q3',
+                                          scheduled_at => now() + interval '1 hour')",
+            )
+            .await
+            .unwrap();
+        eventually(SOON, "the others are done or dead", async || {
+            let left =
+                "SELECT count(*) FROM posthaste.job WHERE name <> 'open' AND state <> 'dead'";
+            Ok(number(&publisher, left).await == 0)
+        })
+        .await
+        .unwrap();
+        worker.stop().await.unwrap();
+        caught_up(&publisher, &subscriber).await.unwrap();
+
+        let refused = subscriber
+            .batch_execute("SELECT posthaste.check_identity()")
+            .await;
+        assert!(refused.is_err(), "a subscriber's store is worked");
+        subscriber
+            .batch_execute("DROP SUBSCRIPTION everything")
+            .await
+            .unwrap();
+        assert_eq!(rebase(&mut subscriber, false).await.unwrap(), 3);
+        let resume = "SELECT posthaste.resume('paused');
+            SELECT posthaste.retry(name => 'open');
+            SELECT posthaste.enqueue('new', queue => 'q3')";
+        subscriber.batch_execute(resume).await.unwrap();
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&ran);
+        let worker = support::worker(&target.pool(4).unwrap())
+            .queue("default", 4)
+            .queue("q3", 4)
+            .queue("paused", 4)
+            .handler("*", move |_, job| {
+                told.lock().unwrap().push((job.name.to_string(), job.id.0));
+                async { Ok(Outcome::Done) }
+            })
+            .start()
+            .await
+            .unwrap();
+        eventually(SOON, "what was open is done", async || {
+            let left = "SELECT count(*) FROM posthaste.job WHERE state <> 'dead'";
+            Ok(number(&subscriber, left).await == 0)
+        })
+        .await
+        .unwrap();
+        worker.stop().await.unwrap();
+        let ran = ran.lock().unwrap().clone();
+        let names: Vec<&str> = ran.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names.len(), 4, "{names:?}");
+        assert!(!names.contains(&"done"), "{names:?}");
+        let ids: BTreeSet<i64> = ran.iter().map(|(_, id)| *id).collect();
+        assert_eq!(ids.len(), 4, "a new job has an old one's id");
+        let rate = "SELECT count(*) FROM posthaste.queue WHERE name = 'q3' AND rate = 90";
+        assert_eq!(number(&subscriber, rate).await, 1);
+        posthaste_testkit::ran::count("replicated stores", 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_store_that_was_left_out_of_a_publication_is_worked_on_both_sides() {
+    let old = PgServer::start(PgVersion::V15, &[("wal_level", "logical")]).unwrap();
+    let new = PgServer::start(PgVersion::V15, &[]).unwrap();
+    let (source, target) = (support::migrated(&old).await, support::migrated(&new).await);
+    let publisher = source.client().await.unwrap();
+    let subscriber = target.client().await.unwrap();
+    publisher.batch_execute(APP).await.unwrap();
+    subscriber.batch_execute(APP).await.unwrap();
+    replicate(&source, "TABLES IN SCHEMA public", &old, &subscriber)
+        .await
+        .unwrap();
+    let mut workers = Vec::new();
+    for (db, client) in [(&source, &publisher), (&target, &subscriber)] {
+        let (worker, _) = support::counting(db).await;
+        workers.push(worker);
+        let limit = "SELECT posthaste.limit_rate('q3', 90, '1 minute'), posthaste.enqueue('x')";
+        client.batch_execute(limit).await.unwrap();
+        support::all_done(client).await;
+    }
+    caught_up(&publisher, &subscriber).await.unwrap();
+    let goes_on = subscriber
+        .batch_execute("SELECT posthaste.check_identity()")
+        .await;
+    goes_on.unwrap();
+    subscriber
+        .batch_execute("DROP SUBSCRIPTION everything")
+        .await
+        .unwrap();
+    for worker in workers {
+        worker.stop().await.unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! Many jobs due at once: they are promoted a page at a time, and the one that claims meanwhile is
+//! served.
+
+use posthaste_testkit::PgVersion;
+
+use super::on_both;
+use crate::stress::store::Store;
+use crate::support;
+
+/// As the library pages (src/maintenance.rs).
+const PAGE: i32 = 5_000;
+
+on_both! {
+    a_burst_over_a_second => claims_are_served_while_a_hundred_thousand_jobs_of_one_second_are_promoted_on_15, claims_are_served_while_a_hundred_thousand_jobs_of_one_second_are_promoted_on_18;
+    a_burst_at_an_instant => one_statement_that_schedules_many_jobs_for_one_instant_is_paged_on_15, one_statement_that_schedules_many_jobs_for_one_instant_is_paged_on_18;
+}
+
+async fn park(store: &Store, jobs: i32, spread: &str) -> anyhow::Result<()> {
+    store
+        .client
+        .execute(
+            "INSERT INTO posthaste.job (name, queue, scheduled_at)
+             SELECT 'burst', 'burst', now() + interval '30 s' + $2::text::interval * (i::float8 / $1) FROM generate_series(1, $1) i",
+            &[&jobs, &spread],
+        )
+        .await?;
+    // Its time has come: told as if the clock had gone on, which no test should have to wait for.
+    store
+        .say("SELECT setval('posthaste.promote_horizon', (extract(epoch FROM clock_timestamp() + interval '60 s') * 1000000)::bigint)")
+        .await
+}
+
+/// Promotes everything, and in the middle of each page, while its transaction is open, enqueues and
+/// claims on another queue. How many pages.
+async fn promote_all(version: PgVersion, jobs: i32, spread: &str) -> anyhow::Result<i64> {
+    let database = support::database(version).await;
+    let (promoter, other) = (
+        Store::new(database.url()).await?,
+        Store::new(database.url()).await?,
+    );
+    park(&promoter, jobs, spread).await?;
+    let (mut promoted, mut pages) = (0, 0);
+    loop {
+        promoter.say("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        let page: i64 = promoter
+            .value("SELECT posthaste.promote($1, false)", &[&PAGE])
+            .await?;
+        other.enqueue("other", 0).await?;
+        let served = other.claim(10).await?;
+        assert_eq!(served.len(), 1, "nobody is served while a page is promoted");
+        other.finish(&served).await?;
+        promoter.say("COMMIT").await?;
+        assert!(page <= i64::from(PAGE), "a page of {page}");
+        if page == 0 {
+            break;
+        }
+        promoted += page;
+        pages += 1;
+    }
+    assert_eq!(promoted, i64::from(jobs), "each is promoted once");
+    let ready: i64 = other
+        .value(
+            "SELECT count(DISTINCT id) FROM posthaste.store WHERE queue = 'burst' AND slot < 6",
+            &[],
+        )
+        .await?;
+    assert_eq!(ready, i64::from(jobs));
+    posthaste_testkit::ran::count("promoted", promoted.unsigned_abs());
+    Ok(pages)
+}
+
+async fn a_burst_over_a_second(version: PgVersion) -> anyhow::Result<()> {
+    let pages = promote_all(version, 100_000, "1 s").await?;
+    assert_eq!(pages, 20);
+    Ok(())
+}
+
+async fn a_burst_at_an_instant(version: PgVersion) -> anyhow::Result<()> {
+    let pages = promote_all(version, 200_000, "0 s").await?;
+    assert_eq!(pages, 40);
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! This program once more, as a process that does one thing, so that its memory is that of nothing
+//! else.
+
+use anyhow::{Context, Result, ensure};
+use serde::de::DeserializeOwned;
+use tokio::process::Command;
+
+use crate::database::Database;
+use crate::taint::{ProcessorUse, Watch};
+
+/// Has a process of its own do this to a database; what it printed, and what the machine used
+/// meanwhile.
+pub(crate) async fn run<T: DeserializeOwned>(
+    database: &Database,
+    arguments: &[String],
+) -> Result<(T, ProcessorUse)> {
+    let watch = Watch::begin()?;
+    let output = Command::new(std::env::current_exe()?)
+        .args(arguments)
+        // The password stays out of the process list.
+        .env("POSTHASTE_BENCH_URL", database.url())
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let processor = watch.finish()?;
+    ensure!(
+        output.status.success(),
+        "the process failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let said = serde_json::from_slice(&output.stdout);
+    Ok((said.context("the process printed no samples")?, processor))
+}

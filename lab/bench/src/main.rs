@@ -1,0 +1,83 @@
+//! Measures posthaste against the shapes that other Postgres queues use, and says pass or miss per
+//! bar.
+
+mod again;
+mod bars;
+mod bench;
+mod claims;
+mod clock;
+mod contestants;
+mod database;
+mod gauge;
+mod load;
+mod machine;
+mod options;
+mod pin;
+mod processes;
+mod report;
+mod rounds;
+mod server;
+mod statements;
+mod statistics;
+mod taint;
+mod verdict;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::options::{Command, CommandLine, RunOptions};
+use crate::report::Archive;
+
+fn main() -> ExitCode {
+    // Clients of HTTP take the provider of the process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match obey(CommandLine::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("posthaste-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(line: CommandLine) -> Result<()> {
+    match line.command {
+        Some(Command::Report(options)) => {
+            let page = Archive::below(&options.docs).write_page()?;
+            eprintln!("wrote {}", page.display());
+            Ok(())
+        }
+        Some(Command::WorkBacklog(options)) => {
+            runtime()?.block_on(bars::memory::work_backlog(&options))
+        }
+        Some(Command::AuditRows(options)) => runtime()?.block_on(bars::audit::audit_rows(&options)),
+        None => measure(&line.run),
+    }
+}
+
+fn measure(options: &RunOptions) -> Result<()> {
+    let parent = options
+        .data_parent
+        .clone()
+        .unwrap_or_else(std::env::temp_dir);
+    // It and its folder are gone when it is dropped.
+    let server = server::start(options.pg, &parent)?;
+    runtime()?.block_on(async {
+        let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        tokio::select! {
+            outcome = bench::run(&server, options) => outcome,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted; bars that were finished are in the report"),
+            _ = terminated.recv() => bail!("terminated; bars that were finished are in the report"),
+        }
+    })
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+}

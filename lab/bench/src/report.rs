@@ -1,0 +1,92 @@
+//! The report: raw rounds, settings and verdicts as JSON, and the table that is made from it.
+
+mod archive;
+mod circumstances;
+mod markdown;
+mod number;
+mod wrap;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::rounds::Run;
+use crate::verdict::{Judgement, Verdict, Weight};
+
+pub(crate) use archive::Archive;
+pub(crate) use markdown::{judgement_line, page};
+
+/// Everything one invocation measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// The version of this format.
+    pub(crate) format: u32,
+    pub(crate) started_at: String,
+    pub(crate) finished_at: Option<String>,
+    /// A smoke run with small sizes: its figures say that the bench runs, nothing else.
+    pub(crate) quick: bool,
+    pub(crate) revision: Option<String>,
+    pub(crate) machine: Machine,
+    pub(crate) server: ServerFacts,
+    pub(crate) taint_rule: String,
+    pub(crate) bars: Vec<Bar>,
+}
+
+/// The server that all contestants met.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ServerFacts {
+    pub(crate) version: String,
+    pub(crate) file_system: String,
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+/// One bar: its contestants' runs and what they amount to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Bar {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) parameters: BTreeMap<String, String>,
+    /// How many clean rounds the judgements need.
+    pub(crate) rounds_wanted: u32,
+    pub(crate) judgements: Vec<Judgement>,
+    /// What was missing or otherwise particular in this run.
+    #[serde(default)]
+    pub(crate) notes: Vec<String>,
+    /// Why the bar could not be measured to its end; such a bar is missed.
+    pub(crate) failure: Option<String>,
+    pub(crate) runs: Vec<Run>,
+}
+
+impl Bar {
+    /// A bar that has not been measured yet.
+    pub(crate) fn new(name: &str, title: &str, rounds_wanted: u32) -> Self {
+        Self {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            parameters: BTreeMap::new(),
+            rounds_wanted,
+            judgements: Vec::new(),
+            notes: Vec::new(),
+            failure: None,
+            runs: Vec::new(),
+        }
+    }
+
+    /// Notes a size or setting of this bar.
+    pub(crate) fn parameter(&mut self, name: &str, value: impl ToString) {
+        self.parameters.insert(name.to_owned(), value.to_string());
+    }
+
+    /// True where every requirement that has to be passed was passed.
+    pub(crate) fn passed(&self) -> bool {
+        let required = || {
+            self.judgements
+                .iter()
+                .filter(|judgement| judgement.weight == Weight::Bar)
+        };
+        self.failure.is_none()
+            && required().count() > 0
+            && required().all(|judgement| judgement.verdict == Verdict::Pass)
+    }
+}

@@ -1,0 +1,295 @@
+//! Child processes that are killed, interrupted and held still on purpose.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::sync::watch;
+
+use crate::eventually;
+use crate::watchdog::Watchdog;
+
+/// A child process whose output is read as it comes.
+///
+/// It leads a process group of its own, and is killed with that group and reaped when it is
+/// dropped, or when the test process ends in whatever way.
+#[derive(Debug)]
+pub struct Child {
+    process: std::process::Child,
+    status: Option<ExitStatus>,
+    watchdog: Option<Watchdog>,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+impl Child {
+    /// Starts a command with its input empty and its output collected.
+    pub fn spawn(command: &mut Command) -> anyhow::Result<Self> {
+        Self::start(command.stdin(Stdio::null()))
+    }
+
+    /// Starts a command that reads these bytes and then the end of its input.
+    pub fn spawn_fed(command: &mut Command, input: Vec<u8>) -> anyhow::Result<Self> {
+        let mut child = Self::start(command.stdin(Stdio::piped()))?;
+        let mut stdin = child.process.stdin.take().context("no input")?;
+        // A child that ends without reading everything breaks the pipe, as it may.
+        std::thread::spawn(move || stdin.write_all(&input));
+        Ok(child)
+    }
+
+    fn start(command: &mut Command) -> anyhow::Result<Self> {
+        let mut process = command
+            .process_group(0)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {:?}", command.get_program()))?;
+        let watchdog = Watchdog::over_process_group(process.id());
+        let stdout = Lines::read(process.stdout.take().context("no output")?);
+        let stderr = Lines::read(process.stderr.take().context("no output")?);
+        let mut child = Self {
+            process,
+            status: None,
+            watchdog: None,
+            stdout,
+            stderr,
+        };
+        child.watchdog = Some(watchdog?);
+        Ok(child)
+    }
+
+    /// The number of the process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits for the next line on its standard output that contains this text, after the line found
+    /// before.
+    pub async fn line(&mut self, text: &str, within: Duration) -> anyhow::Result<String> {
+        let found = self.stdout.find(text, within).await;
+        found.map_err(|error| error.context(format!("its standard error: {:?}", self.stderr.all())))
+    }
+
+    /// As [`line`](Self::line), on its standard error.
+    pub async fn error_line(&mut self, text: &str, within: Duration) -> anyhow::Result<String> {
+        let found = self.stderr.find(text, within).await;
+        found
+            .map_err(|error| error.context(format!("its standard output: {:?}", self.stdout.all())))
+    }
+
+    /// Every line that it has written to its standard output so far.
+    pub fn stdout(&self) -> Vec<String> {
+        self.stdout.all()
+    }
+
+    /// Every line that it has written to its standard error so far.
+    pub fn stderr(&self) -> Vec<String> {
+        self.stderr.all()
+    }
+
+    /// Waits until it has ended by itself and all its output is read.
+    pub async fn exit(&mut self, within: Duration) -> anyhow::Result<ExitStatus> {
+        let outcome = eventually(within, "the child ended", async || {
+            Ok(self.reap()?.is_some())
+        })
+        .await;
+        let Some(status) = self.status else {
+            let said = format!(
+                "it said {:?} and {:?}",
+                self.stdout.all(),
+                self.stderr.all()
+            );
+            return Err(outcome.err().context("it did not end")?.context(said));
+        };
+        self.stdout.end(within).await?;
+        self.stderr.end(within).await?;
+        Ok(status)
+    }
+
+    /// Kills it by SIGKILL and reaps it.
+    pub fn kill(&mut self) -> anyhow::Result<ExitStatus> {
+        if self.reap()?.is_none() {
+            self.process.kill()?;
+            let status = self.process.wait()?;
+            self.ended(status);
+        }
+        self.status.context("it did not end")
+    }
+
+    /// Asks it to end, by SIGTERM.
+    pub fn terminate(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
+    /// Interrupts it by SIGINT, as Ctrl-C does.
+    pub fn interrupt(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::INT)
+    }
+
+    /// Holds it still by SIGSTOP.
+    pub fn pause(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on by SIGCONT.
+    pub fn resume(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
+        if let Some(status) = self.reap()? {
+            bail!("it has ended already ({status}): {:?}", self.stderr.all());
+        }
+        kill_process(self.group()?, signal).with_context(|| format!("sending {signal:?}"))
+    }
+
+    fn reap(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        if self.status.is_none()
+            && let Some(status) = self.process.try_wait()?
+        {
+            self.ended(status);
+        }
+        Ok(self.status)
+    }
+
+    fn ended(&mut self, status: ExitStatus) {
+        // Its number may soon belong to somebody else, whom the watchdog must not kill.
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.dismiss();
+        }
+        self.status = Some(status);
+    }
+
+    fn group(&self) -> anyhow::Result<Pid> {
+        Pid::from_raw(self.pid().cast_signed()).context("no such process")
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.status.is_none() {
+            if let Ok(group) = self.group() {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            let _ = self.kill();
+        }
+    }
+}
+
+/// Lines of a pipe, read by a thread of its own so that the child never waits for its reader.
+#[derive(Debug)]
+struct Lines {
+    lines: Arc<Mutex<Vec<String>>>,
+    /// How many lines there are, and whether the pipe has ended.
+    progress: watch::Receiver<(usize, bool)>,
+    next: usize,
+}
+
+impl Lines {
+    fn read(pipe: impl Read + Send + 'static) -> Self {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (sender, progress) = watch::channel((0, false));
+        let written = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            let mut count = 0;
+            for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                written
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(line);
+                count += 1;
+                sender.send_replace((count, false));
+            }
+            sender.send_replace((count, true));
+        });
+        Self {
+            lines,
+            progress,
+            next: 0,
+        }
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    async fn find(&mut self, text: &str, within: Duration) -> anyhow::Result<String> {
+        let search = async {
+            loop {
+                let (_, ended) = *self.progress.borrow_and_update();
+                let found = {
+                    let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+                    let rest = lines.iter().enumerate().skip(self.next);
+                    rest.into_iter()
+                        .find(|(_, line)| line.contains(text))
+                        .map(|(at, line)| (at, line.clone()))
+                };
+                if let Some((at, line)) = found {
+                    self.next = at + 1;
+                    return Ok(line);
+                }
+                if ended {
+                    bail!("it ended its output without {text:?}");
+                }
+                self.progress.changed().await?;
+            }
+        };
+        let outcome = tokio::time::timeout(within, search).await;
+        let outcome =
+            outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("not within {within:?}: {text:?}")));
+        outcome.map_err(|error| error.context(format!("it wrote {:?}", self.all())))
+    }
+
+    async fn end(&mut self, within: Duration) -> anyhow::Result<()> {
+        tokio::time::timeout(within, self.progress.wait_for(|(_, ended)| *ended))
+            .await
+            .context("the child ended, and something still holds its output")??;
+        Ok(())
+    }
+}
+
+/// Whether a process runs: neither gone nor waiting to be reaped.
+pub fn is_alive(pid: u32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !matches!(fields(&stat).next(), Some("Z" | "X") | None),
+        Err(_) if fs::exists("/proc/self").unwrap_or(false) => false,
+        Err(_) => Pid::from_raw(pid.cast_signed())
+            .is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok()),
+    }
+}
+
+/// The processes that this one started and that still run. Known on Linux only.
+pub(crate) fn children_of(parent: u32) -> anyhow::Result<Vec<u32>> {
+    let parent = parent.to_string();
+    let mut children = Vec::new();
+    for entry in fs::read_dir("/proc").context("reading /proc")? {
+        let Some(pid) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if fields(&stat).nth(1) == Some(&parent) {
+            children.push(pid);
+        }
+    }
+    Ok(children)
+}
+
+/// The fields after the name, which may itself contain spaces and brackets: state, parent, …
+fn fields(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit_once(')')
+        .map_or("", |(_, rest)| rest)
+        .split_ascii_whitespace()
+}

@@ -1,0 +1,213 @@
+//! Databases that belong to one test.
+
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use deadpool_postgres::{Manager, Pool, Runtime};
+use tokio_postgres::{Client, NoTls};
+
+use crate::PgServer;
+
+/// A test that leaves its server held still must not wait for it for ever.
+const DROP_BOUND: Duration = Duration::from_secs(30);
+
+/// Pools of tests go through PgBouncer in a process that has this variable.
+const POOLED: &str = "POSTHASTE_TEST_POOLED";
+
+/// A fresh database, dropped with everything in it when the value is.
+#[derive(Debug)]
+pub struct TestDb {
+    admin_url: String,
+    name: String,
+    url: String,
+    pooled_url: Option<String>,
+}
+
+impl TestDb {
+    /// A copy of a template database, which the first test that names it prepares on this server.
+    ///
+    /// The copy has the tables, sequences and rows of the template but an oid of its own. The
+    /// preparation must not leave connections to the template behind; those that are still there
+    /// when it returns are ended.
+    pub async fn from_template(
+        server: &PgServer,
+        template: &str,
+        prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let admin = connect(&server.url("postgres")).await?;
+        let ready = {
+            let mut templates = server
+                .templates
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            templates.entry(template.to_owned()).or_default().clone()
+        };
+        let template = format!("template_{template}");
+        ready
+            .get_or_try_init(|| prepare_template(server, &admin, &template, prepare))
+            .await?;
+        Self::create(server, &admin, &template).await
+    }
+
+    /// A database in which there is nothing yet.
+    pub async fn empty(server: &PgServer) -> anyhow::Result<Self> {
+        let admin = connect(&server.url("postgres")).await?;
+        Self::create(server, &admin, "template0").await
+    }
+
+    async fn create(server: &PgServer, admin: &Client, template: &str) -> anyhow::Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        admin
+            .batch_execute(&format!(
+                "CREATE DATABASE {} TEMPLATE {} STRATEGY wal_log",
+                quoted(&name),
+                quoted(template)
+            ))
+            .await
+            .with_context(|| format!("copying {template}"))?;
+        let pooled_url = match std::env::var_os(POOLED) {
+            Some(_) => Some(server.pooled_url(&name)?),
+            None => None,
+        };
+        Ok(Self {
+            admin_url: server.url("postgres"),
+            url: server.url(&name),
+            pooled_url,
+            name,
+        })
+    }
+
+    /// The name of the database.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The URL of the database.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A new connection.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        connect(&self.url).await
+    }
+
+    /// A pool of at most this many connections; they go through PgBouncer where the process was
+    /// told so by `POSTHASTE_TEST_POOLED`.
+    pub fn pool(&self, size: usize) -> anyhow::Result<Pool> {
+        let url = self.pooled_url.as_ref().unwrap_or(&self.url);
+        Self::pool_of(url.parse()?, size)
+    }
+
+    /// A pool whose connections act as this role.
+    pub fn pool_as(&self, role: &str, size: usize) -> anyhow::Result<Pool> {
+        let mut config: tokio_postgres::Config = self.url.parse()?;
+        config.options(format!("-c role={role}"));
+        Self::pool_of(config, size)
+    }
+
+    fn pool_of(config: tokio_postgres::Config, size: usize) -> anyhow::Result<Pool> {
+        let manager = Manager::new(config, NoTls);
+        Ok(Pool::builder(manager)
+            .max_size(size)
+            .runtime(Runtime::Tokio1)
+            .build()?)
+    }
+
+    async fn remove(&self) -> anyhow::Result<()> {
+        // DROP DATABASE refuses while there are prepared transactions, FORCE or not.
+        let client = self.client().await?;
+        let prepared = client
+            .query(
+                "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()",
+                &[],
+            )
+            .await?;
+        for row in prepared {
+            let gid: String = row.get(0);
+            client
+                .batch_execute(&format!("ROLLBACK PREPARED '{}'", gid.replace('\'', "''")))
+                .await?;
+        }
+        drop(client);
+        let admin = connect(&self.admin_url).await?;
+        Ok(admin
+            .batch_execute(&format!(
+                "DROP DATABASE {} WITH (FORCE)",
+                quoted(&self.name)
+            ))
+            .await?)
+    }
+}
+
+impl Drop for TestDb {
+    fn drop(&mut self) {
+        // A thread of its own, because a runtime cannot be entered from within the one that may be
+        // running here.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The server may be stopped by now, and it takes its databases along when it goes.
+                if let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                {
+                    let _ = runtime
+                        .block_on(async { tokio::time::timeout(DROP_BOUND, self.remove()).await });
+                }
+            });
+        });
+    }
+}
+
+/// Connects to a database and drives the connection on the current runtime.
+pub async fn connect(url: &str) -> anyhow::Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls)
+        .await
+        .context("connecting")?;
+    // How a connection ends is told to the one that uses its client.
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+async fn prepare_template(
+    server: &PgServer,
+    admin: &Client,
+    name: &str,
+    prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let template = quoted(name);
+    // Half of one may be there from a preparation that failed.
+    admin
+        .batch_execute(&format!("DROP DATABASE IF EXISTS {template} WITH (FORCE)"))
+        .await?;
+    admin
+        .batch_execute(&format!(
+            "CREATE DATABASE {template} TEMPLATE template0 STRATEGY wal_log"
+        ))
+        .await?;
+    prepare(server.url(name))
+        .await
+        .with_context(|| format!("preparing {name}"))?;
+    // A client that was dropped just now may still have its session, and a database in use cannot
+    // be copied.
+    admin
+        .batch_execute(&format!(
+            "ALTER DATABASE {template} ALLOW_CONNECTIONS false"
+        ))
+        .await?;
+    admin
+        .execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1",
+            &[&name],
+        )
+        .await?;
+    Ok(())
+}
+
+/// A name chosen by a test, as an identifier.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,263 @@
+//! One index of the fake: its documents with their versions, what searches see of them, and what
+//! its mapping allows.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::mapping;
+use super::reply::Reply;
+
+/// This many earlier states of a document can still be read from a copy that is behind.
+const REMEMBERED: usize = 4;
+
+/// What searches see.
+pub(super) type Searchable = Arc<BTreeMap<String, Doc>>;
+
+/// A document, or the tombstone of one.
+#[derive(Clone, Debug)]
+pub(super) struct Doc {
+    pub(super) version: i64,
+    pub(super) seq_no: u64,
+    pub(super) term: u64,
+    pub(super) source: Option<Arc<Value>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    pub(super) definition: Value,
+    pub(super) read_only: bool,
+    pub(super) searchable: Searchable,
+    pub(super) docs: BTreeMap<String, Doc>,
+    before: BTreeMap<String, VecDeque<Option<Doc>>>,
+    seq_no: u64,
+    pub(super) term: u64,
+}
+
+/// What is to hold of a document.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Demand {
+    None,
+    Seen(u64, u64),
+    Newer(i64),
+    NotOlder(i64),
+}
+
+impl Index {
+    pub(super) fn new(definition: &Value) -> Self {
+        let mut definition = definition.clone();
+        if !definition.is_object() {
+            definition = json!({});
+        }
+        for part in ["settings", "mappings", "aliases"] {
+            if !definition[part].is_object() {
+                definition[part] = json!({});
+            }
+        }
+        Self {
+            definition,
+            read_only: false,
+            searchable: Arc::default(),
+            docs: BTreeMap::new(),
+            before: BTreeMap::new(),
+            seq_no: 0,
+            term: 1,
+        }
+    }
+
+    pub(super) fn refresh(&mut self) {
+        let live = self.docs.iter().filter(|(_, doc)| doc.source.is_some());
+        self.searchable = Arc::new(live.map(|(id, doc)| (id.clone(), doc.clone())).collect());
+    }
+
+    /// Whether searches see what was written after a while, without being asked.
+    pub(super) fn refreshes_itself(&self) -> bool {
+        let settings = &self.definition["settings"];
+        let interval = [
+            &settings["refresh_interval"],
+            &settings["index.refresh_interval"],
+            &settings["index"]["refresh_interval"],
+        ];
+        !interval
+            .iter()
+            .any(|one| **one == json!(-1) || **one == json!("-1"))
+    }
+
+    pub(super) fn live(&self, id: &str) -> Option<&Doc> {
+        self.docs.get(id).filter(|doc| doc.source.is_some())
+    }
+
+    /// What a copy that is behind shows: one of the states before the last.
+    pub(super) fn stale(&self, id: &str, which: usize) -> Option<&Doc> {
+        let before = self.before.get(id);
+        let state = before.and_then(|states| states.get(which % states.len().max(1)));
+        match state {
+            Some(state) => state.as_ref().filter(|doc| doc.source.is_some()),
+            None => self.live(id),
+        }
+    }
+
+    /// Puts a document, unless one is there that does not allow it.
+    pub(super) fn put(
+        &mut self,
+        id: &str,
+        source: Value,
+        is_new: bool,
+        demand: Demand,
+    ) -> Result<Reply, Reply> {
+        self.open()?;
+        mapping::admit(&mut self.definition["mappings"], id, &source)?;
+        if is_new && let Some(doc) = self.live(id) {
+            let now = doc.version;
+            return Err(conflict(
+                id,
+                &format!("document already exists (current version [{now}])"),
+            ));
+        }
+        let version = self.demanded(id, demand)?;
+        let result = match self.live(id) {
+            Some(_) => (200, "updated"),
+            None => (201, "created"),
+        };
+        Ok(self.wrote(id, version, Some(source), result))
+    }
+
+    /// Deletes a document, or lays a tombstone where none is.
+    pub(super) fn delete(&mut self, id: &str, demand: Demand) -> Result<Reply, Reply> {
+        self.open()?;
+        let version = self.demanded(id, demand)?;
+        let result = match self.live(id) {
+            Some(_) => (200, "deleted"),
+            None => (404, "not_found"),
+        };
+        Ok(self.wrote(id, version, None, result))
+    }
+
+    /// Has a script change a document that is there.
+    pub(super) fn update(
+        &mut self,
+        id: &str,
+        demand: Demand,
+        run: impl FnOnce(&mut Value) -> Result<(), Reply>,
+    ) -> Result<Reply, Reply> {
+        self.open()?;
+        let doc = self.live(id).cloned().ok_or_else(|| {
+            let reason = format!("[{id}]: document missing");
+            Reply::error(404, "document_missing_exception", &reason)
+        })?;
+        let version = self.demanded(id, demand)?;
+        let source = doc.source.as_deref().cloned().unwrap_or_default();
+        let mut context = json!({"_source": source, "op": "index"});
+        run(&mut context)?;
+        match context["op"].as_str() {
+            Some("index" | "create") => {
+                let source = context["_source"].take();
+                mapping::admit(&mut self.definition["mappings"], id, &source)?;
+                Ok(self.wrote(id, version, Some(source), (200, "updated")))
+            }
+            Some("delete") => Ok(self.wrote(id, version, None, (200, "deleted"))),
+            // A word that the server does not know is logged, and nothing is done.
+            _ => Ok(written(id, &doc, (200, "noop"))),
+        }
+    }
+
+    /// A primary of a new term; with a state, what the one before had written since then is
+    /// forgotten.
+    pub(super) fn promote(&mut self, state: Option<Self>) {
+        let (term, read_only) = (self.term + 1, self.read_only);
+        if let Some(state) = state {
+            *self = state;
+        }
+        (self.term, self.read_only) = (term, read_only);
+    }
+
+    /// Whether what it is may be changed. The watch over the disk allows to delete the index, and
+    /// no document of it.
+    pub(super) fn open_to_change(&self) -> Result<(), Reply> {
+        if self.read_only || self.is_blocked("read_only_allow_delete") {
+            let reason = "index blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has read-only-allow-delete block];";
+            return Err(Reply::error(429, "cluster_block_exception", reason));
+        }
+        Ok(())
+    }
+
+    /// Whether it takes writes.
+    fn open(&self) -> Result<(), Reply> {
+        self.open_to_change()?;
+        if self.is_blocked("write") {
+            let reason = "index blocked by: [FORBIDDEN/8/index write (api)];";
+            return Err(Reply::error(403, "cluster_block_exception", reason));
+        }
+        Ok(())
+    }
+
+    fn is_blocked(&self, name: &str) -> bool {
+        let block = &self.definition["settings"]["index"]["blocks"][name];
+        *block == json!(true) || *block == json!("true")
+    }
+
+    /// The version that a write gives, if what is there allows the write.
+    fn demanded(&self, id: &str, demand: Demand) -> Result<i64, Reply> {
+        let there = self.docs.get(id);
+        let now = there.map(|doc| doc.version);
+        let next = now.map_or(1, |now| now + 1);
+        match demand {
+            Demand::None => Ok(next),
+            Demand::Seen(seq_no, term) => match self.live(id) {
+                Some(doc) if (doc.seq_no, doc.term) == (seq_no, term) => Ok(next),
+                _ => Err(conflict(id, "it is not as it was seen")),
+            },
+            Demand::Newer(version) if now.is_none_or(|now| now < version) => Ok(version),
+            Demand::NotOlder(version) if now.is_none_or(|now| now <= version) => Ok(version),
+            Demand::Newer(version) | Demand::NotOlder(version) => {
+                let reason = format!("current version is not lower than [{version}]");
+                Err(conflict(id, &reason))
+            }
+        }
+    }
+
+    fn wrote(
+        &mut self,
+        id: &str,
+        version: i64,
+        source: Option<Value>,
+        result: (u16, &str),
+    ) -> Reply {
+        let doc = Doc {
+            version,
+            seq_no: self.seq_no,
+            term: self.term,
+            source: source.map(Arc::new),
+        };
+        self.seq_no += 1;
+        let states = self.before.entry(id.to_owned()).or_default();
+        if states.len() == REMEMBERED {
+            states.pop_front();
+        }
+        states.push_back(self.docs.insert(id.to_owned(), doc.clone()));
+        Reply {
+            wrote: true,
+            ..written(id, &doc, result)
+        }
+    }
+}
+
+fn written(id: &str, doc: &Doc, (status, result): (u16, &str)) -> Reply {
+    let mut body = Map::new();
+    body.insert("_id".into(), id.into());
+    body.insert("_version".into(), doc.version.into());
+    body.insert("result".into(), result.into());
+    body.insert("_seq_no".into(), doc.seq_no.into());
+    body.insert("_primary_term".into(), doc.term.into());
+    Reply {
+        status,
+        body: body.into(),
+        wrote: false,
+    }
+}
+
+fn conflict(id: &str, why: &str) -> Reply {
+    let reason = format!("[{id}]: version conflict, {why}");
+    Reply::error(409, "version_conflict_engine_exception", &reason)
+}

@@ -1,0 +1,240 @@
+//! Searches, as far as the crates' own go: a few queries, sorting, and pages by `search_after`.
+
+use std::cmp::Ordering;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::index::Doc;
+use super::reply::Reply;
+
+/// Whether a document is found.
+pub(super) fn finds(
+    query: &Value,
+    id: &str,
+    doc: &Doc,
+    mappings: &Value,
+    now: i64,
+) -> Result<bool, Reply> {
+    let Some((kind, body)) = query.as_object().and_then(|query| query.iter().next()) else {
+        return Ok(query.is_null());
+    };
+    let source = doc.source.as_deref().unwrap_or(&Value::Null);
+    Ok(match kind.as_str() {
+        "match_all" => true,
+        "ids" => list(&body["values"]).any(|value| value == id),
+        "exists" => !field(source, body["field"].as_str().unwrap_or_default()).is_null(),
+        "term" => one(body).is_some_and(|(name, value)| {
+            let wanted = value.get("value").unwrap_or(value);
+            held(source, name).any(|held| held == wanted)
+        }),
+        "terms" => one(body).is_some_and(|(name, wanted)| {
+            list(wanted).any(|value| held(source, name).any(|held| held == value))
+        }),
+        "range" => one(body).is_some_and(|(name, bounds)| {
+            let is_time = type_of(mappings, name) == Some("date");
+            let mut held = held(source, name);
+            match is_time {
+                true => held
+                    .any(|held| millis(held, now).is_some_and(|at| within(&at, bounds, Some(now)))),
+                false => held.any(|held| within(held, bounds, None)),
+            }
+        }),
+        "bool" => {
+            let all = |part: &str, wanted: bool| -> Result<bool, Reply> {
+                for query in list(&body[part]) {
+                    if finds(query, id, doc, mappings, now)? != wanted {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            };
+            let mut any = body["should"].is_null();
+            for query in list(&body["should"]) {
+                any |= finds(query, id, doc, mappings, now)?;
+            }
+            // Beside what must hold, what should hold only raises the score.
+            any |= !body["must"].is_null() || !body["filter"].is_null();
+            all("must", true)? && all("filter", true)? && all("must_not", false)? && any
+        }
+        _ => {
+            let reason = format!("unknown query [{kind}]");
+            return Err(Reply::error(400, "parsing_exception", &reason));
+        }
+    })
+}
+
+/// Elasticsearch 8 sorts by no document's id unless it is told to, but by where a document is;
+/// OpenSearch 2 the other way round.
+pub(super) fn refuse_unsortable(sort: &Value, is_elasticsearch: bool) -> Result<(), Reply> {
+    let (name, kind, reason) = match is_elasticsearch {
+        true => (
+            "_id",
+            "illegal_argument_exception",
+            "Fielddata access on the _id field is disallowed",
+        ),
+        false => (
+            "_shard_doc",
+            "query_shard_exception",
+            "No mapping found for [_shard_doc] in order to sort on",
+        ),
+    };
+    match list(sort).any(|by| name_of(by) == name) {
+        true => Err(Reply::error(400, kind, reason)),
+        false => Ok(()),
+    }
+}
+
+/// What a hit is sorted by.
+pub(super) fn keys(sort: &Value, id: &str, doc: &Doc, mappings: &Value) -> Vec<Value> {
+    let source = doc.source.as_deref().unwrap_or(&Value::Null);
+    list(sort)
+        .map(|by| match name_of(by) {
+            "_id" => json!(id),
+            "_doc" | "_seq_no" | "_shard_doc" => json!(doc.seq_no),
+            "_version" => json!(doc.version),
+            name => {
+                let kind = type_of(mappings, name).or(by[name]["unmapped_type"].as_str());
+                // Of several values the one that comes first, whichever way.
+                let values = held(source, name).filter(|value| !value.is_null());
+                let value = match falls(by) {
+                    true => values.max_by(|one, other| compare(one, other)),
+                    false => values.min_by(|one, other| compare(one, other)),
+                };
+                match (value, kind) {
+                    (Some(value), Some("date")) => millis(value, 0).unwrap_or_default(),
+                    (Some(value), _) => value.clone(),
+                    (None, kind) => last(kind, falls(by)),
+                }
+            }
+        })
+        .collect()
+}
+
+/// What has no value comes last, whichever way: numbers by a number.
+fn last(kind: Option<&str>, falls: bool) -> Value {
+    match kind {
+        Some("long" | "date") if falls => json!(i64::MIN),
+        Some("long" | "date") => json!(i64::MAX),
+        _ => Value::Null,
+    }
+}
+
+/// Which of two hits comes first.
+pub(super) fn order(sort: &Value, one: &[Value], other: &[Value]) -> Ordering {
+    for (at, by) in list(sort).enumerate() {
+        let (Some(one), Some(other)) = (one.get(at), other.get(at)) else {
+            break;
+        };
+        let order = match (one.is_null(), other.is_null()) {
+            (false, false) if falls(by) => compare(other, one),
+            (false, false) => compare(one, other),
+            (one, other) => one.cmp(&other),
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+    Ordering::Equal
+}
+
+fn falls(by: &Value) -> bool {
+    let orders = by.as_object().into_iter().flatten();
+    orders
+        .map(|(_, how)| how)
+        .any(|how| *how == json!("desc") || how["order"] == json!("desc"))
+}
+
+fn name_of(by: &Value) -> &str {
+    match by {
+        Value::String(name) => name,
+        Value::Object(by) => by.keys().next().map_or("", String::as_str),
+        _ => "",
+    }
+}
+
+fn one(body: &Value) -> Option<(&String, &Value)> {
+    body.as_object()?.iter().find(|(name, _)| *name != "boost")
+}
+
+/// One, or several.
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    let several = match value {
+        Value::Array(values) => values.as_slice(),
+        Value::Null => &[],
+        value => std::slice::from_ref(value),
+    };
+    several.iter()
+}
+
+/// The values of a field, of a path, or of its raw words. A path goes through each of several
+/// objects.
+fn held<'a>(source: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    let path = name.strip_suffix(".keyword").unwrap_or(name).split('.');
+    path.fold(vec![source], |values, part| {
+        let objects = values.into_iter().flat_map(list);
+        objects.map(|value| &value[part]).collect()
+    })
+    .into_iter()
+    .flat_map(list)
+}
+
+fn field<'a>(source: &'a Value, name: &str) -> &'a Value {
+    name.split('.').fold(source, |value, part| &value[part])
+}
+
+fn type_of<'a>(mappings: &'a Value, name: &str) -> Option<&'a str> {
+    mappings["properties"][name]["type"].as_str()
+}
+
+/// Whether it lies between these bounds, which are moments where it is told what time it is.
+fn within(held: &Value, bounds: &Value, now: Option<i64>) -> bool {
+    let holds = |name: &str, fits: fn(Ordering) -> bool| match (&bounds[name], now) {
+        (Value::Null, _) => true,
+        (bound, Some(now)) => millis(bound, now).is_some_and(|bound| fits(compare(held, &bound))),
+        (bound, None) => fits(compare(held, bound)),
+    };
+    holds("gt", Ordering::is_gt)
+        && holds("gte", Ordering::is_ge)
+        && holds("lt", Ordering::is_lt)
+        && holds("lte", Ordering::is_le)
+}
+
+/// A moment in milliseconds: such a number, a date and time, or so long before or after now.
+fn millis(value: &Value, now: i64) -> Option<Value> {
+    let Value::String(text) = value else {
+        return value.is_i64().then(|| value.clone());
+    };
+    let Some(shift) = text.strip_prefix("now") else {
+        let at: Timestamp = text.parse().ok()?;
+        return Some(json!(at.as_millisecond()));
+    };
+    if shift.is_empty() {
+        return Some(json!(now));
+    }
+    let (count, unit) = shift.split_at_checked(shift.len() - 1)?;
+    let unit = match unit {
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    let count: i64 = count.parse().ok()?;
+    Some(json!(now + count * unit))
+}
+
+fn compare(one: &Value, other: &Value) -> Ordering {
+    if let (Some(one), Some(other)) = (one.as_i64(), other.as_i64()) {
+        return one.cmp(&other);
+    }
+    match (one.as_f64(), other.as_f64()) {
+        (Some(one), Some(other)) => one.total_cmp(&other),
+        _ => text(one).cmp(&text(other)),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}

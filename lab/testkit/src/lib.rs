@@ -1,0 +1,43 @@
+//! What the tests of posthaste stand on: real Postgres servers, connections that can be cut at a
+//! chosen byte, child processes that can be killed at a chosen moment, and a ledger of what really
+//! ran.
+//!
+//! Nothing started here outlives the test process, whichever way that process ends (see
+//! [`postgres`]). The crate knows nothing of posthaste itself: the one that tests brings the schema
+//! along.
+//!
+//! ```no_run
+//! use posthaste_testkit::{PgServer, PgVersion, TestDb};
+//!
+//! # async fn example() -> anyhow::Result<()> {
+//! let server = PgServer::shared(PgVersion::V15)?;
+//! let database = TestDb::from_template(server, "notes", async |url| {
+//!     let client = posthaste_testkit::connect(&url).await?;
+//!     Ok(client.batch_execute("CREATE TABLE note (body text)").await?)
+//! })
+//! .await?;
+//! database.client().await?.batch_execute("INSERT INTO note VALUES ('hello')").await?;
+//! # Ok(()) }
+//! ```
+
+mod account;
+mod child;
+mod database;
+mod edits;
+pub mod elastic;
+mod eventually;
+mod folder;
+mod pooler;
+mod ports;
+pub mod postgres;
+mod proxy;
+pub mod ran;
+pub mod receivers;
+mod watchdog;
+
+pub use child::{Child, is_alive};
+pub use database::{TestDb, connect};
+pub use edits::edited;
+pub use eventually::eventually;
+pub use postgres::{PgServer, PgVersion};
+pub use proxy::{LostAnswer, Proxy, RequestMatcher};

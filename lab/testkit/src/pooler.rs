@@ -1,0 +1,101 @@
+//! PgBouncer before a test server, in transaction mode: each transaction may meet another of the
+//! server's sessions.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::account::Account;
+use crate::child::Child;
+use crate::ports;
+
+/// The program that `POSTHASTE_PGBOUNCER` names, else the system's; Debian's is 1.18, which knows
+/// no named statements in transaction mode.
+const VARIABLE: &str = "POSTHASTE_PGBOUNCER";
+const USUAL_PLACES: [&str; 3] = [
+    "/usr/sbin/pgbouncer",
+    "/usr/bin/pgbouncer",
+    "/usr/local/bin/pgbouncer",
+];
+const START_BOUND: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A pooler, which ends with its owner or with the test process.
+#[derive(Debug)]
+pub(crate) struct Pooler {
+    port: u16,
+    _process: Child,
+}
+
+impl Pooler {
+    /// Starts one before the server at this port; its settings lie in this folder.
+    pub(crate) fn start(account: Account, folder: &Path, server: u16) -> anyhow::Result<Self> {
+        let program = program()?;
+        // Another process may take the port between the look and the start.
+        let mut last = None;
+        for _ in 0..5 {
+            let port = ports::free()?;
+            let settings = folder.join("pgbouncer.ini");
+            std::fs::write(&settings, settings_of(port, server))?;
+            account.own(&settings)?;
+            let mut command = account.command(&program);
+            let process = Child::spawn(command.arg("--quiet").arg(&settings))?;
+            match wait_until_ready(port, &process) {
+                Ok(()) => {
+                    return Ok(Self {
+                        port,
+                        _process: process,
+                    });
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| anyhow::anyhow!("no port was tried")))
+    }
+
+    /// The URL of a database behind it.
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+/// The one that leans on a session finds itself in another one at once: the sessions take turns.
+fn settings_of(port: u16, server: u16) -> String {
+    format!(
+        "[databases]\n\
+         * = host=127.0.0.1 port={server} user=postgres\n\
+         [pgbouncer]\n\
+         listen_addr = 127.0.0.1\n\
+         listen_port = {port}\n\
+         unix_socket_dir =\n\
+         auth_type = any\n\
+         pool_mode = transaction\n\
+         server_round_robin = 1\n\
+         default_pool_size = 16\n\
+         max_client_conn = 1000\n\
+         server_idle_timeout = 30\n"
+    )
+}
+
+fn wait_until_ready(port: u16, process: &Child) -> anyhow::Result<()> {
+    let deadline = Instant::now() + START_BOUND;
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        if Instant::now() > deadline || !crate::is_alive(process.pid()) {
+            bail!("PgBouncer did not start");
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+fn program() -> anyhow::Result<PathBuf> {
+    if let Some(program) = std::env::var_os(VARIABLE) {
+        return Ok(program.into());
+    }
+    let found = USUAL_PLACES.iter().map(PathBuf::from).find(|p| p.exists());
+    found.with_context(|| {
+        format!("no PgBouncer in {USUAL_PLACES:?}: run scripts/setup.sh test, or name the program in {VARIABLE}")
+    })
+}

@@ -1,0 +1,64 @@
+//! A clock of a server's own, that a test turns: libfaketime, between the server and the machine's.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use anyhow::{Context, bail};
+
+/// Names the library where it is not where Debian puts it.
+const LIBRARY: &str = "POSTHASTE_FAKETIME";
+
+#[derive(Debug)]
+pub(super) struct Clock {
+    library: PathBuf,
+    file: PathBuf,
+}
+
+impl Clock {
+    /// A clock that goes right, kept in this folder.
+    pub(super) fn new(folder: &Path) -> anyhow::Result<Self> {
+        let clock = Self {
+            library: library()?,
+            file: folder.join("clock"),
+        };
+        clock.turn(0)?;
+        Ok(clock)
+    }
+
+    /// Sets it this many seconds ahead of the machine's, or behind. Each process of the server
+    /// looks there whenever it asks for the time.
+    pub(super) fn turn(&self, seconds: i64) -> anyhow::Result<()> {
+        let next = self.file.with_extension("next");
+        fs::write(&next, format!("{seconds:+}\n")).context("a clock")?;
+        // Nobody reads half a time.
+        fs::rename(&next, &self.file).context("a clock")
+    }
+
+    /// Has a program and its children go by this clock. What measures time goes on as it is.
+    pub(super) fn rule(&self, command: &mut Command) {
+        command
+            .env("LD_PRELOAD", &self.library)
+            .env("FAKETIME_TIMESTAMP_FILE", &self.file)
+            .env("FAKETIME_NO_CACHE", "1")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    }
+}
+
+fn library() -> anyhow::Result<PathBuf> {
+    if let Some(named) = env::var_os(LIBRARY) {
+        return Ok(named.into());
+    }
+    let machine = env::consts::ARCH;
+    let places = [
+        format!("/usr/lib/{machine}-linux-gnu/faketime/libfaketime.so.1"),
+        "/usr/lib/faketime/libfaketime.so.1".into(),
+        "/usr/lib64/faketime/libfaketime.so.1".into(),
+    ];
+    match places.iter().find(|place| Path::new(place).exists()) {
+        Some(place) => Ok(place.into()),
+        None => bail!(
+            "no libfaketime in {places:?}: run scripts/setup.sh test, or name it in {LIBRARY}"
+        ),
+    }
+}

@@ -1,0 +1,46 @@
+//! Processes that are started, signalled and waited for.
+
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::PAUSE;
+
+pub(super) fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
+    let pid = Pid::from_raw(pid.cast_signed()).context("no such process")?;
+    kill_process(pid, signal).with_context(|| format!("sending {signal:?} to {pid:?}"))
+}
+
+/// Waits for a process of ours within a bound.
+pub(super) fn wait(process: &mut Child, bound: Duration) -> anyhow::Result<ExitStatus> {
+    let deadline = Instant::now() + bound;
+    loop {
+        if let Some(status) = process.try_wait()? {
+            return Ok(status);
+        }
+        ensure!(Instant::now() < deadline, "it still ran after {bound:?}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Runs a command to its end and fails with what it said.
+pub(super) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let output = command
+        .output()
+        .with_context(|| format!("running {}", name(command).display()))?;
+    ensure!(
+        output.status.success(),
+        "{} failed ({}):\n{}",
+        name(command).display(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+fn name(command: &Command) -> &Path {
+    Path::new(command.get_program())
+}

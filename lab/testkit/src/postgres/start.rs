@@ -1,0 +1,179 @@
+//! Starts servers, each in a folder of its own: shared, by itself, with a clock, as a replica.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock};
+
+use anyhow::{Context, bail};
+
+use super::clock::Clock;
+use super::process::run;
+use super::{PgServer, PgVersion, State};
+use crate::account::Account;
+use crate::folder::Folder;
+use crate::watchdog::Watchdog;
+use crate::{ports, ran};
+
+/// What every server gets; the settings of a test come after these and win.
+///
+/// `jit` stays at its default, which is on: what the tests promise must hold there too.
+const SETTINGS: [(&str, &str); 7] = [
+    ("listen_addresses", "127.0.0.1"),
+    ("unix_socket_directories", ""),
+    ("fsync", "on"),
+    ("shared_buffers", "128MB"),
+    ("max_connections", "300"),
+    ("max_prepared_transactions", "64"),
+    ("autovacuum", "on"),
+];
+
+/// Where a server is, and in which time.
+#[derive(Default)]
+struct Place<'a> {
+    /// Where temporary files are, unless it is said.
+    parent: Option<&'a Path>,
+    /// One of its own, else the machine's.
+    has_clock: bool,
+}
+
+impl Place<'_> {
+    fn with_clock(has_clock: bool) -> Self {
+        Self {
+            has_clock,
+            ..Self::default()
+        }
+    }
+}
+
+impl PgServer {
+    /// The server that all tests of this process share, started by the first that asks for it.
+    pub fn shared(version: PgVersion) -> anyhow::Result<&'static Self> {
+        static SHARED: [OnceLock<Result<PgServer, String>>; 4] = [const { OnceLock::new() }; 4];
+        let slot = PgVersion::PROMISED.iter().position(|one| *one == version);
+        let slot = &SHARED[slot.context("no such version")?];
+        slot.get_or_init(|| Self::start(version, &[]).map_err(|error| format!("{error:#}")))
+            .as_ref()
+            .map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Starts a server of its own for a test that will stop or kill it, or that needs other
+    /// settings.
+    pub fn start(version: PgVersion, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let version = version.played_by()?;
+        Self::start_in(version, settings, Place::default(), |server| {
+            server.initdb()
+        })
+    }
+
+    /// The same in a folder below this one, on the disk that somebody wants to measure.
+    pub fn start_below(
+        parent: &Path,
+        version: PgVersion,
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        let place = Place {
+            parent: Some(parent),
+            has_clock: false,
+        };
+        Self::start_in(version, settings, place, |server| server.initdb())
+    }
+
+    /// The same, with a clock of its own, which [`PgServer::turn_clock`] turns. Its replicas have
+    /// clocks of their own too.
+    pub fn start_with_clock(version: PgVersion, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let version = version.played_by()?;
+        Self::start_in(version, settings, Place::with_clock(true), |server| {
+            server.initdb()
+        })
+    }
+
+    /// Starts a streaming replica of this server, at first an asynchronous one.
+    pub fn start_replica(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let place = Place::with_clock(self.clock.is_some());
+        Self::start_in(self.version, settings, place, |replica| {
+            let program = self.version.tool(&self.bin, "pg_basebackup")?;
+            let mut copy = replica.account.command(program);
+            copy.args([
+                "--write-recovery-conf",
+                "--checkpoint=fast",
+                "--no-sync",
+                "--pgdata",
+            ])
+            .arg(replica.folder.data())
+            .arg("--dbname")
+            .arg(self.url("postgres"));
+            run(&mut copy)?;
+            // What a newer tool has written there an older server may not be able to read; the last
+            // line counts.
+            let settings = replica.folder.data().join("postgresql.auto.conf");
+            let mut settings = fs::OpenOptions::new().append(true).open(settings)?;
+            let primary = format!("host=127.0.0.1 port={} user=postgres", self.port);
+            Ok(writeln!(settings, "primary_conninfo = '{primary}'")?)
+        })
+    }
+
+    fn start_in(
+        version: PgVersion,
+        settings: &[(&str, &str)],
+        place: Place<'_>,
+        fill: impl FnOnce(&Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let account = Account::for_servers()?;
+        let folder = match place.parent {
+            None => Folder::create(account, Watchdog::over_server),
+            Some(parent) => {
+                Folder::create_below(&[parent.to_owned()], account, Watchdog::over_server)
+            }
+        };
+        let mut server = Self {
+            version,
+            bin: version.bin()?,
+            account,
+            port: ports::free()?,
+            settings: SETTINGS
+                .iter()
+                .chain(settings)
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            state: Mutex::new(State::Stopped),
+            templates: Mutex::default(),
+            pooler: OnceLock::new(),
+            clock: None,
+            folder: folder?,
+        };
+        if place.has_clock {
+            server.clock = Some(Clock::new(server.folder.path())?);
+        }
+        fill(&server)?;
+        // Another process may take the port between the look and the start.
+        for _ in 0..5 {
+            match server.launch() {
+                Err(error) if server.port_is_taken() => {
+                    server.port = ports::free().context(error)?;
+                }
+                outcome => {
+                    outcome?;
+                    ran::note(version.name());
+                    return Ok(server);
+                }
+            }
+        }
+        bail!("five ports in a row were taken")
+    }
+
+    fn initdb(&self) -> anyhow::Result<()> {
+        let mut initdb = self.account.command(self.bin.join("initdb"));
+        initdb
+            .args([
+                "--username=postgres",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--no-sync",
+                "--pgdata",
+            ])
+            .arg(self.folder.data());
+        run(&mut initdb)
+    }
+}

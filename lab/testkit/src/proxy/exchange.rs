@@ -1,0 +1,317 @@
+//! Which answer belongs to which request on one connection. No input or output here.
+//!
+//! Requests are pipelined, so "the bytes after COMMIT" are not "the answer to COMMIT". Postgres
+//! answers every Query and every Sync with one ReadyForQuery, in order: counting both sides finds
+//! the right answer.
+
+use std::collections::HashMap;
+
+use tokio::sync::oneshot;
+
+use super::frames::Message;
+
+/// The request whose answer is to be lost.
+#[derive(Clone, Debug)]
+pub struct RequestMatcher(What);
+
+#[derive(Clone, Debug)]
+enum What {
+    Commit,
+    Statement(String),
+    Nth(u64),
+}
+
+impl RequestMatcher {
+    /// The next COMMIT, alone or as one of several statements of a simple query.
+    pub fn commit() -> Self {
+        Self(What::Commit)
+    }
+
+    /// The next run of a statement whose text contains this, in any case; prepared statements are
+    /// known by their text also.
+    pub fn statement(text: &str) -> Self {
+        Self(What::Statement(text.to_lowercase()))
+    }
+
+    /// The n-th request from now over all connections, where 1 is the next one: a simple query, or
+    /// everything up to a Sync.
+    pub fn nth(nth: u64) -> Self {
+        Self(What::Nth(nth))
+    }
+}
+
+/// Waits for its request on whichever connection it comes.
+#[derive(Debug)]
+pub(super) struct Interception {
+    what: What,
+    told: oneshot::Sender<()>,
+    is_silent: bool,
+}
+
+impl Interception {
+    pub(super) fn new(request: RequestMatcher, told: oneshot::Sender<()>) -> Self {
+        Self {
+            what: request.0,
+            told,
+            is_silent: false,
+        }
+    }
+
+    /// Nobody hears of the connection again, instead of a reset.
+    pub(super) fn silent(self) -> Self {
+        Self {
+            is_silent: true,
+            ..self
+        }
+    }
+
+    fn catches_statement(&self, sql: &str) -> bool {
+        match &self.what {
+            What::Commit => sql
+                .split(';')
+                .any(|part| starts_with_word(part.trim(), "commit")),
+            What::Statement(text) => sql.to_lowercase().contains(text),
+            What::Nth(_) => false,
+        }
+    }
+
+    fn catches_request(&mut self) -> bool {
+        let What::Nth(left) = &mut self.what else {
+            return false;
+        };
+        *left = left.saturating_sub(1);
+        *left == 0
+    }
+}
+
+/// What is to be done with a message of the server.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Forward,
+    Swallow,
+    /// The lost answer is complete: the server has done what it was asked.
+    Reset(oneshot::Sender<()>),
+    /// The same, and neither side is told.
+    Silence(oneshot::Sender<()>),
+}
+
+/// One connection's count of requests and answers.
+#[derive(Debug, Default)]
+pub(super) struct Exchange {
+    /// Questions about encryption that are not answered yet.
+    pub(super) bare_bytes: u32,
+    asked: u64,
+    answered: u64,
+    prepared: HashMap<Vec<u8>, String>,
+    doomed: Option<(u64, Interception)>,
+}
+
+impl Exchange {
+    /// Notes what the client sends, before it is sent on.
+    pub(super) fn client_sends(
+        &mut self,
+        message: &Message,
+        interception: &mut Option<Interception>,
+    ) {
+        let caught = match message.tag {
+            None if message.asks_for_encryption() => {
+                self.bare_bytes += 1;
+                return;
+            }
+            // The end of the opening is announced like an answer.
+            None => {
+                self.asked += 1;
+                return;
+            }
+            Some(b'Q') => {
+                self.asked += 1;
+                let sql = text(message.body());
+                take_if(interception, |interception| {
+                    interception.catches_request() || interception.catches_statement(&sql)
+                })
+                .map(|interception| (self.asked, interception))
+            }
+            Some(b'S' | b'F') => {
+                self.asked += 1;
+                take_if(interception, Interception::catches_request)
+                    .map(|interception| (self.asked, interception))
+            }
+            Some(b'P') => {
+                let (name, rest) = c_string(message.body());
+                self.prepared.insert(name.to_vec(), text(rest));
+                return;
+            }
+            // The Sync that ends this request is still to come.
+            Some(b'B') => {
+                let (_portal, rest) = c_string(message.body());
+                let sql = self
+                    .prepared
+                    .get(c_string(rest).0)
+                    .map_or("", String::as_str);
+                take_if(interception, |interception| {
+                    interception.catches_statement(sql)
+                })
+                .map(|interception| (self.asked + 1, interception))
+            }
+            _ => return,
+        };
+        if let Some((request, interception)) = caught {
+            self.doomed = Some((request, interception));
+        }
+    }
+
+    /// Notes what the server sends, and says what becomes of it.
+    pub(super) fn server_sends(&mut self, message: &Message) -> Verdict {
+        let doomed = self
+            .doomed
+            .as_ref()
+            .is_some_and(|(request, _)| *request == self.answered + 1);
+        if message.tag == Some(b'Z') {
+            self.answered += 1;
+            if doomed && let Some((_, interception)) = self.doomed.take() {
+                return match interception.is_silent {
+                    true => Verdict::Silence(interception.told),
+                    false => Verdict::Reset(interception.told),
+                };
+            }
+        }
+        if doomed {
+            Verdict::Swallow
+        } else {
+            Verdict::Forward
+        }
+    }
+}
+
+fn take_if(
+    interception: &mut Option<Interception>,
+    catches: impl FnOnce(&mut Interception) -> bool,
+) -> Option<Interception> {
+    interception.take_if(catches)
+}
+
+/// A string that ends in a zero byte, and what follows it.
+fn c_string(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let end = bytes
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(bytes.len());
+    (&bytes[..end], bytes.get(end + 1..).unwrap_or_default())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(c_string(bytes).0).into_owned()
+}
+
+fn starts_with_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric())
+        .next()
+        .is_some_and(|first| first.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(tag: u8, body: &[u8]) -> Message {
+        let mut bytes = vec![tag, 0, 0, 0, 0];
+        bytes.extend(body);
+        Message {
+            tag: Some(tag),
+            bytes,
+        }
+    }
+
+    fn armed(request: RequestMatcher) -> Option<Interception> {
+        Some(Interception::new(request, oneshot::channel().0))
+    }
+
+    #[test]
+    fn only_the_answer_to_the_commit_is_lost_when_requests_are_pipelined() {
+        let mut exchange = Exchange::default();
+        let mut interception = armed(RequestMatcher::commit());
+        exchange.client_sends(
+            &Message {
+                tag: None,
+                bytes: vec![0, 0, 0, 8, 0, 3, 0, 0],
+            },
+            &mut interception,
+        );
+        assert!(matches!(
+            exchange.server_sends(&message(b'Z', b"I")),
+            Verdict::Forward
+        ));
+        for sql in [
+            &b"BEGIN\0"[..],
+            b"SELECT committed\0",
+            b"COMMIT\0",
+            b"SELECT 2\0",
+        ] {
+            exchange.client_sends(&message(b'Q', sql), &mut interception);
+        }
+        assert!(interception.is_none());
+        for _ in 0..2 {
+            assert!(matches!(
+                exchange.server_sends(&message(b'C', b"")),
+                Verdict::Forward
+            ));
+            assert!(matches!(
+                exchange.server_sends(&message(b'Z', b"")),
+                Verdict::Forward
+            ));
+        }
+        assert!(matches!(
+            exchange.server_sends(&message(b'C', b"")),
+            Verdict::Swallow
+        ));
+        assert!(matches!(
+            exchange.server_sends(&message(b'Z', b"")),
+            Verdict::Reset(_)
+        ));
+    }
+
+    #[test]
+    fn a_prepared_statement_is_caught_when_it_is_run_and_not_when_it_is_prepared() {
+        let mut exchange = Exchange::default();
+        let mut interception = armed(RequestMatcher::statement("posthaste.CLAIM"));
+        exchange.client_sends(
+            &message(b'P', b"s1\0SELECT * FROM posthaste.claim($1)\0\0\0"),
+            &mut interception,
+        );
+        exchange.client_sends(&message(b'S', b""), &mut interception);
+        assert!(matches!(
+            exchange.server_sends(&message(b'Z', b"")),
+            Verdict::Forward
+        ));
+        exchange.client_sends(&message(b'B', b"\0s1\0rest"), &mut interception);
+        exchange.client_sends(&message(b'S', b""), &mut interception);
+        assert!(matches!(
+            exchange.server_sends(&message(b'2', b"")),
+            Verdict::Swallow
+        ));
+        assert!(matches!(
+            exchange.server_sends(&message(b'Z', b"")),
+            Verdict::Reset(_)
+        ));
+    }
+
+    #[test]
+    fn the_nth_request_is_counted_from_now() {
+        let mut exchange = Exchange::default();
+        let mut interception = None;
+        exchange.client_sends(&message(b'Q', b"SELECT 1\0"), &mut interception);
+        interception = armed(RequestMatcher::nth(2));
+        exchange.client_sends(&message(b'Q', b"SELECT 2\0"), &mut interception);
+        exchange.client_sends(&message(b'S', b""), &mut interception);
+        for _ in 0..2 {
+            assert!(matches!(
+                exchange.server_sends(&message(b'Z', b"")),
+                Verdict::Forward
+            ));
+        }
+        assert!(matches!(
+            exchange.server_sends(&message(b'Z', b"")),
+            Verdict::Reset(_)
+        ));
+    }
+}

@@ -1,0 +1,45 @@
+//! A ledger of what really ran, so that a run of the tests can end with a line that says so.
+//!
+//! `make test` names a file in `POSTHASTE_RAN`; every test process appends to it, and
+//! `scripts/ran.sh` sums it up as `ran: pg15 pg18 kills=20`. Without the variable nothing is
+//! written.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+/// Notes that a part ran, such as `pg15`; noting it again changes nothing.
+///
+/// # Panics
+/// When the ledger cannot be written: a part that ran unseen would be reported as absent.
+pub fn note(fact: &str) {
+    append(fact);
+}
+
+/// Adds to a count, such as 20 to `kills`; the counts of all test processes are summed.
+///
+/// # Panics
+/// As [`note`].
+pub fn count(fact: &str, times: u64) {
+    append(&format!("{fact}={times}"));
+}
+
+/// Notes that a test did not run, and why: `make test` ends by naming them.
+///
+/// # Panics
+/// As [`note`].
+pub fn not_run(test: &str, why: &str) {
+    append(&format!("not run: {test}: {}", why.replace('\n', " ")));
+}
+
+fn append(line: &str) {
+    let Some(path) = std::env::var_os("POSTHASTE_RAN") else {
+        return;
+    };
+    // One write of one line in append mode: lines of several processes never mix.
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&path)
+        .and_then(|mut ledger| ledger.write_all(format!("{line}\n").as_bytes()))
+        .unwrap_or_else(|error| panic!("the ledger {} cannot be written: {error}", path.display()));
+}

@@ -1,0 +1,184 @@
+//! Kafka: one node that is broker and controller.
+
+use std::net::Ipv4Addr;
+use std::ops::Deref;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, ensure};
+
+use super::service::{Service, on_free_ports};
+use super::{Receiver, installed, sources};
+use crate::account::Account;
+use crate::{Proxy, ports, ran};
+
+/// Enough for tests, and quick to start: nothing here runs long enough for an optimising compiler.
+const JAVA: [&str; 4] = [
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xms64m",
+    "-Xmx256m",
+];
+
+/// As many tests of a process can stand behind proxies; each costs the broker a listener with two
+/// threads.
+const LISTENERS: usize = 16;
+
+/// A private Kafka. Topics come into being when somebody writes to them, with one partition unless
+/// told otherwise.
+#[derive(Debug)]
+pub struct Kafka {
+    port: u16,
+    listeners: Vec<Listener>,
+    opened: AtomicUsize,
+    service: Service,
+}
+
+/// A listener of which clients are told that it is at another port, where a proxy stands before it.
+#[derive(Clone, Copy, Debug)]
+struct Listener {
+    listens: u16,
+    advertises: u16,
+}
+
+impl Kafka {
+    /// The broker that all tests of this process share; each uses topics of its own.
+    pub fn shared() -> anyhow::Result<&'static Self> {
+        static SHARED: OnceLock<Result<Kafka, String>> = OnceLock::new();
+        SHARED
+            .get_or_init(|| Self::start_with(&[], LISTENERS).map_err(|error| format!("{error:#}")))
+            .as_ref()
+            .map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Starts one of its own for a test that will stop or kill it, or that needs other settings.
+    pub fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::start_with(settings, 0)
+    }
+
+    fn start_with(settings: &[(&str, &str)], listeners: usize) -> anyhow::Result<Self> {
+        let kafka = on_free_ports(|| Self::start_once(settings, listeners))?;
+        ran::note(Receiver::Kafka.name());
+        Ok(kafka)
+    }
+
+    fn start_once(settings: &[(&str, &str)], listeners: usize) -> anyhow::Result<Self> {
+        let java = Receiver::Kafka.find()?;
+        // As ourselves: Java takes root, and the account of the servers may not be able to read the
+        // jars.
+        let account = Account::Ourselves;
+        let folder = Service::folder(account)?;
+        let port = ports::free()?;
+        let file = folder.path().join("server.properties");
+        let listener = |_| -> anyhow::Result<Listener> {
+            let (listens, advertises) = (ports::free()?, ports::free()?);
+            Ok(Listener {
+                listens,
+                advertises,
+            })
+        };
+        let listeners = (0..listeners)
+            .map(listener)
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let own = settings_of(
+            port,
+            ports::free()?,
+            &listeners,
+            &folder.path().join("data"),
+        );
+        let theirs = settings
+            .iter()
+            .map(|(name, value)| format!("{name}={value}\n"));
+        std::fs::write(&file, own + &theirs.collect::<String>())?;
+
+        let jars = format!("{}/*", installed("kafka", "lib")?.display());
+        let logging = sources("kafka").join("log4j2.properties");
+        let run = move |class: &str, arguments: &[&str]| {
+            let mut command: Command = account.command(&java);
+            command
+                .args(JAVA)
+                .arg(format!("-Dlog4j2.configurationFile={}", logging.display()))
+                .args(["-cp", &jars, class])
+                .args(arguments)
+                .arg(&file);
+            command
+        };
+        let id = ["format", "-t", "cG9zdGhhc3RlLXRlc3RzIQ", "-c"];
+        let formatted = run("kafka.tools.StorageTool", &id).output()?;
+        ensure!(formatted.status.success(), "{formatted:?}");
+        let service = Service::start("Kafka", folder, "Kafka Server started", move || {
+            run("kafka.Kafka", &[])
+        })?;
+        Ok(Self {
+            port,
+            listeners,
+            opened: AtomicUsize::default(),
+            service,
+        })
+    }
+
+    /// A proxy before the broker that all tests share, which has a few of them. A broker tells its
+    /// clients where to go on, so that a proxy of another kind would be passed by.
+    pub async fn proxy(&self) -> anyhow::Result<Proxy> {
+        let listener = self
+            .listeners
+            .get(self.opened.fetch_add(1, Ordering::Relaxed));
+        let listener = listener.context("there is no listener left")?;
+        let target = (Ipv4Addr::LOCALHOST, listener.listens).into();
+        Proxy::start_at(listener.advertises, target, true).await
+    }
+
+    /// Where clients begin: `127.0.0.1:9092` and the like.
+    pub fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Where it listens, also while it is stopped.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// The one that must wait for several of something has one; what comes later wins.
+fn settings_of(port: u16, controller: u16, listeners: &[Listener], data: &Path) -> String {
+    let of_listeners = |text: &dyn Fn(usize, &Listener) -> String| -> String {
+        let listeners = listeners.iter().enumerate();
+        listeners.map(|(n, listener)| text(n, listener)).collect()
+    };
+    let listening =
+        of_listeners(&|n, listener| format!(",PROXIED{n}://127.0.0.1:{}", listener.listens));
+    let advertised =
+        of_listeners(&|n, listener| format!(",PROXIED{n}://127.0.0.1:{}", listener.advertises));
+    let protocols = of_listeners(&|n, _| format!(",PROXIED{n}:PLAINTEXT"));
+    format!(
+        "process.roles=broker,controller\n\
+         node.id=1\n\
+         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{listening}\n\
+         advertised.listeners=PLAINTEXT://127.0.0.1:{port}{advertised}\n\
+         controller.listener.names=CONTROLLER\n\
+         controller.quorum.voters=1@127.0.0.1:{controller}\n\
+         listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}\n\
+         num.network.threads=1\n\
+         log.dirs={}\n\
+         offsets.topic.replication.factor=1\n\
+         offsets.topic.num.partitions=1\n\
+         transaction.state.log.replication.factor=1\n\
+         transaction.state.log.min.isr=1\n\
+         transaction.state.log.num.partitions=1\n\
+         share.coordinator.state.topic.replication.factor=1\n\
+         share.coordinator.state.topic.min.isr=1\n\
+         group.initial.rebalance.delay.ms=0\n\
+         auto.create.topics.enable=true\n",
+        data.display()
+    )
+}
+
+impl Deref for Kafka {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
+    }
+}

@@ -1,0 +1,158 @@
+//! What stands behind the relay and the index sync: the real servers, and the workers on them that
+//! people run.
+//!
+//! `scripts/setup.sh receivers` installs them. A machine that cannot have one of them goes on
+//! without: a test asks by [`are_here`] for those that it needs, and `make test` ends by naming the
+//! tests that did not run.
+//!
+//! Every [`Worker`] runs jobs of any name and writes one line for each before it acknowledges the
+//! job: these are its [`effects`](Worker::effects).
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use posthaste_testkit::receivers::{self, Receiver, Redis, Worker};
+//!
+//! # async fn example() -> anyhow::Result<()> {
+//! if !receivers::are_here("a job reaches Sidekiq", &[Receiver::Redis, Receiver::Sidekiq]) {
+//!     return Ok(());
+//! }
+//! let redis = Redis::start(&[])?;
+//! let sidekiq = Worker::sidekiq(&redis.url(), &["default"])?;
+//! redis.ask(&["LPUSH", "queue:default", r#"{"class":"MailJob","args":[1],"jid":"b4a577edbccf1d805744efa9"}"#])?;
+//! let effects = sidekiq.wait_for(1, Duration::from_secs(10)).await?;
+//! assert_eq!(effects[0].name, "MailJob");
+//! # Ok(()) }
+//! ```
+
+mod kafka;
+mod nats;
+mod opensearch;
+mod rabbitmq;
+mod redis;
+mod service;
+mod worker;
+mod workers;
+
+use std::path::{Path, PathBuf};
+
+use crate::ran;
+
+pub use kafka::Kafka;
+pub use nats::Nats;
+pub use opensearch::OpenSearch;
+pub use rabbitmq::RabbitMq;
+pub use redis::Redis;
+pub use service::Service;
+pub use worker::{Effect, Worker};
+pub use workers::{Encrypts, Guarded, Smtp};
+
+/// A server behind the relay or the index sync, or the worker of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiver {
+    /// Debian's Redis.
+    Redis,
+    /// Debian's RabbitMQ.
+    RabbitMq,
+    /// Debian's NATS server, with JetStream.
+    Nats,
+    /// A Kafka broker, from Maven Central.
+    Kafka,
+    /// OpenSearch, from Maven Central.
+    OpenSearch,
+    /// Debian's Sidekiq.
+    Sidekiq,
+    /// A worker with the asynq module.
+    Asynq,
+    /// Celery, and with it the consumers of RabbitMQ, NATS and Kafka that are written in Python.
+    Celery,
+    /// BullMQ.
+    BullMq,
+    /// aiosmtpd.
+    Smtp,
+}
+
+impl Receiver {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Redis,
+        Self::RabbitMq,
+        Self::Nats,
+        Self::Kafka,
+        Self::OpenSearch,
+        Self::Sidekiq,
+        Self::Asynq,
+        Self::Celery,
+        Self::BullMq,
+        Self::Smtp,
+    ];
+
+    /// The name in the ledger of what ran.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::RabbitMq => "rabbitmq",
+            Self::Nats => "nats",
+            Self::Kafka => "kafka",
+            Self::OpenSearch => "opensearch",
+            Self::Sidekiq => "sidekiq",
+            Self::Asynq => "asynq",
+            Self::Celery => "celery",
+            Self::BullMq => "bullmq",
+            Self::Smtp => "smtp",
+        }
+    }
+
+    /// Its program, or what is missing here.
+    pub fn find(self) -> anyhow::Result<PathBuf> {
+        match self {
+            Self::Redis => program("redis-server"),
+            Self::RabbitMq => program("epmd").and_then(|_| rabbitmq::program("rabbitmq-server")),
+            Self::Nats => program("nats-server"),
+            Self::Kafka => installed("kafka", "lib").and_then(|_| program("java")),
+            Self::OpenSearch => installed("opensearch", "lib").and_then(|_| program("java")),
+            Self::Sidekiq => program("sidekiq"),
+            Self::Asynq => installed("asynq", "worker"),
+            Self::Celery | Self::Smtp => installed("python", "bin/python"),
+            Self::BullMq => installed("bullmq", "node_modules").and_then(|_| program("node")),
+        }
+    }
+}
+
+/// Whether this machine has all of them; if not, the ledger says that the test did not run, and
+/// why.
+pub fn are_here(test: &str, needed: &[Receiver]) -> bool {
+    let missing = needed.iter().find_map(|one| one.find().err());
+    if let Some(why) = &missing {
+        ran::not_run(test, &format!("{why:#}"));
+    }
+    missing.is_none()
+}
+
+/// A program that the system has.
+fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
+        .map(|folder| folder.join(name))
+        .find(|program| program.is_file())
+        .ok_or_else(|| anyhow::anyhow!("there is no {name}: scripts/setup.sh receivers says why"))
+}
+
+/// A part of what `scripts/setup.sh receivers` has put in place whole.
+fn installed(name: &str, part: &str) -> anyhow::Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/receivers");
+    let folder = folder.join(name);
+    anyhow::ensure!(
+        folder.join("installed").is_file() && folder.join(part).exists(),
+        "there is nothing in .tools/receivers/{name}: scripts/setup.sh receivers says why"
+    );
+    // The link of a virtual environment must stay one, so only the folder's name is made true.
+    Ok(folder.canonicalize()?.join(part))
+}
+
+/// Where the programs of the workers lie.
+fn sources(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("receivers")
+        .join(name)
+}

@@ -1,0 +1,178 @@
+//! OpenSearch: one node, with the modules that updates by script, pipelines and queries that write
+//! need.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use super::service::{Service, on_free_ports};
+use super::{Receiver, installed, sources};
+use crate::account::Account;
+use crate::{ports, ran};
+
+/// Enough for tests, and quick to start: nothing here runs long enough for an optimising compiler.
+const QUICK: [&str; 1] = ["-XX:TieredStopAtLevel=1"];
+/// What the server's own start script would give, as far as one node with a console needs it.
+const JAVA: [&str; 7] = [
+    "-XX:+UseSerialGC",
+    "-Xms512m",
+    "-Xmx512m",
+    "-XX:-OmitStackTraceInFastThrow",
+    "-Djava.security.manager=allow",
+    "-Dlog4j.shutdownHookEnabled=false",
+    "-Dlog4j2.disable.jmx=true",
+];
+
+/// After it has found its indexes.
+const LISTENS: Duration = Duration::from_secs(60);
+
+/// A private OpenSearch of one node, which takes some ten seconds to start: tests share one, each
+/// with indexes of its own.
+#[derive(Debug)]
+pub struct OpenSearch {
+    port: u16,
+    service: Service,
+}
+
+impl OpenSearch {
+    /// The server that all tests of this process share.
+    pub fn shared() -> anyhow::Result<&'static Self> {
+        static SHARED: OnceLock<Result<OpenSearch, String>> = OnceLock::new();
+        SHARED
+            .get_or_init(|| Self::start(&[]).map_err(|error| format!("{error:#}")))
+            .as_ref()
+            .map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Starts one of its own for a test that will stop or kill it, or that needs other settings.
+    pub fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::start_with(&QUICK, settings)
+    }
+
+    /// As [`start`](Self::start), for measurements: slower to start, and with the optimising
+    /// compiler.
+    pub fn start_optimised(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::start_with(&[], settings)
+    }
+
+    fn start_with(java: &[&'static str], settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let server = on_free_ports(|| Self::start_once(java, settings))?;
+        ran::note(Receiver::OpenSearch.name());
+        Ok(server)
+    }
+
+    fn start_once(options: &[&'static str], settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let java = Receiver::OpenSearch.find()?;
+        let jars = installed("opensearch", "lib")?;
+        let home = jars.parent().context("jars lie in a folder")?.to_owned();
+        // It refuses root.
+        let account = Account::for_servers()?;
+        let folder = Service::folder(account)?;
+        let port = ports::free()?;
+        let conf = folder.path().join("config");
+        // It writes a key store beside its settings.
+        std::fs::create_dir(&conf)?;
+        account.own(&conf)?;
+        std::fs::write(
+            conf.join("opensearch.yml"),
+            settings_of(port, ports::free()?, folder.path(), settings),
+        )?;
+        let logging = "log4j2.properties";
+        std::fs::copy(sources("opensearch").join(logging), conf.join(logging))?;
+
+        let options = options.to_vec();
+        // So speaks a node that has found its indexes again; their shards follow later.
+        let service = Service::start("OpenSearch", folder, "recovered [", move || {
+            let mut command = account.command(&java);
+            command
+                .args(JAVA)
+                .args(&options)
+                .arg(format!("-Dopensearch.path.home={}", home.display()))
+                .arg(format!("-Dopensearch.path.conf={}", conf.display()))
+                .arg("-cp")
+                .arg(jars.join("*"))
+                .arg("org.opensearch.bootstrap.OpenSearch");
+            command
+        })?;
+        listening(port)?;
+        Ok(Self { port, service })
+    }
+
+    /// Starts it again where it was, and waits until its indexes can be read and written.
+    pub fn restart(&self) -> anyhow::Result<()> {
+        self.service.restart()?;
+        let mut connection = listening(self.port)?;
+        connection.write_all(
+            b"GET /_cluster/health?wait_for_status=yellow&timeout=60s HTTP/1.1\r\n\
+              Host: localhost\r\nConnection: close\r\n\r\n",
+        )?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        ensure!(answer.contains("\"timed_out\":false"), "{answer}");
+        Ok(())
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Where it listens, also while it is stopped.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// A connection to a node that knows its indexes: it listens a moment later.
+fn listening(port: u16) -> anyhow::Result<TcpStream> {
+    let begun = Instant::now();
+    loop {
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            Ok(connection) => return Ok(connection),
+            Err(error) if begun.elapsed() > LISTENS => return Err(error.into()),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// The one that sets something once more has the last word.
+fn settings_of(port: u16, transport: u16, folder: &Path, settings: &[(&str, &str)]) -> String {
+    let transport = transport.to_string();
+    let port = port.to_string();
+    let (data, logs) = (folder.join("data"), folder.join("logs"));
+    let (data, logs) = (data.to_string_lossy(), logs.to_string_lossy());
+    let ours: [(&str, &str); 9] = [
+        ("cluster.name", "posthaste"),
+        ("node.name", "one"),
+        ("network.host", "127.0.0.1"),
+        ("http.port", &port),
+        ("transport.port", &transport),
+        ("discovery.type", "single-node"),
+        ("path.data", &data),
+        ("path.logs", &logs),
+        // A disk that is nearly full elsewhere is no reason to refuse a test's writes.
+        ("cluster.routing.allocation.disk.threshold_enabled", "false"),
+    ];
+    let mut text = String::new();
+    let replaced = |name: &str| settings.iter().any(|(other, _)| *other == name);
+    for (name, value) in ours.iter().filter(|(name, _)| !replaced(name)) {
+        text.push_str(&format!("{name}: {value:?}\n"));
+    }
+    for (name, value) in settings {
+        text.push_str(&format!("{name}: {value:?}\n"));
+    }
+    text
+}
+
+impl Deref for OpenSearch {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
+    }
+}

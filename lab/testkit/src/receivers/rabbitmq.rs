@@ -1,0 +1,192 @@
+//! RabbitMQ, with an Erlang port mapper of its own.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, ensure};
+
+use super::Receiver;
+use super::service::{Service, on_free_ports};
+use crate::account::Account;
+use crate::child::Child;
+use crate::{ports, ran};
+
+const BIN: &str = "POSTHASTE_RABBITMQ_BIN";
+const LARGEST: usize = (1 << 20) - 20;
+const USUAL_BIN: &str = "/usr/lib/rabbitmq/bin";
+
+/// A private RabbitMQ, which takes seconds to start: tests share one, each in a virtual host of its
+/// own.
+#[derive(Debug)]
+pub struct RabbitMq {
+    port: u16,
+    environment: Environment,
+    service: Service,
+    // Started here, because the one that the server would start outlives it.
+    _mapper: Child,
+}
+
+impl RabbitMq {
+    /// The server that all tests of this process share.
+    pub fn shared() -> anyhow::Result<&'static Self> {
+        static SHARED: OnceLock<Result<RabbitMq, String>> = OnceLock::new();
+        SHARED
+            .get_or_init(|| Self::start().map_err(|error| format!("{error:#}")))
+            .as_ref()
+            .map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Starts one of its own for a test that will stop or kill it, or raise its alarms.
+    pub fn start() -> anyhow::Result<Self> {
+        let rabbitmq = on_free_ports(Self::start_once)?;
+        ran::note(Receiver::RabbitMq.name());
+        Ok(rabbitmq)
+    }
+
+    fn start_once() -> anyhow::Result<Self> {
+        Receiver::RabbitMq.find()?;
+        let account = Account::for_servers()?;
+        let folder = Service::folder(account)?;
+        let port = ports::free()?;
+        // A job of the largest size is a little too large, so that a refusal can be seen.
+        let settings = format!(
+            "listeners.tcp.1 = 127.0.0.1:{port}\nlog.console = true\nmax_message_size = {LARGEST}\n"
+        );
+        for (file, text) in [("rabbitmq.conf", &*settings), ("plugins", "[].\n")] {
+            let file = folder.path().join(file);
+            std::fs::write(&file, text)?;
+            account.own(&file)?;
+        }
+        let environment = Environment::new(account, folder.path())?;
+        let mapper = Child::spawn(
+            account
+                .command(super::program("epmd")?)
+                .args(["-address", "127.0.0.1", "-port"])
+                .arg(environment.mapper.to_string()),
+        )?;
+        let (program, starting) = (program("rabbitmq-server")?, environment.clone());
+        let service = Service::start("RabbitMQ", folder, "Server startup complete", move || {
+            starting.command(&program)
+        })?;
+        Ok(Self {
+            port,
+            environment,
+            service,
+            _mapper: mapper,
+        })
+    }
+
+    /// The URL of a virtual host, which comes into being with the first who asks for it.
+    pub fn url(&self, vhost: &str) -> anyhow::Result<String> {
+        ensure!(
+            vhost.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
+            "letters, digits and dashes make a name: {vhost:?}"
+        );
+        self.control(&["eval", &format!(
+            "rabbit_vhost:exists(<<\"{vhost}\">>) orelse rabbit_vhost:add(<<\"{vhost}\">>, <<\"kit\">>), \
+             rabbit_auth_backend_internal:set_permissions(<<\"guest\">>, <<\"{vhost}\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"kit\">>)."
+        )])?;
+        Ok(format!(
+            "amqp://guest:guest@127.0.0.1:{}/{vhost}",
+            self.port
+        ))
+    }
+
+    /// Where it listens, also while it is stopped.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Blocks all publishers by the disk alarm, or lets them go on.
+    pub fn set_disk_alarm(&self, raised: bool) -> anyhow::Result<()> {
+        // No disk has so much free, and every disk has so little.
+        let limit = if raised { "1000000GB" } else { "1kB" };
+        self.control(&["set_disk_free_limit", limit]).map(|_| ())
+    }
+
+    /// Has the server write what was declared from its log into its tables, before a kill: twice a
+    /// durable queue that was a moment old was gone after one (see
+    /// decision 21 in docs/why/decisions.md).
+    pub fn keep_declarations(&self) -> anyhow::Result<()> {
+        self.control(&["eval", "dumped = mnesia:dump_log()."])
+            .map(|_| ())
+    }
+
+    /// Runs rabbitmqctl, and returns what it says.
+    pub fn control(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = self.environment.command(&program("rabbitmqctl")?);
+        let output = command.arg("--quiet").args(arguments).output()?;
+        ensure!(output.status.success(), "{arguments:?}: {output:?}");
+        Ok(String::from_utf8(output.stdout)?)
+    }
+}
+
+impl Deref for RabbitMq {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
+    }
+}
+
+/// What the server and its tools must agree on.
+#[derive(Clone, Debug)]
+struct Environment {
+    account: Account,
+    folder: PathBuf,
+    mapper: u16,
+    distribution: u16,
+}
+
+impl Environment {
+    fn new(account: Account, folder: &Path) -> anyhow::Result<Self> {
+        Ok(Self {
+            account,
+            folder: folder.to_owned(),
+            mapper: ports::free()?,
+            distribution: ports::free()?,
+        })
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = self.account.command(program);
+        for (name, part) in [
+            ("HOME", ""),
+            ("RABBITMQ_MNESIA_BASE", "mnesia"),
+            ("RABBITMQ_LOG_BASE", "log"),
+            ("RABBITMQ_CONFIG_FILE", "rabbitmq"),
+            ("RABBITMQ_GENERATED_CONFIG_DIR", "generated"),
+            ("RABBITMQ_ENABLED_PLUGINS_FILE", "plugins"),
+            ("RABBITMQ_PID_FILE", "pid"),
+            ("RABBITMQ_CONF_ENV_FILE", "no-such-file"),
+        ] {
+            command.env(name, self.folder.join(part));
+        }
+        command
+            .env("RABBITMQ_NODENAME", "posthaste@localhost")
+            .env("RABBITMQ_LOGS", "-")
+            .env("RABBITMQ_DIST_PORT", self.distribution.to_string())
+            .env("ERL_EPMD_PORT", self.mapper.to_string())
+            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
+            // The script then becomes the server, and signals meet it.
+            .env("RUNNING_UNDER_SYSTEMD", "true")
+            // Threads that wait must not take the processor from the tests.
+            .env(
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+                "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none",
+            );
+        command
+    }
+}
+
+/// One of RabbitMQ's programs: Debian's in PATH is a wrapper that wants to be root or the user
+/// rabbitmq.
+pub(super) fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let folder = std::env::var_os(BIN).map_or_else(|| USUAL_BIN.into(), PathBuf::from);
+    let program = folder.join(name);
+    program.is_file().then_some(program).with_context(|| {
+        format!("there is no {name} in {folder:?}: scripts/setup.sh receivers says why; {BIN} names another folder")
+    })
+}

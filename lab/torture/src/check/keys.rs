@@ -1,0 +1,59 @@
+//! Unique keys and delivery ids.
+
+use std::collections::BTreeMap;
+
+use super::book::{Book, Job};
+use super::{Judge, Rule};
+use crate::history::Moment;
+
+pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
+    unique(book, judge);
+    identity(book, judge);
+}
+
+/// Two jobs hold one key at once if there is a moment at which both must have held it: each did
+/// from the answer to its COMMIT (or its first run) until its first end at the earliest.
+fn unique(book: &Book<'_>, judge: &mut Judge) {
+    let mut holders: BTreeMap<&str, Vec<(Moment, Moment, i64)>> = BTreeMap::new();
+    for (key, job) in &book.jobs {
+        if let (Some(unique), Some((from, until))) = (&job.intent.unique, held(job)) {
+            holders.entry(unique).or_default().push((from, until, *key));
+        }
+    }
+    for times in holders.values_mut() {
+        times.sort_unstable();
+        let mut latest = Moment::MIN;
+        for (from, until, key) in times {
+            let what = "held a unique key that another job held";
+            judge.must(Rule::Unique, *from >= latest, *key, what);
+            latest = latest.max(*until);
+        }
+    }
+}
+
+/// For how long it held its key at least.
+fn held(job: &Job<'_>) -> Option<(Moment, Moment)> {
+    let first = job.runs.first()?.began;
+    let from = job.answered_at.min(first);
+    let until = job.first_end()?;
+    (job.is_kept() && from <= until).then_some((from, until))
+}
+
+/// Numbers come again where a promoted replica has lost the jobs that had them; delivery ids do
+/// not. A job of the last moments before a promotion may get another one.
+pub(super) fn identity(book: &Book<'_>, judge: &mut Judge) {
+    let mut names: BTreeMap<&str, i64> = BTreeMap::new();
+    for (key, job) in &book.jobs {
+        for run in &job.runs {
+            let named = *names.entry(&run.delivery).or_insert(*key);
+            let what = "have the delivery id of another job";
+            judge.must(Rule::Identity, named == *key, *key, what);
+            let first = job.runs[0];
+            let is_excused = book
+                .promotions()
+                .any(|promotion| (first.began..=run.began).contains(&promotion.until));
+            let is_kept = run.delivery == first.delivery || is_excused;
+            judge.must(Rule::Identity, is_kept, *key, "changed their delivery id");
+        }
+    }
+}

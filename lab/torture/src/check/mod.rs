@@ -1,0 +1,259 @@
+//! The judge: what may and may not be in a history. A pure function of the logs; it knows no
+//! server, no clock and no chance.
+
+mod book;
+mod clock;
+mod hands;
+mod keys;
+mod ordering;
+mod prompt;
+mod relayed;
+mod resumed;
+mod runs;
+#[cfg(test)]
+mod tests;
+mod ticks;
+mod transactions;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::history::History;
+use book::Book;
+
+/// What is promised, and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Rule {
+    /// Every committed job ended as it had to.
+    H1,
+    /// Nothing of a transaction or savepoint that rolled back is anywhere.
+    H2,
+    /// A transaction whose COMMIT was not answered is there as a whole or not at all.
+    H3,
+    /// A job that was done is run again only where a process or a claim was lost, and an effect
+    /// within `complete_in` happens once.
+    H4,
+    /// Jobs of an ordering key run one at a time, in the order in which they were committed.
+    H5,
+    /// Nothing is left that somebody should still do.
+    H6,
+    /// Arguments arrive as they were given.
+    H7,
+    /// A fence belongs to one worker, and to one run of a job.
+    H8,
+    /// Nothing is run before it is due or its back-off is over, or after it expired.
+    Due,
+    /// Attempts are counted: each that failed once, and nothing else but the death of a worker.
+    Attempts,
+    /// A unique key is held by one job at a time.
+    Unique,
+    /// A delivery id names one job, and a job keeps it.
+    Identity,
+    /// On an idle system what is due is begun at once, on a busy one soon after a clock stepped.
+    Prompt,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::H1,
+        Self::H2,
+        Self::H3,
+        Self::H4,
+        Self::H5,
+        Self::H6,
+        Self::H7,
+        Self::H8,
+        Self::Due,
+        Self::Attempts,
+        Self::Unique,
+        Self::Identity,
+        Self::Prompt,
+    ];
+
+    /// One sentence.
+    pub fn promise(self) -> &'static str {
+        match self {
+            Self::H1 => "every committed job ended as it had to",
+            Self::H2 => "nothing that was rolled back was run or kept",
+            Self::H3 => "what was not answered happened as a whole or not at all",
+            Self::H4 => {
+                "done jobs ran again only where a worker or a claim was lost, messages arrived again only where an answer may have been, and never more than these had in hand; effects within complete_in happened once"
+            }
+            Self::H5 => {
+                "jobs of an ordering key ran one at a time, in the order in which they were committed, and an ordered relay's messages arrived in it"
+            }
+            Self::H6 => "nothing was left undone, no key held",
+            Self::H7 => "arguments arrived as they were given",
+            Self::H8 => "a fence had one worker and one run of a job",
+            Self::Due => {
+                "nothing ran before it was due, before its back-off was over or after it had expired"
+            }
+            Self::Attempts => {
+                "attempts were counted; only the death of a worker may add or lose one"
+            }
+            Self::Unique => "a unique key was held by one job at a time",
+            Self::Identity => "a delivery id named one job, and a job kept it",
+            Self::Prompt => {
+                "on an idle system what was due was begun at once, and soon after a clock had stepped"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What broke a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which one.
+    pub rule: Rule,
+    /// In words.
+    pub what: String,
+    /// How many jobs.
+    pub jobs: u64,
+    /// Some of their keys.
+    pub some: Vec<i64>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rule,
+            what,
+            jobs,
+            some,
+        } = self;
+        write!(f, "{rule}: {jobs} jobs {what} (such as {some:?})")
+    }
+}
+
+/// What was counted on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Jobs that producers meant to enqueue.
+    pub meant: u64,
+    /// Of them, those whose transaction committed.
+    pub committed: u64,
+    /// … rolled back, savepoints included.
+    pub rolled_back: u64,
+    /// … was not answered.
+    pub ambiguous: u64,
+    /// … met a unique key that was taken.
+    pub absorbed: u64,
+    /// Committed on a server that died, after the moment up to which its replica had received.
+    pub lost_with_the_primary: u64,
+    /// Runs of handlers.
+    pub runs: u64,
+    /// Of them, those that no outcome asked for.
+    pub repeats: u64,
+}
+
+impl std::ops::AddAssign for Load {
+    fn add_assign(&mut self, other: Self) {
+        self.meant += other.meant;
+        self.committed += other.committed;
+        self.rolled_back += other.rolled_back;
+        self.ambiguous += other.ambiguous;
+        self.absorbed += other.absorbed;
+        self.lost_with_the_primary += other.lost_with_the_primary;
+        self.runs += other.runs;
+        self.repeats += other.repeats;
+    }
+}
+
+/// What the judge says.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Verdict {
+    /// How often each rule was asked.
+    pub examined: BTreeMap<Rule, u64>,
+    /// What broke one. Empty, if all is well.
+    pub findings: Vec<Finding>,
+    /// What was counted.
+    pub load: Load,
+}
+
+/// Judges a history.
+pub fn check(history: &History) -> Verdict {
+    let book = Book::of(history);
+    let mut judge = Judge::default();
+    work(&book, &mut judge);
+    judge.told()
+}
+
+fn work(book: &Book<'_>, judge: &mut Judge) {
+    transactions::judge(book, judge);
+    runs::judge(book, judge);
+    ordering::judge(book, judge);
+    keys::judge(book, judge);
+    ticks::judge(book, judge);
+    judge.verdict.load.runs = book.history.runs.len() as u64;
+}
+
+/// Judges a history of workers that had little to do: as [`check()`], and how long they took to
+/// wake.
+pub fn check_idle(history: &History) -> Verdict {
+    let book = Book::of(history);
+    let mut judge = Judge::default();
+    work(&book, &mut judge);
+    prompt::judge(&book, &mut judge);
+    judge.told()
+}
+
+/// Judges a history of workers whose server's clock stepped: as [`check()`], and how long it took
+/// until work went on.
+pub fn check_clocked(history: &History) -> Verdict {
+    let book = Book::of(history);
+    let mut judge = Judge::default();
+    work(&book, &mut judge);
+    resumed::judge(&book, &mut judge);
+    judge.told()
+}
+
+/// Judges a history of relays: what arrived at receivers is what was run. Nobody asks who held a
+/// unique key: an arrival is seen later than it was, and the key is free by then.
+pub fn check_relays(history: &History) -> Verdict {
+    let book = Book::of(history);
+    let mut judge = Judge::default();
+    transactions::judge(&book, &mut judge);
+    relayed::judge(&book, &mut judge);
+    ordering::judge_messages(&book, &mut judge);
+    keys::identity(&book, &mut judge);
+    judge.verdict.load.runs = history.runs.len() as u64;
+    judge.told()
+}
+
+/// Collects what the rules say.
+#[derive(Default)]
+struct Judge {
+    verdict: Verdict,
+    wrong: BTreeMap<(Rule, &'static str), Vec<i64>>,
+}
+
+impl Judge {
+    /// Asks a rule about a job.
+    fn must(&mut self, rule: Rule, holds: bool, key: i64, else_: &'static str) {
+        *self.verdict.examined.entry(rule).or_default() += 1;
+        if !holds {
+            self.wrong.entry((rule, else_)).or_default().push(key);
+        }
+    }
+
+    fn told(mut self) -> Verdict {
+        for ((rule, what), keys) in self.wrong {
+            self.verdict.findings.push(Finding {
+                rule,
+                what: what.to_owned(),
+                jobs: keys.len() as u64,
+                some: keys.into_iter().take(5).collect(),
+            });
+        }
+        self.verdict
+    }
+}

@@ -1,0 +1,116 @@
+//! What a job is to do, by chance.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use anyhow::Context;
+use jiff::Timestamp;
+use posthaste::NewJob;
+use serde_json::json;
+
+use super::{JOB, PRIORITIES, QUEUES};
+use crate::history::{Deed, Intent, Moment, now};
+use crate::plan::Cast;
+use crate::relay::ORDERED;
+
+/// Keys are never used twice in a process.
+static KEYS: AtomicI64 = AtomicI64::new(1);
+
+const DAY: Moment = 24 * 3600 * 1_000_000;
+
+/// What looks like the end of something to one who pastes texts.
+const PADS: [&str; 5] = ["{\"key\": 0", "\\\"}],", "null", "[\\u0041 'π', 1e400]", ""];
+
+/// A job for these, whose times go by this clock: how far it is ahead of the machine's.
+pub(super) fn job(cast: Cast, ahead: Option<Moment>, chance: &mut fastrand::Rng) -> Intent {
+    let mut job = any_job(now() + ahead.unwrap_or(0), chance);
+    if job.deed == Deed::Expire {
+        // In the past of any clock.
+        job.expires = now() - DAY;
+    } else if ahead.is_some() {
+        // A clock that jumps by a year would end it.
+        job.expires = now() + 3650 * DAY;
+    }
+    match cast {
+        Cast::Workers => job,
+        Cast::Relays => message(job, chance),
+    }
+}
+
+/// The job as one that is sent: it is sent, or costs its relay the connection each time, or has
+/// expired. What goes in order is due at once, and has no order but that of the lane.
+fn message(job: Intent, chance: &mut fastrand::Rng) -> Intent {
+    let deed = match job.deed {
+        Deed::Expire => Deed::Expire,
+        _ if chance.u32(0..100) == 0 => Deed::Exhaust,
+        _ => Deed::Finish,
+    };
+    let mut message = Intent { deed, ..job };
+    message.args["deed"] = json!(deed);
+    if message.queue == ORDERED {
+        (message.priority, message.due, message.ordering_key) = (0, 0, None);
+    }
+    message
+}
+
+fn any_job(time: Moment, chance: &mut fastrand::Rng) -> Intent {
+    let key = KEYS.fetch_add(1, Ordering::Relaxed);
+    let soon = time + chance.i64(50_000..800_000);
+    let deed = match chance.u32(0..100) {
+        0..10 => Deed::Retry(chance.i32(1..3)),
+        10..18 => Deed::Fail(chance.i32(1..3)),
+        18..24 => Deed::Snooze(soon + chance.i64(0..300_000)),
+        24..30 => Deed::Await {
+            confirmed: chance.u32(0..4) > 0,
+        },
+        30..34 => Deed::Discard,
+        34..37 => Deed::Exhaust,
+        37..40 => Deed::Expire,
+        40..50 => Deed::Complete,
+        _ => Deed::Finish,
+    };
+    let is_scheduled = deed != Deed::Expire && chance.u32(0..5) == 0;
+    // So few keys that many are taken.
+    let unique = (deed != Deed::Expire && chance.u32(0..8) == 0)
+        .then(|| format!("unique {}", chance.u32(0..12)));
+    // So few ordering keys that jobs wait for one another.
+    let ordering_key = (deed != Deed::Expire && !is_scheduled && chance.u32(0..8) == 0)
+        .then(|| format!("key {}", chance.u32(0..5)));
+    let pad = "x".repeat(chance.usize(0..80)) + chance.choice(PADS).unwrap_or_default();
+    Intent {
+        key,
+        deed,
+        queue: chance.choice(QUEUES).unwrap_or("a").to_owned(),
+        priority: chance.choice(PRIORITIES).unwrap_or(0),
+        due: if is_scheduled { soon } else { 0 },
+        expires: 0,
+        unique,
+        ordering_key,
+        undone: chance.u32(0..20) == 0,
+        args: json!({"key": key, "deed": deed, "pad": pad, "deep": [{"π": chance.i32(..)}, null, 0.5]}),
+    }
+}
+
+impl Intent {
+    /// The job for the library.
+    pub(super) fn new_job(&self) -> anyhow::Result<NewJob> {
+        let mut job = NewJob::new(JOB, &self.args)?
+            .queue(&*self.queue)
+            .priority(self.priority);
+        if self.due > 0 {
+            job = job.scheduled_at(Timestamp::from_microsecond(self.due).context("a time")?);
+        }
+        if self.expires != 0 {
+            job = job.expires_at(Timestamp::from_microsecond(self.expires).context("a time")?);
+        }
+        if let Some(unique) = &self.unique {
+            job = job.unique_key(&**unique);
+        }
+        if let Some(key) = &self.ordering_key {
+            job = job.ordering_key(&**key);
+        }
+        Ok(match self.deed {
+            Deed::Exhaust => job.max_attempts(Some(2)),
+            _ => job,
+        })
+    }
+}

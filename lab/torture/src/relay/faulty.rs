@@ -1,0 +1,113 @@
+//! Destinations with what destinations meet: messages that cost the connection; and with what is
+//! wrong on purpose.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste::Error;
+use posthaste_relay::{Answer, Destination, Message, UnsafeSetting};
+use uuid::Uuid;
+
+use crate::bugs::Habit;
+
+/// A destination in whose hands some messages, those that are to be exhausted, cost the connection,
+/// before anything was sent.
+pub(super) struct FaultyDestination<D> {
+    inner: Arc<D>,
+    habit: Option<Habit>,
+    /// Such a message was met since it was last asked how it is.
+    has_met: AtomicBool,
+}
+
+impl<D: Destination> FaultyDestination<D> {
+    pub(super) fn new(inner: D, habit: Option<Habit>) -> Self {
+        Self {
+            inner: Arc::new(inner),
+            habit,
+            has_met: AtomicBool::new(false),
+        }
+    }
+
+    async fn misbehave(&self, habit: Habit, batch: &[Message]) -> Vec<Answer> {
+        match habit {
+            Habit::AnswersFirst => {
+                let (inner, later) = (Arc::clone(&self.inner), batch.to_vec());
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    inner.send(&later).await;
+                });
+                vec![Answer::Accepted; batch.len()]
+            }
+            Habit::TakesSilenceForYes | Habit::BlamesTheMessage => {
+                let answers = self.inner.send(batch).await.into_iter();
+                let answer = |answer| match (answer, habit) {
+                    (Answer::Unavailable { reason }, Habit::BlamesTheMessage) => {
+                        let after = None;
+                        Answer::Retry { reason, after }
+                    }
+                    (Answer::Unavailable { .. }, _) => Answer::Accepted,
+                    (answer, _) => answer,
+                };
+                answers.map(answer).collect()
+            }
+            Habit::DropsTheLast => {
+                let most = batch.len() - usize::from(batch.len() > 1);
+                let mut answers = self.inner.send(&batch[..most]).await;
+                answers.resize(batch.len(), Answer::Accepted);
+                answers
+            }
+            Habit::NamesAnew => {
+                let mut renamed = batch.to_vec();
+                for message in &mut renamed {
+                    message.id = Uuid::new_v4();
+                }
+                self.inner.send(&renamed).await
+            }
+            _ => self.inner.send(batch).await,
+        }
+    }
+}
+
+fn costs_the_connection(message: &Message) -> bool {
+    message.payload().contains("\"Exhaust\"")
+}
+
+impl<D: Destination> Destination for FaultyDestination<D> {
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            if batch.iter().any(costs_the_connection) {
+                self.has_met.store(true, Ordering::Relaxed);
+                let reason = "the connection was closed".into();
+                return vec![Answer::Unavailable { reason }; batch.len()];
+            }
+            match self.habit {
+                Some(habit) => self.misbehave(habit, batch).await,
+                None => self.inner.send(batch).await,
+            }
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            let has_met = self.has_met.swap(false, Ordering::Relaxed);
+            // The one that takes every silence for an outage never looks for the message behind it.
+            if has_met && self.habit == Some(Habit::IsolatesNothing) {
+                return Err("the connection was closed".into());
+            }
+            self.inner.probe().await
+        })
+    }
+
+    fn unsafe_settings(
+        &self,
+        longest_outage: Duration,
+    ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
+        self.inner.unsafe_settings(longest_outage)
+    }
+}

@@ -1,0 +1,127 @@
+//! A relay process: three routes, each to a receiver of another kind.
+//!
+//! | queue | to | promise |
+//! |---|---|---|
+//! | `a` | Sidekiq's list in a Redis that keeps what it answers for | done when it is accepted, in any order |
+//! | `b` | asynq's list in a Redis that forgets | done when its receiver has confirmed it, whatever Redis forgets |
+//! | `c` | a queue of RabbitMQ | done when it is accepted, in order |
+
+mod faulty;
+
+use std::time::Duration;
+
+use clap::Args;
+use posthaste::{Backoff, Worker};
+use posthaste_relay::{Ack, Asynq, Mapping, RabbitMq, Relay, RelayBuilder, Sidekiq, Template};
+
+use crate::bugs::Habit;
+use crate::worker::{begin, config, pool};
+use faulty::FaultyDestination;
+
+/// The queue of the ordered relay.
+pub(crate) const ORDERED: &str = "c";
+/// The queue whose receiver's server may forget everything.
+pub(crate) const CONFIRMED: &str = "b";
+/// Where RabbitMQ puts what the ordered relay sends.
+pub(crate) const RABBITMQ_QUEUE: &str = "jobs";
+/// The header that says which process sent a message.
+pub(crate) const RELAY: &str = "relay";
+/// The header with the database's number of a job.
+pub(crate) const JOB: &str = "job";
+
+/// What stands in front of the arguments where a process sends a text that is no JSON: pasted into
+/// a receiver's format as it is, it would end its arguments and choose another class.
+pub(crate) const TEXT: &str = "0],\"class\":\"Other\",\"args\":[";
+
+/// An effect that is not confirmed for this long is asked for again.
+const LEASE: Duration = Duration::from_secs(3);
+/// A receiver's server that does not answer for this long is in doubt: long beside what a busy
+/// machine takes.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// Options of the relay process.
+#[derive(Debug, Args)]
+pub struct RelayOptions {
+    /// The database.
+    #[arg(long)]
+    pub url: String,
+    /// What it is called in what it sends.
+    #[arg(long)]
+    pub name: String,
+    /// The Redis that keeps.
+    #[arg(long)]
+    pub kept: String,
+    /// The Redis that forgets.
+    #[arg(long)]
+    pub forgetful: String,
+    /// The RabbitMQ.
+    #[arg(long)]
+    pub rabbitmq: String,
+    /// A bad habit; see `bugs`.
+    #[arg(long, value_enum)]
+    pub habit: Option<Habit>,
+}
+
+/// Relays until it is told to stop.
+pub async fn relay(options: RelayOptions) -> anyhow::Result<()> {
+    let pool = pool(&options.url)?;
+    let mut relays = Vec::new();
+    for (queue, relay) in routes(&options)? {
+        relays.push((queue, as_it_is_meant(relay, &options.name)?.start().await?));
+    }
+    let worker = begin(|| {
+        let worker = Worker::builder(pool.clone()).config(config());
+        let relays = relays.iter().cloned();
+        relays.fold(worker, |worker, (queue, relay)| {
+            worker.consumer(queue, relay)
+        })
+    });
+    Ok(worker.await?.run_until_signal().await?)
+}
+
+fn routes(options: &RelayOptions) -> anyhow::Result<[(&'static str, RelayBuilder); 3]> {
+    let habit = options.habit;
+    let sidekiq = Sidekiq::new(&options.kept)?.queue("a");
+    let asynq = Asynq::new(&options.forgetful)?.queue(CONFIRMED);
+    let rabbitmq = RabbitMq::new(&options.rabbitmq)?;
+    let confirmed = Relay::to(FaultyDestination::new(asynq, habit));
+    let confirmed = match habit {
+        Some(Habit::StopsAtAcceptance) => confirmed.allow_unsafe("appendonly"),
+        _ => confirmed.ack(Ack::Confirmed { lease: LEASE }),
+    };
+    let ordered = Relay::to(FaultyDestination::new(rabbitmq, habit));
+    let ordered = match habit {
+        Some(Habit::SendsSideBySide) => ordered,
+        _ => ordered.ordered(true),
+    };
+    Ok([
+        ("a", Relay::to(FaultyDestination::new(sidekiq, habit))),
+        (CONFIRMED, confirmed),
+        (ORDERED, ordered),
+    ])
+}
+
+fn as_it_is_meant(relay: RelayBuilder, name: &str) -> anyhow::Result<RelayBuilder> {
+    let mapping = Mapping::default()
+        .kind(Template::text(RABBITMQ_QUEUE))
+        .header(RELAY, Template::text(name))
+        .header(JOB, Template::parse("{job_id}")?);
+    let mapping = match sends_text(name) {
+        true => mapping.payload(Template::parse(&format!("{TEXT}{{kwargs}}"))?),
+        false => mapping,
+    };
+    let backoff = Backoff {
+        base: Duration::from_millis(20),
+        cap: Duration::from_millis(200),
+    };
+    Ok(relay
+        .mapping(mapping)
+        .backoff(backoff)
+        .time_limit(TIME_LIMIT))
+}
+
+/// Every other process sends what is no JSON, by the sum of its name's bytes: names hold a place
+/// and how often a process was started there.
+fn sends_text(name: &str) -> bool {
+    name.bytes().map(u32::from).sum::<u32>().is_multiple_of(2)
+}

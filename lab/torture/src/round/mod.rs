@@ -1,0 +1,184 @@
+//! A round: a stage, a load, faults, rest, judgement.
+
+mod behind;
+mod clock;
+mod faults;
+pub(crate) mod progress;
+mod stage;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use posthaste_testkit::{PgVersion, eventually};
+use serde::{Deserialize, Serialize};
+
+use crate::bugs::Bug;
+use crate::check::{self, Finding, Load, Verdict};
+use crate::history::History;
+use crate::history::log::Log;
+use crate::load::{Producers, Settings};
+use crate::plan::{Cast, Counts, Pace, RoundPlan};
+use progress::Progress;
+use stage::Stage;
+
+/// What came of a round.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Round {
+    /// The server's version, in full.
+    pub server: String,
+    /// Who carried its jobs.
+    #[serde(default)]
+    pub cast: Cast,
+    /// How much there was to do.
+    #[serde(default)]
+    pub pace: Pace,
+    /// Under hostile settings.
+    #[serde(default)]
+    pub hostile: bool,
+    /// On servers with clocks of their own.
+    #[serde(default)]
+    pub clocked: bool,
+    /// What its chance began with.
+    pub seed: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// What was done.
+    pub faults: Counts,
+    /// What was counted.
+    pub load: Load,
+    /// How often each rule was asked.
+    pub examined: std::collections::BTreeMap<check::Rule, u64>,
+    /// What broke one.
+    pub findings: Vec<Finding>,
+    /// What happened although nobody did it: processes that ended by themselves or did not end.
+    pub oddities: Vec<String>,
+}
+
+impl Round {
+    /// Nothing was found.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty() && self.oddities.is_empty()
+    }
+}
+
+/// Where a round is played, and by whom.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// Its logs; emptied before.
+    pub folder: PathBuf,
+    /// The program of the workers, which is our own.
+    pub program: PathBuf,
+}
+
+/// Plays a round, against a store or with people that may be broken.
+pub(crate) async fn play(
+    ground: &Ground,
+    plan: &RoundPlan,
+    seed: u64,
+    bug: Option<&Bug>,
+) -> anyhow::Result<Round> {
+    let started = Instant::now();
+    let version = PgVersion::PROMISED
+        .into_iter()
+        .find(|version| version.name() == plan.server)
+        .with_context(|| format!("no such server: {}", plan.server))?;
+    empty(&ground.folder)?;
+    let progress = Arc::new(Progress::default());
+    let mut stage = Stage::set(version, plan, ground, bug, &progress).await?;
+    let server = "SELECT split_part(current_setting('server_version'), ' ', 1)";
+    let server: String = stage.client().await?.query_one(server, &[]).await?.get(0);
+    let following = Arc::clone(&progress).follow(ground.folder.clone());
+    let producers = Producers::start(&Settings {
+        folder: ground.folder.clone(),
+        seed,
+        cast: plan.cast,
+        pace: plan.pace,
+        habit: bug.and_then(|bug| bug.habit),
+        urls: stage.urls(),
+        ahead: stage.clock.as_ref().map(clock::ServerClock::ahead),
+        progress: Arc::clone(&progress),
+    })?;
+    let struck = strike_all(&mut stage, ground, plan, seed, &progress).await;
+    producers.stop().await?;
+    struck?;
+    stage.rest().await?;
+    following.abort();
+    let end = stage.end().await?;
+    std::fs::write(ground.folder.join("end.json"), serde_json::to_vec(&end)?)?;
+    let history = History::read(&ground.folder)?;
+    let mut faults = Counts::new();
+    for fault in &history.faults {
+        *faults.entry(fault.kind).or_default() += 1;
+    }
+    let Verdict {
+        examined,
+        findings,
+        load,
+    } = match (plan.cast, plan.pace) {
+        (Cast::Workers, Pace::Busy) if plan.clocked => check::check_clocked(&history),
+        (Cast::Workers, Pace::Busy) => check::check(&history),
+        (Cast::Workers, Pace::Idle) => check::check_idle(&history),
+        (Cast::Relays, _) => check::check_relays(&history),
+    };
+    Ok(Round {
+        server,
+        cast: plan.cast,
+        pace: plan.pace,
+        hostile: plan.hostile,
+        clocked: plan.clocked,
+        seed,
+        seconds: started.elapsed().as_secs_f64(),
+        faults,
+        load,
+        examined,
+        findings,
+        oddities: std::mem::take(&mut stage.oddities),
+    })
+}
+
+/// The faults one after the other, each when the work has gone on a little.
+async fn strike_all(
+    stage: &mut Stage,
+    ground: &Ground,
+    plan: &RoundPlan,
+    seed: u64,
+    progress: &Progress,
+) -> anyhow::Result<()> {
+    let mut chance = fastrand::Rng::with_seed(seed);
+    let log = Log::open(&ground.folder.join("faults.log"))?;
+    let (first, patience) = match plan.pace {
+        Pace::Busy => (100, 2_000),
+        // Between two faults there is time enough for work that none of them excuses.
+        Pace::Idle => (30, 20_000),
+    };
+    let patience = if plan.clocked { 500 } else { patience };
+    further(progress, first, stage::SOON).await?;
+    for kind in plan.order(seed) {
+        log.append(&stage.strike(kind, &mut chance, progress).await?)?;
+        stage.stay(kind).await?;
+        // The next one comes all the same: faults meet recoveries.
+        let bound = Duration::from_millis(chance.u64(200..patience));
+        drop(further(progress, chance.u64(1..40), bound).await);
+    }
+    // That work went on behind the last one, the judge will see.
+    drop(further(progress, plan.jobs, stage::SOON).await);
+    stage.heed()
+}
+
+/// Waits until this many more jobs have ended.
+async fn further(progress: &Progress, more: u64, within: Duration) -> anyhow::Result<()> {
+    let enough = progress.ended() + more;
+    eventually(within, "the workers are busy", async || {
+        Ok(progress.ended() >= enough)
+    })
+    .await
+}
+
+fn empty(folder: &Path) -> anyhow::Result<()> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    Ok(std::fs::create_dir_all(folder)?)
+}

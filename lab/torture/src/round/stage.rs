@@ -1,0 +1,290 @@
+//! The server, the network and the processes of a round.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_testkit::{Child, PgServer, PgVersion, Proxy, connect, eventually, is_alive};
+use tokio::sync::watch;
+use tokio_postgres::Client;
+
+use super::Ground;
+use super::behind::Behind;
+use super::clock::ServerClock;
+use super::progress::Progress;
+use crate::bugs::{Bug, Habit};
+use crate::history::End;
+use crate::load::{JOB, PRODUCERS};
+use crate::plan::{Cast, RoundPlan};
+
+/// Worker processes.
+pub(super) const WORKERS: usize = 3;
+/// The database.
+const DATABASE: &str = "torture";
+/// What promotions need of both servers.
+const SETTINGS: [(&str, &str); 2] = [("wal_keep_size", "512MB"), ("max_wal_senders", "5")];
+/// For what happens soon.
+pub(super) const SOON: Duration = Duration::from_secs(60);
+/// For everything to end when nobody does harm any more: a worker that hears nothing gives up after
+/// half a minute, what killed its worker waits longer and longer.
+pub(super) const QUIET: Duration = Duration::from_secs(150);
+/// The same where something is broken on purpose, and may never be quiet.
+const QUIET_ENOUGH: Duration = Duration::from_secs(12);
+
+pub(super) struct Stage {
+    pub(super) server: PgServer,
+    /// One for each worker, then one for each producer.
+    pub(super) links: Vec<Proxy>,
+    /// Where they are relays.
+    pub(super) behind: Option<Behind>,
+    /// Where the server has its own.
+    pub(super) clock: Option<ServerClock>,
+    workers: Vec<Place>,
+    urls: watch::Sender<Vec<String>>,
+    folder: PathBuf,
+    program: PathBuf,
+    habit: Option<Habit>,
+    quiet: Duration,
+    /// What nobody did to them.
+    pub(super) oddities: Vec<String>,
+}
+
+/// Where worker processes come and go.
+struct Place {
+    process: Option<Child>,
+    /// How many there were.
+    starts: u64,
+}
+
+impl Stage {
+    /// A server with an empty store, and workers or relays.
+    pub(super) async fn set(
+        version: PgVersion,
+        plan: &RoundPlan,
+        ground: &Ground,
+        bug: Option<&Bug>,
+        progress: &Arc<Progress>,
+    ) -> anyhow::Result<Self> {
+        let start = match plan.clocked {
+            true => PgServer::start_with_clock,
+            false => PgServer::start,
+        };
+        let server = tokio::task::block_in_place(|| start(version, &SETTINGS))?;
+        let clock = match plan.clocked {
+            true => Some(ServerClock::new(&ground.folder, &server)?),
+            false => None,
+        };
+        let admin = connect(&server.url("postgres")).await?;
+        admin
+            .batch_execute(&format!("CREATE DATABASE {DATABASE}"))
+            .await?;
+        let client = connect(&server.url(DATABASE)).await?;
+        let edits = bug.map_or(&[][..], |bug| bug.edits);
+        client.batch_execute(&edited(edits)?).await?;
+        client
+            .batch_execute(
+                "CREATE TABLE promise (key bigint PRIMARY KEY); CREATE TABLE effect (key bigint)",
+            )
+            .await?;
+        if plan.hostile {
+            client.batch_execute(include_str!("hostile.sql")).await?;
+        }
+        let behind = match plan.cast {
+            Cast::Workers => None,
+            Cast::Relays => Some(Behind::set(&ground.folder, progress, client).await?),
+        };
+        let mut stage = Self {
+            behind,
+            clock,
+            links: links(&server).await?,
+            workers: Vec::new(),
+            urls: watch::Sender::default(),
+            folder: ground.folder.clone(),
+            program: ground.program.clone(),
+            habit: bug.and_then(|bug| bug.habit),
+            quiet: bug.map_or(QUIET, |_| QUIET_ENOUGH),
+            oddities: Vec::new(),
+            server,
+        };
+        stage.tell_producers();
+        for place in 0..WORKERS {
+            stage.workers.push(Place {
+                process: None,
+                starts: 0,
+            });
+            stage.spawn(place)?;
+        }
+        Ok(stage)
+    }
+
+    /// Where producers connect to.
+    pub(super) fn urls(&self) -> watch::Receiver<Vec<String>> {
+        self.urls.subscribe()
+    }
+
+    fn tell_producers(&self) {
+        let urls = (0..PRODUCERS)
+            .map(|number| url(&self.links[WORKERS + number], &format!("p{number}")))
+            .collect();
+        self.urls.send_replace(urls);
+    }
+
+    /// A connection of our own, past the proxies.
+    pub(super) async fn client(&self) -> anyhow::Result<Client> {
+        connect(&self.server.url(DATABASE)).await
+    }
+
+    /// A worker process in this place.
+    pub(super) fn spawn(&mut self, place: usize) -> anyhow::Result<()> {
+        let starts = &mut self.workers[place].starts;
+        *starts += 1;
+        let name = format!("w{place}.{starts}");
+        let mut command = Command::new(&self.program);
+        let url = url(&self.links[place], &name);
+        match &self.behind {
+            None => {
+                command
+                    .args(["work", "--url", &url, "--sink"])
+                    .arg(self.folder.join(format!("{name}.log")));
+                if let Some(clock) = &self.clock {
+                    command.arg("--clock").arg(clock.file());
+                }
+            }
+            Some(behind) => {
+                command.args(["relay", "--url", &url, "--name", &name]);
+                behind.tell(place, &mut command);
+            }
+        }
+        if let Some(habit) = self.habit {
+            command.args(["--habit", &habit.name()]);
+        }
+        self.workers[place].process = Some(Child::spawn(&mut command)?);
+        Ok(())
+    }
+
+    /// Kills the process in this place. The places stay empty until somebody spawns.
+    pub(super) fn kill(&mut self, place: usize) -> anyhow::Result<()> {
+        if let Some(mut process) = self.workers[place].process.take() {
+            process.kill()?;
+        }
+        Ok(())
+    }
+
+    /// Workers that ended although nobody asked them to are replaced, and remembered.
+    pub(super) fn heed(&mut self) -> anyhow::Result<()> {
+        for place in 0..WORKERS {
+            let Some(process) = &self.workers[place].process else {
+                continue;
+            };
+            if !is_alive(process.pid()) {
+                let said = process.stderr().join("; ");
+                self.oddities
+                    .push(format!("the worker w{place} ended by itself: {said}"));
+                self.spawn(place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes another server, which nobody is connected to yet, and gives the old one back.
+    pub(super) async fn move_to(&mut self, server: PgServer) -> anyhow::Result<PgServer> {
+        self.links = links(&server).await?;
+        self.tell_producers();
+        Ok(std::mem::replace(&mut self.server, server))
+    }
+
+    /// Waits until nothing is left to do, and stops the workers in good order; then their receivers
+    /// read to the end.
+    pub(super) async fn rest(&mut self) -> anyhow::Result<()> {
+        for link in &self.links {
+            link.restore().await?;
+            link.reset();
+        }
+        if let Some(behind) = &self.behind {
+            behind.restore().await?;
+        }
+        self.pass_all_times().await?;
+        let open = "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('completed', 'dead', 'discarded', 'expired', 'cancelled')";
+        let waited = eventually(self.quiet, "nothing is left to do", async || {
+            let client = self.client().await?;
+            Ok(client.query_one(open, &[]).await?.get::<_, i64>(0) == 0)
+        })
+        .await;
+        // What is left is found and named by the judge.
+        drop(waited);
+        self.heed()?;
+        for (number, place) in self.workers.iter_mut().enumerate() {
+            let Some(mut process) = place.process.take() else {
+                continue;
+            };
+            process.terminate()?;
+            match process.exit(SOON).await {
+                Ok(status) if status.success() => {}
+                Ok(status) => {
+                    let said = process.stderr().join("; ");
+                    self.oddities
+                        .push(format!("the worker w{number} ended with {status}: {said}"));
+                }
+                Err(error) => self
+                    .oddities
+                    .push(format!("the worker w{number} did not stop: {error:#}")),
+            }
+        }
+        match &mut self.behind {
+            Some(behind) => behind.finish().await,
+            None => Ok(()),
+        }
+    }
+
+    /// What the store says in the end.
+    pub(super) async fn end(&self) -> anyhow::Result<End> {
+        let client = self.client().await?;
+        let promised = client.query("SELECT key FROM promise", &[]).await?;
+        let shown = "SELECT (kwargs->>'key')::bigint, state FROM posthaste.job
+                      WHERE name = $1 AND state <> 'completed'";
+        let shown = client.query(shown, &[&JOB]).await?;
+        let effects = "SELECT key, count(*) FROM effect GROUP BY key";
+        let effects = client.query(effects, &[]).await?;
+        let attempts = "SELECT job, count(*) FILTER (WHERE outcome <> 'crashed'), count(*) FILTER (WHERE outcome = 'crashed')
+             FROM posthaste.attempt GROUP BY job";
+        let attempts = client.query(attempts, &[]).await?;
+        let mut litter = Vec::new();
+        for (what, sql) in [
+            ("unique keys", "SELECT count(*) FROM posthaste.unique_key"),
+            ("jobs in flight", "SELECT count(*) FROM posthaste.in_flight"),
+        ] {
+            let left: i64 = client.query_one(sql, &[]).await?.get(0);
+            if left > 0 {
+                litter.push(format!("{left} {what} are left"));
+            }
+        }
+        Ok(End {
+            promised: promised.iter().map(|row| row.get(0)).collect(),
+            shown: shown.iter().map(|row| (row.get(0), row.get(1))).collect(),
+            effects: effects.iter().map(|row| (row.get(0), row.get(1))).collect(),
+            attempts: attempts
+                .iter()
+                .map(|row| (row.get(0), (row.get(1), row.get(2))))
+                .collect(),
+            litter,
+        })
+    }
+}
+
+async fn links(server: &PgServer) -> anyhow::Result<Vec<Proxy>> {
+    let mut links = Vec::new();
+    for _ in 0..WORKERS + PRODUCERS {
+        links.push(Proxy::start(server.address()).await?);
+    }
+    Ok(links)
+}
+
+fn url(link: &Proxy, name: &str) -> String {
+    format!("{}?application_name={name}", link.url(DATABASE))
+}
+
+/// The schema, with some texts replaced.
+fn edited(edits: &[(&str, &str)]) -> anyhow::Result<String> {
+    posthaste_testkit::edited(&posthaste::migrations_sql(), edits).map_err(anyhow::Error::msg)
+}

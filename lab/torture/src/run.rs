@@ -1,0 +1,88 @@
+//! A run: rounds one after the other. What is done is on the disk after each, so that a run that
+//! was interrupted goes on with what is missing.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+use crate::round::{self, Ground, Round};
+
+/// What there is of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct State {
+    /// What it is going to do.
+    pub plan: Plan,
+    /// What is tortured.
+    pub commit: String,
+    /// What was done.
+    pub rounds: Vec<Round>,
+}
+
+impl State {
+    /// Goes on with the run of this folder, or begins one. Another plan than the one under way is
+    /// refused; the seed is that of the run.
+    pub fn resume(folder: &Path, mut plan: Plan, commit: &str) -> anyhow::Result<Self> {
+        let begun = match std::fs::read(file(folder)) {
+            Ok(text) => Some(serde_json::from_slice::<Self>(&text)?),
+            Err(_) => None,
+        };
+        let Some(begun) = begun else {
+            return Ok(Self {
+                plan,
+                commit: commit.to_owned(),
+                rounds: Vec::new(),
+            });
+        };
+        plan.seed = begun.plan.seed;
+        if plan != begun.plan || begun.commit != commit {
+            bail!(
+                "another run is under way in {}: finish it as it was begun, or forget it (--fresh)",
+                folder.display()
+            );
+        }
+        Ok(begun)
+    }
+
+    /// What is left to do.
+    pub fn missing(&self) -> usize {
+        self.plan.rounds.len() - self.rounds.len()
+    }
+
+    /// Plays the next round. The logs of one that found something stay.
+    pub async fn next(&mut self, folder: &Path, program: &Path) -> anyhow::Result<&Round> {
+        let number = self.rounds.len();
+        let plan = self.plan.rounds.get(number).context("no round is left")?;
+        let ground = Ground {
+            folder: folder.join(format!("round-{}", number + 1)),
+            program: program.to_owned(),
+        };
+        let seed = self.plan.seed.wrapping_add(number as u64);
+        let round = round::play(&ground, plan, seed, None).await?;
+        if round.is_clean() {
+            std::fs::remove_dir_all(&ground.folder)?;
+        }
+        self.rounds.push(round);
+        self.save(folder)?;
+        self.rounds.last().context("the round")
+    }
+
+    fn save(&self, folder: &Path) -> anyhow::Result<()> {
+        let new = folder.join("state.new");
+        std::fs::write(&new, serde_json::to_vec(self)?)?;
+        Ok(std::fs::rename(new, file(folder))?)
+    }
+
+    /// The run is over, or not wanted any more.
+    pub fn forget(folder: &Path) -> anyhow::Result<()> {
+        match std::fs::remove_file(file(folder)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn file(folder: &Path) -> PathBuf {
+    folder.join("state.json")
+}

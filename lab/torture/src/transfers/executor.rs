@@ -1,0 +1,104 @@
+//! A process that makes transfers, says how each ended, and recovers what others have left behind.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use futures_util::stream::{self, TryStreamExt as _};
+use posthaste_elastic::two_phase::{Coordinator, Failure};
+use tokio::time::sleep;
+
+use super::{BETWEEN, GRACE, account, coordinator, some_transfer};
+
+/// Longer than it is held still, or it would wake up, give up what it was waiting for, and never
+/// act on what is past.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// One transfer in this many is given up by its own process while it is made.
+const REGRETTED: usize = 16;
+
+/// Options of the executor process.
+#[derive(Debug, Args)]
+pub struct ExecutorOptions {
+    /// The server, or a link to it.
+    #[arg(long)]
+    pub url: String,
+    /// What the transfers are drawn from.
+    #[arg(long)]
+    pub seed: u64,
+    /// Accounts.
+    #[arg(long)]
+    pub accounts: usize,
+    /// The number of its first transfer.
+    #[arg(long)]
+    pub first: usize,
+    /// How far the next one of its own is.
+    #[arg(long)]
+    pub step: usize,
+    /// Where transfers end.
+    #[arg(long)]
+    pub end: usize,
+    /// Transfers under way.
+    #[arg(long)]
+    pub at_once: usize,
+}
+
+/// Makes its transfers, and ends.
+pub async fn execute(options: ExecutorOptions) -> anyhow::Result<()> {
+    let coordinator = &coordinator(&options.url, TIME_LIMIT)?;
+    // Its link may be down just now, and a transfer would be given up at once.
+    while coordinator.open(&account(0), 0).await.is_err() {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let options = &options;
+    let numbers = (options.first..options.end).step_by(options.step);
+    let transfers = stream::iter(numbers.map(anyhow::Ok));
+    let transfers = transfers.try_for_each_concurrent(options.at_once, |at| async move {
+        one(coordinator, options, at).await
+    });
+    tokio::select! {
+        done = transfers => done,
+        () = coordinator.recover_always(GRACE, BETWEEN) => Ok(()),
+    }
+}
+
+async fn one(
+    coordinator: &Coordinator,
+    options: &ExecutorOptions,
+    at: usize,
+) -> anyhow::Result<()> {
+    let transfer = some_transfer(options.seed, options.accounts, at)?;
+    say(&format!("began {at}"))?;
+    let regret = async {
+        match at % REGRETTED {
+            0 => {
+                sleep(Duration::from_millis(fastrand::u64(0..60))).await;
+                Some(coordinator.roll_back(transfer.id().as_str()).await)
+            }
+            _ => None,
+        }
+    };
+    let (made, regretted) = tokio::join!(coordinator.run(&transfer), regret);
+    say(&format!("ended {at} {}", claim(&made)))?;
+    let told = match regretted {
+        Some(Ok(())) => "rolled-back",
+        Some(Err(Failure::Committed)) => "finished",
+        _ => return Ok(()),
+    };
+    Ok(say(&format!("ended {at} {told}"))?)
+}
+
+/// What a caller may believe from here on.
+fn claim(made: &Result<(), Failure>) -> &'static str {
+    match made {
+        Ok(()) => "finished",
+        Err(Failure::RolledBack(_)) => "rolled-back",
+        // Nobody else makes this transfer.
+        Err(failure) if failure.may_have_moved_by_this_call() => "open",
+        Err(_) => "unmoved",
+    }
+}
+
+/// A whole line at once: who is killed leaves at most half of the last one.
+fn say(line: &str) -> std::io::Result<()> {
+    std::io::stdout().write_all(format!("{line}\n").as_bytes())
+}

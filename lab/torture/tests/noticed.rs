@@ -1,0 +1,67 @@
+//! Some of the bugs; `make torture ARGS=--bugs` plays them all.
+
+use posthaste_testkit::receivers::{Receiver, are_here};
+use posthaste_testkit::{PgVersion, ran};
+use posthaste_torture::bugs::BUGS;
+
+use crate::Place;
+
+/// One of the store, one of a worker, one of a producer.
+const SOME: [&str; 3] = [
+    "arguments are written as text and back",
+    "two workers share a fence",
+    "a producer enqueues beside its transaction",
+];
+
+/// One that only rounds in which the clock steps can notice.
+const OF_CLOCKS: [&str; 1] = ["a step back is not followed"];
+
+/// One that loses, and one that is out of order.
+const OF_RELAYS: [&str; 2] = [
+    "a relay answers for a message that it did not send",
+    "ordered relays send side by side",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_store_a_broken_worker_and_a_broken_producer_are_noticed() {
+    noticed("noticed", &SOME, 50).await;
+    ran::count("torture-bugs", SOME.len() as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_relays_are_noticed() {
+    let test = "broken_relays_are_noticed";
+    if !are_here(test, &[Receiver::Redis, Receiver::RabbitMq]) {
+        return;
+    }
+    noticed(test, &OF_RELAYS, 300).await;
+    ran::count("torture-relay-bugs", OF_RELAYS.len() as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_a_clock_confuses_is_noticed() {
+    noticed("clocks", &OF_CLOCKS, 0).await;
+    ran::count("torture-clock-bugs", OF_CLOCKS.len() as u64);
+}
+
+async fn noticed(test: &str, names: &[&str], jobs: u64) {
+    let place = Place::new(test);
+    let seed = fastrand::u64(..) >> 16;
+    for name in names {
+        let bug = BUGS.iter().find(|bug| bug.name == *name).unwrap();
+        let ground = place.ground("bug");
+        let outcome = bug.play(&ground, PgVersion::V15, seed, jobs).await.unwrap();
+        assert!(outcome.by.is_some(), "seed {seed}: {outcome:?}");
+    }
+}
+
+#[test]
+fn every_bug_in_the_store_still_differs_from_it() {
+    assert!(BUGS.len() >= 12);
+    let script = posthaste::migrations_sql();
+    for bug in BUGS {
+        if let Err(stale) = posthaste_testkit::edited(&script, bug.edits) {
+            panic!("{}: {stale}", bug.name);
+        }
+    }
+}
