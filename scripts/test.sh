@@ -1,15 +1,29 @@
 #!/usr/bin/env bash
-# Runs the tests, then says in one line what really ran. Arguments go to cargo test.
-# POSTHASTE_DEMAND names the parts that must have run, such as "pg15 pg18 kills=20".
+# Runs the tests, then says in one line what really ran.
+#
+#   scripts/test.sh [--full] [ARGUMENT…]   arguments go to `cargo nextest run`, such as a part of a name
+#
+# What fails is run once more, alone. What passes then is printed last as FLAKY with its first output,
+# and up to three of these are no failure. POSTHASTE_DEMAND names the parts that must have run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export PATH="$PWD/.tools/bin:$PATH:$HOME/.cargo/bin"
+exec </dev/null
 
-POSTHASTE_RAN=$(mktemp)
-export POSTHASTE_RAN
-trap 'rm -f "$POSTHASTE_RAN"' EXIT
+profile=default
+if [ "${1:-}" = --full ]; then
+    profile=full
+    shift
+fi
+tests=(--workspace --all-features --cargo-quiet)
+target=${CARGO_TARGET_DIR:-target}
+# More tests than there are cores: most of them only wait.
+threads=${POSTHASTE_TEST_THREADS:-$(($(getconf _NPROCESSORS_ONLN) * 2 + 1))}
 
-# One test more than there are cores: some of them only wait for time to pass.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(getconf _NPROCESSORS_ONLN) + 1))}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export POSTHASTE_RAN="$folder/ran"
+: >"$POSTHASTE_RAN"
 
 # The servers of tests create and remove files by the thousand, which costs a disk's file system more
 # than the tests themselves: they live in memory where 8 GiB of it are free, and may be used to run
@@ -20,8 +34,57 @@ if [ -z "${TMPDIR:-}" ] && findmnt -no OPTIONS /dev/shm 2>/dev/null | grep -vq n
     export TMPDIR=/dev/shm
 fi
 
+# run LOG THREADS [ARGUMENT…]
+run() {
+    local log=$1 threads=$2
+    shift 2
+    "$target/debug/posthaste-test-run" cargo nextest run "${tests[@]}" --profile "$profile" \
+        --test-threads "$threads" "$@" 2>&1 | tee "$log"
+}
+
+# The failed tests of a run, as "BINARY TEST": its summary names them last.
+failed_in() {
+    sed -n '/^ *Summary \[/,$p' "$1" |
+        sed -nE 's/^ *(FAIL|TIMEOUT|ABORT|LEAK-FAIL|SIG[A-Z0-9]+|XFAIL) \[[^]]*\] (\([^)]*\) )?([^ ]+) ([^ ]+)$/\3 \4/p' | sort -u
+}
+
+# What a test of a run has written, from its line to that of the next test.
+said_in() {
+    awk -v name="$2" '
+        /^ *[A-Z][A-Z0-9-]* \[/ { shown = (index($0, " " name) && $1 != "SLOW" && $1 != "PASS") && !seen++ }
+        /^ *Summary \[/ { exit }
+        shown' "$1"
+}
+
+cargo nextest run "${tests[@]}" --no-run
 status=0
-cargo test --workspace --all-features --no-fail-fast "$@" </dev/null || status=$?
+run "$folder/first" "$threads" "$@" || status=$?
+flaky=()
+# nextest ends with 100 where tests failed, and with others where it could not run them.
+if [ "$status" = 100 ]; then
+    mapfile -t failed < <(failed_in "$folder/first")
+    if [ ${#failed[@]} -gt 0 ] && [ ${#failed[@]} -le 12 ]; then
+        echo "== once more, alone: ${#failed[@]} failed"
+        filter=
+        for one in "${failed[@]}"; do
+            filter+="${filter:+ or }(binary_id(=${one% *}) and test(=${one#* }))"
+        done
+        again=0
+        run "$folder/second" 1 --run-ignored all --ignore-default-filter -E "$filter" || again=$?
+        if [ "$again" = 0 ] || [ "$again" = 100 ]; then
+            mapfile -t flaky < <(comm -23 <(printf '%s\n' "${failed[@]}") <(failed_in "$folder/second"))
+            [ "$again" != 0 ] || [ ${#flaky[@]} -gt 3 ] || status=0
+        fi
+    fi
+fi
+if [ "$profile" = default ] && [ $# -eq 0 ]; then
+    cargo test --workspace --all-features --doc --quiet || status=$?
+fi
 # shellcheck disable=SC2086 # The demand is a list of words.
 scripts/ran.sh "$POSTHASTE_RAN" ${POSTHASTE_DEMAND:-} || status=$?
+for one in "${flaky[@]}"; do
+    echo "FLAKY: $one failed once, and passed when it was run again. At first it said:"
+    said_in "$folder/first" "${one#* }" | tail -n 60
+done
+[ "$status" != 0 ] || [ ${#flaky[@]} -eq 0 ] || echo "passed, with ${#flaky[@]} FLAKY"
 exit "$status"

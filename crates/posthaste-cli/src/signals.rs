@@ -1,4 +1,7 @@
 //! SIGINT, SIGTERM and SIGHUP: the first asks to stop in good order, the second ends at once.
+//!
+//! A signal that the process was started to ignore stays ignored, as `nohup` and a shell that
+//! starts it in the background want it; SIGTERM asks in any case.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,9 +26,9 @@ impl Signals {
     /// Listens from now on; signals no longer end the process by themselves.
     pub(crate) fn listen(terminal: Terminal) -> anyhow::Result<Self> {
         let mut heard = Heard {
-            interrupt: signal(SignalKind::interrupt()).context("cannot listen for signals")?,
-            terminate: signal(SignalKind::terminate()).context("cannot listen for signals")?,
-            hangup: signal(SignalKind::hangup()).context("cannot listen for signals")?,
+            interrupt: listener(SignalKind::interrupt())?,
+            terminate: Some(heard(SignalKind::terminate())?),
+            hangup: listener(SignalKind::hangup())?,
         };
         let signals = Self {
             stop: CancellationToken::new(),
@@ -61,17 +64,59 @@ impl Signals {
 }
 
 struct Heard {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
 }
 
 impl Heard {
     async fn next(&mut self) {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+            () = next(&mut self.interrupt) => {}
+            () = next(&mut self.terminate) => {}
+            () = next(&mut self.hangup) => {}
         }
+    }
+}
+
+async fn next(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => _ = signal.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn listener(kind: SignalKind) -> anyhow::Result<Option<Signal>> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if ignores(&status, kind.as_raw_value()) {
+        return Ok(None);
+    }
+    heard(kind).map(Some)
+}
+
+fn heard(kind: SignalKind) -> anyhow::Result<Signal> {
+    signal(kind).context("cannot listen for signals")
+}
+
+/// Whether a process with this status, as Linux tells it, ignores a signal. Elsewhere nothing is
+/// told, and every signal is heard.
+fn ignores(status: &str, signal: i32) -> bool {
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ignores;
+
+    #[test]
+    fn what_a_process_ignores_is_read_from_its_status() {
+        let status = "Name:\tposthaste\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001003\n";
+        let ignored: Vec<i32> = (1..=31).filter(|one| ignores(status, *one)).collect();
+        assert_eq!(ignored, [1, 2, 13]);
+        assert!(!ignores("", 1));
     }
 }

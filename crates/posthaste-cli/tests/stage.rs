@@ -115,7 +115,7 @@ impl Stage {
 
     /// The command with a private Postgres, unless the test sets `DATABASE_URL`.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = posthaste_testkit::command(&self.program);
         for (name, _) in std::env::vars_os() {
             let bytes = name.as_bytes();
             if bytes.starts_with(b"PG")

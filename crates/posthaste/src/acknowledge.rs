@@ -377,14 +377,10 @@ fn give_up(jobs: &[Settled], error: &Error) {
 /// Whether the same statement may succeed later by itself: lost connections, servers that restart
 /// or only read, locks, serialization.
 fn is_passing(error: &Error) -> bool {
-    let class = error
-        .sqlstate()
-        .map(|state| state.code().get(..2).unwrap_or_default().to_owned());
-    error.is_connection()
-        || matches!(
-            class.as_deref(),
-            Some("25" | "40" | "53" | "55" | "57" | "58")
-        )
+    let state = error.sqlstate();
+    let class = state.and_then(|state| state.code().get(..2));
+    let passes = matches!(class, Some("25" | "40" | "53" | "55" | "57" | "58"));
+    error.is_connection() || passes
 }
 
 fn report_lost(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
@@ -395,11 +391,9 @@ fn report_lost(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
         .filter(|one| one.disposition != Disposition::GiveBack && !ours.contains(&one.id.0))
         .map(|one| one.id.0)
         .collect();
-    if !lost.is_empty() && !repeated {
-        tracing::warn!(
-            jobs = lost.len(),
-            first = lost[0],
-            "outcomes came too late: these jobs had been taken over"
-        );
-    }
+    let Some(first) = lost.first().filter(|_| !repeated) else {
+        return;
+    };
+    let said = "outcomes came too late: these jobs had been taken over";
+    tracing::warn!(jobs = lost.len(), first, "{said}");
 }

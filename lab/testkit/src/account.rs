@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
+use crate::child;
+
 /// Who runs the servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Account {
@@ -36,7 +38,7 @@ impl Account {
     /// A group of its own keeps Ctrl-C in a terminal from stopping servers before the tests that
     /// use them.
     pub(crate) fn command(self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
+        let mut command = child::command(program);
         command
             .current_dir("/")
             .process_group(0)

@@ -1,10 +1,11 @@
 //! Child processes that are killed, interrupted and held still on purpose.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -13,6 +14,9 @@ use tokio::sync::watch;
 
 use crate::eventually;
 use crate::watchdog::Watchdog;
+
+/// Of `env`, where it is GNU's: whoever execs through it hears these signals again.
+const RESET: &str = "--default-signal=HUP,INT,QUIT,PIPE,TERM";
 
 /// A child process whose output is read as it comes.
 ///
@@ -179,6 +183,21 @@ impl Drop for Child {
             let _ = self.kill();
         }
     }
+}
+
+/// A command that hears the signals that ask it to end, also where this process was started with
+/// some of them ignored, as shells do it for what runs in the background.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    static RESETS: LazyLock<bool> = LazyLock::new(|| {
+        let resets = Command::new("env").args([RESET, "true"]).output();
+        resets.is_ok_and(|output| output.status.success())
+    });
+    if !*RESETS {
+        return Command::new(program);
+    }
+    let mut command = Command::new("env");
+    command.arg(RESET).arg(program);
+    command
 }
 
 /// Lines of a pipe, read by a thread of its own so that the child never waits for its reader.

@@ -1,6 +1,5 @@
 //! Databases that belong to one test.
 
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,6 +11,12 @@ use crate::PgServer;
 
 /// A test that leaves its server held still must not wait for it for ever.
 const DROP_BOUND: Duration = Duration::from_secs(30);
+
+/// A name stands for a number of 64 bits.
+const LOCK: &str = "SELECT pg_advisory_lock(hashtextextended($1, 0))";
+const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended($1, 0))";
+/// A template that is whole lets nobody in.
+const READY: &str = "SELECT FROM pg_database WHERE datname = $1 AND NOT datallowconn";
 
 /// Pools of tests go through PgBouncer in a process that has this variable.
 const POOLED: &str = "POSTHASTE_TEST_POOLED";
@@ -26,7 +31,8 @@ pub struct TestDb {
 }
 
 impl TestDb {
-    /// A copy of a template database, which the first test that names it prepares on this server.
+    /// A copy of a template database, which the first test of this program that names it prepares on
+    /// this server.
     ///
     /// The copy has the tables, sequences and rows of the template but an oid of its own. The
     /// preparation must not leave connections to the template behind; those that are still there
@@ -37,17 +43,16 @@ impl TestDb {
         prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
         let admin = connect(&server.url("postgres")).await?;
-        let ready = {
-            let mut templates = server
-                .templates
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            templates.entry(template.to_owned()).or_default().clone()
+        let template = format!("template_{template}_{}", program());
+        // Of all processes, one prepares it; the others wait for its lock.
+        admin.execute(LOCK, &[&template]).await?;
+        let ready = admin.query_opt(READY, &[&template]).await?.is_some();
+        let prepared = match ready {
+            true => Ok(()),
+            false => prepare_template(server, &admin, &template, prepare).await,
         };
-        let template = format!("template_{template}");
-        ready
-            .get_or_try_init(|| prepare_template(server, &admin, &template, prepare))
-            .await?;
+        admin.execute(UNLOCK, &[&template]).await?;
+        prepared?;
         Self::create(server, &admin, &template).await
     }
 
@@ -59,7 +64,12 @@ impl TestDb {
 
     async fn create(server: &PgServer, admin: &Client, template: &str) -> anyhow::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(1);
-        let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!(
+            "test_{}_{count}_{:04x}",
+            std::process::id(),
+            fastrand::u16(..)
+        );
         admin
             .batch_execute(&format!(
                 "CREATE DATABASE {} TEMPLATE {} STRATEGY wal_log",
@@ -205,6 +215,13 @@ async fn prepare_template(
         )
         .await?;
     Ok(())
+}
+
+/// The test program that runs, without its folder: it has templates of its own.
+fn program() -> String {
+    let program = std::env::current_exe().ok();
+    let name = program.as_deref().and_then(|program| program.file_name());
+    name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 /// A name chosen by a test, as an identifier.

@@ -59,6 +59,14 @@ impl Folder {
         bail!("the servers' account can reach none of {places:?}")
     }
 
+    /// A folder that somebody else keeps and removes.
+    pub(crate) fn of_another(path: PathBuf) -> Self {
+        Self {
+            path,
+            watchdog: None,
+        }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -33,11 +33,15 @@ pub mod postgres;
 mod proxy;
 pub mod ran;
 pub mod receivers;
+mod run;
+mod shared;
 mod watchdog;
 
-pub use child::{Child, is_alive};
+pub use child::{Child, command, is_alive};
 pub use database::{TestDb, connect};
 pub use edits::edited;
 pub use eventually::eventually;
 pub use postgres::{PgServer, PgVersion};
 pub use proxy::{LostAnswer, Proxy, RequestMatcher};
+pub use run::{TestRun, Watched, more_descriptors};
+pub use shared::SERVERS;

@@ -2,14 +2,16 @@
 //! server's sessions.
 
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
 use crate::account::Account;
 use crate::child::Child;
+use crate::folder::Folder;
 use crate::ports;
+use crate::watchdog::Watchdog;
 
 /// The program that `POSTHASTE_PGBOUNCER` names, else the system's; Debian's is 1.18, which knows
 /// no named statements in transaction mode.
@@ -27,17 +29,20 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Pooler {
     port: u16,
     _process: Child,
+    // Dropped last: its settings lie there.
+    _folder: Folder,
 }
 
 impl Pooler {
-    /// Starts one before the server at this port; its settings lie in this folder.
-    pub(crate) fn start(account: Account, folder: &Path, server: u16) -> anyhow::Result<Self> {
+    /// Starts one before the server at this port.
+    pub(crate) fn start(account: Account, server: u16) -> anyhow::Result<Self> {
         let program = program()?;
+        let folder = Folder::create(account, Watchdog::over_folder)?;
         // Another process may take the port between the look and the start.
         let mut last = None;
         for _ in 0..5 {
             let port = ports::free()?;
-            let settings = folder.join("pgbouncer.ini");
+            let settings = folder.path().join("pgbouncer.ini");
             std::fs::write(&settings, settings_of(port, server))?;
             account.own(&settings)?;
             let mut command = account.command(&program);
@@ -47,6 +52,7 @@ impl Pooler {
                     return Ok(Self {
                         port,
                         _process: process,
+                        _folder: folder,
                     });
                 }
                 Err(error) => last = Some(error),

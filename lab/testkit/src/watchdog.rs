@@ -34,6 +34,11 @@ impl Watchdog {
         Self::spawn(&["process".as_ref(), leader.to_string().as_ref()])
     }
 
+    /// Will ask every process of this session to end.
+    pub(crate) fn over_session(leader: u32) -> anyhow::Result<Self> {
+        Self::spawn(&["session".as_ref(), leader.to_string().as_ref()])
+    }
+
     fn spawn(arguments: &[&OsStr]) -> anyhow::Result<Self> {
         // A process group of its own, or whatever kills ours would kill the watchdog with it.
         let shell = Command::new("/bin/sh")

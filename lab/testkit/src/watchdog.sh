@@ -7,6 +7,17 @@ process)
     # Not "-KILL --", which dash refuses.
     kill -s KILL -- "-$2" 2>/dev/null
     ;;
+session)
+    # Watchdogs among them do not hear it, and clean up behind the others.
+    for stat in /proc/[0-9]*/stat; do
+        read -r line 2>/dev/null <"$stat" || continue
+        pid=${line%% *}
+        # Behind the name, which may hold spaces: state, parent, group, session.
+        # shellcheck disable=SC2086
+        set -- "$1" "$2" ${line##*) }
+        [ "$6" != "$2" ] || kill -s TERM "$pid" 2>/dev/null
+    done
+    ;;
 folder)
     # Its users are killed at the same time, and the last of them may still be writing.
     for pause in 0 0.1 0.3 1 3; do

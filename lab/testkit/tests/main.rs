@@ -15,7 +15,7 @@ use std::time::Duration;
 const BOUND: Duration = Duration::from_secs(60);
 
 fn shell(script: &str) -> Command {
-    let mut command = Command::new("/bin/sh");
+    let mut command = posthaste_testkit::command("/bin/sh");
     command.args(["-c", script]);
     command
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use posthaste_testkit::receivers::{self, RabbitMq, Receiver, Redis, Service, Worker};
-use posthaste_testkit::{Child, PgServer, PgVersion, eventually, is_alive};
+use posthaste_testkit::{Child, PgServer, PgVersion, SERVERS, eventually, is_alive};
 
 use crate::BOUND;
 
@@ -25,10 +25,11 @@ async fn test_process(end: &str) -> anyhow::Result<(Child, Leftover)> {
 
 async fn test_process_as(role: &str, end: &str) -> anyhow::Result<(Child, Leftover)> {
     let mut process = Child::spawn(
-        Command::new(std::env::current_exe()?)
+        posthaste_testkit::command(std::env::current_exe()?)
             .args(["--exact", role, "--ignored", "--nocapture"])
             .env(END, end)
-            .env_remove("POSTHASTE_RAN"),
+            .env_remove("POSTHASTE_RAN")
+            .env_remove(SERVERS),
     )?;
     let line = process.line("started ", BOUND).await?;
     let told = line.split_once("started ").context("nothing told")?.1;

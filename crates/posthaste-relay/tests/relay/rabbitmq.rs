@@ -37,10 +37,11 @@ pub(super) async fn behind_a_proxy() -> (Proxy, String) {
     (proxy, url)
 }
 
-/// A name that no other test of this process has.
+/// A name that no other test has.
 pub(super) fn unique(name: &str) -> String {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
-    format!("{name}-{}", TAKEN.fetch_add(1, Ordering::Relaxed))
+    let number = TAKEN.fetch_add(1, Ordering::Relaxed);
+    format!("{name}-{}-{number}", std::process::id())
 }
 
 /// What a receiver does with RabbitMQ.

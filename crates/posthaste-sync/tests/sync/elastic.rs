@@ -35,7 +35,8 @@ pub fn notes() -> Value {
 /// An alias that nobody else has.
 pub fn alias() -> String {
     static MADE: AtomicU32 = AtomicU32::new(0);
-    format!("notes-{}", MADE.fetch_add(1, Ordering::Relaxed))
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    format!("notes-{}-{number}", std::process::id())
 }
 
 /// An index of its own on the server that all tests share, unless this machine has none.

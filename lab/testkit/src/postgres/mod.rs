@@ -12,17 +12,15 @@ mod process;
 mod start;
 mod version;
 
-use std::collections::HashMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::Signal;
-use tokio::sync::OnceCell;
 
 use crate::account::Account;
 use crate::child;
@@ -45,7 +43,6 @@ pub struct PgServer {
     port: u16,
     settings: Vec<(String, String)>,
     state: Mutex<State>,
-    pub(crate) templates: Mutex<HashMap<String, Arc<OnceCell<()>>>>,
     pooler: OnceLock<Result<Pooler, String>>,
     clock: Option<Clock>,
     // Dropped last, when nothing else of ours needs the folder any more.
@@ -55,6 +52,8 @@ pub struct PgServer {
 #[derive(Debug)]
 enum State {
     Running(Child),
+    /// The run's launcher keeps it, under this number.
+    Elsewhere(u32),
     Stopped,
     /// Its shared memory is still there and only a new start removes it.
     Killed,
@@ -88,10 +87,7 @@ impl PgServer {
     /// The URL of a database on this server behind PgBouncer in transaction mode, which the first
     /// who asks starts.
     pub fn pooled_url(&self, database: &str) -> anyhow::Result<String> {
-        let start = || {
-            Pooler::start(self.account, self.folder.path(), self.port)
-                .map_err(|error| format!("{error:#}"))
-        };
+        let start = || Pooler::start(self.account, self.port).map_err(|error| format!("{error:#}"));
         match self.pooler.get_or_init(start) {
             Ok(pooler) => Ok(pooler.url(database)),
             Err(error) => bail!("{error}"),
@@ -131,6 +127,7 @@ impl PgServer {
     pub fn pid(&self) -> Option<u32> {
         match &*self.state() {
             State::Running(process) => Some(process.id()),
+            State::Elsewhere(pid) => Some(*pid),
             State::Stopped | State::Killed => None,
         }
     }

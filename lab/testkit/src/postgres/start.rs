@@ -6,12 +6,14 @@ use std::path::Path;
 use std::sync::{Mutex, OnceLock};
 
 use anyhow::{Context, bail};
+use serde_json::{Value, json};
 
 use super::clock::Clock;
 use super::process::run;
 use super::{PgServer, PgVersion, State};
 use crate::account::Account;
 use crate::folder::Folder;
+use crate::shared::{number, of_the_run};
 use crate::watchdog::Watchdog;
 use crate::{ports, ran};
 
@@ -47,14 +49,63 @@ impl Place<'_> {
 }
 
 impl PgServer {
-    /// The server that all tests of this process share, started by the first that asks for it.
+    /// The server that all tests share, of the run or else of this process, started by the first
+    /// that asks for it.
     pub fn shared(version: PgVersion) -> anyhow::Result<&'static Self> {
         static SHARED: [OnceLock<Result<PgServer, String>>; 4] = [const { OnceLock::new() }; 4];
         let slot = PgVersion::PROMISED.iter().position(|one| *one == version);
         let slot = &SHARED[slot.context("no such version")?];
-        slot.get_or_init(|| Self::start(version, &[]).map_err(|error| format!("{error:#}")))
+        let version = version.played_by()?;
+        let start = || {
+            let attach = |found: &Value| Self::attach(version, found);
+            of_the_run(version.name(), attach, || Self::start_itself(version))
+        };
+        slot.get_or_init(start)
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Starts a server to be shared, of this version whatever plays it.
+    pub(crate) fn start_itself(version: PgVersion) -> anyhow::Result<Self> {
+        Self::start_in(version, &[], Place::default(), |server| server.initdb())
+    }
+
+    /// Where others find this server.
+    pub(crate) fn description(&self) -> Value {
+        json!({"port": self.port, "pid": self.pid(), "folder": self.folder.path()})
+    }
+
+    /// The server that is described.
+    fn attach(version: PgVersion, found: &Value) -> anyhow::Result<Self> {
+        let folder = found["folder"].as_str().context("no folder")?;
+        let pid = found["pid"].as_u64().context("no number")?;
+        let folder = Folder::of_another(folder.into());
+        let mut server = Self::stopped(version, &[], folder)?;
+        server.port = number(found, "port")?;
+        server.state = Mutex::new(State::Elsewhere(pid.try_into()?));
+        Ok(server)
+    }
+
+    /// A server that does not run yet.
+    fn stopped(
+        version: PgVersion,
+        settings: &[(&str, &str)],
+        folder: Folder,
+    ) -> anyhow::Result<Self> {
+        let settings = SETTINGS.iter().chain(settings);
+        Ok(Self {
+            version,
+            bin: version.bin()?,
+            account: Account::for_servers()?,
+            port: 0,
+            settings: settings
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            state: Mutex::new(State::Stopped),
+            pooler: OnceLock::new(),
+            clock: None,
+            folder,
+        })
     }
 
     /// Starts a server of its own for a test that will stop or kill it, or that needs other
@@ -126,22 +177,8 @@ impl PgServer {
                 Folder::create_below(&[parent.to_owned()], account, Watchdog::over_server)
             }
         };
-        let mut server = Self {
-            version,
-            bin: version.bin()?,
-            account,
-            port: ports::free()?,
-            settings: SETTINGS
-                .iter()
-                .chain(settings)
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect(),
-            state: Mutex::new(State::Stopped),
-            templates: Mutex::default(),
-            pooler: OnceLock::new(),
-            clock: None,
-            folder: folder?,
-        };
+        let mut server = Self::stopped(version, settings, folder?)?;
+        server.port = ports::free()?;
         if place.has_clock {
             server.clock = Some(Clock::new(server.folder.path())?);
         }

@@ -8,10 +8,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, ensure};
+use serde_json::{Value, json};
 
 use super::service::{Service, on_free_ports};
 use super::{Receiver, installed, sources};
 use crate::account::Account;
+use crate::shared::{number, of_the_run, take};
 use crate::{Proxy, ports, ran};
 
 /// Enough for tests, and quick to start: nothing here runs long enough for an optimising compiler.
@@ -22,7 +24,7 @@ const JAVA: [&str; 4] = [
     "-Xmx256m",
 ];
 
-/// As many tests of a process can stand behind proxies; each costs the broker a listener with two
+/// As many tests can stand behind proxies; each costs the broker a listener with two
 /// threads.
 const LISTENERS: usize = 16;
 
@@ -32,7 +34,8 @@ const LISTENERS: usize = 16;
 pub struct Kafka {
     port: u16,
     listeners: Vec<Listener>,
-    opened: AtomicUsize,
+    /// How many of them are taken; of a run's, the run knows.
+    opened: Option<AtomicUsize>,
     service: Service,
 }
 
@@ -44,13 +47,41 @@ struct Listener {
 }
 
 impl Kafka {
-    /// The broker that all tests of this process share; each uses topics of its own.
+    /// The broker that all tests share, of the run or else of this process; each uses topics of its own.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<Kafka, String>> = OnceLock::new();
         SHARED
-            .get_or_init(|| Self::start_with(&[], LISTENERS).map_err(|error| format!("{error:#}")))
+            .get_or_init(|| of_the_run("kafka", Self::attach, Self::start_shared))
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Starts one to be shared.
+    pub(crate) fn start_shared() -> anyhow::Result<Self> {
+        Self::start_with(&[], LISTENERS)
+    }
+
+    /// Where others find this server.
+    pub(crate) fn description(&self) -> Value {
+        let listeners = self.listeners.iter();
+        let listeners: Vec<_> = listeners.map(|one| [one.listens, one.advertises]).collect();
+        json!({"port": self.port, "folder": self.service.path(), "listeners": listeners})
+    }
+
+    fn attach(found: &Value) -> anyhow::Result<Self> {
+        let folder = found["folder"].as_str().context("no folder")?;
+        let listeners: Vec<[u16; 2]> = serde_json::from_value(found["listeners"].clone())?;
+        let listeners = listeners.into_iter();
+        let listener = |[listens, advertises]: [u16; 2]| Listener {
+            listens,
+            advertises,
+        };
+        Ok(Self {
+            port: number(found, "port")?,
+            listeners: listeners.map(listener).collect(),
+            opened: None,
+            service: Service::of_the_run("Kafka", folder.into()),
+        })
     }
 
     /// Starts one of its own for a test that will stop or kill it, or that needs other settings.
@@ -114,7 +145,7 @@ impl Kafka {
         Ok(Self {
             port,
             listeners,
-            opened: AtomicUsize::default(),
+            opened: Some(AtomicUsize::default()),
             service,
         })
     }
@@ -122,9 +153,11 @@ impl Kafka {
     /// A proxy before the broker that all tests share, which has a few of them. A broker tells its
     /// clients where to go on, so that a proxy of another kind would be passed by.
     pub async fn proxy(&self) -> anyhow::Result<Proxy> {
-        let listener = self
-            .listeners
-            .get(self.opened.fetch_add(1, Ordering::Relaxed));
+        let at = match &self.opened {
+            Some(opened) => opened.fetch_add(1, Ordering::Relaxed),
+            None => take("kafka-listener", self.listeners.len())?,
+        };
+        let listener = self.listeners.get(at);
         let listener = listener.context("there is no listener left")?;
         let target = (Ipv4Addr::LOCALHOST, listener.listens).into();
         Proxy::start_at(listener.advertises, target, true).await

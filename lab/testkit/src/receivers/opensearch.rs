@@ -9,10 +9,12 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use serde_json::{Value, json};
 
 use super::service::{Service, on_free_ports};
 use super::{Receiver, installed, sources};
 use crate::account::Account;
+use crate::shared::{number, of_the_run};
 use crate::{ports, ran};
 
 /// Enough for tests, and quick to start: nothing here runs long enough for an optimising compiler.
@@ -40,11 +42,11 @@ pub struct OpenSearch {
 }
 
 impl OpenSearch {
-    /// The server that all tests of this process share.
+    /// The server that all tests share, of the run or else of this process.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<OpenSearch, String>> = OnceLock::new();
         SHARED
-            .get_or_init(|| Self::start(&[]).map_err(|error| format!("{error:#}")))
+            .get_or_init(|| of_the_run("opensearch", Self::attach, || Self::start(&[])))
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
@@ -58,6 +60,19 @@ impl OpenSearch {
     /// compiler.
     pub fn start_optimised(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         Self::start_with(&[], settings)
+    }
+
+    /// Where others find this server.
+    pub(crate) fn description(&self) -> Value {
+        json!({"port": self.port, "folder": self.service.path()})
+    }
+
+    fn attach(found: &Value) -> anyhow::Result<Self> {
+        let folder = found["folder"].as_str().context("no folder")?;
+        Ok(Self {
+            port: number(found, "port")?,
+            service: Service::of_the_run("OpenSearch", folder.into()),
+        })
     }
 
     fn start_with(java: &[&'static str], settings: &[(&str, &str)]) -> anyhow::Result<Self> {
@@ -78,12 +93,14 @@ impl OpenSearch {
         // It writes a key store beside its settings.
         std::fs::create_dir(&conf)?;
         account.own(&conf)?;
-        std::fs::write(
-            conf.join("opensearch.yml"),
-            settings_of(port, ports::free()?, folder.path(), settings),
-        )?;
-        let logging = "log4j2.properties";
+        let (settings_file, logging) = ("opensearch.yml", "log4j2.properties");
+        let text = settings_of(port, ports::free()?, folder.path(), settings);
+        std::fs::write(conf.join(settings_file), text)?;
         std::fs::copy(sources("opensearch").join(logging), conf.join(logging))?;
+        // Whatever the umask.
+        for file in [settings_file, logging] {
+            account.own(&conf.join(file))?;
+        }
 
         let options = options.to_vec();
         // So speaks a node that has found its indexes again; their shards follow later.

@@ -6,11 +6,13 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context, ensure};
+use serde_json::{Value, json};
 
 use super::Receiver;
 use super::service::{Service, on_free_ports};
 use crate::account::Account;
 use crate::child::Child;
+use crate::shared::{number, of_the_run};
 use crate::{ports, ran};
 
 const BIN: &str = "POSTHASTE_RABBITMQ_BIN";
@@ -25,15 +27,15 @@ pub struct RabbitMq {
     environment: Environment,
     service: Service,
     // Started here, because the one that the server would start outlives it.
-    _mapper: Child,
+    _mapper: Option<Child>,
 }
 
 impl RabbitMq {
-    /// The server that all tests of this process share.
+    /// The server that all tests share, of the run or else of this process.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<RabbitMq, String>> = OnceLock::new();
         SHARED
-            .get_or_init(|| Self::start().map_err(|error| format!("{error:#}")))
+            .get_or_init(|| of_the_run("rabbitmq", Self::attach, Self::start))
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
@@ -74,7 +76,33 @@ impl RabbitMq {
             port,
             environment,
             service,
-            _mapper: mapper,
+            _mapper: Some(mapper),
+        })
+    }
+
+    /// Where others find this server.
+    pub(crate) fn description(&self) -> Value {
+        let Environment {
+            folder,
+            mapper,
+            distribution,
+            ..
+        } = &self.environment;
+        json!({"port": self.port, "folder": folder, "mapper": mapper, "distribution": distribution})
+    }
+
+    fn attach(found: &Value) -> anyhow::Result<Self> {
+        let folder = PathBuf::from(found["folder"].as_str().context("no folder")?);
+        Ok(Self {
+            port: number(found, "port")?,
+            environment: Environment {
+                account: Account::for_servers()?,
+                folder: folder.clone(),
+                mapper: number(found, "mapper")?,
+                distribution: number(found, "distribution")?,
+            },
+            service: Service::of_the_run("RabbitMQ", folder),
+            _mapper: None,
         })
     }
 

@@ -2,7 +2,7 @@
 //! where it was.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +23,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Starting and stopping block the calling thread.
 pub struct Service {
     name: &'static str,
-    command: Box<dyn Fn() -> Command + Send + Sync>,
+    /// Nobody starts one here that the run's launcher keeps.
+    command: Option<Box<dyn Fn() -> Command + Send + Sync>>,
     ready: &'static str,
     process: Mutex<Option<Child>>,
     // Dropped last, when nobody uses it any more.
@@ -52,13 +53,24 @@ impl Service {
     ) -> anyhow::Result<Self> {
         let service = Self {
             name,
-            command: Box::new(command),
+            command: Some(Box::new(command)),
             ready,
             process: Mutex::new(None),
             folder,
         };
         service.restart()?;
         Ok(service)
+    }
+
+    /// A service that the run's launcher keeps in this folder: only its users are here.
+    pub(super) fn of_the_run(name: &'static str, folder: PathBuf) -> Self {
+        Self {
+            name,
+            command: None,
+            ready: "",
+            process: Mutex::new(None),
+            folder: Folder::of_another(folder),
+        }
     }
 
     /// Its private folder.
@@ -82,7 +94,9 @@ impl Service {
             self.stop()?;
         }
         let mut process = self.process();
-        let child = Child::spawn(&mut (self.command)())?;
+        let command = self.command.as_ref();
+        let command = command.with_context(|| format!("all tests share this {}", self.name))?;
+        let child = Child::spawn(&mut command())?;
         self.wait_until_ready(&child)?;
         *process = Some(child);
         Ok(())

@@ -1,0 +1,138 @@
+//! Servers that all test processes of a run share.
+//!
+//! A launcher, `posthaste-test-run`, names a folder in `POSTHASTE_SERVERS`. A test that wants a
+//! server creates `NAME.wanted` there and waits for `NAME.json`, which says where the server is, or
+//! for `NAME.failed`, which says why there is none. A process without the variable starts what it
+//! needs by itself.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::postgres::{PgServer, PgVersion};
+use crate::ran;
+use crate::receivers::{Kafka, OpenSearch, RabbitMq};
+
+/// The folder of the run.
+pub const SERVERS: &str = "POSTHASTE_SERVERS";
+
+const START_BOUND: Duration = Duration::from_secs(240);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The server of this name that the run shares; where there is no run, one of this process.
+pub(crate) fn of_the_run<T>(
+    name: &str,
+    attach: impl FnOnce(&Value) -> anyhow::Result<T>,
+    start: impl FnOnce() -> anyhow::Result<T>,
+) -> Result<T, String> {
+    let server = match folder() {
+        Some(folder) => asked_for(&folder, name).and_then(|found| {
+            ran::note(name);
+            attach(&found)
+        }),
+        None => start(),
+    };
+    server.map_err(|error| format!("{error:#}"))
+}
+
+/// Takes the first of this many numbered things that no test of the run has taken.
+pub(crate) fn take(name: &str, count: usize) -> anyhow::Result<usize> {
+    let taken = (0..count).find(|number| is_first(&format!("{name}-{number}")));
+    taken.with_context(|| format!("no {name} is left of {count}"))
+}
+
+/// Whether nobody in the run has asked for this before; without a run everybody is the first.
+pub(crate) fn is_first(name: &str) -> bool {
+    folder().is_none_or(|folder| created(&folder.join(format!("{name}.taken"))))
+}
+
+fn created(file: &Path) -> bool {
+    let created = OpenOptions::new().write(true).create_new(true).open(file);
+    created.is_ok()
+}
+
+/// A number that a description holds.
+pub(crate) fn number(description: &Value, key: &str) -> anyhow::Result<u16> {
+    let number = description[key]
+        .as_u64()
+        .and_then(|number| number.try_into().ok());
+    number.with_context(|| format!("no {key} in {description}"))
+}
+
+fn folder() -> Option<PathBuf> {
+    std::env::var_os(SERVERS).map(PathBuf::from)
+}
+
+fn asked_for(folder: &Path, name: &str) -> anyhow::Result<Value> {
+    let file = |end: &str| folder.join(format!("{name}.{end}"));
+    fs::write(file("wanted"), "").context("asking for a server of the run")?;
+    let deadline = Instant::now() + START_BOUND;
+    loop {
+        if let Ok(text) = fs::read(file("json")) {
+            return Ok(serde_json::from_slice(&text)?);
+        }
+        if let Ok(why) = fs::read_to_string(file("failed")) {
+            bail!("{why}");
+        }
+        if Instant::now() > deadline {
+            bail!("no {name} within {START_BOUND:?}");
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Starts what is asked for in this folder, as long as the folder is there. The servers end with
+/// the process.
+pub(crate) fn serve(folder: &Path) {
+    while let Ok(entries) = fs::read_dir(folder) {
+        for entry in entries.flatten() {
+            let file = entry.path();
+            let wanted = file.extension().is_some_and(|end| end == "wanted");
+            let started = file.with_extension("started");
+            if wanted && fs::rename(&file, &started).is_ok() {
+                std::thread::spawn(move || answer(&started));
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Every file comes into being whole, and one that is there stays as it is: a second process that
+/// asks finds the answer.
+fn answer(started: &Path) {
+    let name = started.file_stem().and_then(|name| name.to_str());
+    let (json, failed) = (
+        started.with_extension("json"),
+        started.with_extension("failed"),
+    );
+    if !created(&started.with_extension("begun")) {
+        return;
+    }
+    let (text, file) = match start(name.unwrap_or_default()) {
+        Ok(description) => (description.to_string(), json),
+        Err(error) => (format!("{error:#}"), failed),
+    };
+    let part = started.with_extension("part");
+    let _ = fs::write(&part, text).and_then(|()| fs::rename(&part, file));
+}
+
+/// Starts a server for the rest of this process, and says where it is.
+fn start(name: &str) -> anyhow::Result<Value> {
+    let version = |version: &PgVersion| version.name() == name;
+    if let Some(version) = PgVersion::PROMISED.into_iter().find(version) {
+        return Ok(kept(PgServer::start_itself(version)?).description());
+    }
+    match name {
+        "kafka" => Ok(kept(Kafka::start_shared()?).description()),
+        "rabbitmq" => Ok(kept(RabbitMq::start()?).description()),
+        "opensearch" => Ok(kept(OpenSearch::start(&[])?).description()),
+        other => bail!("nobody knows how to start {other:?}"),
+    }
+}
+
+fn kept<T>(server: T) -> &'static T {
+    Box::leak(Box::new(server))
+}
