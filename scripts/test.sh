@@ -13,6 +13,7 @@ exec </dev/null
 profile=default
 if [ "${1:-}" = --full ]; then
     profile=full
+    export POSTHASTE_SCHEDULES=${POSTHASTE_SCHEDULES:-10000}
     shift
 fi
 tests=(--workspace --all-features --cargo-quiet)
@@ -56,35 +57,42 @@ said_in() {
         shown' "$1"
 }
 
-cargo nextest run "${tests[@]}" --no-run
-status=0
-run "$folder/first" "$threads" "$@" || status=$?
-flaky=()
-# nextest ends with 100 where tests failed, and with others where it could not run them.
-if [ "$status" = 100 ]; then
-    mapfile -t failed < <(failed_in "$folder/first")
-    if [ ${#failed[@]} -gt 0 ] && [ ${#failed[@]} -le 12 ]; then
-        echo "== once more, alone: ${#failed[@]} failed"
-        filter=
-        for one in "${failed[@]}"; do
-            filter+="${filter:+ or }(binary_id(=${one% *}) and test(=${one#* }))"
-        done
-        again=0
-        run "$folder/second" 1 --run-ignored all --ignore-default-filter -E "$filter" || again=$?
-        if [ "$again" = 0 ] || [ "$again" = 100 ]; then
-            mapfile -t flaky < <(comm -23 <(printf '%s\n' "${failed[@]}") <(failed_in "$folder/second"))
-            [ "$again" != 0 ] || [ ${#flaky[@]} -gt 3 ] || status=0
+# Read whole before it begins: whoever edits this file meanwhile changes no run.
+main() {
+    cargo nextest run "${tests[@]}" --no-run
+    # Tests start examples as processes.
+    cargo build --workspace --all-features --examples --quiet
+    status=0
+    run "$folder/first" "$threads" "$@" || status=$?
+    flaky=()
+    # nextest ends with 100 where tests failed, and with others where it could not run them.
+    if [ "$status" = 100 ]; then
+        mapfile -t failed < <(failed_in "$folder/first")
+        if [ ${#failed[@]} -gt 0 ] && [ ${#failed[@]} -le 12 ]; then
+            echo "== once more, alone: ${#failed[@]} failed"
+            filter=
+            for one in "${failed[@]}"; do
+                filter+="${filter:+ or }(binary_id(=${one% *}) and test(=${one#* }))"
+            done
+            again=0
+            run "$folder/second" 1 --run-ignored all --ignore-default-filter -E "$filter" || again=$?
+            if [ "$again" = 0 ] || [ "$again" = 100 ]; then
+                mapfile -t flaky < <(comm -23 <(printf '%s\n' "${failed[@]}") <(failed_in "$folder/second"))
+                [ "$again" != 0 ] || [ ${#flaky[@]} -gt 3 ] || status=0
+            fi
         fi
     fi
-fi
-if [ "$profile" = default ] && [ $# -eq 0 ]; then
-    cargo test --workspace --all-features --doc --quiet || status=$?
-fi
-# shellcheck disable=SC2086 # The demand is a list of words.
-scripts/ran.sh "$POSTHASTE_RAN" ${POSTHASTE_DEMAND:-} || status=$?
-for one in "${flaky[@]}"; do
-    echo "FLAKY: $one failed once, and passed when it was run again. At first it said:"
-    said_in "$folder/first" "${one#* }" | tail -n 60
-done
-[ "$status" != 0 ] || [ ${#flaky[@]} -eq 0 ] || echo "passed, with ${#flaky[@]} FLAKY"
-exit "$status"
+    if [ "$profile" = default ] && [ $# -eq 0 ]; then
+        cargo test --workspace --all-features --doc --quiet || status=$?
+    fi
+    # shellcheck disable=SC2086 # The demand is a list of words.
+    scripts/ran.sh "$POSTHASTE_RAN" ${POSTHASTE_DEMAND:-} || status=$?
+    for one in "${flaky[@]}"; do
+        echo "FLAKY: $one failed once, and passed when it was run again. At first it said:"
+        said_in "$folder/first" "${one#* }" | tail -n 60
+    done
+    [ "$status" != 0 ] || [ ${#flaky[@]} -eq 0 ] || echo "passed, with ${#flaky[@]} FLAKY"
+    exit "$status"
+}
+
+main "$@"

@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
 
+export POSTHASTE_SCHEDULES=${POSTHASTE_SCHEDULES:-10000}
 log=$(mktemp)
 POSTHASTE_RAN=$(mktemp)
 export POSTHASTE_RAN
@@ -14,7 +15,7 @@ trap 'rm -f "$log" "$POSTHASTE_RAN"' EXIT
 kibibytes=$((4 << 20))
 # Many schedules are worth the optimising compiler.
 profile=()
-[ "${POSTHASTE_SCHEDULES:-0}" -le 100000 ] || profile=(--release)
+[ "$POSTHASTE_SCHEDULES" -le 100000 ] || profile=(--release)
 
 tests() {
     cargo test --quiet -p posthaste-elastic --all-features "${profile[@]}" --test main -- --nocapture "$@"
@@ -49,7 +50,7 @@ failed=0
 for one in "$@"; do
     case $one in
     model) part "the model" model bounded_tests model:: --include-ignored || failed=1 ;;
-    schedules) part schedules "two-phase-schedules=${POSTHASTE_SCHEDULES:-10000}" tests two_phase::schedules || failed=1 ;;
+    schedules) part schedules "two-phase-schedules=$POSTHASTE_SCHEDULES" tests two_phase::schedules || failed=1 ;;
     # Without the fake that answers as the server does, call by call, the schedules would show nothing.
     server) part "the real server" "opensearch two-phase agreed=1500" tests agreement:: conformance:: two_phase:: --skip schedules || failed=1 ;;
     transfers) part "transfers under fire" "opensearch two-phase-transfers=10000" transfers || failed=1 ;;

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing_subscriber::EnvFilter;
 
 use commands::{
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
     };
     // Before anything builds a TLS configuration: rustls takes the process's provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    more_descriptors();
     let terminal = Terminal::new(arguments.json);
     log_to(&terminal);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
@@ -100,6 +102,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(failure::code(&error), &failure::line(&error)),
     }
+}
+
+/// Many systems let a process open 1,024 files unless it asks for more, and each connection is one.
+fn more_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // Where that is refused, it goes on with what it has.
+    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {

@@ -78,17 +78,11 @@ async fn a_relay_whose_reader_has_gone_ends_and_counts_as_no_attempt() -> anyhow
     stage.write("posthaste.toml", LINES)?;
     // More than the pipe and its reader have room for.
     enqueue(&client, 3_000).await?;
-    let program = stage.command(&["relay", "audit"]);
-    let mut command = std::process::Command::new("bash");
-    command.args(["-c", "set -o pipefail; \"$@\" | head -n 1", "bash"]);
-    command.arg(program.get_program()).args(program.get_args());
-    for (name, value) in program.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.current_dir(&stage.folder);
+    let mut command = stage.through(
+        "bash",
+        "set -o pipefail; \"$@\" | head -n 1",
+        &["relay", "audit"],
+    );
     command.env("DATABASE_URL", database.url());
     let mut relay = Child::spawn(&mut command)?;
     assert_eq!(relay.exit(BOUND).await?.code(), Some(1));

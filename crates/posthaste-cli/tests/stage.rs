@@ -108,6 +108,7 @@ impl Stage {
         // The program as it was built may lie in a folder that is closed to that user.
         let copy = stage.folder.join("posthaste");
         fs::copy(&stage.program, &copy)?;
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
         stage.program = copy;
         stage.user = Some(user);
         Ok(stage)
@@ -129,6 +130,32 @@ impl Stage {
             command.uid(uid).gid(gid);
         }
         command.args(arguments).current_dir(&self.folder);
+        command
+    }
+
+    /// Where the program under test is.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// A command that a shell starts behind a line of its own.
+    pub(crate) fn started_by(&self, line: &str, arguments: &[&str]) -> Command {
+        self.through("sh", &format!("{line}; exec \"$@\""), arguments)
+    }
+
+    /// A command that this shell starts by a script, whose `$@` it is.
+    pub(crate) fn through(&self, shell: &str, script: &str, arguments: &[&str]) -> Command {
+        let program = self.command(arguments);
+        let mut command = Command::new(shell);
+        command.args(["-c", script, shell]);
+        command.arg(&self.program).args(arguments);
+        for (name, value) in program.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(&self.folder);
         command
     }
 

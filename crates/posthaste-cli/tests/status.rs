@@ -94,8 +94,6 @@ async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let keys = stage.folder.join("keys");
-    let status = stage.command(&["status", "--watch", "1"]);
-    let program = status.get_program().to_string_lossy().into_owned();
     // The terminal is that of `script`, which types what comes through the pipe. It starts a shell,
     // of which Ctrl-C must leave nothing but the command.
     let mut command = std::process::Command::new("sh");
@@ -104,7 +102,7 @@ async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result
             "-c",
             "mkfifo keys; echo ready; exec script -qefc \"exec $0 status --watch 1\" /dev/null <>keys",
         ])
-        .arg(program)
+        .arg(stage.program())
         .current_dir(&stage.folder)
         .env("DATABASE_URL", database.url());
     let mut watched = posthaste_testkit::Child::spawn(&mut command)?;

@@ -2,7 +2,7 @@ use std::fs::File;
 
 use posthaste_testkit::{Child, eventually, is_alive};
 
-use crate::stage::{BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage, count};
 
 /// Reading it takes minutes, and storing it takes nothing.
 const ENDLESS: u64 = 1 << 42;
@@ -43,6 +43,44 @@ async fn a_second_signal_ends_at_once_and_takes_the_private_server_along() -> an
         Ok(!is_alive(server))
     })
     .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_started_by_nohup_or_in_the_background_hears_sigterm_only() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let work = ["work", "--exec", "x=true"];
+    let mut command = stage.started_by("trap '' HUP INT", &work);
+    let mut child = Child::spawn(command.env("DATABASE_URL", database.url()))?;
+    child.error_line("working on", BOUND).await?;
+    child.interrupt()?;
+    child.hang_up()?;
+    stage.run_on(&database, &["enqueue", "x"]).await?.good()?;
+    let client = database.client().await?;
+    eventually(BOUND, "it works on", async || {
+        Ok(count(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
+    })
+    .await?;
+    child.terminate()?;
+    assert!(child.exit(BOUND).await?.success());
+    let said = child.stderr().join("\n");
+    assert_eq!(said.matches("stopping in good order").count(), 1, "{said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_may_open_as_many_files_as_the_machine_allows() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let work = ["work", "--exec", "x=true"];
+    let mut command = stage.started_by("ulimit -S -n 64", &work);
+    let mut child = Child::spawn(command.env("DATABASE_URL", database.url()))?;
+    child.error_line("working on", BOUND).await?;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.pid()))?;
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let numbers: Vec<&str> = files.unwrap_or_default().split_whitespace().collect();
+    assert!(numbers.len() > 4 && numbers[3] == numbers[4], "{files:?}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

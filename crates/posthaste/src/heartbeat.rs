@@ -77,7 +77,7 @@ async fn beat(heartbeat: Heartbeat, link: Link) {
         heartbeat.owed.asked();
         for id in ids {
             let beaten = match id {
-                Some(id) => beat_once(&heartbeat.registration, &link, id).await,
+                Some(id) => beat_once(&heartbeat, &link, id).await,
                 None => Some(false),
             };
             all_answered &= beaten.is_some();
@@ -100,15 +100,17 @@ async fn beat(heartbeat: Heartbeat, link: Link) {
 
 /// One beat; false when the database does not count this worker among the living any more, nothing
 /// when that is not known.
-async fn beat_once(registration: &Registration, link: &Link, worker: i64) -> Option<bool> {
+async fn beat_once(heartbeat: &Heartbeat, link: &Link, worker: i64) -> Option<bool> {
     match store::beat(link, worker).await {
         Ok(true) => Some(true),
+        // It has signed off meanwhile.
+        Ok(false) if heartbeat.stopped.is_cancelled() => Some(false),
         Ok(false) => {
             tracing::warn!(
                 worker,
                 "this worker was declared dead; it goes on under a new id"
             );
-            registration.forget(worker);
+            heartbeat.registration.forget(worker);
             Some(false)
         }
         Err(error) => {

@@ -51,7 +51,7 @@ async fn every_job_once(version: PgVersion) -> anyhow::Result<()> {
             }
         }
         let past = Past::fill(&source).await?;
-        let folder = tempfile_in(&old);
+        let folder = tempfile();
         dump(&old, source.name(), &folder)?;
         let target = TestDb::empty(to).await?;
         restore(to, target.name(), &folder, how)?;
@@ -69,11 +69,8 @@ async fn every_job_once(version: PgVersion) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tempfile_in(server: &PgServer) -> std::path::PathBuf {
-    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let name = format!("posthaste-{}-{n}.dump", server.address().port());
-    std::env::temp_dir().join(name)
+fn tempfile() -> std::path::PathBuf {
+    std::env::temp_dir().join(posthaste_testkit::unique("posthaste-dump"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]

@@ -15,6 +15,8 @@ use tokio::sync::watch;
 use crate::eventually;
 use crate::watchdog::Watchdog;
 
+/// Where it is on every Unix; tests may change where programs are looked for.
+const ENV: &str = "/usr/bin/env";
 /// Of `env`, where it is GNU's: whoever execs through it hears these signals again.
 const RESET: &str = "--default-signal=HUP,INT,QUIT,PIPE,TERM";
 
@@ -135,6 +137,11 @@ impl Child {
         self.signal(Signal::INT)
     }
 
+    /// Tells it that its terminal is gone, by SIGHUP.
+    pub fn hang_up(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::HUP)
+    }
+
     /// Holds it still by SIGSTOP.
     pub fn pause(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
@@ -189,13 +196,13 @@ impl Drop for Child {
 /// some of them ignored, as shells do it for what runs in the background.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     static RESETS: LazyLock<bool> = LazyLock::new(|| {
-        let resets = Command::new("env").args([RESET, "true"]).output();
+        let resets = Command::new(ENV).args([RESET, "true"]).output();
         resets.is_ok_and(|output| output.status.success())
     });
     if !*RESETS {
         return Command::new(program);
     }
-    let mut command = Command::new("env");
+    let mut command = Command::new(ENV);
     command.arg(RESET).arg(program);
     command
 }

@@ -1,13 +1,12 @@
 //! Databases that belong to one test.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use deadpool_postgres::{Manager, Pool, Runtime};
 use tokio_postgres::{Client, NoTls};
 
-use crate::PgServer;
+use crate::{PgServer, unique};
 
 /// A test that leaves its server held still must not wait for it for ever.
 const DROP_BOUND: Duration = Duration::from_secs(30);
@@ -63,13 +62,7 @@ impl TestDb {
     }
 
     async fn create(server: &PgServer, admin: &Client, template: &str) -> anyhow::Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(1);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!(
-            "test_{}_{count}_{:04x}",
-            std::process::id(),
-            fastrand::u16(..)
-        );
+        let name = unique("test").replace('-', "_");
         admin
             .batch_execute(&format!(
                 "CREATE DATABASE {} TEMPLATE {} STRATEGY wal_log",

@@ -44,4 +44,4 @@ pub use eventually::eventually;
 pub use postgres::{PgServer, PgVersion};
 pub use proxy::{LostAnswer, Proxy, RequestMatcher};
 pub use run::{TestRun, Watched, more_descriptors};
-pub use shared::SERVERS;
+pub use shared::{SERVERS, unique};

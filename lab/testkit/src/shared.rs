@@ -7,6 +7,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -47,6 +48,13 @@ pub(crate) fn take(name: &str, count: usize) -> anyhow::Result<usize> {
 /// Whether nobody in the run has asked for this before; without a run everybody is the first.
 pub(crate) fn is_first(name: &str) -> bool {
     folder().is_none_or(|folder| created(&folder.join(format!("{name}.taken"))))
+}
+
+/// A name that nobody else has, of a database, a queue, an index.
+pub fn unique(name: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let (us, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    format!("{name}-{us}-{count}-{:04x}", fastrand::u16(..))
 }
 
 fn created(file: &Path) -> bool {

@@ -63,6 +63,21 @@ async fn a_child_hears_the_signals_that_ask_it_to_end() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn it_hears_them_also_where_whoever_started_the_tests_ignores_them() -> anyhow::Result<()> {
+    let test = "child::a_child_hears_the_signals_that_ask_it_to_end";
+    let ignoring = "trap '' HUP INT QUIT TERM; exec \"$0\" --exact \"$1\"";
+    let mut tests = Command::new("/bin/sh");
+    tests
+        .args(["-c", ignoring])
+        .arg(std::env::current_exe()?)
+        .arg(test);
+    let mut tests = Child::spawn(&mut tests)?;
+    tests.line("1 passed", BOUND).await?;
+    assert!(tests.exit(BOUND).await?.success());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_paused_child_stands_still_until_it_is_resumed() -> anyhow::Result<()> {
     let mut child = Child::spawn(&mut shell(COUNTING))?;
     child.line("line 3", BOUND).await?;

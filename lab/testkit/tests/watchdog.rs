@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
-use posthaste_testkit::receivers::{self, RabbitMq, Receiver, Redis, Service, Worker};
+use posthaste_testkit::receivers::{self, OpenSearch, RabbitMq, Receiver, Redis, Service, Worker};
 use posthaste_testkit::{Child, PgServer, PgVersion, SERVERS, eventually, is_alive};
 
 use crate::BOUND;
@@ -16,6 +16,18 @@ const END: &str = "POSTHASTE_TESTKIT_END";
 struct Leftover {
     processes: Vec<u32>,
     folders: Vec<PathBuf>,
+}
+
+impl Leftover {
+    fn told_by(line: &str) -> anyhow::Result<Self> {
+        let told = line.split_once("started ").context("nothing told")?.1;
+        let (numbers, folders) = told.split_once(' ').context("no folders told")?;
+        let processes = numbers.split(',').map(str::parse);
+        Ok(Self {
+            processes: processes.collect::<Result<_, _>>()?,
+            folders: folders.split(',').map(PathBuf::from).collect(),
+        })
+    }
 }
 
 /// Runs a role below in a process of its own, until it has started its servers and its child.
@@ -31,15 +43,8 @@ async fn test_process_as(role: &str, end: &str) -> anyhow::Result<(Child, Leftov
             .env_remove("POSTHASTE_RAN")
             .env_remove(SERVERS),
     )?;
-    let line = process.line("started ", BOUND).await?;
-    let told = line.split_once("started ").context("nothing told")?.1;
-    let (numbers, folders) = told.split_once(' ').context("no folders told")?;
-    let processes = numbers
-        .split(',')
-        .map(str::parse)
-        .collect::<Result<_, _>>()?;
-    let folders = folders.split(',').map(PathBuf::from).collect();
-    Ok((process, Leftover { processes, folders }))
+    let told = Leftover::told_by(&process.line("started ", BOUND).await?)?;
+    Ok((process, told))
 }
 
 async fn nothing_is_left(leftover: Leftover) -> anyhow::Result<()> {
@@ -99,6 +104,53 @@ async fn a_test_process_that_ends_leaves_nothing_behind_even_of_its_statics() ->
         process.exit(BOUND).await.context(end)?;
         nothing_is_left(leftover).await.context(end)?;
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_that_is_killed_leaves_nothing_behind() -> anyhow::Result<()> {
+    let role = "watchdog::role_of_a_test_process";
+    let mut run = posthaste_testkit::command(env!("CARGO_BIN_EXE_posthaste-test-run"));
+    run.arg(std::env::current_exe()?)
+        .args(["--exact", role, "--ignored", "--nocapture"])
+        .env(END, "waits")
+        .env_remove("POSTHASTE_RAN");
+    let mut run = Child::spawn(&mut run)?;
+    let leftover = Leftover::told_by(&run.line("started ", BOUND).await?)?;
+    assert!(leftover.processes.iter().all(|pid| is_alive(*pid)));
+    run.kill()?;
+    nothing_is_left(leftover).await
+}
+
+#[tokio::test]
+async fn servers_start_under_a_umask_that_hides_everything() -> anyhow::Result<()> {
+    let needed = [Receiver::Redis, Receiver::RabbitMq, Receiver::OpenSearch];
+    if !receivers::are_here("servers start under any umask", &needed) {
+        return Ok(());
+    }
+    let role = "watchdog::role_that_starts_servers";
+    let mut hidden = posthaste_testkit::command("/bin/sh");
+    hidden
+        .args(["-c", "umask 077; exec \"$0\" --exact \"$1\" --ignored"])
+        .arg(std::env::current_exe()?)
+        .arg(role)
+        .env(END, "returns")
+        .env_remove("POSTHASTE_RAN");
+    let mut hidden = Child::spawn(&mut hidden)?;
+    hidden.line("1 passed", BOUND * 2).await?;
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "a role that the test above runs in a process of its own"]
+async fn role_that_starts_servers() -> anyhow::Result<()> {
+    if std::env::var_os(END).is_none() {
+        return Ok(());
+    }
+    let _server = PgServer::start(PgVersion::V18, &[])?;
+    let _redis = Redis::start(&[])?;
+    let _rabbitmq = RabbitMq::start()?;
+    let _opensearch = OpenSearch::start(&[])?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Random schedules of several executors on the fake, which loses, delays, repeats and forgets:
 //! whatever happened meanwhile, in the end money is where it belongs. `POSTHASTE_SEED=7` replays
-//! one, `POSTHASTE_SCHEDULES=1000000` asks for more.
+//! one, `POSTHASTE_SCHEDULES=1000000` asks for more; `make test-full` asks for 10,000.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::fake::{Marks, fake};
 
-const SCHEDULES: u64 = 10_000;
+const SCHEDULES: u64 = 1_000;
 /// This many play at once: most of the other tests are over by then.
 const THREADS: u64 = 2;
 pub(super) const DOCUMENTS: [&str; 4] = ["d0", "d1", "d2", "d3"];

@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use posthaste_relay::{Asynq, BullMq, Celery, Destination, Mapping, Relay, Sidekiq, Template};
 use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
-use posthaste_testkit::{PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgVersion, TestDb, eventually, unique};
 use tokio_postgres::Client;
 
 use super::fake_destination::FakeDestination;
-use super::rabbitmq::{shared, unique};
+use super::rabbitmq::shared;
 use super::redis::KEEPS;
 use crate::support::{SOON, all_done, database, worker};
 

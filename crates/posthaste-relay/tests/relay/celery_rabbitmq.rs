@@ -6,11 +6,11 @@ use std::time::Duration;
 use posthaste::NewJob;
 use posthaste_relay::{Celery, Destination, Relay};
 use posthaste_testkit::receivers::{Receiver, Worker, are_here};
-use posthaste_testkit::{PgVersion, Proxy};
+use posthaste_testkit::{PgVersion, Proxy, unique};
 use serde_json::{Value, json};
 
 use super::conformance::{Received, Subject, conformance};
-use super::rabbitmq::{Hands, behind_a_proxy, no_room, shared, too_large, unique};
+use super::rabbitmq::{Hands, behind_a_proxy, no_room, shared, too_large};
 use crate::support::{SOON, all_done, database, worker};
 
 struct Tasks {

@@ -19,9 +19,10 @@ async fn counted(client: &Client) -> i64 {
 #[cfg(feature = "rabbitmq")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_is_full_counts_as_no_attempt_and_holds_up_no_other_queue() {
-    use super::rabbitmq::{Hands, shared, unique};
+    use super::rabbitmq::{Hands, shared};
     use lapin::types::AMQPValue;
     use posthaste_relay::RabbitMq;
+    use posthaste_testkit::unique;
 
     let test = "a_queue_that_is_full_counts_as_no_attempt_and_holds_up_no_other_queue";
     if !are_here(test, &[Receiver::RabbitMq]) {

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use posthaste::NewJob;
 use posthaste_relay::{Answer, Destination, Kafka, Mapping, Message, Relay, Template};
 use posthaste_testkit::receivers::{self, Receiver, Worker, are_here};
-use posthaste_testkit::{Proxy, eventually};
+use posthaste_testkit::{Proxy, eventually, unique};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
@@ -19,7 +19,6 @@ use rdkafka::{Offset, TopicPartitionList};
 use serde_json::json;
 
 use super::conformance::{Received, Subject, conformance};
-use super::rabbitmq::unique;
 use super::{enqueue, outcome_of, setup};
 use crate::support::{SOON, all_done, unfinished};
 

@@ -1,7 +1,6 @@
 //! RabbitMQ: the suite on a real one, what it returns, closes and blocks, and a consumer that
 //! others wrote.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lapin::options::{
@@ -13,7 +12,7 @@ use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use posthaste::NewJob;
 use posthaste_relay::{Destination, Mapping, RabbitMq, Relay, Template};
 use posthaste_testkit::receivers::{self, Receiver, Worker, are_here};
-use posthaste_testkit::{PgVersion, Proxy, eventually};
+use posthaste_testkit::{PgVersion, Proxy, eventually, unique};
 use serde_json::json;
 
 use super::conformance::{Received, Subject, conformance};
@@ -35,13 +34,6 @@ pub(super) async fn behind_a_proxy() -> (Proxy, String) {
         .unwrap();
     let url = format!("amqp://guest:guest@{}/relay", proxy.address());
     (proxy, url)
-}
-
-/// A name that no other test has.
-pub(super) fn unique(name: &str) -> String {
-    static TAKEN: AtomicU32 = AtomicU32::new(0);
-    let number = TAKEN.fetch_add(1, Ordering::Relaxed);
-    format!("{name}-{}-{number}", std::process::id())
 }
 
 /// What a receiver does with RabbitMQ.

@@ -7,7 +7,6 @@ mod filled;
 mod rebuild;
 mod unmanaged;
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use posthaste_sync::{Direct, Elastic, ElasticClient, Index, Proof};
@@ -34,9 +33,7 @@ pub fn notes() -> Value {
 
 /// An alias that nobody else has.
 pub fn alias() -> String {
-    static MADE: AtomicU32 = AtomicU32::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    format!("notes-{}-{number}", std::process::id())
+    posthaste_testkit::unique("notes")
 }
 
 /// An index of its own on the server that all tests share, unless this machine has none.

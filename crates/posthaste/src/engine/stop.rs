@@ -43,9 +43,10 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
         tracing::warn!("a consumer's task did not end");
         attending.shutdown().await;
     }
+    // Before it signs off: a beat behind that would find nobody, as after a rescue.
+    ends.stopped.cancel();
     if clean {
         let is_sure = answered && process.claimer.unanswered.is_empty();
         process.claimer.registration.sign_off(is_sure).await;
     }
-    ends.stopped.cancel();
 }

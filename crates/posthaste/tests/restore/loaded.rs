@@ -8,7 +8,7 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 use tokio_postgres::Client;
 
 use super::story::{next_xid, use_up_to};
-use super::tempfile_in;
+use super::tempfile;
 use crate::stress::store::Store;
 use crate::support::{self, SOON, number};
 
@@ -60,7 +60,7 @@ fn fed(server: &PgServer, tool: &str, words: &[&str], script: &Path) -> anyhow::
 }
 
 fn dump(server: &PgServer, name: &str, words: &[&str]) -> anyhow::Result<std::path::PathBuf> {
-    let to = tempfile_in(server);
+    let to = tempfile();
     let mut tool = server.tool("pg_dump");
     tool.args(words).arg("--file").arg(&to).arg(name);
     let said = tool.output()?;

@@ -8,7 +8,7 @@ use posthaste::{Outcome, rebase};
 use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
 use tokio_postgres::Client;
 
-use super::tempfile_in;
+use super::tempfile;
 use crate::support::{self, SOON, number};
 
 /// Publishes everything, or one schema, and subscribes to it.
@@ -53,7 +53,7 @@ async fn a_store_that_was_replicated_goes_on_elsewhere_behind_its_rebase() {
         publisher.batch_execute(APP).await.unwrap();
         // The schema without its rows: these come by the subscription.
         let target = TestDb::empty(&new).await.unwrap();
-        let script = tempfile_in(&old);
+        let script = tempfile();
         let mut tool = old.tool("pg_dump");
         tool.args(["--schema-only", "--file"]).arg(&script);
         assert!(tool.arg(source.name()).status().unwrap().success());

@@ -7,12 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use posthaste_relay::{Destination, Kafka};
-use posthaste_testkit::{Proxy, ran};
+use posthaste_testkit::{Proxy, ran, unique};
 use rdkafka::mocking::MockCluster;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 use super::super::conformance::{Received, Subject, conformance};
-use super::super::rabbitmq::unique;
 use super::{To, received};
 
 struct Mocked {
