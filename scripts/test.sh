@@ -60,8 +60,9 @@ said_in() {
 # Read whole before it begins: whoever edits this file meanwhile changes no run.
 main() {
     cargo nextest run "${tests[@]}" --no-run
-    # Tests start examples as processes.
+    # Tests start examples as processes, and run the tests of one.
     cargo build --workspace --all-features --examples --quiet
+    cargo test --workspace --all-features --example web --no-run --quiet
     status=0
     run "$folder/first" "$threads" "$@" || status=$?
     flaky=()

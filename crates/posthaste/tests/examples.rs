@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// The program of an example. `cargo test` builds them beside the tests; a run of this binary alone
-/// leaves old ones.
+/// The program of an example. `make test` builds them before the tests; a run of this binary alone
+/// may find old ones.
 pub fn example(name: &str) -> Command {
     let tests = std::env::current_exe().unwrap();
     let program = tests
@@ -17,7 +17,8 @@ pub fn example(name: &str) -> Command {
         .join(name);
     if !is_up_to_date(&program) {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", env!("CARGO_PKG_NAME")]);
+        // As the suite is built: with the features of one package everything would be built anew.
+        cargo.args(["build", "--quiet", "--workspace"]);
         cargo.args(["--examples", "--all-features"]);
         if !cfg!(debug_assertions) {
             cargo.arg("--release");

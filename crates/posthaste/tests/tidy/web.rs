@@ -47,13 +47,8 @@ async fn the_tests_of_the_guide_pass() {
                    INSERT INTO account (name) VALUES ('Bob')";
     client.batch_execute(account).await.unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args([
-        "test",
-        "--quiet",
-        "--package",
-        "posthaste",
-        "--all-features",
-    ]);
+    // As the suite is built: with the features of one package everything would be built anew.
+    cargo.args(["test", "--quiet", "--workspace", "--all-features"]);
     cargo.args(["--example", "web"]).current_dir(root());
     let tested = cargo.env("DATABASE_URL", database.url()).output().unwrap();
     let said = String::from_utf8_lossy(&tested.stdout).into_owned();
