@@ -1,38 +1,60 @@
 //! The mail example: its parts on a real Redis and a real mail server, with workers that are lost
 //! at each step.
 
+mod commands;
+#[path = "../examples/mail/connection.rs"]
+mod connection;
 #[path = "../examples/mail/deliveries.rs"]
+#[allow(dead_code, reason = "some of it only the commands need")]
 mod deliveries;
+mod inspected;
 mod killed;
+mod others;
 #[path = "../examples/mail/queue.rs"]
 #[allow(dead_code, reason = "the example itself says how long a lease is")]
 mod queue;
 #[path = "../examples/mail/reconcile.rs"]
+#[allow(dead_code, reason = "the example itself says how long it waits")]
 mod reconcile;
 mod reconciled;
+mod redis_lost;
+mod routed;
+mod server_down;
+#[path = "../examples/mail/settings.rs"]
+mod settings;
+mod started;
+#[path = "../examples/mail/task.rs"]
+mod task;
 #[path = "../examples/mail/worker.rs"]
 #[allow(dead_code, reason = "a test goes step by step")]
 mod worker;
 
-use std::process::Command;
-use std::sync::Arc;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posthaste_relay::{Asynq, Relay, Smtp};
+use posthaste::Backoff;
+use posthaste_relay::Smtp;
 use posthaste_testkit::receivers::{Receiver, Redis, Smtp as Server, are_here};
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use serde_json::json;
 use tokio_postgres::Client;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::support::{self, SOON, database};
+use crate::support::{SOON, database};
 use deliveries::Deliveries;
 use queue::{End, Queue};
-use reconcile::{Provider, Reconciler, told};
-use worker::Worker;
+use reconcile::{Mute, Provider, Reconciler, told};
+use worker::{Step, Worker};
 
 const LEASE: Duration = Duration::from_secs(1);
+/// No pause at all.
+const AT_ONCE: Backoff = Backoff {
+    base: Duration::ZERO,
+    cap: Duration::ZERO,
+};
+/// What a crash of Redis leaves there.
+const KEPT: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "always")];
 
 struct Setup {
     redis: Redis,
@@ -53,26 +75,55 @@ impl Provider for Maildir {
     }
 }
 
-/// One that cannot tell.
-struct Mute;
+/// What is logged on this thread, as long as its guard lives.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
 
-impl Provider for Mute {
-    async fn has(&self, _id: Uuid) -> Option<bool> {
-        None
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn begin() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// How often this was said.
+    fn count(&self, text: &str) -> usize {
+        let said = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        said.matches(text).count()
     }
 }
 
 impl Setup {
     async fn new(test: &str) -> Option<Self> {
+        Self::with(test, &[]).await
+    }
+
+    /// With these settings of Redis.
+    async fn with(test: &str, settings: &[(&str, &str)]) -> Option<Self> {
         if !are_here(test, &[Receiver::Redis, Receiver::Smtp]) {
             return None;
         }
-        let redis = Redis::start(&[]).unwrap();
+        let redis = Redis::start(settings).unwrap();
         let server = Arc::new(Server::start().unwrap());
         let db = database(PgVersion::V15).await;
         let client = db.client().await.unwrap();
         let deliveries = Deliveries::open(db.pool(4).unwrap()).await.unwrap();
-        let queue = Queue::open(&redis.url(), "mail", LEASE).await.unwrap();
+        let queue = Queue::open(&redis.url(), "mail", LEASE).unwrap();
         Some(Self {
             redis,
             server,
@@ -90,6 +141,8 @@ impl Setup {
             deliveries: self.deliveries.clone(),
             smtp: Arc::new(smtp.from("us@example.com")),
             time_limit: Duration::from_secs(60),
+            retries: AT_ONCE,
+            outage: AT_ONCE,
         }
     }
 
@@ -134,7 +187,9 @@ impl Setup {
             deliveries: self.deliveries.clone(),
             queue: self.queue.clone(),
             provider,
+            look: Duration::from_millis(100),
             patience: 0.0,
+            resends: AT_ONCE,
             resends_unknown: false,
             retries_failed: false,
         }
@@ -161,7 +216,7 @@ async fn a_mail_is_sent_once_and_its_id_is_known_for_a_day() {
         (json!(["ada@example.com"]), "completed".into())
     );
     assert_eq!(setup.queue.again(id).await.unwrap(), "completed");
-    assert!(!setup.worker().step().await.unwrap());
+    assert_eq!(setup.worker().step().await.unwrap(), Step::Idle);
     let score = setup
         .redis
         .ask(&["ZSCORE", "asynq:{mail}:completed", &id.to_string()])
@@ -174,48 +229,6 @@ async fn a_mail_is_sent_once_and_its_id_is_known_for_a_day() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_ordered_and_committed_is_relayed_to_the_queue_and_sent_by_a_worker() {
-    let test = "what_is_ordered_and_committed_is_relayed_to_the_queue_and_sent_by_a_worker";
-    let Some(setup) = Setup::new(test).await else {
-        return;
-    };
-    let asynq = Asynq::new(&setup.redis.url()).unwrap().queue("mail");
-    // The Redis of this test keeps nothing.
-    let relay = Relay::to(asynq)
-        .allow_unsafe("appendonly")
-        .start()
-        .await
-        .unwrap();
-    let relaying = support::worker(&setup.db.pool(2).unwrap()).consumer("mail", relay);
-    let relaying = relaying.start().await.unwrap();
-    let stop = CancellationToken::new();
-    let worker = setup.worker();
-    let working = tokio::spawn({
-        let stop = stop.clone();
-        async move { worker.run(stop).await }
-    });
-    let mut client = setup.db.pool(1).unwrap().get().await.unwrap();
-    for commits in [false, true] {
-        let transaction = client.transaction().await.unwrap();
-        let order = Deliveries::order(&transaction, "ada@example.com", "Welcome", "Hi.\n");
-        let id = order.await.unwrap();
-        if !commits {
-            transaction.rollback().await.unwrap();
-            continue;
-        }
-        transaction.commit().await.unwrap();
-        let sent = async || Ok(setup.state(id).await == "sent");
-        eventually(SOON, "it is sent", sent).await.unwrap();
-        let mails = setup.server.effects().unwrap();
-        assert_eq!((mails.len(), setup.task(id)), (1, "completed".into()));
-        assert_eq!(mails[0].id, format!("<{id}@example.com>"));
-    }
-    relaying.stop().await.unwrap();
-    stop.cancel();
-    working.await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_whose_worker_is_lost_comes_back_and_the_lost_one_changes_nothing() {
     let Some(setup) = Setup::new("a_task_whose_worker_is_lost_comes_back").await else {
         return;
@@ -225,13 +238,13 @@ async fn a_task_whose_worker_is_lost_comes_back_and_the_lost_one_changes_nothing
     assert_eq!(setup.queue.take().await.unwrap(), None);
     setup.work_until(id, "sent").await;
     assert!(!setup.queue.renew(&mut lost).await.unwrap());
-    assert!(!setup.queue.end(&lost, End::Archived).await.unwrap());
+    let end = End::Archived("late".into());
+    assert!(!setup.queue.end(&lost, end).await.unwrap());
     assert_eq!((setup.mails(), setup.task(id)), (1, "completed".into()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_is_lost_in_the_middle_of_a_mail_leaves_it_unknown_until_the_provider_is_asked()
- {
+async fn a_worker_lost_in_the_middle_of_a_mail_leaves_it_unknown_until_the_provider_is_asked() {
     let Some(setup) = Setup::new("a_worker_that_is_lost_in_the_middle_of_a_mail").await else {
         return;
     };
@@ -328,36 +341,4 @@ async fn a_refused_mail_has_failed_and_is_tried_again_only_where_that_is_wanted(
     assert_eq!(reconciler.pass().await.unwrap(), 1);
     setup.work_until(id, "sent").await;
     assert_eq!(setup.mails(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_queue_is_one_that_asynq_fills_and_works_too() {
-    let test = "the_queue_is_one_that_asynq_fills_and_works_too";
-    let Some(setup) = Setup::new(test).await else {
-        return;
-    };
-    if !are_here(test, &[Receiver::Asynq]) {
-        return;
-    }
-    let id = setup.ordered().await;
-    let client = Command::new(Receiver::Asynq.find().unwrap())
-        .env("REDIS_URL", setup.redis.url())
-        .args(["mail", &id.to_string(), "mail:send", "{}"])
-        .output()
-        .unwrap();
-    assert!(client.status.success(), "{client:?}");
-    setup.work_until(id, "sent").await;
-
-    let theirs = Uuid::new_v4();
-    setup.queue.again(theirs).await.unwrap();
-    let asynq = posthaste_testkit::receivers::Worker::asynq(&setup.redis.url(), &["mail"]).unwrap();
-    let effect = asynq.wait_for(1, SOON).await.unwrap().remove(0);
-    assert_eq!(
-        (effect.id, effect.name),
-        (theirs.to_string(), "mail:send".to_owned())
-    );
-    let kept = async || Ok(setup.task(theirs) == "completed");
-    eventually(SOON, "it is kept for a day there too", kept)
-        .await
-        .unwrap();
 }

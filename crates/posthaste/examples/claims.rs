@@ -1,7 +1,10 @@
 //! Whole claims: one INSERT for all jobs of a claim, where handlers would make one for each.
 //!
-//! `DATABASE_URL=postgres://… cargo run --example claims`; it ends when its jobs are done.
+//! `DATABASE_URL=postgres://… cargo run -p posthaste --example claims`; it ends when its queue is
+//! empty.
 #![expect(clippy::print_stdout, reason = "an example talks to people")]
+
+use std::time::Duration;
 
 use deadpool_postgres::{Manager, Pool};
 use posthaste::{Claim, Claims, JobArgs, QueueConfig, Worker};
@@ -25,22 +28,14 @@ impl JobArgs for Entry {
     }
 }
 
-/// Writes claim after claim until all jobs are done.
-async fn work(mut claims: Claims, pool: &Pool) -> anyhow::Result<()> {
-    let mut left = JOBS as usize;
-    while left > 0
-        && let Some(claim) = claims.next().await
-    {
-        let jobs = claim.jobs().len();
-        match write(pool, &claim).await {
-            Ok(()) => {
-                claim.complete();
-                left -= jobs;
-            }
+/// Writes claim after claim until the worker stops.
+async fn work(mut claims: Claims, pool: Pool) {
+    while let Some(claim) = claims.next().await {
+        match write(&pool, &claim).await {
+            Ok(()) => claim.complete(),
             Err(error) => claim.fail(error), // each of them is tried again
         }
     }
-    Ok(())
 }
 
 async fn write(pool: &Pool, claim: &Claim) -> anyhow::Result<()> {
@@ -57,9 +52,10 @@ async fn main() -> anyhow::Result<()> {
     let pool = Pool::builder(Manager::new(url.parse()?, tokio_postgres::NoTls)).build()?;
     let mut client = pool.get().await?;
     posthaste::migrate(&mut client).await?;
-    client
-        .batch_execute("DROP TABLE IF EXISTS audit; CREATE TABLE audit (entry text PRIMARY KEY)")
-        .await?;
+    // Programs that start at once make the table one after the other.
+    let audit = "SELECT pg_advisory_xact_lock(hashtext('audit'));
+                 CREATE TABLE IF NOT EXISTS audit (entry text PRIMARY KEY)";
+    client.batch_execute(audit).await?;
 
     let tx = client.transaction().await?;
     posthaste::enqueue_many(&tx, (0..JOBS).map(|number| Entry { number })).await?;
@@ -68,8 +64,13 @@ async fn main() -> anyhow::Result<()> {
     let queue = QueueConfig::new(QUEUE, CLAIM);
     let (worker, claims) = Worker::builder(pool.clone()).claims(queue);
     let worker = worker.start().await?;
-    work(claims, &pool).await?;
+    let working = tokio::spawn(work(claims, pool));
+    let waiting = "SELECT count(*) FROM posthaste.job WHERE queue = $1";
+    while client.query_one(waiting, &[&QUEUE]).await?.get::<_, i64>(0) > 0 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     worker.stop().await?;
+    working.await?;
     let entries = client.query_one("SELECT count(*) FROM audit", &[]).await?;
     println!("{JOBS} jobs, {} entries", entries.get::<_, i64>(0));
     Ok(())

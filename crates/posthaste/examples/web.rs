@@ -2,7 +2,7 @@
 //! transaction, and a worker in the same process does the work. Ctrl-C or SIGTERM ends both in good
 //! order. docs/guides/axum-sqlx.md explains it.
 //!
-//! `DATABASE_URL=postgres://… cargo run --example web --features sqlx`
+//! `DATABASE_URL=postgres://… cargo run -p posthaste --features sqlx --example web`
 #![expect(clippy::print_stdout, reason = "an example talks to people")]
 
 use axum::extract::State;
@@ -72,11 +72,10 @@ async fn welcome(context: Context<App>, welcome: Welcome) -> anyhow::Result<()> 
 async fn main() -> anyhow::Result<()> {
     let db = PgPool::connect(&std::env::var("DATABASE_URL")?).await?;
     posthaste::migrate(&mut *Database::from(&db).client().await?).await?;
-    sqlx::query(
-        "CREATE TABLE IF NOT EXISTS account (name text PRIMARY KEY, welcomed bool DEFAULT false)",
-    )
-    .execute(&db)
-    .await?;
+    // Programs that start at once make the table one after the other.
+    let account = "SELECT pg_advisory_xact_lock(hashtext('account'));
+         CREATE TABLE IF NOT EXISTS account (name text PRIMARY KEY, welcomed bool DEFAULT false)";
+    sqlx::raw_sql(account).execute(&db).await?;
     let app = App { db };
 
     let worker = Worker::builder(&app.db)

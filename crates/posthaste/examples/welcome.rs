@@ -1,7 +1,7 @@
 //! README's example, with what is around it: an account and its welcome are committed together, and
 //! a worker in the same process does the work.
 //!
-//! `DATABASE_URL=postgres://… cargo run --example welcome`; Ctrl-C ends it.
+//! `DATABASE_URL=postgres://… cargo run -p posthaste --example welcome`; Ctrl-C ends it.
 #![expect(clippy::print_stdout, reason = "an example talks to people")]
 
 use deadpool_postgres::{Client, Manager, Pool};
@@ -13,7 +13,9 @@ async fn main() -> anyhow::Result<()> {
     let pool = Pool::builder(Manager::new(url.parse()?, tokio_postgres::NoTls)).build()?;
     let mut client = pool.get().await?;
     posthaste::migrate(&mut client).await?;
-    let account = "CREATE TABLE IF NOT EXISTS account (name text)";
+    // Programs that start at once make the table one after the other.
+    let account = "SELECT pg_advisory_xact_lock(hashtext('account'));
+                   CREATE TABLE IF NOT EXISTS account (name text)";
     client.batch_execute(account).await?;
     sign_up(&mut client, "Ada").await?;
     drop(client);

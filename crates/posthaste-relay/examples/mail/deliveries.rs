@@ -3,7 +3,12 @@
 use std::error::Error;
 
 use deadpool_postgres::{Client, GenericClient, Pool};
+use jiff::Timestamp;
+use posthaste::Backoff;
 use uuid::Uuid;
+
+/// Mails that are looked after at a time.
+pub const PAGE: usize = 100;
 
 /// What a worker is to do with a task.
 #[derive(Debug, PartialEq)]
@@ -16,17 +21,66 @@ pub enum Begun {
     },
     /// An attempt before was lost: whether it sent the mail is not known.
     Unknown,
-    /// Nothing: it is sent, failed, unknown, or nobody's.
-    Over,
+    /// Nothing: it is in this state, or nobody's.
+    Over(Option<String>),
+}
+
+/// What became of an attempt.
+#[derive(Debug, PartialEq)]
+pub struct Outcome {
+    pub state: &'static str,
+    pub reason: Option<String>,
+    /// Whether it is one of the mail's attempts: not where nobody could have sent it.
+    pub counts: bool,
+}
+
+/// A mail that somebody must look after.
+pub struct Open {
+    pub id: Uuid,
+    pub state: String,
+    /// It has waited for as long as its attempts ask for.
+    pub is_due: bool,
+}
+
+/// Which mails are looked after.
+pub struct Look {
+    /// In seconds: see `Reconciler`.
+    pub patience: f64,
+    pub retries_failed: bool,
+    pub pause: Backoff,
+    /// Those that were looked at since then have had their turn.
+    pub since: Timestamp,
+}
+
+/// A mail of which nobody knows whether it was sent.
+pub struct Unknown {
+    pub id: Uuid,
+    pub recipient: String,
+    pub attempt: i32,
+    pub since: Timestamp,
+    pub reason: String,
 }
 
 #[derive(Clone)]
 pub struct Deliveries(Pool);
 
 impl Deliveries {
+    /// Makes the table where there is none. One that is there is left alone: whoever changed it
+    /// now would wait for each open order, and everybody else for him.
     pub async fn open(pool: Pool) -> Result<Self, Box<dyn Error + Send + Sync>> {
-        let schema = include_str!("schema.sql");
-        pool.get().await?.batch_execute(schema).await?;
+        let mut client = pool.get().await?;
+        let transaction = client.transaction().await?;
+        // Those that start at once go one after the other, and the first makes it.
+        let lock = "SELECT pg_advisory_xact_lock(hashtext('mail_deliveries'))";
+        transaction.batch_execute(lock).await?;
+        // The trigger comes last.
+        let look = "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'mail_deliveries_told'
+             AND tgrelid = to_regclass('mail_deliveries'))";
+        if !transaction.query_one(look, &[]).await?.get::<_, bool>(0) {
+            let schema = include_str!("schema.sql");
+            transaction.batch_execute(schema).await?;
+        }
+        transaction.commit().await?;
         Ok(Self(pool))
     }
 
@@ -51,19 +105,19 @@ impl Deliveries {
         token: Uuid,
     ) -> Result<Begun, Box<dyn Error + Send + Sync>> {
         let begin = include_str!("deliveries/begin.sql");
-        let row = self
-            .client()
-            .await?
-            .query_opt(begin, &[&id, &token])
-            .await?;
-        Ok(match row {
-            Some(row) if row.get::<_, &str>(0) == "sending" => Begun::Mail {
-                recipient: row.get(1),
-                subject: row.get(2),
-                body: row.get(3),
+        let client = self.client().await?;
+        let Some(row) = client.query_opt(begin, &[&id, &token]).await? else {
+            return Ok(Begun::Over(None));
+        };
+        let state: String = row.get("state");
+        Ok(match (row.get("is_begun"), state.as_str()) {
+            (true, "sending") => Begun::Mail {
+                recipient: row.get("recipient"),
+                subject: row.get("subject"),
+                body: row.get("body"),
             },
-            Some(_) => Begun::Unknown,
-            None => Begun::Over,
+            (true, _) => Begun::Unknown,
+            (false, _) => Begun::Over(Some(state)),
         })
     }
 
@@ -72,28 +126,53 @@ impl Deliveries {
         &self,
         id: Uuid,
         token: Uuid,
-        state: &str,
-        reason: Option<&str>,
+        outcome: &Outcome,
     ) -> Result<bool, Box<dyn Error + Send + Sync>> {
         let finish = include_str!("deliveries/finish.sql");
+        let Outcome {
+            state,
+            reason,
+            counts,
+        } = outcome;
         let client = self.client().await?;
         let rows = client
-            .execute(finish, &[&id, &token, &state, &reason])
+            .execute(finish, &[&id, &token, state, reason, counts])
             .await?;
         Ok(rows == 1)
     }
 
-    /// Mails that somebody must look after, with their states: a hundred at most, the next time
-    /// others.
-    pub async fn open_ones(
-        &self,
-        patience: f64,
-        retries_failed: bool,
-    ) -> Result<Vec<(Uuid, String)>, Box<dyn Error + Send + Sync>> {
-        let open = include_str!("deliveries/open.sql");
+    /// The database's time.
+    pub async fn now(&self) -> Result<Timestamp, Box<dyn Error + Send + Sync>> {
         let client = self.client().await?;
-        let rows = client.query(open, &[&patience, &retries_failed]).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        let now = client.query_one("SELECT clock_timestamp()", &[]).await?;
+        Ok(now.get(0))
+    }
+
+    /// Mails that somebody must look after: a page at most, the next time others.
+    pub async fn open_ones(&self, look: &Look) -> Result<Vec<Open>, Box<dyn Error + Send + Sync>> {
+        let open = include_str!("deliveries/open.sql");
+        let (base, cap) = (look.pause.base.as_secs_f64(), look.pause.cap.as_secs_f64());
+        let (retries_failed, page) = (look.retries_failed, PAGE as i64);
+        let client = self.client().await?;
+        let rows = client
+            .query(
+                open,
+                &[
+                    &look.patience,
+                    &retries_failed,
+                    &look.since,
+                    &base,
+                    &cap,
+                    &page,
+                ],
+            )
+            .await?;
+        let open = |row: &tokio_postgres::Row| Open {
+            id: row.get(0),
+            state: row.get(1),
+            is_due: row.get(2),
+        };
+        Ok(rows.iter().map(open).collect())
     }
 
     /// Moves a mail on that is in this state. False: it was moved by somebody else.
@@ -108,6 +187,27 @@ impl Deliveries {
         let client = self.client().await?;
         let rows = client.execute(resolve, &[&id, &from, &to, &reason]).await?;
         Ok(rows == 1)
+    }
+
+    /// The mails of which nobody knows, the oldest first.
+    pub async fn unknown(&self) -> Result<Vec<Unknown>, Box<dyn Error + Send + Sync>> {
+        let unknown = include_str!("deliveries/unknown.sql");
+        let rows = self.client().await?.query(unknown, &[]).await?;
+        let unknown = |row: &tokio_postgres::Row| Unknown {
+            id: row.get(0),
+            recipient: row.get(1),
+            attempt: row.get(2),
+            since: row.get(3),
+            reason: row.get(4),
+        };
+        Ok(rows.iter().map(unknown).collect())
+    }
+
+    /// What is known of a mail; nothing of one that nobody ordered.
+    pub async fn state(&self, id: Uuid) -> Result<Option<String>, Box<dyn Error + Send + Sync>> {
+        let state = "SELECT state FROM mail_deliveries WHERE delivery_id = $1";
+        let row = self.client().await?.query_opt(state, &[&id]).await?;
+        Ok(row.map(|row| row.get(0)))
     }
 
     async fn client(&self) -> Result<Client, Box<dyn Error + Send + Sync>> {

@@ -6,84 +6,209 @@
 //!         └─► mail_deliveries ◄── queued → sending → sent | failed | unknown ──┘   reconciler
 //! ```
 //!
-//! `DATABASE_URL=… REDIS_URL=… SMTP_URL=… cargo run --features redis,smtp --example mail -- work`,
-//! as often as you like, and once with `reconcile`; `order ADDRESS` orders a mail. The relay is
-//! `posthaste relay` with `to = "asynq://…"`; without one the reconciler queues what waits for half
-//! a minute.
+//! `DATABASE_URL=… REDIS_URL=… SMTP_URL=… cargo run -p posthaste-relay --features redis,smtp
+//! --example mail -- work`, as often as you like, and once with `reconcile`; `order ADDRESS` orders
+//! a mail and prints its id. `unknown` lists the mails of which nobody knows whether they were
+//! sent, and `resolve ID sent` or `resolve ID queued` says what you found out of one. MAIL_FROM is
+//! who sends.
+//!
+//! The relay is `posthaste relay --config crates/posthaste-relay/examples/mail/posthaste.toml`:
+//!
+//! ```toml
+//! [route.mail]
+//! queue = "mail"
+//! to = "asynq://127.0.0.1:6379/0"
+//! receiver_queue = "mail"
+//! ```
+//!
+//! Without one the reconciler queues what has waited for half a minute. A task that any worker of
+//! asynq completes counts as sent: let nobody else work the queue `mail` who does not send mails.
 #![expect(unreachable_pub, reason = "the parts of an example are for others")]
+#![expect(clippy::print_stdout, reason = "an example talks to people")]
 
+mod connection;
 mod deliveries;
 mod queue;
 mod reconcile;
+mod settings;
+mod task;
 mod worker;
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, Pool};
-use posthaste_relay::Smtp;
+use posthaste_relay::{Destination, Smtp};
+use tokio_postgres::NoTls;
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
 
 use deliveries::Deliveries;
-use queue::{LEASE, Queue};
-use reconcile::{Provider, Reconciler};
-use worker::Worker;
+use queue::{LEASE, MAIL, Queue};
+use reconcile::{LOOK, Mute, RESENDS, Reconciler};
+use worker::{OUTAGE, RETRIES, Worker};
 
-/// A provider that cannot be asked.
-struct Mute;
+type Failure = Box<dyn Error + Send + Sync>;
 
-impl Provider for Mute {
-    async fn has(&self, _id: Uuid) -> Option<bool> {
-        None
+const USAGE: &str = "say: work, reconcile, order ADDRESS, unknown, or resolve ID sent|queued";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments[..] {
+        ["work"] => work().await,
+        ["reconcile"] => reconcile().await,
+        ["order", address] => order(address).await,
+        ["unknown"] => unknown().await,
+        ["resolve", id, to @ ("sent" | "queued")] => resolve(id, to).await,
+        _ => Err(USAGE.into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", in_full(&*error));
+            ExitCode::FAILURE
+        }
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
-    let setting = |name: &str| std::env::var(name).map_err(|_| format!("{name} is not set"));
-    let database = setting("DATABASE_URL")?;
-    let pool = Pool::builder(Manager::new(database.parse()?, tokio_postgres::NoTls)).build()?;
-    posthaste::migrate(&mut *pool.get().await?).await?;
-    let deliveries = Deliveries::open(pool.clone()).await?;
-    let queue = || async { Queue::open(&setting("REDIS_URL")?, "mail", LEASE).await };
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["order", address] => {
-            let mut client = pool.get().await?;
-            let transaction = client.transaction().await?;
-            Deliveries::order(&transaction, address, "Welcome", "Nice to have you here.\n").await?;
-            transaction.commit().await?;
-        }
-        ["work"] => {
-            let worker = Worker {
-                queue: queue().await?,
-                deliveries,
-                smtp: Arc::new(Smtp::new(&setting("SMTP_URL")?)?.from("us@example.com")),
-                time_limit: Duration::from_secs(300),
-            };
-            let stop = CancellationToken::new();
-            let running = tokio::spawn({
-                let stop = stop.clone();
-                async move { worker.run(stop).await }
-            });
-            posthaste::signal().await?;
-            stop.cancel();
-            running.await?;
-        }
-        ["reconcile"] => {
-            let reconciler = Reconciler {
-                deliveries,
-                queue: queue().await?,
-                provider: Mute,
-                patience: 30.0,
-                resends_unknown: false,
-                retries_failed: false,
-            };
-            match reconciler.run(&database).await {}
-        }
-        _ => return Err("order ADDRESS, work or reconcile".into()),
+async fn work() -> Result<(), Failure> {
+    let [database, redis, smtp] = read(["DATABASE_URL", "REDIS_URL", "SMTP_URL"])?;
+    let worker = Worker {
+        queue: Queue::open(&redis, MAIL, LEASE)?,
+        deliveries: open(&database).await?.1,
+        smtp: Arc::new(Smtp::new(&smtp)?.from(sender())),
+        time_limit: Duration::from_secs(300),
+        retries: RETRIES,
+        outage: OUTAGE,
+    };
+    let stop = CancellationToken::new();
+    let running = tokio::spawn({
+        let stop = stop.clone();
+        async move { worker.run(stop).await }
+    });
+    posthaste::signal().await?;
+    stop.cancel();
+    Ok(running.await?)
+}
+
+async fn reconcile() -> Result<(), Failure> {
+    let [database, redis] = read(["DATABASE_URL", "REDIS_URL"])?;
+    let (_, deliveries) = open(&database).await?;
+    let reconciler = reconciler(deliveries, &redis)?;
+    tokio::select! {
+        never = reconciler.run(&database) => match never {},
+        asked = posthaste::signal() => Ok(asked?),
+    }
+}
+
+async fn order(address: &str) -> Result<(), Failure> {
+    let (subject, body) = ("Welcome", "Nice to have you here.\n");
+    // What a worker would refuse is not ordered.
+    let mail = worker::mail(Uuid::nil(), address, subject, body);
+    let smtp = Smtp::new("smtp://nowhere")?.from(sender());
+    if let Some(reason) = smtp.rejects(&mail) {
+        return Err(format!("nothing is ordered: {reason}").into());
+    }
+    let [database] = read(["DATABASE_URL"])?;
+    let (pool, _) = open(&database).await?;
+    let mut client = pool.get().await?;
+    let transaction = client.transaction().await?;
+    let id = Deliveries::order(&transaction, address, subject, body).await?;
+    transaction.commit().await?;
+    println!("{id}");
+    Ok(())
+}
+
+async fn unknown() -> Result<(), Failure> {
+    let [database] = read(["DATABASE_URL"])?;
+    let (_, deliveries) = open(&database).await?;
+    for mail in deliveries.unknown().await? {
+        let (id, to, attempt, since) = (mail.id, mail.recipient, mail.attempt, mail.since);
+        println!(
+            "{id}  {since:.0}  attempt {attempt}  to {to}: {}",
+            mail.reason
+        );
     }
     Ok(())
+}
+
+async fn resolve(id: &str, to: &str) -> Result<(), Failure> {
+    let id: Uuid = id.parse().map_err(|_| format!("{id:?} is no id"))?;
+    let [database, redis] = read(["DATABASE_URL", "REDIS_URL"])?;
+    let (_, deliveries) = open(&database).await?;
+    let state = deliveries.state(id).await?;
+    let is_moved = match (state.as_deref(), to) {
+        (Some("unknown"), "sent") => {
+            let reason = "somebody found out";
+            deliveries.resolve(id, "unknown", to, reason).await?
+        }
+        (Some("unknown"), _) => {
+            let reconciler = reconciler(deliveries.clone(), &redis)?;
+            reconciler.queue_again(id, "unknown").await?
+        }
+        _ => false,
+    };
+    match (is_moved, state) {
+        (true, _) => println!("{id}: {}", deliveries.state(id).await?.unwrap_or_default()),
+        (false, Some(state)) => return Err(format!("{id} is {state}, and stays it").into()),
+        (false, None) => return Err(format!("nobody has ordered {id}").into()),
+    }
+    Ok(())
+}
+
+fn reconciler(deliveries: Deliveries, redis: &str) -> Result<Reconciler<Mute>, Failure> {
+    Ok(Reconciler {
+        deliveries,
+        queue: Queue::open(redis, MAIL, LEASE)?,
+        provider: Mute,
+        look: LOOK,
+        patience: 30.0,
+        resends: RESENDS,
+        resends_unknown: false,
+        retries_failed: false,
+    })
+}
+
+/// The database, with posthaste's schema and our table.
+async fn open(url: &str) -> Result<(Pool, Deliveries), Failure> {
+    let pool = Pool::builder(Manager::new(url.parse()?, NoTls)).build()?;
+    let opened = async {
+        posthaste::migrate(&mut *pool.get().await?).await?;
+        Deliveries::open(pool.clone()).await
+    };
+    match opened.await {
+        Ok(deliveries) => Ok((pool, deliveries)),
+        Err(error) => Err(format!("the database of DATABASE_URL: {}", in_full(&*error)).into()),
+    }
+}
+
+fn read<const N: usize>(names: [&str; N]) -> Result<[String; N], String> {
+    settings::read(names, |name| std::env::var(name).ok())
+}
+
+fn sender() -> String {
+    std::env::var("MAIL_FROM").unwrap_or_else(|_| "us@example.com".into())
+}
+
+/// An error with all its causes, each once.
+fn in_full(error: &dyn Error) -> String {
+    let (mut text, mut deepest) = (error.to_string(), error);
+    while let Some(cause) = deepest.source() {
+        deepest = cause;
+        let cause = cause.to_string();
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }

@@ -1,5 +1,5 @@
 //! An asynq queue, read without asynq: its lists and sets are what they are, so that workers of
-//! both kinds can share them.
+//! both kinds can share them, and asynq's inspector shows what was done.
 //!
 //! A task is taken together with a lease, which is renewed while the task is worked. When a worker
 //! is lost, its lease ends and the task goes back to the line. The one that comes back late finds
@@ -8,18 +8,25 @@
 use std::error::Error;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Script, ScriptInvocation};
+use jiff::Timestamp;
+use redis::Script;
 use uuid::Uuid;
 
+use super::connection::Connection;
+use super::task::Task;
+
+/// asynq's queue of mails: `receiver_queue` in posthaste.toml says the same.
+pub const MAIL: &str = "mail";
 /// How long a task is a worker's without its saying so again.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// For this long a task that was done is known, and not queued again.
 const RETENTION: Duration = Duration::from_secs(24 * 3600);
+/// For so many seconds asynq keeps the counts of a day.
+const COUNTED: u32 = 90 * 24 * 3600;
 
 #[derive(Clone)]
 pub struct Queue {
-    connection: MultiplexedConnection,
+    connection: Connection,
     name: String,
     lease: Duration,
 }
@@ -28,29 +35,32 @@ pub struct Queue {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lease {
     pub id: Uuid,
+    pub task: Task,
     ends: String,
 }
 
 /// Where a task goes when its run has ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum End {
     /// The work is done: its id is known for a day.
     Completed,
-    /// It is given up here: somebody looks after it elsewhere.
-    Archived,
-    /// It comes back after this.
-    Later(Duration),
+    /// It is given up here, for this reason: somebody looks after it elsewhere.
+    Archived(String),
+    /// It failed, for this reason, and comes back after this.
+    Again(Duration, String),
+    /// It comes back after this as if it had not been tried: the reason does not lie with it.
+    Back(Duration, String),
 }
 
 impl Queue {
-    pub async fn open(
+    /// Connects to nobody yet.
+    pub fn open(
         url: &str,
         name: &str,
         lease: Duration,
     ) -> Result<Self, Box<dyn Error + Send + Sync>> {
-        let client = redis::Client::open(url)?;
         Ok(Self {
-            connection: client.get_multiplexed_async_connection().await?,
+            connection: Connection::new(url)?,
             name: name.to_owned(),
             lease,
         })
@@ -68,16 +78,27 @@ impl Queue {
             call.key(self.key(key));
         }
         call.arg(self.lease.as_secs()).arg(self.key("t:"));
-        let Some((id, ends)) = self.ask::<Option<(String, String)>>(&call).await? else {
+        let taken = self
+            .connection
+            .ask::<Option<(String, String, Vec<u8>)>>(&call);
+        let Some((id, ends, message)) = taken.await? else {
             return Ok(None);
         };
-        match id.parse() {
-            Ok(id) => Ok(Some(Lease { id, ends })),
-            Err(_) => {
-                self.settle(&id, &ends, End::Archived).await?;
-                Ok(None)
-            }
-        }
+        let Ok(known) = id.parse() else {
+            let end = End::Archived("its id is none of a mail".into());
+            self.settle(&id, &ends, Task::read(message), end).await?;
+            return Ok(None);
+        };
+        let task = match message.is_empty() {
+            // Redis has dropped it, and kept its id.
+            true => Task::new(known, &self.name, RETENTION),
+            false => Task::read(message),
+        };
+        Ok(Some(Lease {
+            id: known,
+            task,
+            ends,
+        }))
     }
 
     /// Keeps a task. False: it is somebody else's by now.
@@ -87,7 +108,7 @@ impl Queue {
         call.arg(lease.id.to_string())
             .arg(&lease.ends)
             .arg(self.lease.as_secs());
-        match self.ask::<Option<String>>(&call).await? {
+        match self.connection.ask::<Option<String>>(&call).await? {
             Some(ends) => lease.ends = ends,
             None => return Ok(false),
         }
@@ -96,28 +117,47 @@ impl Queue {
 
     /// Ends a run. False: it was somebody else's by now, and nothing changed.
     pub async fn end(&self, lease: &Lease, end: End) -> Result<bool, Box<dyn Error + Send + Sync>> {
-        self.settle(&lease.id.to_string(), &lease.ends, end).await
+        let task = lease.task.clone();
+        self.settle(&lease.id.to_string(), &lease.ends, task, end)
+            .await
     }
 
     async fn settle(
         &self,
         id: &str,
         ends: &str,
+        task: Task,
         end: End,
     ) -> Result<bool, Box<dyn Error + Send + Sync>> {
-        let (place, after, state) = match end {
-            End::Completed => ("completed", RETENTION, "completed"),
-            End::Archived => ("archived", Duration::ZERO, "archived"),
-            End::Later(after) => ("retry", after, "retry"),
+        let now = Timestamp::now();
+        let day = now.strftime("%Y-%m-%d");
+        let now = now.as_second().try_into().unwrap_or_default();
+        let none = Duration::ZERO;
+        let (state, after, task, processed, failed) = match end {
+            End::Completed => ("completed", RETENTION, task.completed(now), 1, 0),
+            End::Archived(reason) => ("archived", none, task.failed(&reason, now), 1, 1),
+            End::Again(after, reason) => {
+                let task = task.failed(&reason, now).once_more();
+                ("retry", after, task, 1, 1)
+            }
+            End::Back(after, reason) => ("retry", after, task.failed(&reason, now), 0, 0),
         };
         let script = Script::new(include_str!("queue/settle.lua"));
         let mut call = script.prepare_invoke();
-        for key in ["active", "lease", place] {
+        for key in ["active", "lease", state] {
             call.key(self.key(key));
         }
         call.key(self.key("t:") + id);
+        for counted in ["processed", "failed"] {
+            call.key(self.key(counted));
+            call.key(self.key(&format!("{counted}:{day}")));
+        }
         call.arg(id).arg(ends).arg(after.as_secs()).arg(state);
-        Ok(self.ask::<u32>(&call).await? == 1)
+        call.arg(task.bytes())
+            .arg(processed)
+            .arg(failed)
+            .arg(COUNTED);
+        Ok(self.connection.ask::<u32>(&call).await? == 1)
     }
 
     /// Brings back what lost workers had, and what is due again. To be called now and then; how
@@ -129,7 +169,7 @@ impl Queue {
             call.key(self.key(key));
         }
         call.arg(self.key("t:"));
-        self.ask(&call).await
+        self.connection.ask(&call).await
     }
 
     /// Queues a task again, unless its work was done. What it was: `completed`, `archived`,
@@ -141,46 +181,13 @@ impl Queue {
             call.key(self.key(key));
         }
         call.key(self.key("t:") + &id.to_string());
-        call.arg(id.to_string()).arg(self.message(id));
-        self.ask(&call).await
-    }
-
-    /// What asynq keeps of a task, in its protobuf: type, payload, id, queue, retry, timeout and
-    /// retention.
-    fn message(&self, id: Uuid) -> Vec<u8> {
-        let id = id.to_string();
-        let texts = [(1, "mail:send"), (2, "{}"), (3, &id), (4, &self.name)];
-        let numbers = [(5, 25), (8, 1800), (12, RETENTION.as_secs())];
-        let mut message = Vec::new();
-        for (field, text) in texts {
-            put(&mut message, field << 3 | 2);
-            put(&mut message, text.len() as u64);
-            message.extend_from_slice(text.as_bytes());
-        }
-        for (field, number) in numbers {
-            put(&mut message, field << 3);
-            put(&mut message, number);
-        }
-        message
+        call.key("asynq:queues");
+        let task = Task::new(id, &self.name, RETENTION);
+        call.arg(id.to_string()).arg(task.bytes()).arg(&self.name);
+        self.connection.ask(&call).await
     }
 
     fn key(&self, part: &str) -> String {
         format!("asynq:{{{}}}:{part}", self.name)
     }
-
-    async fn ask<T: redis::FromRedisValue>(
-        &self,
-        call: &ScriptInvocation<'_>,
-    ) -> Result<T, Box<dyn Error + Send + Sync>> {
-        Ok(call.invoke_async(&mut self.connection.clone()).await?)
-    }
-}
-
-/// Seven bits at a time, the lowest first.
-fn put(message: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        message.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    message.push(number as u8);
 }

@@ -1,21 +1,30 @@
 //! Three ways to a mail of which nobody knows: ask the provider, queue it again and believe the
 //! queue when it says that the work was done, and be told of it at once instead of looking every
 //! second.
+//!
+//! The queue is believed whoever it was that completed the task: a mail whose task any other worker
+//! of asynq has completed counts as sent.
 
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::poll_fn;
 use std::time::Duration;
 
+use posthaste::Backoff;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 use uuid::Uuid;
 
-use super::deliveries::Deliveries;
+use super::deliveries::{Deliveries, Look, Open, PAGE};
 use super::queue::Queue;
 
 /// Mails are looked after this often, also when nobody tells of one.
-const LOOK: Duration = Duration::from_secs(30);
+pub const LOOK: Duration = Duration::from_secs(10);
+/// Before a mail is sent again of which nobody knows, or that has failed.
+pub const RESENDS: Backoff = Backoff {
+    base: Duration::from_secs(30),
+    cap: Duration::from_secs(3600),
+};
 /// Before what failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -25,13 +34,26 @@ pub trait Provider {
     fn has(&self, id: Uuid) -> impl Future<Output = Option<bool>> + Send;
 }
 
+/// A provider that cannot be asked.
+pub struct Mute;
+
+impl Provider for Mute {
+    async fn has(&self, _id: Uuid) -> Option<bool> {
+        None
+    }
+}
+
 pub struct Reconciler<P> {
     pub deliveries: Deliveries,
     pub queue: Queue,
     pub provider: P,
+    pub look: Duration,
     /// After this many seconds a mail that waits may have lost its task, and one that is being sent
     /// its worker.
     pub patience: f64,
+    /// Before a mail is sent again, longer after each attempt: what the provider lacks now it may
+    /// have in a while, and what it never takes is not to be sent at it all the time.
+    pub resends: Backoff,
     /// Whether a mail of which nobody knows is sent again: twice rather than never.
     pub resends_unknown: bool,
     /// Whether a mail that was refused is tried again.
@@ -46,19 +68,22 @@ impl<P: Provider> Reconciler<P> {
         loop {
             if listening.is_none() {
                 let begun = told(url).await;
-                listening = begun.map_err(|error| complain("listening", &*error)).ok();
+                listening = begun.map_err(|error| complain("listening", error)).ok();
             }
             let failed = match self.pass().await {
                 Ok(_) => false,
                 Err(error) => {
-                    complain("a pass", &*error);
+                    complain("a pass", error);
                     true
                 }
             };
             let has_ended = match &mut listening {
                 // What is lost without a word is found by looking, all else by being told.
                 Some((_, told)) if !failed => {
-                    matches!(tokio::time::timeout(LOOK, told.recv()).await, Ok(None))
+                    let next = tokio::time::timeout(self.look, told.recv()).await;
+                    // One pass is for all that were told of meanwhile.
+                    while told.try_recv().is_ok() {}
+                    matches!(next, Ok(None))
                 }
                 Some((_, told)) => told.is_closed(),
                 None => true,
@@ -72,32 +97,45 @@ impl<P: Provider> Reconciler<P> {
         }
     }
 
-    /// Looks after what is open, once; how many mails were moved on. One that cannot be looked
-    /// after stands in no other's way: the first error is told in the end.
+    /// Looks after all that is open, once; how many mails were moved on. One that cannot be looked
+    /// after stands in no other's way: the first error is told when its page is done.
     pub async fn pass(&self) -> Result<usize, Box<dyn Error + Send + Sync>> {
-        let deliveries = &self.deliveries;
-        let open = deliveries.open_ones(self.patience, self.retries_failed);
-        let (mut moved, mut failed) = (0, None);
-        for (id, state) in open.await? {
-            match self.one(id, &state).await {
-                Ok(is_moved) => moved += usize::from(is_moved),
-                Err(error) => failed = failed.or(Some(error)),
+        let look = Look {
+            patience: self.patience,
+            retries_failed: self.retries_failed,
+            pause: self.resends,
+            since: self.deliveries.now().await?,
+        };
+        let mut moved = 0;
+        loop {
+            let page = self.deliveries.open_ones(&look).await?;
+            let mut failed = None;
+            for mail in &page {
+                match self.one(mail).await {
+                    Ok(is_moved) => moved += usize::from(is_moved),
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            match failed {
+                Some(error) => return Err(error),
+                None if page.len() < PAGE => return Ok(moved),
+                None => {}
             }
         }
-        failed.map_or(Ok(moved), Err)
     }
 
-    async fn one(&self, id: Uuid, state: &str) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    async fn one(&self, mail: &Open) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        let (id, state) = (mail.id, mail.state.as_str());
         match state {
-            "failed" if self.retries_failed => self.queue_again(id, state).await,
+            "failed" if self.retries_failed && mail.is_due => self.queue_again(id, state).await,
             "unknown" => match self.provider.has(id).await {
                 Some(true) => {
                     let reason = "the provider has it";
                     self.deliveries.resolve(id, state, "sent", reason).await
                 }
-                Some(false) => self.queue_again(id, state).await,
-                None if self.resends_unknown => self.queue_again(id, state).await,
-                None => Ok(false),
+                Some(false) if mail.is_due => self.queue_again(id, state).await,
+                None if mail.is_due && self.resends_unknown => self.queue_again(id, state).await,
+                _ => Ok(false),
             },
             // The worker that takes it finds out that the one before was lost.
             "queued" | "sending" => self.is_queued(id, state).await,
@@ -107,7 +145,7 @@ impl<P: Provider> Reconciler<P> {
 
     /// First the row, then the queue: a worker that took the task before would find nothing to do.
     /// Who dies between the two leaves a row that waits without a task, and the next pass finds it.
-    async fn queue_again(
+    pub async fn queue_again(
         &self,
         id: Uuid,
         state: &str,
@@ -130,8 +168,8 @@ impl<P: Provider> Reconciler<P> {
     }
 }
 
-fn complain(what: &str, error: &(dyn Error + Send + Sync)) {
-    eprintln!("{what} failed, and is tried again: {error}");
+fn complain(what: &str, error: Box<dyn Error + Send + Sync>) {
+    tracing::warn!(error, "{what} failed, and is tried again");
 }
 
 /// Ids of mails that failed or became unknown, from the moment on that it was committed, for as

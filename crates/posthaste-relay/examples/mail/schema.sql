@@ -1,7 +1,8 @@
--- Mails and what became of them. The worker writes "sending" before it connects, so that a mail which it may have sent is never taken for one that it has not.
+-- Mails and what became of them. The worker writes "sending" before it connects, so that a mail
+-- which it may have sent is never taken for one that it has not.
 --
 --   queued ──► sending ──► sent      the server has it
---     ▲          │    └──► failed    the server will never take it
+--     ▲          │    └──► failed    the server will never take it, or was asked often enough
 --     └──────────┤                   the server did not take it this time
 --                └───────► unknown   nobody knows: the answer was lost, or the worker
 CREATE TABLE IF NOT EXISTS mail_deliveries (
@@ -9,7 +10,8 @@ CREATE TABLE IF NOT EXISTS mail_deliveries (
   recipient   text NOT NULL,
   subject     text NOT NULL,
   body        text NOT NULL,
-  state       text NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'sending', 'sent', 'failed', 'unknown')),
+  state       text NOT NULL DEFAULT 'queued'
+              CHECK (state IN ('queued', 'sending', 'sent', 'failed', 'unknown')),
   attempt     integer NOT NULL DEFAULT 0,
   token       uuid,              -- of the attempt that may say what became of it
   reason      text,
@@ -17,7 +19,8 @@ CREATE TABLE IF NOT EXISTS mail_deliveries (
   looked_at   timestamptz NOT NULL DEFAULT '-infinity',  -- by the one that reconciles
   CHECK ((state = 'sending') = (token IS NOT NULL))
 );
-CREATE INDEX IF NOT EXISTS mail_deliveries_open ON mail_deliveries (state, looked_at) WHERE state <> 'sent';
+CREATE INDEX IF NOT EXISTS mail_deliveries_open ON mail_deliveries (state, looked_at)
+  WHERE state <> 'sent';
 
 -- The one that reconciles is told at once, and need not poll.
 CREATE OR REPLACE FUNCTION mail_deliveries_told() RETURNS trigger LANGUAGE plpgsql AS $f$

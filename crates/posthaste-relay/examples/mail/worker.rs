@@ -5,17 +5,33 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste::Backoff;
 use posthaste_relay::{Answer, Destination, Message, Smtp};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::deliveries::{Begun, Deliveries};
+use super::deliveries::{Begun, Deliveries, Outcome};
 use super::queue::{End, Lease, Queue};
 
 /// An empty queue is looked at again after this.
 const IDLE: Duration = Duration::from_millis(100);
-/// A mail that was rescheduled comes back after this.
-const AGAIN: Duration = Duration::from_secs(30);
+/// What lies with the server and not with a mail lets it wait for this.
+const MOMENT: Duration = Duration::from_secs(1);
+/// What Redis or Postgres did not answer is asked again after this.
+const UNANSWERED: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(10),
+};
+/// Between the attempts of a mail that the server puts off.
+pub const RETRIES: Backoff = Backoff {
+    base: Duration::from_secs(30),
+    cap: Duration::from_secs(3600),
+};
+/// Between the questions whether a server is back.
+pub const OUTAGE: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(60),
+};
 
 #[derive(Clone)]
 pub struct Worker {
@@ -24,55 +40,110 @@ pub struct Worker {
     pub smtp: Arc<Smtp>,
     /// How long a server may take for a mail.
     pub time_limit: Duration,
+    pub retries: Backoff,
+    pub outage: Backoff,
+}
+
+/// What came of a look at the queue.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    /// No task waits.
+    Idle,
+    /// A task has ended.
+    Worked,
+    /// A task went back to the line, because the mail server is down.
+    Down(String),
 }
 
 impl Worker {
     /// Works until it is told to stop; the mail in hand is finished first.
     pub async fn run(&self, stop: CancellationToken) {
+        let (mut outages, mut unanswered) = (0, 0);
         while !stop.is_cancelled() {
             let pause = match self.step().await {
-                Ok(true) => continue,
-                Ok(false) => IDLE,
+                Ok(Step::Worked) => {
+                    (outages, unanswered) = (0, 0);
+                    continue;
+                }
+                Ok(Step::Idle) => {
+                    unanswered = 0;
+                    IDLE
+                }
+                Ok(Step::Down(reason)) => {
+                    tracing::warn!(
+                        reason,
+                        "the mail server is down: no mail is taken meanwhile"
+                    );
+                    tokio::select! {
+                        () = self.outlast(&mut outages) => {}
+                        () = stop.cancelled() => {}
+                    }
+                    continue;
+                }
                 Err(error) => {
                     tracing::warn!(error, "the queue or the database does not answer");
-                    10 * IDLE
+                    unanswered += 1;
+                    UNANSWERED.after(unanswered - 1, fastrand::f64())
                 }
             };
             tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => {} }
         }
     }
 
-    /// One task, if one waits.
-    pub async fn step(&self) -> Result<bool, Box<dyn Error + Send + Sync>> {
-        self.queue.tend().await?;
-        match self.queue.take().await? {
-            Some(lease) => self.work(lease).await.map(|()| true),
-            None => Ok(false),
+    /// Waits until the mail server answers, for longer each time. That it answers is not that it
+    /// takes a mail: only the one who has seen that begins with a short wait again.
+    async fn outlast(&self, outages: &mut u32) {
+        loop {
+            tokio::time::sleep(self.outage.after(*outages, fastrand::f64())).await;
+            *outages += 1;
+            match self.smtp.probe().await {
+                Ok(()) => break tracing::info!("the mail server answers again"),
+                Err(reason) => tracing::warn!(reason, "the mail server is still down"),
+            }
         }
     }
 
-    async fn work(&self, mut lease: Lease) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let token = Uuid::new_v4();
-        let (recipient, subject, body) = match self.deliveries.begin(lease.id, token).await? {
+    /// One task, if one waits.
+    pub async fn step(&self) -> Result<Step, Box<dyn Error + Send + Sync>> {
+        self.queue.tend().await?;
+        match self.queue.take().await? {
+            Some(lease) => self.work(lease).await,
+            None => Ok(Step::Idle),
+        }
+    }
+
+    async fn work(&self, mut lease: Lease) -> Result<Step, Box<dyn Error + Send + Sync>> {
+        let (id, token) = (lease.id, Uuid::new_v4());
+        let mail = match self.deliveries.begin(id, token).await? {
             Begun::Mail {
                 recipient,
                 subject,
                 body,
-            } => (recipient, subject, body),
-            Begun::Unknown | Begun::Over => {
-                self.queue.end(&lease, End::Archived).await?;
-                return Ok(());
+            } => mail(id, &recipient, &subject, &body),
+            Begun::Unknown => {
+                tracing::warn!(%id, "it is unknown: its worker was lost while it sent it");
+                let end = End::Archived("its worker was lost while it sent it".into());
+                return self.end(&lease, end).await;
+            }
+            Begun::Over(state) => {
+                let end = match state.as_deref() {
+                    Some("sent") => End::Completed,
+                    Some(state) => End::Archived(format!("it is {state}")),
+                    None => End::Archived("nobody has ordered it".into()),
+                };
+                return self.end(&lease, end).await;
             }
         };
-        let mail = Message::new(lease.id, "mail:send", body)
-            .header("to", recipient)
-            .header("subject", subject);
         let answer = self.send(&mail, &mut lease).await;
-        let (state, reason, end) = meaning(answer);
-        let told = self
-            .deliveries
-            .finish(lease.id, token, state, reason.as_deref());
-        if let Err(error) = told.await {
+        let down = match &answer {
+            Answer::Unavailable { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        let (outcome, end) = self.meaning(answer, &lease);
+        if let ("failed" | "unknown", reason) = (outcome.state, &outcome.reason) {
+            tracing::warn!(%id, reason, "it is {}", outcome.state);
+        }
+        if let Err(error) = self.deliveries.finish(id, token, &outcome).await {
             // The queue knows that it was sent, and says so to the one that reconciles. Anything
             // else is unknown when the lease ends.
             if end == End::Completed {
@@ -80,8 +151,15 @@ impl Worker {
             }
             return Err(error);
         }
-        self.queue.end(&lease, end).await?;
-        Ok(())
+        let ended = self.end(&lease, end).await?;
+        Ok(down.map_or(ended, Step::Down))
+    }
+
+    async fn end(&self, lease: &Lease, end: End) -> Result<Step, Box<dyn Error + Send + Sync>> {
+        if !self.queue.end(lease, end).await? {
+            tracing::warn!(id = %lease.id, "its lease had ended before: the task comes back");
+        }
+        Ok(Step::Worked)
     }
 
     /// Sends, and keeps the task meanwhile.
@@ -92,11 +170,7 @@ impl Worker {
         let answers = loop {
             tokio::select! {
                 answers = &mut sent => break answers,
-                () = tokio::time::sleep(self.queue.lease() / 3) => {
-                    // The one that lost it finishes all the same: what was begun cannot be taken
-                    // back.
-                    let _ = self.queue.renew(lease).await;
-                }
+                () = tokio::time::sleep(self.queue.lease() / 3) => self.renew(lease).await,
             }
         };
         let late = || Answer::Unavailable {
@@ -107,19 +181,52 @@ impl Worker {
             Err(_) => self.smtp.recall(mail.id).unwrap_or_else(late),
         }
     }
+
+    /// The one that lost its task finishes all the same: what was begun cannot be taken back.
+    async fn renew(&self, lease: &mut Lease) {
+        let id = lease.id;
+        match self.queue.renew(lease).await {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!(%id, "its lease is somebody else's by now"),
+            Err(error) => tracing::warn!(%id, error, "its lease could not be renewed"),
+        }
+    }
+
+    /// What an answer means for the row, and for the task.
+    fn meaning(&self, answer: Answer, lease: &Lease) -> (Outcome, End) {
+        let task = &lease.task;
+        let (state, reason, end) = match answer {
+            Answer::Accepted => ("sent", None, End::Completed),
+            Answer::Rejected { reason } => ("failed", Some(reason.clone()), End::Archived(reason)),
+            Answer::Retry { reason, after } if task.may_be_retried() => {
+                let later = || self.retries.after(task.retried(), fastrand::f64());
+                let end = End::Again(after.unwrap_or_else(later), reason.clone());
+                ("queued", Some(reason), end)
+            }
+            Answer::Retry { reason, .. } => {
+                let times = u64::from(task.retried()) + 1;
+                let reason = format!("{reason} (tried {times} times)");
+                ("failed", Some(reason.clone()), End::Archived(reason))
+            }
+            Answer::Unavailable { reason } | Answer::Backpressure { reason } => {
+                ("queued", Some(reason.clone()), End::Back(MOMENT, reason))
+            }
+            Answer::Ambiguous { reason } => {
+                ("unknown", Some(reason.clone()), End::Archived(reason))
+            }
+        };
+        let outcome = Outcome {
+            state,
+            reason,
+            counts: !matches!(end, End::Back(..)),
+        };
+        (outcome, end)
+    }
 }
 
-/// What an answer means for the row, and for the task.
-fn meaning(answer: Answer) -> (&'static str, Option<String>, End) {
-    match answer {
-        Answer::Accepted => ("sent", None, End::Completed),
-        Answer::Rejected { reason } => ("failed", Some(reason), End::Archived),
-        Answer::Retry { reason, after } => {
-            ("queued", Some(reason), End::Later(after.unwrap_or(AGAIN)))
-        }
-        Answer::Unavailable { reason } | Answer::Backpressure { reason } => {
-            ("queued", Some(reason), End::Later(10 * IDLE))
-        }
-        Answer::Ambiguous { reason } => ("unknown", Some(reason), End::Archived),
-    }
+/// A mail as it is sent.
+pub fn mail(id: Uuid, recipient: &str, subject: &str, body: &str) -> Message {
+    Message::new(id, "mail:send", body)
+        .header("to", recipient)
+        .header("subject", subject)
 }

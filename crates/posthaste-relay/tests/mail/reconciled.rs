@@ -3,12 +3,25 @@
 
 use std::time::Duration;
 
+use posthaste::Backoff;
 use posthaste_testkit::eventually;
+use serde_json::json;
 use tokio_postgres::Client;
+use uuid::Uuid;
 
-use super::reconcile::Reconciler;
+use super::reconcile::{LOOK, Provider, Reconciler};
 use super::{Mute, Setup};
 use crate::support::SOON;
+
+/// Mails that have been in this state for a day, and have no task.
+async fn waiting(setup: &Setup, state: &str, count: i32) {
+    let waiting = "INSERT INTO mail_deliveries
+              (delivery_id, recipient, subject, body, state, changed_at)
+       SELECT gen_random_uuid(), 'ada@example.com', 'Welcome', 'Hi.', $1, now() - interval '1 day'
+         FROM generate_series(1, $2)";
+    let client = &setup.client;
+    client.execute(waiting, &[&state, &count]).await.unwrap();
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mails_that_nobody_moves_on_stand_in_no_others_way() {
@@ -17,9 +30,7 @@ async fn mails_that_nobody_moves_on_stand_in_no_others_way() {
         return;
     };
     for state in ["failed", "unknown"] {
-        let stuck = "INSERT INTO mail_deliveries (delivery_id, recipient, subject, body, state, changed_at)
-            SELECT gen_random_uuid(), 'ada@example.com', 'Welcome', 'Hi.', $1, now() - interval '1 day' FROM generate_series(1, 101)";
-        setup.client.execute(stuck, &[&state]).await.unwrap();
+        waiting(&setup, state, 101).await;
     }
     // Its task is lost: the queue has never heard of it.
     let id = setup.ordered().await;
@@ -37,7 +48,8 @@ async fn mails_that_nobody_moves_on_stand_in_no_others_way() {
 
 /// Who listens for mails now.
 async fn listener(client: &Client) -> Option<i32> {
-    let listener = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN mail_deliveries'";
+    let listener = "SELECT pid FROM pg_stat_activity
+         WHERE datname = current_database() AND query = 'LISTEN mail_deliveries'";
     let row = client.query_opt(listener, &[]).await.unwrap();
     row.map(|row| row.get(0))
 }
@@ -51,6 +63,7 @@ async fn a_reconciler_whose_listening_ends_or_whose_pass_fails_goes_on() {
     let client = &setup.client;
     let reconciler = Reconciler {
         retries_failed: true,
+        look: Duration::from_secs(3600),
         ..setup.reconciler(Mute)
     };
     let url = setup.db.url().to_owned();
@@ -74,12 +87,73 @@ async fn a_reconciler_whose_listening_ends_or_whose_pass_fails_goes_on() {
     setup.queue.take().await.unwrap().unwrap();
     let fails = "UPDATE mail_deliveries SET state = 'failed' WHERE delivery_id = $1";
     client.execute(fails, &[&id]).await.unwrap();
-    // It is told: by itself it looks every 30 s.
+    // It is told: by itself it looks every hour.
     let queued = async || Ok(setup.state(id).await == "queued");
-    let before_it_looks = Duration::from_secs(15);
-    eventually(before_it_looks, "it is told", queued)
-        .await
-        .unwrap();
+    eventually(SOON, "it is told", queued).await.unwrap();
     assert!(!reconciling.is_finished());
     reconciling.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pass_goes_on_until_nothing_waits_and_looks_come_every_ten_seconds() {
+    let test = "a_pass_goes_on_until_nothing_waits_and_looks_come_every_ten_seconds";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    waiting(&setup, "queued", 250).await;
+    assert_eq!(setup.reconciler(Mute).pass().await.unwrap(), 250);
+    let pending = ["LLEN", "asynq:{mail}:pending"];
+    assert_eq!(setup.redis.ask(&pending).unwrap(), json!(250));
+    assert_eq!(LOOK, Duration::from_secs(10));
+    // Nobody tells of a mail whose task is lost.
+    let (reconciler, url) = (setup.reconciler(Mute), setup.db.url().to_owned());
+    let reconciling = tokio::spawn(async move { reconciler.run(&url).await });
+    let listens = async || Ok(listener(&setup.client).await.is_some());
+    eventually(SOON, "it listens", listens).await.unwrap();
+    let id = setup.ordered().await;
+    let queued = async || Ok(setup.task(id) == "pending");
+    eventually(SOON, "it is queued", queued).await.unwrap();
+    reconciling.abort();
+}
+
+/// One that never has anything.
+struct Lacking;
+
+impl Provider for Lacking {
+    async fn has(&self, _id: Uuid) -> Option<bool> {
+        Some(false)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_provider_lacks_is_sent_again_after_a_pause_that_grows() {
+    let test = "what_the_provider_lacks_is_sent_again_after_a_pause_that_grows";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    setup.server.order(&json!({ "cut": true })).unwrap();
+    let reconciler = Reconciler {
+        resends: Backoff {
+            base: Duration::from_secs(1000),
+            cap: Duration::from_secs(1500),
+        },
+        ..setup.reconciler(Lacking)
+    };
+    let later = async |seconds: f64| {
+        let later =
+            "UPDATE mail_deliveries SET changed_at = changed_at - make_interval(secs => $1),
+             looked_at = looked_at - make_interval(secs => $1)";
+        setup.client.execute(later, &[&seconds]).await.unwrap();
+    };
+    let id = setup.order().await;
+    for (attempt, pause) in [(1, 1000.0), (2, 1500.0), (3, 1500.0)] {
+        setup.work_until(id, "unknown").await;
+        assert_eq!(setup.mails(), attempt);
+        assert_eq!(reconciler.pass().await.unwrap(), 0, "it has just been sent");
+        later(pause - 100.0).await;
+        assert_eq!(reconciler.pass().await.unwrap(), 0, "attempt {attempt}");
+        later(100.0).await;
+        assert_eq!(reconciler.pass().await.unwrap(), 1, "attempt {attempt}");
+        assert_eq!(setup.state(id).await, "queued");
+    }
 }

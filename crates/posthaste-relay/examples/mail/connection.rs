@@ -1,0 +1,67 @@
+//! A connection to Redis that is opened when it is needed, and dropped when anything went wrong on
+//! it: the next call opens another one.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, ScriptInvocation};
+use tokio::sync::Mutex;
+
+/// For this long an address may swallow packets, or an answer be missing. A lease is far longer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+pub struct Connection {
+    client: Client,
+    open: Arc<Mutex<Option<Arc<MultiplexedConnection>>>>,
+}
+
+impl Connection {
+    /// Connects to nobody yet.
+    pub fn new(url: &str) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        // The address may hold a password: the error does not repeat it.
+        let client = Client::open(url).map_err(|_| "must be redis://host:port/database")?;
+        let open = Arc::default();
+        Ok(Self { client, open })
+    }
+
+    /// The answer to this call. It is sent once: whether a call that failed had effects is not
+    /// known, and a task that it took comes back by its lease.
+    pub async fn ask<T: FromRedisValue>(
+        &self,
+        call: &ScriptInvocation<'_>,
+    ) -> Result<T, Box<dyn Error + Send + Sync>> {
+        let connection = self.connection().await.map_err(|error| self.told(&error))?;
+        let answer = call.invoke_async(&mut (*connection).clone()).await;
+        if answer.is_err() {
+            // Also when the server refused: after a failover the same address is another server.
+            self.open
+                .lock()
+                .await
+                .take_if(|open| Arc::ptr_eq(open, &connection));
+        }
+        answer.map_err(|error| self.told(&error))
+    }
+
+    async fn connection(&self) -> Result<Arc<MultiplexedConnection>, RedisError> {
+        let mut open = self.open.lock().await;
+        if let Some(connection) = &*open {
+            return Ok(Arc::clone(connection));
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let connection = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
+        Ok(Arc::clone(open.insert(Arc::new(connection.await?))))
+    }
+
+    /// What went wrong and where, without user and password.
+    fn told(&self, error: &RedisError) -> Box<dyn Error + Send + Sync> {
+        let address = self.client.get_connection_info().addr();
+        format!("Redis at {address}: {error}").into()
+    }
+}

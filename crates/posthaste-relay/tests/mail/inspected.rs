@@ -1,0 +1,89 @@
+//! What asynq's inspector shows of the mail example: it reads the tasks and the counts.
+
+use posthaste_testkit::receivers::{Receiver, Worker, are_here};
+use prost::Message as _;
+use redis::AsyncCommands;
+use serde_json::json;
+
+use super::Setup;
+use super::worker::Step;
+use crate::support::SOON;
+
+/// Of asynq's `TaskMessage`, what its inspector shows and we write.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Told {
+    #[prost(int32, tag = "5")]
+    max_retry: i32,
+    #[prost(int32, tag = "6")]
+    retried: i32,
+    #[prost(string, tag = "7")]
+    error: String,
+    #[prost(int64, tag = "11")]
+    last_failed_at: i64,
+    #[prost(int64, tag = "13")]
+    completed_at: i64,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asynqs_inspector_is_told_of_ends_errors_and_counts() {
+    let test = "asynqs_inspector_is_told_of_ends_errors_and_counts";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    let client = redis::Client::open(setup.redis.url()).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let begun = jiff::Timestamp::now().as_second();
+    setup.server.order(&json!({ "rcpt": "450 later" })).unwrap();
+    let id = setup.order().await;
+    assert_eq!(setup.worker().step().await.unwrap(), Step::Worked);
+    let key = format!("asynq:{{mail}}:t:{id}");
+    let told: Vec<u8> = redis.hget(&key, "msg").await.unwrap();
+    let told = Told::decode(&*told).unwrap();
+    assert_eq!((told.max_retry, told.retried), (25, 1));
+    assert!(told.error.contains("450"), "{}", told.error);
+    assert!((begun..begun + 60).contains(&told.last_failed_at));
+    assert_eq!(told.completed_at, 0);
+
+    setup.server.order(&json!({})).unwrap();
+    setup.work_until(id, "sent").await;
+    let told: Vec<u8> = redis.hget(&key, "msg").await.unwrap();
+    let told = Told::decode(&*told).unwrap();
+    assert_eq!((told.max_retry, told.retried), (25, 1));
+    assert!((begun..begun + 60).contains(&told.completed_at));
+
+    for (counted, times) in [("processed", 2), ("failed", 1)] {
+        let key = format!("asynq:{{mail}}:{counted}");
+        let total: i64 = redis.get(&key).await.unwrap();
+        let days: Vec<String> = redis.keys(format!("{key}:*")).await.unwrap();
+        let mut sum = 0;
+        for day in days {
+            sum += redis.get::<_, i64>(&day).await.unwrap();
+            let kept: i64 = redis.ttl(&day).await.unwrap();
+            assert!(kept > 89 * 24 * 3600, "{day}: {kept}");
+        }
+        assert_eq!((total, sum), (times, times), "{counted}");
+    }
+    let queues: Vec<String> = redis.smembers("asynq:queues").await.unwrap();
+    assert_eq!(queues, ["mail"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_of_asynq_goes_on_counting_where_ours_has_put_a_mail_off() {
+    let test = "a_worker_of_asynq_goes_on_counting_where_ours_has_put_a_mail_off";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    if !are_here(test, &[Receiver::Asynq]) {
+        return;
+    }
+    setup.server.order(&json!({ "rcpt": "450 later" })).unwrap();
+    let id = setup.order().await;
+    assert_eq!(setup.worker().step().await.unwrap(), Step::Worked);
+    let asynq = Worker::asynq(&setup.redis.url(), &["mail"]).unwrap();
+    let effect = asynq.wait_for(1, SOON).await.unwrap().remove(0);
+    assert_eq!(effect.id, id.to_string());
+    assert_eq!(
+        (&effect.all["retried"], &effect.all["max_retry"]),
+        (&json!(1), &json!(25))
+    );
+}

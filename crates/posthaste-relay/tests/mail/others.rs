@@ -1,0 +1,116 @@
+//! The other examples in Rust, as their heads say: started twice at once, and once more.
+
+use posthaste_testkit::{Child, PgVersion, TestDb, eventually};
+use tokio_postgres::Client;
+
+use crate::examples::example;
+use crate::support::{SOON, database};
+
+fn start(name: &str, db: &TestDb) -> Child {
+    let mut command = example(name);
+    command.env("DATABASE_URL", db.url());
+    Child::spawn(command.env("LISTEN", "127.0.0.1:0")).unwrap()
+}
+
+async fn number(client: &Client, look: &str) -> i64 {
+    client.query_one(look, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn examples_that_end_start_twice_at_once_and_keep_their_table() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    for (name, table) in [("claims", "audit"), ("complete_in", "purse")] {
+        let oid = format!("SELECT coalesce(to_regclass('{table}')::oid::int8, 0)");
+        let mut made = 0;
+        for _ in 0..2 {
+            for mut one in [start(name, &db), start(name, &db)] {
+                let status = one.exit(SOON).await.unwrap();
+                assert!(status.success(), "{name}: {:?}", one.stderr());
+                let said = one.stdout().concat();
+                let counts: Vec<&str> = said.split(", ").collect();
+                let [jobs, effects] = counts[..] else {
+                    panic!("{name}: {said}");
+                };
+                let first = |text: &str| text.split(' ').next().map(str::to_owned);
+                assert_eq!(first(jobs), first(effects), "{name}: {said}");
+            }
+            let now = number(&client, &oid).await;
+            assert!(made == 0 || made == now, "{name} has made its table anew");
+            made = now;
+        }
+        assert_ne!(made, 0);
+    }
+    assert_eq!(number(&client, "SELECT coins::int8 FROM purse").await, 400);
+    assert_eq!(number(&client, "SELECT count(*) FROM audit").await, 1000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn examples_that_go_on_start_twice_at_once() {
+    for (name, line) in [("welcome", "welcome, Ada"), ("web", "listening on ")] {
+        // Another table of this name is that of the other one.
+        let db = database(PgVersion::V15).await;
+        let mut both = [start(name, &db), start(name, &db)];
+        if name == "welcome" {
+            // Either may greet both.
+            let client = db.client().await.unwrap();
+            eventually(SOON, "both are welcome", async || {
+                let greeted: Vec<String> = both.iter().flat_map(Child::stdout).collect();
+                Ok(greeted.iter().filter(|said| *said == line).count() == 2)
+            })
+            .await
+            .unwrap();
+            assert_eq!(number(&client, "SELECT count(*) FROM account").await, 2);
+        } else {
+            for one in &mut both {
+                one.line(line, SOON).await.unwrap();
+            }
+        }
+        for one in &mut both {
+            one.terminate().unwrap();
+            let status = one.exit(SOON).await.unwrap();
+            assert!(status.success(), "{name}: {:?}", one.stderr());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_example_that_starts_while_another_makes_its_table_waits_for_it_and_goes_on() {
+    for (name, table, columns, line) in [
+        (
+            "claims",
+            "audit",
+            "entry text PRIMARY KEY",
+            "1000 jobs, 1000 entries",
+        ),
+        (
+            "complete_in",
+            "purse",
+            "jobs integer, coins integer",
+            "100 jobs, 100 coins",
+        ),
+        ("welcome", "account", "name text", "welcome, Ada"),
+        (
+            "web",
+            "account",
+            "name text PRIMARY KEY, welcomed bool",
+            "listening on ",
+        ),
+    ] {
+        let db = database(PgVersion::V15).await;
+        let (mut making, client) = (db.client().await.unwrap(), db.client().await.unwrap());
+        let transaction = making.transaction().await.unwrap();
+        // The other one, which has not committed yet.
+        let make = format!(
+            "SELECT pg_advisory_xact_lock(hashtext('{table}')); CREATE TABLE {table} ({columns})"
+        );
+        transaction.batch_execute(&make).await.unwrap();
+        let mut second = start(name, &db);
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let waits = async || Ok(number(&client, waiting).await == 1);
+        eventually(SOON, "it waits", waits).await.unwrap();
+        transaction.commit().await.unwrap();
+        second.line(line, SOON).await.unwrap();
+    }
+}

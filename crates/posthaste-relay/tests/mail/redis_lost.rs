@@ -1,0 +1,108 @@
+//! Redis is lost while the mail example works, and comes back.
+
+use std::time::Duration;
+
+use posthaste_testkit::eventually;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{KEPT, Log, Mute, Setup};
+use crate::support::SOON;
+
+/// Orders mails that have no task yet.
+async fn ordered(setup: &Setup) -> Vec<Uuid> {
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(setup.ordered().await);
+    }
+    ids
+}
+
+async fn are_sent(setup: &Setup, ids: &[Uuid]) {
+    eventually(SOON, "they are sent", async || {
+        for id in ids {
+            if setup.state(*id).await != "sent" {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_and_reconciler_go_on_when_redis_cuts_them_off_and_when_it_is_started_again() {
+    let test = "workers_and_reconciler_go_on_when_redis_cuts_them_off";
+    let Some(setup) = Setup::with(test, &KEPT).await else {
+        return;
+    };
+    let stop = CancellationToken::new();
+    let mut working = Vec::new();
+    for _ in 0..2 {
+        let (worker, stop) = (setup.worker(), stop.clone());
+        working.push(tokio::spawn(async move { worker.run(stop).await }));
+    }
+    let (reconciler, url) = (setup.reconciler(Mute), setup.db.url().to_owned());
+    let reconciling = tokio::spawn(async move { reconciler.run(&url).await });
+    are_sent(&setup, &ordered(&setup).await).await;
+
+    let killed = setup.redis.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+    assert!(killed.unwrap().as_u64() >= Some(1), "they were connected");
+    are_sent(&setup, &ordered(&setup).await).await;
+
+    setup.redis.kill9().unwrap();
+    let meanwhile = ordered(&setup).await;
+    setup.redis.restart().unwrap();
+    are_sent(&setup, &meanwhile).await;
+    assert_eq!(setup.mails(), 15, "each once");
+    reconciling.abort();
+    stop.cancel();
+    for one in working {
+        one.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_worker_says_when_its_lease_is_lost_and_when_it_cannot_be_renewed() {
+    let test = "a_worker_says_when_its_lease_is_lost_and_when_it_cannot_be_renewed";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    let (log, _guard) = Log::begin();
+    setup.server.order(&json!({ "delay": 3600 })).unwrap();
+    let id = setup.order().await;
+    let worker = setup.worker();
+    let looking = async {
+        let taken = async || Ok(setup.mails() == 1);
+        eventually(SOON, "the server has it", taken).await.unwrap();
+        let lease = ["ZREM", "asynq:{mail}:lease", &id.to_string()];
+        setup.redis.ask(&lease).unwrap();
+        let lost = async || Ok(log.count("its lease is somebody else's by now") > 0);
+        eventually(SOON, "it says so", lost).await.unwrap();
+        setup.redis.kill9().unwrap();
+        let gone = async || Ok(log.count("its lease could not be renewed") > 0);
+        eventually(SOON, "it says so", gone).await.unwrap();
+    };
+    tokio::select! {
+        ended = worker.step() => panic!("{:?}", ended.map_err(|error| error.to_string())),
+        () = looking => {}
+    }
+    assert!(log.count(&id.to_string()) > 1, "each time of which mail");
+}
+
+#[tokio::test]
+async fn an_error_of_redis_names_it_and_no_password() {
+    let test = "an_error_of_redis_names_it_and_no_password";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    setup.redis.kill9().unwrap();
+    let url = setup.redis.url().replace("//", "//user:geheim@");
+    let queue = super::Queue::open(&url, "mail", Duration::from_secs(30)).unwrap();
+    let error = queue.take().await.unwrap_err().to_string();
+    let address = format!("Redis at 127.0.0.1:{}: ", setup.redis.port());
+    assert!(error.starts_with(&address), "{error}");
+    assert!(!error.contains("geheim"), "{error}");
+}
