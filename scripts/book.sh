@@ -12,6 +12,7 @@ rm -rf "$book"
 told=$(mdbook build docs 2>&1) || { printf '%s\n' "$told" >&2 && exit 1; }
 # What looks like an unclosed tag of HTML is lost for readers.
 if grep -A 1 WARN <<<"$told" >&2; then exit 1; fi
+[ -n "$(find "$book" -maxdepth 1 -name 'searchindex*')" ] || { echo "the book cannot be searched" >&2 && exit 1; }
 scripts/links.sh outside | while read -r path; do
     mkdir -p "$book/source/$(dirname "$path")"
     cp -rT "$path" "$book/source/$path"

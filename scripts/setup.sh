@@ -39,10 +39,11 @@ main() {
     up) ensure build_chain any_postgres ;;
     test)
         ensure build_chain nextest pg15 pg18 pgbouncer faketime
+        wish promtool
         if [ "${2:-}" = receivers ]; then wish "${receivers[@]}"; fi
         ;;
     receivers) ensure "${receivers[@]}" ;;
-    ci) ensure build_chain nextest pg15 pg18 pgbouncer faketime cargo_deny mdbook "${receivers[@]}" ;;
+    ci) ensure build_chain nextest pg15 pg18 pgbouncer faketime promtool cargo_deny mdbook "${receivers[@]}" ;;
     docs) ensure build_chain mdbook ;;
     bench)
         ensure build_chain pg15 pg18 pgbouncer
@@ -261,6 +262,13 @@ as_servers() {
     fi
 }
 
+# --- promtool, which checks the rules and the metrics for Prometheus ------------------------------------
+
+has_promtool() { command -v promtool >/dev/null; }
+packages_for_promtool() { packages+=(prometheus); }
+install_promtool() { :; }
+missing_promtool() { missing+=("promtool (Debian: prometheus)"); }
+
 # --- cargo-nextest, which runs the tests -------------------------------------------------------------
 
 has_nextest() { [ -x "$tools/bin/cargo-nextest" ] || command -v cargo-nextest >/dev/null; }
@@ -283,10 +291,13 @@ packages_for_cargo_deny() { :; }
 install_cargo_deny() { install_crate cargo-deny "$deny_version"; }
 missing_cargo_deny() { missing+=("cargo-deny (cargo install cargo-deny --locked)"); }
 
-has_mdbook() { [ -x "$tools/bin/mdbook" ] || command -v mdbook >/dev/null; }
+# One that was installed here before it had its search is installed again.
+has_mdbook() {
+    if [ -x "$tools/bin/mdbook" ]; then grep -q '"search"' "$tools/.crates2.json"; else command -v mdbook >/dev/null; fi
+}
 packages_for_mdbook() { :; }
-# Without its web server and its search.
-install_mdbook() { install_crate mdbook "$mdbook_version" --no-default-features; }
+# Without its web server.
+install_mdbook() { install_crate mdbook "$mdbook_version" --no-default-features --features search; }
 missing_mdbook() { missing+=("mdBook (cargo install mdbook --locked)"); }
 
 # Unoptimised they compile in a minute instead of many, and are quick enough for this workspace all the same.
@@ -331,7 +342,7 @@ install_packages() {
 
 # Tests start their own; Debian's packages also start one for the machine, now and after each boot, which nobody asked for.
 service_of() {
-    case $1 in pgbouncer | redis-server | rabbitmq-server | nats-server) echo "$1" ;; esac
+    case $1 in prometheus | pgbouncer | redis-server | rabbitmq-server | nats-server) echo "$1" ;; esac
 }
 stop_the_service() {
     if command -v systemctl >/dev/null; then as_root systemctl disable --now "$1"; else as_root service "$1" stop; fi

@@ -90,7 +90,7 @@ main() {
     scripts/ran.sh "$POSTHASTE_RAN" ${POSTHASTE_DEMAND:-} || status=$?
     for one in "${flaky[@]}"; do
         echo "FLAKY: $one failed once, and passed when it was run again. At first it said:"
-        said_in "$folder/first" "${one#* }" | tail -n 60
+        said_in "$folder/first" "${one#* }" | head -n 60
     done
     [ "$status" != 0 ] || [ ${#flaky[@]} -eq 0 ] || echo "passed, with ${#flaky[@]} FLAKY"
     exit "$status"

@@ -1,9 +1,13 @@
 //! One file per command: what it takes, and what it does.
 
+pub(crate) mod alerts;
 pub(crate) mod completions;
+pub(crate) mod console;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod enqueue;
+pub(crate) mod exporter;
+pub(crate) mod health;
 pub(crate) mod jobs;
 pub(crate) mod migrate;
 pub(crate) mod queues;

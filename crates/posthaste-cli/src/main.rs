@@ -8,6 +8,7 @@ mod failure;
 mod file;
 mod handlers;
 mod local_postgres;
+mod observe;
 mod routes;
 mod signals;
 mod syncs;
@@ -23,8 +24,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing_subscriber::EnvFilter;
 
 use commands::{
-    completions, demo, doctor, enqueue, jobs, migrate, queues, rebase, reindex, relay, search,
-    status, sync, two_phase, up, work,
+    alerts, completions, console, demo, doctor, enqueue, exporter, health, jobs, migrate, queues,
+    rebase, reindex, relay, search, status, sync, two_phase, up, work,
 };
 use database::{Choice, Database};
 use local_postgres::Absent;
@@ -32,7 +33,7 @@ use signals::Signals;
 use terminal::Terminal;
 
 /// As docs/reference/cli.md lists them.
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor or an audit found something wrong, or a sync left documents out.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor, alerts --once or an audit found something wrong, or a sync left documents out.";
 
 /// A Postgres job queue and transactional outbox.
 #[derive(Parser)]
@@ -62,6 +63,10 @@ enum Command {
     Search(search::Arguments),
     TwoPhase(two_phase::Arguments),
     Status(status::Arguments),
+    Alerts(alerts::Arguments),
+    Console(console::Arguments),
+    Exporter(exporter::Arguments),
+    Health(health::Arguments),
     Jobs(jobs::Arguments),
     Queues(queues::Arguments),
     Doctor(doctor::Arguments),
@@ -71,8 +76,9 @@ enum Command {
     Load(demo::packages::load::Arguments),
 }
 
-/// The pool reports each connection that a server closes, also where that was asked for.
-const LOG: &str = "warn,deadpool_postgres=error";
+/// The pool reports each connection that a server closes, also where that was asked for. What
+/// people did in the console is always told.
+const LOG: &str = "warn,deadpool_postgres=error,posthaste::console::audit=info";
 
 /// The one that types the bare name wants to see what there is.
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
@@ -124,10 +130,14 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
     if let Command::Completions(completions) = &arguments.command {
         return completions::print(completions, Arguments::command(), terminal);
     }
+    if let Command::Health(health) = &arguments.command {
+        return health::run(health, terminal).await;
+    }
     match &arguments.command {
         Command::Up(up) => up.check()?,
         Command::Demo(demo) => demo.check()?,
         Command::Work(work) => work.check()?,
+        Command::Console(console) => console.check()?,
         _ => {}
     }
     let signals = Signals::listen(terminal.clone())?;
@@ -185,12 +195,19 @@ async fn command(
                 enqueue::run(arguments, database, terminal, signals).await
             }
             Command::Status(arguments) => status::run(arguments, database, terminal, signals).await,
+            Command::Alerts(arguments) => alerts::run(arguments, database, terminal, signals).await,
+            Command::Console(arguments) => {
+                console::run(arguments, database, terminal, signals).await
+            }
+            Command::Exporter(arguments) => {
+                exporter::run(arguments, database, terminal, signals).await
+            }
             Command::Jobs(arguments) => jobs::run(arguments, database, terminal).await,
             Command::Queues(arguments) => queues::run(arguments, database, terminal).await,
             Command::Doctor(arguments) => doctor::run(arguments, database, terminal).await,
             Command::Rebase(arguments) => rebase::run(arguments, database, terminal).await,
             // They needed no database.
-            Command::Completions(_) | Command::TwoPhase(_) => Ok(()),
+            Command::Completions(_) | Command::Health(_) | Command::TwoPhase(_) => Ok(()),
         }
     };
     match command {
@@ -200,6 +217,9 @@ async fn command(
         | Command::Work(_)
         | Command::Relay(_)
         | Command::Load(_)
+        | Command::Alerts(_)
+        | Command::Console(_)
+        | Command::Exporter(_)
         | Command::Enqueue(_) => short.await,
         Command::Status(arguments) if arguments.watches() => short.await,
         Command::Sync(arguments) if arguments.works() => short.await,
@@ -213,6 +233,7 @@ async fn command(
         | Command::Doctor(_)
         | Command::Rebase(_)
         | Command::TwoPhase(_)
+        | Command::Health(_)
         | Command::Completions(_) => {
             tokio::select! {
                 outcome = short => outcome,

@@ -10,6 +10,7 @@ use posthaste_sync::IndexSync;
 use crate::connect::Address;
 use crate::database::Database;
 use crate::handlers::Opened;
+use crate::observe::Served;
 use crate::signals::Signals;
 
 /// Gives a worker its handlers.
@@ -24,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) relays: Vec<(String, Relay)>,
     /// Syncs, with the queues of their tables.
     pub(crate) syncs: Vec<(String, IndexSync)>,
+    /// Who is told how it goes.
+    pub(crate) served: Option<Served>,
 }
 
 impl Settings {
@@ -35,6 +38,7 @@ impl Settings {
             handlers: Vec::new(),
             relays: Vec::new(),
             syncs: Vec::new(),
+            served: None,
         }
     }
 
@@ -90,6 +94,7 @@ pub(crate) struct Patience {
 pub(crate) struct Running {
     handle: WorkerHandle,
     queues: Vec<String>,
+    served: Option<Served>,
 }
 
 impl Running {
@@ -108,6 +113,13 @@ impl Running {
         }
     }
 
+    /// Tells whoever listens how it goes.
+    fn say(&self) {
+        if let Some(served) = &self.served {
+            served.say(self.handle.unanswered_for());
+        }
+    }
+
     /// Goes on until it is asked to stop, until something is wrong, or until `empty` completes; then
     /// stops in good order.
     pub(crate) async fn run_until(
@@ -116,11 +128,16 @@ impl Running {
         database: &Database,
         signals: &Signals,
     ) -> anyhow::Result<()> {
-        let outcome = tokio::select! {
-            () = signals.stop().cancelled() => Ok(()),
-            error = database.gone() => Err(error),
-            error = self.ended() => Err(error),
-            empty = empty => empty,
+        let mut empty = std::pin::pin!(empty);
+        let mut ticks = Served::ticks();
+        let outcome = loop {
+            tokio::select! {
+                () = signals.stop().cancelled() => break Ok(()),
+                error = database.gone() => break Err(error),
+                error = self.ended() => break Err(error),
+                empty = &mut empty => break empty,
+                _ = ticks.tick(), if self.served.is_some() => self.say(),
+            }
         };
         let stopped = self.stop().await;
         outcome.and(stopped)
@@ -153,7 +170,11 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
         builder = builder.consumer(queue, sync);
     }
     let handle = builder.start().await?;
-    Ok(Running { handle, queues })
+    Ok(Running {
+        handle,
+        queues,
+        served: settings.served,
+    })
 }
 
 impl Patience {

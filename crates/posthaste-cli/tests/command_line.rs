@@ -251,11 +251,22 @@ async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<
         .run_with_url(database.url(), &["migrate"])
         .await?
         .good()?;
+    let file = "[route.r]\nqueue = 'r'\nto = 'stdout:'\n[sync.page]\ntable = 'page'\n\
+                index = 'postgres:'\ndocument = { id = 'id' }\n";
+    stage.write("posthaste.toml", file)?;
+    let primary = database.client().await?;
+    primary
+        .batch_execute("CREATE TABLE page (id bigint PRIMARY KEY); INSERT INTO page VALUES (1)")
+        .await?;
+    stage
+        .run_with_url(database.url(), &["sync", "install"])
+        .await?
+        .good()?;
     let replica = server.start_replica(&[])?;
     let follower = posthaste_testkit::connect(&replica.url(database.name())).await?;
-    posthaste_testkit::eventually(stage::BOUND, "the schema is there", async || {
-        let steps = "SELECT count(*) FROM posthaste.migration";
-        Ok(stage::count(&follower, steps).await.unwrap_or_default() > 0)
+    posthaste_testkit::eventually(stage::BOUND, "the sync is there", async || {
+        let synced = "SELECT count(*) FROM posthaste.synced";
+        Ok(stage::count(&follower, synced).await.unwrap_or_default() > 0)
     })
     .await?;
     for arguments in [
@@ -269,6 +280,14 @@ async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<
         &["jobs", "cancel", "1"],
         &["jobs", "retry", "1"],
         &["jobs", "redrive", "--name", "x"],
+        &["relay", "--once"],
+        &["relay"],
+        &["sync", "--once"],
+        &["sync", "install"],
+        &["reindex", "page", "--all"],
+        &["reindex", "page", "--pause"],
+        &["up"],
+        &["up", "--exec", "x=/bin/true"],
     ] {
         let said = stage
             .run_with_url(&replica.url(database.name()), arguments)
@@ -279,5 +298,10 @@ async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<
             "{arguments:?}: {line}"
         );
     }
+    let repair = ["sync", "audit", "--repair"];
+    let replica = replica.url(database.name());
+    let said = stage.run_with_url(&replica, &repair).await?;
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.out.contains("connect to the primary"), "{said:?}");
     Ok(())
 }

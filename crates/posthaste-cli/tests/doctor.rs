@@ -1,3 +1,4 @@
+mod trapped;
 mod unfit;
 
 use anyhow::Context as _;
@@ -42,45 +43,6 @@ async fn ask(stage: &Stage, url: &str) -> anyhow::Result<Said> {
             .collect(),
         text: format!("{} {}", said.out, said.err),
     })
-}
-
-/// Functions and operators in `public` that match better than those of the server.
-const TRAPS: &str = include_str!("../../posthaste/tests/exact/traps.sql");
-
-/// The doctor is asked by a superuser, and everybody may create in `public`.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_names_a_schema_where_everybody_may_create_and_calls_nothing_there()
--> anyhow::Result<()> {
-    let stage = Stage::new()?;
-    for version in PgVersion::ALL {
-        let db = TestDb::empty(PgServer::shared(version)?).await?;
-        let mut client = connect(db.url()).await?;
-        posthaste::migrate(&mut client).await?;
-        assert!(!ask(&stage, db.url()).await?.has("hint", "open_schema"));
-        client
-            .batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
-            .await?;
-        client.batch_execute(TRAPS).await?;
-        ask(&stage, db.url()).await?.finds("hint", "open_schema");
-        for arguments in [
-            &["status"][..],
-            &["queues", "list"],
-            &["queues", "limit", "q", "5/s"],
-            &["jobs", "list"],
-        ] {
-            let said = stage.run_with_url(db.url(), arguments).await?;
-            assert_eq!(
-                said.code,
-                Some(0),
-                "{arguments:?}: {} {}",
-                said.out,
-                said.err
-            );
-        }
-        let called = "SELECT is_called FROM public.trapped";
-        assert!(!client.query_one(called, &[]).await?.get::<_, bool>(0));
-    }
-    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,13 @@
 //! The command, looked at from outside: what it prints, what it exits with, what it leaves in the
 //! database and on the disk.
 
+mod alerts;
 mod command_line;
+mod console;
 mod demo;
 mod doctor;
 mod enqueue;
+mod exporter;
 mod handlers;
 mod killed;
 mod mails;

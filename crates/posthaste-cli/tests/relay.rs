@@ -1,5 +1,6 @@
 //! `posthaste relay`: routes of a file, to lines on standard output and to a real Redis.
 
+mod few_files;
 mod shown;
 
 use std::collections::BTreeSet;

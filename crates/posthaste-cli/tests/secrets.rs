@@ -1,12 +1,14 @@
-//! What relays log: nothing of what they carry, and no secret, whatever the library of a
-//! destination has to say at the level that is on.
+//! What is logged: nothing of what is carried, and no secret, whatever the library of a destination
+//! has to say at the level that is on.
 
 use std::collections::BTreeMap;
 
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode};
 use posthaste_testkit::receivers::{
     Encrypts, Guarded, Kafka, Nats, RabbitMq, Receiver, Redis, Smtp, are_here,
 };
-use posthaste_testkit::{Child, eventually};
+use posthaste_testkit::{Child, TestDb, eventually};
 use serde_json::Value;
 
 use crate::stage::{self, BOUND, Stage};
@@ -170,4 +172,89 @@ async fn no_destination_logs_what_is_carried_to_it_or_a_secret() -> anyhow::Resu
         assert!(!line.contains(MARK), "{line}");
     }
     Ok(())
+}
+
+/// A search server that refuses everybody, and says what it was told.
+async fn refuses() -> anyhow::Result<std::net::SocketAddr> {
+    let answer = async |headers: HeaderMap, body: String| {
+        let told = headers.get("authorization");
+        let told = told.and_then(|told| told.to_str().ok()).unwrap_or_default();
+        (StatusCode::UNAUTHORIZED, format!("not {told}: {body}"))
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+    Ok(address)
+}
+
+/// Stops it, and looks at all that it wrote and that is known of it in the database.
+async fn says_no_secret(mut child: Child, stage: &Stage, database: &TestDb) -> anyhow::Result<()> {
+    let status = stage
+        .run_on(database, &["status", "--json"])
+        .await?
+        .good()?;
+    let doctor = stage.run_on(database, &["doctor"]).await?.out;
+    let client = database.client().await?;
+    let errors = "SELECT coalesce(string_agg(e, ' '), '') FROM (
+        SELECT DISTINCT error FROM posthaste.attempt UNION
+        SELECT DISTINCT last_error FROM posthaste.job) e(e)";
+    let errors: String = client.query_one(errors, &[]).await?.try_get(0)?;
+    child.terminate()?;
+    child.exit(BOUND).await?;
+    let said = [child.stdout(), child.stderr(), vec![status, doctor, errors]].concat();
+    // A password travels as base64 too.
+    for secret in [MARK, "YWRhOmdlaGVpbTc3MTk", &MARK.to_uppercase()] {
+        for line in &said {
+            anyhow::ensure!(!line.contains(secret), "{line}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_says_no_password_of_an_index_that_refuses_or_is_away() -> anyhow::Result<()> {
+    for place in [refuses().await?.to_string(), "127.0.0.1:1".to_owned()] {
+        let (stage, database) = (Stage::new()?, stage::database().await?);
+        let client = database.client().await?;
+        client
+            .batch_execute("CREATE TABLE page (id bigint PRIMARY KEY, title text)")
+            .await?;
+        let file = format!(
+            "[sync.pages]\ntable = 'page'\ndelay = '0s'\nperiod = '1s'\n\
+             document = {{ title = 'title' }}\nindex = 'http://ada:{MARK}@{place}/pages'\n"
+        );
+        stage.write("posthaste.toml", &file)?;
+        let install = stage.run_on(&database, &["sync", "install"]).await?;
+        install.good()?;
+        let sync = stage.spawn_on(&database, &["sync"])?;
+        let row = "INSERT INTO page VALUES (1, $1)";
+        client.execute(row, &[&MARK]).await?;
+        eventually(BOUND, "it fails, and says why", async || {
+            let status = stage.run_on(&database, &["status", "--json"]).await?;
+            let told: Value = serde_json::from_str(&status.good()?)?;
+            Ok(told["syncs"][0]["problems"][0]["reason"].is_string())
+        })
+        .await?;
+        says_no_secret(sync, &stage, &database).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_says_nothing_of_what_it_cannot_post_nor_a_password_of_where() -> anyhow::Result<()>
+{
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let http = format!("mail=http://ada:{MARK}@127.0.0.1:1/{MARK}");
+    let mut command = stage.command(&["work", "--http", &http]);
+    command.env("NO_PROXY", "127.0.0.1");
+    let worker = Child::spawn(command.env("DATABASE_URL", database.url()))?;
+    let enqueue = "SELECT posthaste.enqueue('mail', jsonb_build_object('text', $1::text))";
+    client.execute(enqueue, &[&MARK]).await?;
+    eventually(BOUND, "it fails", async || {
+        let failed = "SELECT count(*) FROM posthaste.attempt WHERE error <> ''";
+        Ok(stage::count(&client, failed).await? > 0)
+    })
+    .await?;
+    says_no_secret(worker, &stage, &database).await
 }

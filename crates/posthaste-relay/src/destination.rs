@@ -47,6 +47,10 @@ pub enum Answer {
     },
 }
 
+/// The reason of [`Answer::Backpressure`] where it lies with this process, which the destination
+/// has said in its log.
+pub(crate) const NO_FILES: &str = "this process may open no more files (ulimit -n)";
+
 impl Answer {
     pub(crate) fn unavailable(reason: impl std::fmt::Display) -> Self {
         Self::Unavailable {

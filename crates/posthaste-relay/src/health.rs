@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use super::destination::NO_FILES;
 use super::{Ack, Shared};
 
 /// How long an outage may last after which a message whose answer was lost is sent again, and must
@@ -96,7 +97,8 @@ impl Shared {
                 .failed(Instant::now(), fastrand::f64());
             self.arrived.notify_one();
         }
-        if self.status().last_error.as_deref() != Some(reason) {
+        let is_new = self.status().last_error.as_deref() != Some(reason);
+        if is_new && reason != NO_FILES {
             let destination = self.destination.label();
             tracing::warn!(destination, reason, "takes no more for now");
         }

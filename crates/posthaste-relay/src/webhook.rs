@@ -1,5 +1,6 @@
 //! Webhooks: one signed request for each message.
 
+mod headers;
 mod reach;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,17 +9,13 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, join_all};
 use jiff::Timestamp;
 use posthaste::consumer::Outcome;
-use posthaste::http::{self, Secret};
-use posthaste::{Error, Job, RetryLater};
-use reqwest::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
-    TRANSFER_ENCODING,
-};
+use posthaste::http::{self, Secret, Turns};
+use posthaste::{Error, RetryLater};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, ClientBuilder, Url};
-use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::destination::{Answer, Destination};
+use super::destination::{Answer, Destination, NO_FILES};
 use super::known::Known;
 use super::message::Message;
 use reach::Forbidden;
@@ -42,6 +39,7 @@ pub use reach::Reach;
 /// | other 4xx | rejected for good; later with [`again_on_client_errors`](Self::again_on_client_errors) |
 /// | 3xx | later; redirects are not followed |
 /// | none | the destination's own address: it is down, no attempt is counted; a message's own: later, and no other message waits for it |
+/// | none, as this process may open no more files | again in a moment, no attempt is counted; fewer requests are under way at once from then on |
 ///
 /// Whether its own address answers is asked from the first message on that goes there.
 ///
@@ -67,7 +65,7 @@ pub struct Webhook {
     secrets: Vec<Secret>,
     time_limit: Duration,
     requests: usize,
-    under_way: Semaphore,
+    turns: Turns,
     again: bool,
     known: Known,
     /// A message went to the destination's own address, or was to. Where each has its own, nobody
@@ -101,7 +99,7 @@ impl Webhook {
             secrets: Vec::new(),
             time_limit: Duration::from_secs(20),
             requests,
-            under_way: Semaphore::new(requests),
+            turns: Turns::new(requests),
             again: false,
             known: Known::default(),
             is_used: AtomicBool::new(false),
@@ -128,7 +126,7 @@ impl Webhook {
         let requests = requests.max(1);
         Self {
             requests,
-            under_way: Semaphore::new(requests),
+            turns: Turns::new(requests),
             ..self
         }
     }
@@ -140,10 +138,14 @@ impl Webhook {
     }
 
     async fn send_one(&self, message: &Message) -> Answer {
-        let Ok(_turn) = self.under_way.acquire().await else {
+        let Some(_turn) = self.turns.next().await else {
             return Answer::unavailable("the relay ends");
         };
         let answer = self.post(message).await;
+        if matches!(answer, Answer::Backpressure { .. }) && self.turns.lower() {
+            let destination = self.label();
+            tracing::warn!(destination, "{NO_FILES}: fewer requests are under way");
+        }
         self.known.learn(message.id, &answer);
         answer
     }
@@ -182,7 +184,7 @@ impl Webhook {
     }
 
     fn encode(&self, message: &Message) -> Result<HeaderMap, String> {
-        let mut headers = encode(
+        let mut headers = headers::encode(
             &message.job,
             message.id,
             message.body(),
@@ -220,7 +222,10 @@ impl Webhook {
         for message in batch {
             let answer = self.send_one(message).await;
             answers.push(answer.clone());
-            if matches!(answer, Answer::Unavailable { .. }) {
+            if matches!(
+                answer,
+                Answer::Unavailable { .. } | Answer::Backpressure { .. }
+            ) {
                 answers.resize(batch.len(), answer);
                 break;
             }
@@ -229,43 +234,13 @@ impl Webhook {
     }
 }
 
-/// The headers of a request.
-fn encode(
-    job: &Job,
-    id: Uuid,
-    body: &[u8],
-    given: &[(String, String)],
-    secrets: &[Secret],
-    now: Timestamp,
-) -> Result<HeaderMap, String> {
-    let mut headers = http::headers(job, id, body, secrets, now)?;
-    for (name, value) in given {
-        let wrong = |why: &str| format!("the header {name:?} {why}");
-        if let Some(why) = rejects_header(name) {
-            return Err(wrong(&why));
-        }
-        let cannot = || wrong("cannot be sent");
-        let name = HeaderName::try_from(name).map_err(|_| cannot())?;
-        let value = HeaderValue::try_from(value).map_err(|_| cannot())?;
-        headers.insert(name, value);
-    }
-    Ok(headers)
-}
-
-/// Why a request has no header of this name from a route. What frames the request is the client's
-/// affair.
-fn rejects_header(name: &str) -> Option<String> {
-    let Ok(name) = HeaderName::try_from(name) else {
-        return Some("is no header's name".into());
-    };
-    let frames = [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&name);
-    let is_ours = http::OURS.contains(&name.as_str());
-    (frames || is_ours).then(|| "is not the route's to give".into())
-}
-
 /// Without an answer an address of a message's own is that message's trouble; the destination's is
-/// everybody's.
+/// everybody's. What this process lacks is neither's.
 fn unavailable(error: &reqwest::Error, is_own: bool) -> Answer {
+    if http::lacks_files(error) {
+        let reason = NO_FILES.into();
+        return Answer::Backpressure { reason };
+    }
     let reason = http::said(error);
     match is_own {
         true if Forbidden::is_cause_of(error) => Answer::Rejected { reason },
@@ -298,7 +273,7 @@ impl Destination for Webhook {
     }
 
     fn rejects_header(&self, name: &str) -> Option<String> {
-        rejects_header(name)
+        headers::rejects(name)
     }
 
     fn rejects(&self, message: &Message) -> Option<String> {
@@ -318,70 +293,11 @@ impl Destination for Webhook {
             };
             // Whatever the answer is, somebody is there.
             let answer = self.client.head(url).timeout(self.time_limit).send().await;
-            answer.map(drop).map_err(|error| http::said(&error))
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-    use crate::message::tests::{ID, job};
-
-    #[test]
-    fn headers_are_those_that_the_reference_library_writes() {
-        let golden = include_str!("../tests/relay/golden/webhook.json");
-        let golden: Value = serde_json::from_str(golden).unwrap();
-        for case in golden["cases"].as_array().unwrap() {
-            let input = |name: &str| case["input"][name].as_str().unwrap();
-            let at = case["input"]["timestamp"].as_i64().unwrap();
-            let headers = encode(
-                &job("mail", "{}"),
-                input("id").parse().unwrap(),
-                input("body").as_bytes(),
-                &[],
-                &[input("secret").parse().unwrap()],
-                Timestamp::from_second(at).unwrap(),
-            );
-            let headers = headers.unwrap();
-            for (name, value) in case["headers"].as_object().unwrap() {
-                assert_eq!(headers[name], value.as_str().unwrap(), "{}", case["case"]);
+            match answer {
+                // Nobody has asked, and it is no worse than it was known to be.
+                Err(error) if http::lacks_files(&error) => Ok(()),
+                answer => answer.map(drop).map_err(|error| http::said(&error)),
             }
-        }
-    }
-
-    #[test]
-    fn a_route_adds_headers_and_changes_none_that_frame_or_name_the_request() {
-        let with = |name: &str, value: &str| {
-            let given = [(name.to_owned(), value.to_owned())];
-            encode(
-                &job("mail", "{}"),
-                ID,
-                b"{}",
-                &given,
-                &[],
-                Timestamp::UNIX_EPOCH,
-            )
-        };
-        assert_eq!(
-            with("authorization", "Bearer x").unwrap()["authorization"],
-            "Bearer x"
-        );
-        let text = with("Content-Type", "text/plain").unwrap();
-        assert_eq!(text.get_all("content-type").iter().count(), 1);
-        for (name, value) in [
-            ("host", "a"),
-            ("Transfer-Encoding", "chunked"),
-            ("webhook-id", "1"),
-            ("Idempotency-Key", "1"),
-            ("webhook-signature", "1"),
-            ("a b", "1"),
-            ("x", "1\r\ny: 2"),
-            ("x", "\0"),
-        ] {
-            assert!(with(name, value).is_err(), "{name}: {value:?}");
-        }
+        })
     }
 }

@@ -23,6 +23,9 @@ use crate::parts::notifications::Notifications;
 use crate::store;
 use crate::store::link::Link;
 
+/// By the database's clock it may not quite be time for a tick yet.
+const SHORTEST_TICK: Duration = Duration::from_millis(2);
+
 /// Does a duty. One that failed is logged, and tried again in the next round.
 macro_rules! attempt {
     ($link:expr, $duty:ident($($argument:expr),*)) => {
@@ -64,7 +67,7 @@ impl Maintenance {
         let lease = (self.config.maintenance_interval * 8).max(Duration::from_secs(5));
         let mut led_until: Option<Instant> = None;
         let mut periodic = Periodic::default();
-        let mut ticked = Instant::now();
+        let mut tick_at = Instant::now();
         let mut promoter = Promoter::new();
         while !self.stopping.is_cancelled() {
             // Without its session others take the lease: it is asked for at once by the next one.
@@ -82,12 +85,15 @@ impl Maintenance {
                 leads.send_replace(led_until.is_some());
             }
             let tick = self.config.maintenance_interval * 4;
-            if led_until.is_some() && ticked.elapsed() >= tick {
-                periodic.tick(&self.road).await;
-                ticked = Instant::now();
+            if led_until.is_some() && Instant::now() >= tick_at {
+                let next = periodic.tick(&self.road).await.unwrap_or(tick);
+                tick_at = Instant::now() + next.max(SHORTEST_TICK).min(tick);
             }
             let pause = match led_until {
-                Some(_) => promoter.turn(self).await.min(tick),
+                Some(_) => {
+                    let pause = promoter.turn(self).await;
+                    pause.min(tick_at.saturating_duration_since(Instant::now()))
+                }
                 None => {
                     self.notifications.promoter.forget();
                     lease / 4

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-use crate::support::{SOON, all_done, database, number, quick, telling, unfinished, worker};
+use crate::support::{SOON, all_done, database, number, quick, telling, worker};
 
 /// The connection of a worker that listens goes by this name.
 const LISTENER: &str = "listener";
@@ -331,7 +331,7 @@ async fn an_open_transaction_with_the_first_route_keeps_nobody_waiting() {
     let route = "SELECT posthaste.route_of('b') || (pg_sequence_last_value('posthaste.flags') & 1)";
     let route: String = client.query_one(route, &[]).await.unwrap().get(0);
     assert_eq!(route, "b1", "turning them on leaves the other flags alone");
-    assert_eq!(unfinished(&client).await, 0);
+    all_done(&client).await;
     worker.stop().await.unwrap();
 }
 

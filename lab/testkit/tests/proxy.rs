@@ -137,6 +137,11 @@ async fn half_open_connections_hear_nothing_and_do_not_come_back() -> anyhow::Re
             .is_err()
     );
     assert_eq!(stage.notes().await?, 1);
+    assert_eq!(
+        stage.proxy.lost(),
+        1,
+        "a connection dies once, and the new one has not"
+    );
     stage.proxy.cut().await;
     assert!(
         tokio::time::timeout(BOUND, old.batch_execute("SELECT 1"))

@@ -11,6 +11,7 @@ use tokio_postgres::Client;
 
 use crate::database::Database;
 use crate::file::FILE;
+use crate::observe::Listen;
 use crate::routes::{self, Started};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
@@ -42,6 +43,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     patience: Patience,
+
+    #[command(flatten)]
+    listen: Listen,
 }
 
 pub(crate) async fn run(
@@ -64,6 +68,7 @@ pub(crate) async fn run(
             .iter()
             .map(|one| (one.queue.clone(), one.relay.clone()))
             .collect(),
+        served: arguments.listen.serve(None, terminal).await?,
         ..Settings::new(arguments.patience)
     };
     let worker = worker::start(database.address(), settings)

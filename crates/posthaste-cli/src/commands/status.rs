@@ -2,7 +2,7 @@
 //! or again and again.
 
 mod routes;
-mod tables;
+pub(crate) mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

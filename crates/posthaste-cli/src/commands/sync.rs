@@ -19,6 +19,7 @@ use tokio_postgres::types::Type;
 
 use crate::database::Database;
 use crate::failure::Ended;
+use crate::observe::Listen;
 use crate::signals::Signals;
 use crate::syncs::{self, Config, Started};
 use crate::terminal::Terminal;
@@ -65,6 +66,9 @@ struct Run {
 
     #[command(flatten)]
     patience: Patience,
+
+    #[command(flatten)]
+    listen: Listen,
 }
 
 impl Arguments {
@@ -101,6 +105,7 @@ impl Run {
         let syncs = syncs::start(tables, database.address(), period).await?;
         let settings = Settings {
             syncs: syncs.iter().flat_map(|one| one.syncs.clone()).collect(),
+            served: self.listen.serve(None, terminal).await?,
             ..Settings::new(self.patience)
         };
         let worker = worker::start(database.address(), settings)

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use crate::database::Database;
 use crate::file::{self, FILE};
 use crate::handlers::Handlers;
+use crate::observe::{Asked, Collector, Listen, Served};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};
@@ -24,6 +25,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     patience: Patience,
+
+    #[command(flatten)]
+    listen: Listen,
 }
 
 impl Arguments {
@@ -34,6 +38,16 @@ impl Arguments {
 
     pub(crate) fn patience(&self) -> Patience {
         self.patience
+    }
+
+    /// Metrics of the process, and of the database.
+    async fn serve(
+        &self,
+        database: &Database,
+        terminal: &Terminal,
+    ) -> anyhow::Result<Option<Served>> {
+        let collector = Collector::new(database.address().clone(), Asked::default());
+        self.listen.serve(Some(collector), terminal).await
     }
 
     /// Installs the schema and begins what the arguments and the file say; tells of each.
@@ -71,7 +85,9 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let settings = arguments.prepare(database, terminal).await?;
+    let prepared = arguments.prepare(database, terminal).await?;
+    let served = arguments.serve(database, terminal).await?;
+    let settings = Settings { served, ..prepared };
     if settings.is_idle() {
         terminal.note(&format!(
             "jobs wait: no handler was given (--exec, --http), and there is no {FILE} with a route or a sync; Ctrl-C stops"
@@ -79,6 +95,7 @@ pub(crate) async fn run(
         return tokio::select! {
             () = signals.stop().cancelled() => Ok(()),
             error = database.gone() => Err(error),
+            () = say_well(settings.served.as_ref()) => Ok(()),
         };
     }
     let worker = worker::start(database.address(), settings)
@@ -92,6 +109,14 @@ pub(crate) async fn run(
         }
     });
     worker.run_until(pending(), database, signals).await
+}
+
+/// Without a worker nobody else says that all goes well.
+async fn say_well(served: Option<&Served>) {
+    match served {
+        Some(served) => served.say_well().await,
+        None => pending().await,
+    }
 }
 
 /// Where the Postgres is that was started, and how programs reach it.

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 
 use crate::database::Database;
 use crate::handlers::Handlers;
+use crate::observe::Listen;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};
@@ -18,6 +19,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     patience: Patience,
+
+    #[command(flatten)]
+    listen: Listen,
 }
 
 impl Arguments {
@@ -37,7 +41,11 @@ pub(crate) async fn run(
     // A database that cannot be reached at the start is a mistake to be told; one that is lost
     // later comes back.
     drop(database.address().connect().await?);
-    let settings = Settings::new(arguments.patience).with(handlers);
+    let served = arguments.listen.serve(None, terminal).await?;
+    let settings = Settings {
+        served,
+        ..Settings::new(arguments.patience).with(handlers)
+    };
     let worker = worker::start(database.address(), settings)
         .await
         .context("the worker did not start")?;

@@ -1,8 +1,10 @@
 //! What is said of an index that is behind, or that somebody else has changed; and searches in one
 //! that is.
 
-use posthaste_testkit::eventually;
-use serde_json::Value;
+use anyhow::ensure;
+use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
+use posthaste_testkit::{eventually, unique};
+use serde_json::{Value, json};
 
 use super::{TABLE, good, with_pages};
 use crate::stage::{BOUND, count};
@@ -94,6 +96,66 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
     assert_eq!(line["problems"], Value::Array(Vec::new()), "{line}");
     let told = stage.run_on(&database, &doctor).await?;
     assert!(!told.out.contains("sync pages"), "{told:?}");
+    Ok(())
+}
+
+/// A server whose disk is nearly full takes deletions alone; it lets go by itself once there is
+/// room, so that the test says it again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_its_server_has_blocked_is_said_to_be_behind_and_why() -> anyhow::Result<()> {
+    if !are_here("a blocked index", &[Receiver::OpenSearch]) {
+        return Ok(());
+    }
+    let index = format!("{}/{}", OpenSearch::shared()?.url(), unique("blocked"));
+    let (stage, database, client) = with_pages(&index).await?;
+    good(&stage, &database, &["sync", "--once"]).await?;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::builder().no_proxy().build()?;
+    let block = async |is_on: Value| -> anyhow::Result<()> {
+        let settings = json!({ "index.blocks.read_only_allow_delete": is_on }).to_string();
+        let put = http.put(format!("{index}/_settings")).body(settings);
+        let put = put.header("content-type", "application/json").send();
+        put.await?.error_for_status()?;
+        Ok(())
+    };
+    block(true.into()).await?;
+    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    sync.error_line("Ctrl-C stops", BOUND).await?;
+    client
+        .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
+        .await?;
+    let status = async || -> anyhow::Result<Value> {
+        let status = good(&stage, &database, &["status", "--json"]).await?;
+        Ok(serde_json::from_str::<Value>(&status)?["syncs"][0].take())
+    };
+    let mut last = 0.0;
+    let mut grown = 0;
+    eventually(BOUND, "its lag grows, and the block is named", async || {
+        block(true.into()).await?;
+        let line = status().await?;
+        let lag = line["lag_seconds"].as_f64().unwrap_or_default();
+        grown = if lag > last { grown + 1 } else { 0 };
+        last = lag;
+        let reason = line["problems"][0]["reason"].as_str().unwrap_or_default();
+        Ok(grown > 2 && lag > 3.0 && reason.contains("read-only-allow-delete block"))
+    })
+    .await?;
+    let shown = good(&stage, &database, &["status"]).await?;
+    assert!(shown.contains("fails for"), "{shown}");
+    let doctor = stage
+        .run_on(&database, &["doctor", "--older-than", "1"])
+        .await?;
+    assert!(doctor.out.contains("of sync pages fail for"), "{doctor:?}");
+    block(Value::Null).await?;
+    eventually(BOUND, "all is in the index", async || {
+        let line = status().await?;
+        Ok(line["lag_seconds"].is_null() && line["problems"] == json!([]))
+    })
+    .await?;
+    sync.terminate()?;
+    ensure!(sync.exit(BOUND).await?.success());
+    let audit = good(&stage, &database, &["sync", "audit", "--contents"]).await?;
+    assert_eq!(audit, "pages: 20 rows, 20 documents; equal");
     Ok(())
 }
 

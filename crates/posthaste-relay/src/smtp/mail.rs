@@ -3,8 +3,8 @@
 
 use std::time::SystemTime;
 
-use lettre::message::header::{ContentType, HeaderName, HeaderValue};
-use lettre::message::{Mailbox, Mailboxes, SinglePart};
+use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
+use lettre::message::{Body, Mailbox, Mailboxes, SinglePart};
 use lettre::{Address, Message as Email};
 
 use crate::message::Message;
@@ -89,7 +89,7 @@ impl Mail {
         }
         let text = SinglePart::builder().header(kind);
         let mail = mail.singlepart(match message.bytes() {
-            Some(bytes) => text.body(bytes.to_vec()),
+            Some(bytes) => text.body(in_base64(bytes)),
             None => text.body(lines(message.payload())),
         });
         let mail = mail.map_err(|_| "there is no recipient")?;
@@ -172,6 +172,13 @@ fn all_of(name: &str, text: Option<&str>) -> Result<Vec<Mailbox>, String> {
     }
     let all: Mailboxes = text.parse().map_err(|_| wrong())?;
     Ok(all.into_iter().collect())
+}
+
+/// Bytes that nobody on the way may take for lines, whichever they are.
+fn in_base64(bytes: &[u8]) -> Body {
+    let base64 = ContentTransferEncoding::Base64;
+    let body = Body::new_with_encoding(bytes.to_vec(), base64);
+    body.unwrap_or_else(Body::new)
 }
 
 /// A text whose lines end as those of a mail do. A lone carriage return, which some servers take
@@ -323,20 +330,22 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_are_a_mails_body_as_they_are() {
-        let row = format!(r#"{{"posthaste.outbox": {{"id": "{ID}", "hex": "ff000d0a2e0d0a"}}}}"#);
-        let message = Mapping::default()
-            .message(job("welcome", &row), ID)
-            .unwrap();
-        let mail = Mail::of(&message, Some("us@example.com"), Some("ops@example.com"));
-        let text = String::from_utf8(mail.unwrap().text).unwrap();
-        assert!(
-            text.contains("Content-Type: application/octet-stream\r\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains("Content-Transfer-Encoding: base64\r\n"),
-            "{text}"
-        );
-        assert!(text.ends_with("/wANCi4NCg=="), "{text}");
+        for (hex, base64) in [("ff000d0a2e0d0a", "/wANCi4NCg=="), ("7b007d", "ewB9")] {
+            let row = format!(r#"{{"posthaste.outbox": {{"id": "{ID}", "hex": "{hex}"}}}}"#);
+            let message = Mapping::default().message(job("welcome", &row), ID);
+            let mail = Mail::of(
+                &message.unwrap(),
+                Some("us@example.com"),
+                Some("ops@example.com"),
+            );
+            let text = String::from_utf8(mail.unwrap().text).unwrap();
+            for header in [
+                "Content-Type: application/octet-stream\r\n",
+                "Content-Transfer-Encoding: base64\r\n",
+            ] {
+                assert!(text.contains(header), "{text}");
+            }
+            assert!(text.ends_with(base64), "{text}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::message::{Headers as _, Message as _};
+use rdkafka::message::{Headers as _, Message as _, OwnedMessage};
 use rdkafka::{Offset, TopicPartitionList};
 use serde_json::json;
 
@@ -23,7 +23,7 @@ use super::{enqueue, outcome_of, setup};
 use crate::support::{SOON, all_done, unfinished};
 
 /// Everything in a topic, in its order.
-fn read(bootstrap: &str, topic: &str) -> Vec<(Received, Option<String>, i32)> {
+pub(super) fn records(bootstrap: &str, topic: &str) -> Vec<OwnedMessage> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
         .set("group.id", "tests")
@@ -43,25 +43,30 @@ fn read(bootstrap: &str, topic: &str) -> Vec<(Received, Option<String>, i32)> {
             .unwrap();
     }
     consumer.assign(&all).unwrap();
-    let mut received = Vec::new();
-    for _ in 0..left {
-        let record = consumer.poll(SOON).expect("a record").unwrap();
-        let mut headers = record.headers().unwrap().iter();
-        let id = headers
-            .find(|header| header.key == "id")
-            .unwrap()
-            .value
-            .unwrap();
+    let record = |_| consumer.poll(SOON).expect("a record").unwrap().detach();
+    (0..left).map(record).collect()
+}
+
+/// A record's header of this name.
+pub(super) fn header(record: &OwnedMessage, name: &str) -> String {
+    let mut headers = record.headers().unwrap().iter();
+    let header = headers.find(|header| header.key == name).unwrap();
+    String::from_utf8(header.value.unwrap().to_vec()).unwrap()
+}
+
+fn read(bootstrap: &str, topic: &str) -> Vec<(Received, Option<String>, i32)> {
+    let records = records(bootstrap, topic).into_iter();
+    let read = records.map(|record| {
         let one = Received {
-            id: String::from_utf8(id.to_vec()).unwrap(),
+            id: header(&record, "id"),
             payload: serde_json::from_slice(record.payload().unwrap()).unwrap(),
         };
         let key = record
             .key()
             .map(|key| String::from_utf8(key.to_vec()).unwrap());
-        received.push((one, key, record.partition()));
-    }
-    received
+        (one, key, record.partition())
+    });
+    read.collect()
 }
 
 async fn received(bootstrap: &str, topic: &str) -> Vec<Received> {

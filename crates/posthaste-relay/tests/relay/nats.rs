@@ -18,7 +18,7 @@ use crate::support::{SOON, all_done, count, unfinished};
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
 /// JetStream's own interface.
-async fn api(client: &Client, what: &str, request: &Value) -> Value {
+pub(super) async fn api(client: &Client, what: &str, request: &Value) -> Value {
     let subject = format!("$JS.API.{what}");
     let reply = client.request(subject, request.to_string().into()).await;
     let reply: Value = serde_json::from_slice(&reply.unwrap().payload).unwrap();
@@ -26,7 +26,7 @@ async fn api(client: &Client, what: &str, request: &Value) -> Value {
     reply
 }
 
-async fn stream(client: &Client, verb: &str, name: &str, config: &Value) {
+pub(super) async fn stream(client: &Client, verb: &str, name: &str, config: &Value) {
     let mut whole = json!({ "name": name, "subjects": [name, format!("{name}.>")], "storage": "file", "allow_direct": true, "duplicate_window": DAY });
     let config = config.as_object().unwrap().clone();
     whole.as_object_mut().unwrap().extend(config);

@@ -4,8 +4,10 @@
 
 mod answer;
 mod signature;
+mod turns;
 
 use std::error::Error as _;
+use std::io;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -19,11 +21,20 @@ use crate::error::{Error, ErrorKind};
 use crate::handler::RetryLater;
 use crate::job::Job;
 pub use signature::Secret;
+pub use turns::Turns;
 
 /// So much of an answer's body is read at most.
 const READ: usize = 8 << 10;
 /// An address that swallows packets is given up sooner than one that thinks.
 const CONNECT: Duration = Duration::from_secs(10);
+/// A connection that nobody uses is closed after this: where a process may open few files, others
+/// wait for it, those to the database too.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// What [`said`] says where no file descriptor is left.
+pub const NO_FILES: &str = "this process may open no more files (ulimit -n)";
+/// EMFILE and ENFILE, which have these numbers wherever there are any.
+const NONE_LEFT: [i32; 2] = [24, 23];
 
 /// The headers of every request, which nothing else may take the place of.
 pub const OURS: [&str; 8] = [
@@ -40,6 +51,7 @@ pub const OURS: [&str; 8] = [
 /// A client of this kind that follows nobody.
 pub fn client(kind: ClientBuilder) -> Result<Client, Error> {
     let client = kind.redirect(Policy::none()).connect_timeout(CONNECT);
+    let client = client.pool_idle_timeout(IDLE);
     let client = client.build();
     client.map_err(|error| ErrorKind::Config(said(&error)).into())
 }
@@ -111,6 +123,9 @@ async fn start(mut answer: Response) -> Vec<u8> {
 
 /// What went wrong, without the address: it may hold a password.
 pub fn said(error: &reqwest::Error) -> String {
+    if lacks_files(error) {
+        return NO_FILES.into();
+    }
     let what = if error.is_timeout() {
         "no answer in time"
     } else if error.is_connect() {
@@ -126,6 +141,28 @@ pub fn said(error: &reqwest::Error) -> String {
         Some(cause) => format!("{what}: {cause}"),
         None => what.to_owned(),
     }
+}
+
+/// Whether there was no file descriptor for it, of this process's or of the whole machine's: that
+/// lies with no server.
+pub fn lacks_files(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            if error
+                .raw_os_error()
+                .is_some_and(|code| NONE_LEFT.contains(&code))
+            {
+                return true;
+            }
+            // What it wraps is not its source.
+            if let Some(within) = error.get_ref() {
+                return lacks_files(within);
+            }
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Text as a header can carry it.
@@ -149,6 +186,22 @@ mod tests {
     fn names_that_no_header_can_carry_are_encoded() {
         assert_eq!(encoded("mail.send-1/x"), "mail.send-1/x");
         assert_eq!(encoded("a b%\r\nü"), "a%20b%25%0D%0A%C3%BC");
+    }
+
+    #[test]
+    fn the_want_of_file_descriptors_is_found_wherever_it_stands() {
+        let raw = io::Error::from_raw_os_error;
+        for error in [
+            raw(24),
+            raw(23),
+            io::Error::other(raw(24)),
+            io::Error::other(io::Error::other(raw(23))),
+        ] {
+            assert!(lacks_files(&error), "{error:?}");
+        }
+        for error in [raw(111), io::Error::other(raw(111)), io::Error::other("24")] {
+            assert!(!lacks_files(&error), "{error:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The leader's part in periodic jobs: finds out which ticks are due and enqueues them.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use crate::periodic::{Missed, due, schedule::Schedule};
 use crate::store::link::Link;
@@ -13,18 +14,22 @@ pub(super) struct Periodic {
 }
 
 impl Periodic {
-    /// Enqueues what is due. One that cannot be read or enqueued holds up no other.
-    pub(super) async fn tick(&mut self, link: &Link) {
-        let Some(jobs) = super::logged("periodic", store::periodic_due(link).await) else {
-            return;
-        };
-        for job in jobs {
+    /// Enqueues what is due; how long it is to the next tick, if that is not far. One that cannot
+    /// be read or enqueued holds up no other.
+    pub(super) async fn tick(&mut self, link: &Link) -> Option<Duration> {
+        let jobs = super::logged("periodic", store::periodic_due(link).await)?;
+        let asked = Instant::now();
+        let (ahead, due): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.is_ahead);
+        for job in due {
             if let Err(problem) = one(link, &job).await
                 && self.told.insert(format!("{} {}", job.name, job.schedule))
             {
                 tracing::error!(name = job.name, problem, "a periodic job is not enqueued");
             }
         }
+        let wait = |job: &Due| Duration::try_from(job.next_at?.duration_since(job.now)).ok();
+        let next = ahead.iter().filter_map(wait).min()?;
+        Some(next.saturating_sub(asked.elapsed()))
     }
 }
 

@@ -18,9 +18,11 @@ pub(crate) struct Due {
     pub(crate) missed: String,
     pub(crate) next_at: Option<Timestamp>,
     pub(crate) now: Timestamp,
+    /// Its tick has not come yet, and does before a leader asks again.
+    pub(crate) is_ahead: bool,
 }
 
-/// Periodic jobs whose tick has come, or that no leader has seen yet.
+/// Periodic jobs whose tick has come or comes within a second, or that no leader has seen yet.
 pub(crate) async fn periodic_due(link: &Link) -> Result<Vec<Due>, Error> {
     let what = "cannot look for periodic jobs";
     let rows = link
@@ -34,6 +36,7 @@ pub(crate) async fn periodic_due(link: &Link) -> Result<Vec<Due>, Error> {
             missed: row.try_get("missed")?,
             next_at: row.try_get("next_at")?,
             now: row.try_get("now")?,
+            is_ahead: row.try_get::<_, Option<bool>>("is_ahead")?.unwrap_or(false),
         })
     };
     let due: Result<Vec<Due>, _> = rows.iter().map(read).collect();

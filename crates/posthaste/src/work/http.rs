@@ -12,9 +12,12 @@ use reqwest::{Client, ClientBuilder, Url};
 
 use crate::error::Error;
 use crate::handler::{HandlerResult, RetryLater};
-use crate::http::{self, Secret};
+use crate::http::{self, NO_FILES, Secret, Turns};
 use crate::job::Job;
 use crate::work::context::Context;
+
+/// Others of this process's requests have ended by then.
+const SOON: Duration = Duration::from_secs(1);
 
 /// A handler that posts each job to an address.
 ///
@@ -32,7 +35,7 @@ use crate::work::context::Context;
 /// | 408, 425, 429, 5xx | tried again, when `Retry-After` says (a second to a day), else by the back-off |
 /// | other 4xx | discarded |
 /// | 3xx | tried again; redirects are not followed |
-/// | none | tried again |
+/// | none | tried again; no attempt is counted if this process may open no more files |
 ///
 /// Which TLS there is, and which proxy, is the client's affair.
 ///
@@ -51,6 +54,7 @@ pub struct Http {
     url: Url,
     secrets: Arc<[Secret]>,
     time_limit: Duration,
+    turns: Arc<Turns>,
 }
 
 impl Http {
@@ -64,6 +68,7 @@ impl Http {
             url,
             secrets: Arc::new([]),
             time_limit: Duration::from_secs(60),
+            turns: Arc::new(Turns::new(usize::MAX)),
         })
     }
 
@@ -110,9 +115,22 @@ impl Http {
             .headers(headers)
             .timeout(self.time_limit)
             .body(body.to_owned());
+        let _turn = self.turns.next().await;
         let answer = request.send().await;
-        let answer = answer.map_err(|error| RetryLater::by_backoff(http::said(&error)))?;
+        let answer = answer.map_err(|error| self.not_answered(&error))?;
         Ok(http::outcome(answer).await?)
+    }
+
+    /// It lies with the server or with the job, unless this process lacks what it takes to ask.
+    fn not_answered(&self, error: &reqwest::Error) -> RetryLater {
+        let reason = http::said(error);
+        if !http::lacks_files(error) {
+            return RetryLater::by_backoff(reason);
+        }
+        if self.turns.lower() {
+            tracing::warn!("{NO_FILES}: fewer requests are under way");
+        }
+        RetryLater::without_attempt(SOON, reason)
     }
 }
 

@@ -153,7 +153,7 @@ ON CONFLICT (queue, priority) DO UPDATE SET priority = excluded.priority
 RETURNING priority;
 
 -- doctor/holders.sql
--- takes: numeric
+-- takes: float8
 -- returns: kind text, name text, seconds int8
 SELECT kind, name, floor(seconds)::bigint AS seconds FROM (
   SELECT DISTINCT 'lock' AS kind,
@@ -185,7 +185,7 @@ SELECT kind, name, floor(seconds)::bigint AS seconds FROM (
     FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
    WHERE age(coalesce(r.backend_xmin, s.xmin)) > 10000
 ) held
- WHERE seconds >= $1 OR kind IN ('slot', 'replica')
+ WHERE seconds::double precision >= $1::double precision OR kind IN ('slot', 'replica')
  ORDER BY kind, seconds DESC, name;
 
 -- doctor/pid.sql
@@ -690,9 +690,12 @@ SELECT coalesce((SELECT t.worker FROM taken t), (SELECT h.worker FROM holder h),
            AND h.expires_at > clock_timestamp());
 
 -- periodic_due.sql
--- returns: name text, schedule text, time_zone text, missed text, next_at timestamptz, now timestamptz
-SELECT name, schedule, time_zone, missed, next_at, clock_timestamp() AS now FROM posthaste.periodic
- WHERE next_at IS NULL OR next_at <= clock_timestamp() OR looked_at > clock_timestamp() LIMIT 1000;
+-- returns: name text, schedule text, time_zone text, missed text, next_at timestamptz, now timestamptz, is_ahead bool
+SELECT name, schedule, time_zone, missed, next_at, clock_timestamp() AS now,
+       next_at > clock_timestamp() AND coalesce(looked_at <= clock_timestamp(), true) AS is_ahead
+  FROM posthaste.periodic
+ WHERE next_at IS NULL OR next_at <= clock_timestamp() + interval '1 s'
+    OR looked_at > clock_timestamp() LIMIT 1000;
 
 -- periodic_put.sql
 -- takes: text, text, text, text, text, jsonb, text, int4, text, int4
@@ -768,6 +771,15 @@ SELECT count(*) FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('availab
 -- reindex/statement.sql
 -- takes: text, text, text, text, text, _text, text, int4, bool, text
 -- returns: format text, ?column? text
+WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetype) AS (
+  SELECT t.typtype, t.typcategory, t.typnamespace, t.typname, t.typbasetype
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+   WHERE a.attname = $3::text::name AND NOT a.attisdropped
+     AND a.attrelid = (SELECT s.relation::oid FROM posthaste.synced s WHERE s.name = $1)
+  UNION ALL
+  SELECT t.typtype, t.typcategory, t.typnamespace, t.typname, t.typbasetype
+    FROM of_column d JOIN pg_type t ON t.oid = d.typbasetype
+   WHERE d.typtype = 'd')
 SELECT pg_catalog.format($f$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
 SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
          'sync.' || s.name, $10::text, $8::integer, $7::text,
@@ -775,7 +787,15 @@ SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
        'EXPLAIN (FORMAT json) ' || r.taken
   FROM posthaste.synced s
   JOIN pg_class c ON c.oid = s.relation::oid
-  JOIN pg_namespace n ON n.oid = c.relnamespace,
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+  LEFT JOIN (
+    SELECT pg_catalog.format('::%I.%I', n.nspname, o.typname),
+           n.nspname = 'pg_catalog' OR o.typtype <> 'b' OR o.typcategory = 'A'
+      FROM of_column o JOIN pg_namespace n ON n.oid = o.typnamespace
+     WHERE o.typtype <> 'd') b(made, is_built_in) ON true,
+  LATERAL (
+    SELECT CASE WHEN b.is_built_in THEN 't.%I%s OPERATOR(pg_catalog.%s) %L'
+           ELSE 't.%I%s %s %L' END) k(compared),
   LATERAL (
     SELECT CASE
       WHEN $6::text[] IS NOT NULL
@@ -783,8 +803,10 @@ SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
       ELSE pg_catalog.format(
         'SELECT t.%I::text AS id FROM %I.%I t WHERE %s', s.key, n.nspname, c.relname,
         pg_catalog.concat_ws(' AND ', coalesce('(' || $2::text || ')', 'true'),
-          CASE WHEN $4::text IS NOT NULL THEN pg_catalog.format('t.%I >= %L', $3::text, $4) END,
-          CASE WHEN $5::text IS NOT NULL THEN pg_catalog.format('t.%I < %L', $3, $5) END)) END) r(taken)
+          CASE WHEN $4::text IS NOT NULL
+            THEN pg_catalog.format(k.compared, $3::text, b.made, '>=', $4) END,
+          CASE WHEN $5::text IS NOT NULL
+            THEN pg_catalog.format(k.compared, $3, b.made, '<', $5) END)) END) r(taken)
  WHERE s.name = $1;
 
 -- reindex/waiting.sql

@@ -2,6 +2,7 @@
 //! are judged alike: with a notifier none of them waits for a worker's next look, which comes after
 //! up to a second.
 
+mod asked;
 mod killed;
 
 use std::sync::{Arc, Mutex};

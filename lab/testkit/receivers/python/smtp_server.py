@@ -46,13 +46,14 @@ class Handler:
             return now["data"]
         mail = message_from_bytes(envelope.content, policy=policy.default)
         maildir.add(envelope.content)
+        content = mail.get_content()
         effects.record(
             id=mail["Message-ID"],
             name=envelope.mail_from,
             args=envelope.rcpt_tos,
             subject=mail["Subject"],
             headers=dict(mail.items()),
-            text=mail.get_content(),
+            text=content if isinstance(content, str) else content.hex(),
             raw=envelope.content.decode("utf-8", "replace"),
             encrypted=session.ssl is not None or MODE == "tls",
             user=session.auth_data,

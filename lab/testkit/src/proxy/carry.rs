@@ -182,8 +182,10 @@ impl Connection<'_> {
             sleep_until(due).await;
             match chunk {
                 _ if self.is_dead() => {
-                    self.dead.store(true, Ordering::Relaxed);
-                    self.shared.lost.fetch_add(1, Ordering::Relaxed);
+                    // What a dead one goes on losing is no news: its server may talk for long.
+                    if !self.dead.swap(true, Ordering::Relaxed) {
+                        self.shared.lost.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
                 Chunk::Bytes(bytes) => to.write_all(&bytes).await?,
                 Chunk::Finished => {

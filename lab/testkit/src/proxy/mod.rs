@@ -35,7 +35,7 @@ struct Shared {
     target: SocketAddr,
     conditions: watch::Sender<Conditions>,
     interception: Mutex<Option<Interception>>,
-    /// Pieces that dead connections have lost.
+    /// Connections that lost something while they were half open.
     lost: AtomicUsize,
     /// It is not Postgres, so that nothing but bytes is known of what is said.
     is_raw: bool,
@@ -131,8 +131,9 @@ impl Proxy {
             .send_modify(|conditions| conditions.half_open = true);
     }
 
-    /// How much [half-open](Self::half_open) connections have lost until now. One that has lost
-    /// nothing lives on behind [`restore`](Self::restore).
+    /// How many connections have died until now, because they lost something while they were
+    /// [half open](Self::half_open). One that has lost nothing lives on behind
+    /// [`restore`](Self::restore).
     pub fn lost(&self) -> usize {
         self.shared.lost.load(Ordering::Relaxed)
     }

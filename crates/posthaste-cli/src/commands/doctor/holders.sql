@@ -33,5 +33,5 @@ SELECT kind, name, floor(seconds)::bigint AS seconds FROM (
     FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
    WHERE age(coalesce(r.backend_xmin, s.xmin)) > 10000
 ) held
- WHERE seconds >= $1 OR kind IN ('slot', 'replica')
+ WHERE seconds::double precision >= $1::double precision OR kind IN ('slot', 'replica')
  ORDER BY kind, seconds DESC, name

@@ -13,7 +13,7 @@ use crate::syncs::reindex_queue;
 
 /// One synced table.
 #[derive(Serialize)]
-pub(super) struct Line {
+pub(crate) struct Line {
     sync: String,
     table: String,
     /// Changes to be looked at now.
@@ -30,8 +30,32 @@ pub(super) struct Line {
     reindex_paused: bool,
 }
 
+impl Line {
+    pub(crate) fn name(&self) -> &str {
+        &self.sync
+    }
+
+    pub(crate) fn due(&self) -> i64 {
+        self.due
+    }
+
+    pub(crate) fn lag_seconds(&self) -> Option<f64> {
+        self.lag_seconds
+    }
+
+    pub(crate) fn failing_seconds(&self) -> Option<f64> {
+        self.failing_seconds
+    }
+
+    /// Changes that are not tried any more.
+    pub(crate) fn given_up(&self) -> i64 {
+        let given_up = self.problems.iter().filter(|one| one.given_up);
+        given_up.map(|one| one.jobs).sum()
+    }
+}
+
 /// All that this user may see.
-pub(super) async fn lines(client: &Client, counters: &Counters) -> anyhow::Result<Vec<Line>> {
+pub(crate) async fn lines(client: &Client, counters: &Counters) -> anyhow::Result<Vec<Line>> {
     let rows = client.query_typed(include_str!("synced.sql"), &[]).await?;
     // It reads the rows of jobs, so it is asked only where there are some.
     let is_ours = |of: &&Counter| of.queue.starts_with("sync.");

@@ -27,6 +27,7 @@ async fn whatever_a_payload_is_a_webhook_gets_its_bytes_and_is_told_what_they_ar
     for (id, request) in taken {
         let one = &put[&id];
         assert!(request.body == one.payload, "{}", one.read);
+        assert!(one.is_shown_as(&request.body), "{}", one.read);
         let is_json = serde_json::from_slice::<serde_json::Value>(&one.payload).is_ok();
         let content_type = match (is_json, is_text(&one.payload)) {
             (true, _) => "application/json",

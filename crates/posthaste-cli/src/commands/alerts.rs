@@ -1,0 +1,185 @@
+//! `posthaste alerts`: looks at queues again and again, and says when one fails.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use deadpool_postgres::Client;
+use posthaste::NewJob;
+use serde_json::json;
+
+use crate::connect::Address;
+use crate::database::Database;
+use crate::failure::Ended;
+use crate::observe::alerts::{Alert, Finding, History, Limits, Reading, Scope};
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+
+/// Say when a queue fails: too few jobs are completed, too many wait, or one has expired
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: posthaste alerts --queue mail --completed-below 10 --length-above 1000 --lasting 600"
+)]
+pub(crate) struct Arguments {
+    /// Look at this queue only; again for more
+    #[arg(long = "queue", value_name = "QUEUE")]
+    queues: Vec<String>,
+
+    /// Leave out jobs with this tag; a * at its end stands for whatever follows; again for more
+    #[arg(long = "exempt-tag", value_name = "TAG")]
+    exempt: Vec<String>,
+
+    /// Alert if fewer jobs of a queue than this are completed a minute
+    #[arg(long, value_name = "JOBS")]
+    completed_below: Option<f64>,
+
+    /// Alert if more jobs of a queue than this are due and not completed
+    #[arg(long, value_name = "JOBS")]
+    length_above: Option<u64>,
+
+    /// For how many seconds it must be so
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    lasting: u64,
+
+    /// Enqueue a job `posthaste.alert` in this queue for each alert that begins or ends: a route
+    /// takes it to mail or a webhook
+    #[arg(long, value_name = "QUEUE")]
+    notify: Option<String>,
+
+    /// Look for --lasting seconds, then end: exit code 3 if anything is wrong then
+    #[arg(long)]
+    once: bool,
+}
+
+/// This many looks while something lasts, at most one a second.
+const LOOKS: u32 = 20;
+
+/// What fires, by what and where.
+type Firing = BTreeMap<(Alert, String), Finding>;
+
+/// The one that looks.
+struct Watch<'a> {
+    arguments: &'a Arguments,
+    address: &'a Address,
+    client: Option<Client>,
+    terminal: &'a Terminal,
+    scope: Scope,
+    limits: Limits,
+    history: History,
+    firing: Firing,
+    begun: Instant,
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let lasting = Duration::from_secs(arguments.lasting);
+    let mut watch = Watch {
+        arguments,
+        address: database.address(),
+        client: None,
+        terminal,
+        scope: Scope {
+            queues: arguments.queues.clone(),
+            exempt: arguments.exempt.clone(),
+        },
+        limits: Limits {
+            completed_below: arguments.completed_below,
+            length_above: arguments.length_above,
+            lasting,
+        },
+        history: History::default(),
+        firing: Firing::new(),
+        begun: Instant::now(),
+    };
+    watch.look().await?;
+    terminal.note("looking; Ctrl-C stops");
+    let mut looks = tokio::time::interval((lasting / LOOKS).max(Duration::from_secs(1)));
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    looks.tick().await;
+    loop {
+        tokio::select! {
+            () = signals.stop().cancelled() => return Ok(()),
+            error = database.gone() => return Err(error),
+            _ = looks.tick() => {}
+        }
+        match watch.look().await {
+            Ok(()) => {}
+            Err(error) if arguments.once => return Err(error),
+            // It comes back, and what must last begins anew.
+            Err(error) => tracing::warn!("the database could not be read: {error:#}"),
+        }
+        if arguments.once && watch.begun.elapsed() >= lasting {
+            return match watch.firing.len() {
+                0 => Ok(()),
+                1 => Err(ended("1 alert".into())),
+                many => Err(ended(format!("{many} alerts"))),
+            };
+        }
+    }
+}
+
+/// As `posthaste doctor` ends where something is wrong.
+fn ended(line: String) -> anyhow::Error {
+    Ended { code: 3, line }.into()
+}
+
+impl Watch<'_> {
+    async fn look(&mut self) -> anyhow::Result<()> {
+        // Taken out, so that what fails leaves no broken connection behind.
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => self.address.connect().await?,
+        };
+        self.look_by(&client).await?;
+        self.client = Some(client);
+        Ok(())
+    }
+
+    async fn look_by(&mut self, client: &Client) -> anyhow::Result<()> {
+        let counters = posthaste::Client::new(posthaste::Unnamed(client))
+            .counters()
+            .await?;
+        let reading = Reading {
+            at: self.begun.elapsed().as_secs_f64(),
+            queues: self.scope.watched(&counters),
+        };
+        self.history.add(reading, self.limits.lasting);
+        let found = self.history.findings(&self.limits);
+        let found = found.into_iter();
+        let now: Firing = found
+            .map(|one| ((one.alert, one.queue.clone()), one))
+            .collect();
+        let before = std::mem::take(&mut self.firing);
+        for (key, finding) in &now {
+            if !before.contains_key(key) {
+                self.tell("begins", finding, client).await?;
+            }
+        }
+        for (key, finding) in &before {
+            if !now.contains_key(key) {
+                self.tell("ends", finding, client).await?;
+            }
+        }
+        self.firing = now;
+        Ok(())
+    }
+
+    async fn tell(&self, what: &str, finding: &Finding, client: &Client) -> anyhow::Result<()> {
+        let mut said = serde_json::to_value(finding)?;
+        let Some(fields) = said.as_object_mut() else {
+            bail!("a finding is no object");
+        };
+        fields.insert("what".into(), json!(what));
+        fields.insert("text".into(), json!(finding.to_string()));
+        self.terminal.result(format!("{what}: {finding}"), &said)?;
+        if let Some(queue) = &self.arguments.notify {
+            let job = NewJob::new("posthaste.alert", &said)?.queue(queue.as_str());
+            posthaste::enqueue(posthaste::Unnamed(client), job).await?;
+        }
+        Ok(())
+    }
+}

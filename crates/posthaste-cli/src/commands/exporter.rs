@@ -1,0 +1,42 @@
+//! `posthaste exporter`: the metrics of a whole database, for Prometheus.
+
+use std::net::SocketAddr;
+
+use crate::database::Database;
+use crate::observe::{Asked, Collector, Listen};
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+
+/// Serve the metrics of the whole database for Prometheus, until Ctrl-C: run one for each database
+#[derive(clap::Args)]
+#[command(after_help = "Example: posthaste exporter --listen 0.0.0.0:9187 --tags-of mail")]
+pub(crate) struct Arguments {
+    /// Where /metrics, /live and /ready are served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9187")]
+    listen: SocketAddr,
+
+    #[command(flatten)]
+    asked: Asked,
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let address = database.address();
+    // A database that cannot be reached at the start is a mistake to be told; one that is lost
+    // later comes back.
+    drop(address.connect().await?);
+    let collector = Collector::new(address.clone(), arguments.asked.clone());
+    let served = Listen::at(arguments.listen).serve(Some(collector), terminal);
+    let Some(served) = served.await? else {
+        return Ok(());
+    };
+    tokio::select! {
+        () = signals.stop().cancelled() => Ok(()),
+        error = database.gone() => Err(error),
+        () = served.say_well() => Ok(()),
+    }
+}

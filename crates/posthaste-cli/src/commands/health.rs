@@ -1,0 +1,35 @@
+//! `posthaste health`: asks a process that listens how it goes, for containers without a client.
+
+use anyhow::bail;
+
+use crate::terminal::Terminal;
+
+/// Ask a process that was started with --listen whether it is ready: exit code 0 if it is, else 1
+#[derive(clap::Args)]
+#[command(after_help = "Example: posthaste health http://127.0.0.1:9187/ready")]
+pub(crate) struct Arguments {
+    /// Where to ask
+    #[arg(default_value = "http://127.0.0.1:9187/ready")]
+    url: reqwest::Url,
+}
+
+/// A probe of a container does not wait for long either.
+const WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+
+pub(crate) async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(WITHIN)
+        .build()?;
+    let answer = match client.get(arguments.url.clone()).send().await {
+        Ok(answer) => answer,
+        Err(error) => bail!("{}: {}", arguments.url, posthaste::http::said(&error)),
+    };
+    let status = answer.status();
+    let said = answer.text().await.unwrap_or_default();
+    let said = crate::terminal::tame(said.trim());
+    if !status.is_success() {
+        bail!("{}: {said} ({})", arguments.url, status.as_u16());
+    }
+    terminal.result(&said, &serde_json::json!({ "ready": true, "said": said }))
+}

@@ -1,0 +1,290 @@
+//! A snapshot as text that Prometheus reads. No IO and no clock.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use posthaste::Counter;
+
+use super::alerts::Scope;
+use super::labels::{Asked, Labels};
+use super::snapshot::Snapshot;
+
+/// Every state of a job that is there now.
+fn states(of: &Counter) -> [(&'static str, i64); 11] {
+    [
+        ("available", of.available),
+        ("blocked", of.blocked),
+        ("scheduled", of.scheduled),
+        ("retrying", of.retrying),
+        ("running", of.running),
+        ("awaiting", of.awaiting),
+        ("quarantined", of.quarantined),
+        ("dead", of.dead),
+        ("discarded", of.discarded),
+        ("expired", of.expired),
+        ("cancelled", of.cancelled),
+    ]
+}
+
+/// How jobs have ended since the installation.
+fn outcomes(of: &Counter) -> [(&'static str, i64); 5] {
+    [
+        ("completed", of.completed_total),
+        ("dead", of.dead_total),
+        ("discarded", of.discarded_total),
+        ("expired", of.expired_total),
+        ("cancelled", of.cancelled_total),
+    ]
+}
+
+/// Series of one metric, by their labels.
+type Series = BTreeMap<Vec<(&'static str, String)>, f64>;
+
+/// Writes metrics one after the other.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn metric(&mut self, name: &str, kind: &str, help: &str, series: &Series) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in series {
+            let labels: Vec<String> = labels
+                .iter()
+                .map(|(label, value)| format!("{label}=\"{}\"", escaped(value)))
+                .collect();
+            let _ = match labels.is_empty() {
+                true => writeln!(self.0, "{name} {value}"),
+                false => writeln!(self.0, "{name}{{{}}} {value}", labels.join(",")),
+            };
+        }
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+/// The whole snapshot.
+pub(super) fn text(snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) -> String {
+    let mut text = Text::default();
+    jobs(&mut text, snapshot, labels);
+    asked_for(&mut text, snapshot, labels, asked);
+    watched(&mut text, snapshot, labels, asked);
+    waits(&mut text, snapshot, labels);
+    relays(&mut text, snapshot, labels);
+    syncs(&mut text, snapshot, labels);
+    store(&mut text, snapshot);
+    text.0
+}
+
+fn jobs(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
+    let (mut now, mut finished) = (Series::new(), Series::new());
+    let (mut failed, mut again) = (Series::new(), Series::new());
+    for counter in &snapshot.counters.jobs {
+        let queue = labels.queue(&counter.queue);
+        let name = labels.of("name", &queue, &counter.name);
+        for (state, jobs) in states(counter) {
+            let key = vec![("queue", queue.clone()), ("state", state.to_owned())];
+            *now.entry(key).or_default() += jobs as f64;
+        }
+        let named = [("queue", queue), ("name", name)];
+        for (outcome, jobs) in outcomes(counter) {
+            let mut key = named.to_vec();
+            key.push(("outcome", outcome.to_owned()));
+            *finished.entry(key).or_default() += jobs as f64;
+        }
+        *failed.entry(named.to_vec()).or_default() += counter.failed_total as f64;
+        *again.entry(named.to_vec()).or_default() += counter.retried_total as f64;
+    }
+    let help = "Jobs in each state now.";
+    text.metric("posthaste_jobs", "gauge", help, &now);
+    let help = "Jobs that ended since the installation, by how.";
+    text.metric("posthaste_jobs_finished_total", "counter", help, &finished);
+    let help = "Attempts that failed and were counted.";
+    text.metric("posthaste_attempts_failed_total", "counter", help, &failed);
+    let help = "Runs after which the job was rescheduled, an attempt counted or not.";
+    text.metric("posthaste_runs_rescheduled_total", "counter", help, &again);
+}
+
+/// What only some queues are asked for.
+fn asked_for(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) {
+    let (mut tags, mut priorities) = (Series::new(), Series::new());
+    for counter in &snapshot.counters.jobs {
+        let queue = labels.queue(&counter.queue);
+        let add = |series: &mut Series, kind: &'static str, value: String| {
+            for (state, jobs) in states(counter) {
+                let key = [
+                    ("queue", queue.clone()),
+                    (kind, value.clone()),
+                    ("state", state.to_owned()),
+                ];
+                *series.entry(key.to_vec()).or_default() += jobs as f64;
+            }
+        };
+        if asked.tags_of.contains(&counter.queue) {
+            let tag = labels.of("tag", &counter.queue, &counter.tag);
+            add(&mut tags, "tag", tag);
+        }
+        if asked.priorities_of.contains(&counter.queue) {
+            let priority = counter.priority.to_string();
+            let priority = labels.of("priority", &counter.queue, &priority);
+            add(&mut priorities, "priority", priority);
+        }
+    }
+    if !tags.is_empty() {
+        let help = "Jobs in each state now, by tag.";
+        text.metric("posthaste_tag_jobs", "gauge", help, &tags);
+    }
+    if !priorities.is_empty() {
+        let help = "Jobs in each state now, by priority.";
+        text.metric("posthaste_priority_jobs", "gauge", help, &priorities);
+    }
+}
+
+/// What the alerts look at.
+fn watched(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) {
+    let scope = Scope {
+        queues: Vec::new(),
+        exempt: asked.exempt.clone(),
+    };
+    let (mut completed, mut lengths) = (Series::new(), Series::new());
+    let mut expired = Series::new();
+    for (queue, of) in scope.watched(&snapshot.counters) {
+        let key = vec![("queue", labels.queue(&queue))];
+        *completed.entry(key.clone()).or_default() += of.completed as f64;
+        *lengths.entry(key.clone()).or_default() += of.length as f64;
+        *expired.entry(key).or_default() += of.expired as f64;
+    }
+    let help = "Completed jobs, without those of exempt tags.";
+    text.metric(
+        "posthaste_watched_completed_total",
+        "counter",
+        help,
+        &completed,
+    );
+    let help = "Jobs that are due and not completed, without those of exempt tags.";
+    text.metric("posthaste_watched_length", "gauge", help, &lengths);
+    let help = "Jobs that expired and are kept, without those of exempt tags.";
+    text.metric("posthaste_watched_expired", "gauge", help, &expired);
+}
+
+fn waits(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
+    let (mut ages, mut unworked) = (Series::new(), Series::new());
+    // A queue in which nothing waits has an age too, or an alert would stay as it was.
+    for counter in &snapshot.counters.jobs {
+        let key = vec![("queue", labels.queue(&counter.queue))];
+        ages.insert(key.clone(), 0.0);
+        unworked.insert(key, 0.0);
+    }
+    for oldest in &snapshot.counters.oldest {
+        let key = vec![("queue", labels.queue(&oldest.queue))];
+        let age = ages.entry(key.clone()).or_default();
+        *age = age.max(oldest.seconds);
+        if !oldest.is_worked {
+            unworked.insert(key, 1.0);
+        }
+    }
+    let name = "posthaste_oldest_available_age_seconds";
+    let help = "For how long the next job of a queue has waited; 0 where none waits.";
+    text.metric(name, "gauge", help, &ages);
+    let help = "1 where jobs wait in a queue that no worker works on.";
+    text.metric("posthaste_queue_unworked", "gauge", help, &unworked);
+}
+
+fn relays(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
+    let (mut lag, mut up) = (Series::new(), Series::new());
+    let (mut accepted, mut failures) = (Series::new(), Series::new());
+    for relay in &snapshot.relays {
+        let queue = labels.queue(&relay.queue);
+        let oldest = snapshot.counters.oldest.iter();
+        let waited = oldest
+            .filter(|one| one.queue == relay.queue)
+            .map(|one| one.seconds)
+            .fold(0.0, f64::max);
+        let of = [("queue", queue), ("destination", relay.destination.clone())];
+        lag.insert(of.to_vec(), waited);
+        let sends = matches!(relay.state.name(), "up" | "standby");
+        let is_up = up.entry(of.to_vec()).or_default();
+        *is_up = f64::max(*is_up, f64::from(sends));
+        *accepted.entry(of.to_vec()).or_default() += relay.status.accepted as f64;
+        let mut failed = |reason: &str, count: u64| {
+            let mut key = of.to_vec();
+            key.push(("reason", reason.to_owned()));
+            *failures.entry(key).or_default() += count as f64;
+        };
+        failed("retried", relay.status.retried);
+        failed("unavailable", relay.status.unavailable);
+        failed("rejected", relay.status.rejected);
+    }
+    let help = "For how long the next job of a relay's queue has waited.";
+    text.metric("posthaste_relay_lag_seconds", "gauge", help, &lag);
+    let help = "1 while a relay of the queue sends or stands by.";
+    text.metric("posthaste_relay_up", "gauge", help, &up);
+    let help = "Messages that the destination took, since the relay was started.";
+    text.metric("posthaste_relay_accepted_total", "counter", help, &accepted);
+    let help = "Messages that were not taken, each time, since the relay was started.";
+    text.metric("posthaste_relay_failures_total", "counter", help, &failures);
+}
+
+fn syncs(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
+    let (mut lag, mut due) = (Series::new(), Series::new());
+    let (mut failing, mut given_up) = (Series::new(), Series::new());
+    for sync in &snapshot.syncs {
+        let key = vec![("sync", labels.of("sync", "", sync.name()))];
+        lag.insert(key.clone(), sync.lag_seconds().unwrap_or(0.0));
+        due.insert(key.clone(), sync.due() as f64);
+        failing.insert(key.clone(), sync.failing_seconds().unwrap_or(0.0));
+        given_up.insert(key, sync.given_up() as f64);
+    }
+    let help = "For how long the oldest change has been due and not seen in the index.";
+    text.metric("posthaste_sync_lag_seconds", "gauge", help, &lag);
+    let help = "Changes that are due and not yet seen in the index.";
+    text.metric("posthaste_sync_due", "gauge", help, &due);
+    let help = "For how long writes to the index have failed; 0 while they do not.";
+    text.metric("posthaste_sync_failing_seconds", "gauge", help, &failing);
+    let help = "Changes that were given up.";
+    text.metric("posthaste_sync_given_up", "gauge", help, &given_up);
+}
+
+fn store(text: &mut Text, snapshot: &Snapshot) {
+    let segments = &snapshot.segments;
+    let state = |state: &str| vec![("state", state.to_owned())];
+    let series = Series::from([
+        (state("live"), segments.live as f64),
+        (state("sealed"), segments.sealed as f64),
+    ]);
+    let help = "Segments of the ready log: in use, and of these full and to be emptied.";
+    text.metric("posthaste_segments", "gauge", help, &series);
+    let (mut ages, mut seconds) = (Series::new(), Series::new());
+    for holder in &snapshot.horizon {
+        let key = vec![("holder", holder.kind.clone())];
+        ages.insert(key.clone(), holder.transactions as f64);
+        seconds.extend(holder.seconds.map(|seconds| (key, seconds)));
+    }
+    let help =
+        "How many transactions back rows are kept from being removed, by the kind of holder.";
+    text.metric("posthaste_xmin_age", "gauge", help, &ages);
+    let name = "posthaste_oldest_transaction_age_seconds";
+    let help = "For how long the oldest transaction of a kind has been open.";
+    text.metric(name, "gauge", help, &seconds);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_hold_whatever_a_name_holds() {
+        let mut text = Text::default();
+        let series = Series::from([(vec![("name", "a\"b\\c\nd".to_owned())], 1.5)]);
+        text.metric("m", "gauge", "Help.", &series);
+        assert_eq!(
+            text.0,
+            "# HELP m Help.\n# TYPE m gauge\nm{name=\"a\\\"b\\\\c\\nd\"} 1.5\n"
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! Values of labels, of which there are never more than so many: who enqueues chooses names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Queues with labels of their own.
+const QUEUES: usize = 200;
+/// Names, tags or priorities of a queue with labels of their own.
+const OF_A_QUEUE: usize = 100;
+/// All others.
+const OTHER: &str = "other";
+
+/// Queues of which more than names is asked.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Asked {
+    /// Count the jobs of this queue by their tags too; again for each such queue
+    #[arg(long = "tags-of", value_name = "QUEUE")]
+    pub(crate) tags_of: Vec<String>,
+
+    /// Count the jobs of this queue by their priorities too; again for each such queue
+    #[arg(long = "priorities-of", value_name = "QUEUE")]
+    pub(crate) priorities_of: Vec<String>,
+
+    /// Leave jobs with this tag out of what the alerts look at; a * at its end stands for whatever
+    /// follows; again for more
+    #[arg(long = "exempt-tag", value_name = "TAG")]
+    pub(crate) exempt: Vec<String>,
+}
+
+/// Values that were seen first keep their labels, so that a counter never falls because a name
+/// came that sorts before it.
+#[derive(Debug, Default)]
+pub(crate) struct Labels {
+    queues: BTreeSet<String>,
+    others: BTreeMap<(&'static str, String), BTreeSet<String>>,
+}
+
+impl Labels {
+    /// The label of a queue.
+    pub(crate) fn queue(&mut self, queue: &str) -> String {
+        kept(&mut self.queues, QUEUES, queue)
+    }
+
+    /// The label of what a queue has of this kind, such as a `name`.
+    pub(crate) fn of(&mut self, kind: &'static str, queue: &str, value: &str) -> String {
+        let known = self.others.entry((kind, queue.to_owned())).or_default();
+        kept(known, OF_A_QUEUE, value)
+    }
+}
+
+fn kept(known: &mut BTreeSet<String>, most: usize, value: &str) -> String {
+    if known.contains(value) {
+        return value.to_owned();
+    }
+    if known.len() >= most {
+        return OTHER.to_owned();
+    }
+    known.insert(value.to_owned());
+    value.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_hundred_names_of_a_queue_keep_their_labels_and_all_others_share_one() {
+        let mut labels = Labels::default();
+        let all: Vec<String> = (0..150)
+            .map(|n| labels.of("name", "mail", &format!("n{n}")))
+            .collect();
+        assert_eq!(all[99], "n99");
+        assert_eq!(all[100], OTHER);
+        assert_eq!(labels.of("name", "mail", "n7"), "n7");
+        assert_eq!(labels.of("name", "other queue", "n149"), "n149");
+        for n in 0..QUEUES {
+            labels.queue(&format!("q{n}"));
+        }
+        assert_eq!(labels.queue("one more"), OTHER);
+        assert_eq!(labels.queue("q0"), "q0");
+    }
+}

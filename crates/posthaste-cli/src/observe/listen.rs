@@ -1,0 +1,196 @@
+//! `--listen`: metrics and health over HTTP.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+
+use super::collector::Collector;
+use super::recorder::Recorder;
+use crate::failure;
+use crate::terminal::Terminal;
+
+/// What Prometheus expects of text.
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// A database that owes an answer for longer than this leaves a worker not ready.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a process says how it goes.
+const TELLS: Duration = Duration::from_millis(500);
+
+/// Where metrics and health are served.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Listen {
+    /// Serve /metrics for Prometheus, /live and /ready at this address, such as 127.0.0.1:9187
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+}
+
+/// What is served, and how the process goes.
+#[derive(Clone)]
+pub(crate) struct Served(Arc<Shared>);
+
+struct Shared {
+    recorder: Recorder,
+    collector: Option<Collector>,
+    health: Mutex<Health>,
+    failures: AtomicU64,
+}
+
+/// What a process said last.
+#[derive(Clone, Copy)]
+struct Health {
+    at: Instant,
+    unanswered_for: Duration,
+}
+
+impl Health {
+    /// Why it is not ready. One that says nothing any more stands still.
+    fn trouble(self) -> Option<&'static str> {
+        if self.at.elapsed() > PATIENCE {
+            return Some("the process stands still");
+        }
+        (self.unanswered_for > PATIENCE).then_some("the database does not answer")
+    }
+}
+
+impl Listen {
+    pub(crate) fn at(address: SocketAddr) -> Self {
+        let listen = Some(address);
+        Self { listen }
+    }
+
+    /// Serves from now on, until the process ends: metrics of the process, and with a collector
+    /// those of the database.
+    pub(crate) async fn serve(
+        self,
+        collector: Option<Collector>,
+        terminal: &Terminal,
+    ) -> anyhow::Result<Option<Served>> {
+        let Some(address) = self.listen else {
+            return Ok(None);
+        };
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| {
+            anyhow::anyhow!("cannot listen at {address}: {}", failure::reason(&error))
+        })?;
+        let address = listener.local_addr().context("listening")?;
+        let health = Health {
+            at: Instant::now(),
+            unanswered_for: Duration::ZERO,
+        };
+        let served = Served(Arc::new(Shared {
+            recorder: Recorder::install()?,
+            collector,
+            health: Mutex::new(health),
+            failures: AtomicU64::new(0),
+        }));
+        let router = Router::new()
+            .route("/metrics", get(metrics))
+            .route("/live", get(async || "alive\n"))
+            .route("/ready", get(ready))
+            .with_state(served.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        terminal.note(&format!("metrics at http://{address}/metrics"));
+        Ok(Some(served))
+    }
+}
+
+impl Served {
+    /// How the process goes now; to be said all the time.
+    pub(crate) fn say(&self, unanswered_for: Duration) {
+        let mut health = self.0.health.lock().unwrap_or_else(PoisonError::into_inner);
+        *health = Health {
+            at: Instant::now(),
+            unanswered_for,
+        };
+        self.0.recorder.tidy();
+    }
+
+    /// Says again and again that all goes well, for a process that waits for others only.
+    pub(crate) async fn say_well(&self) {
+        loop {
+            self.say(Duration::ZERO);
+            tokio::time::sleep(TELLS).await;
+        }
+    }
+
+    /// As often as a process says how it goes.
+    pub(crate) fn ticks() -> tokio::time::Interval {
+        tokio::time::interval(TELLS)
+    }
+
+    fn health(&self) -> Health {
+        let health = self.0.health.lock();
+        *health.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn of_the_database(&self, collector: &Collector) -> String {
+        let (text, is_up) = match collector.text().await {
+            Ok(text) => {
+                self.0.failures.store(0, Ordering::Relaxed);
+                (text, 1)
+            }
+            Err(error) => {
+                // Once, and not for every scrape.
+                if self.0.failures.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::warn!("the database could not be read: {error:#}");
+                }
+                (String::new(), 0)
+            }
+        };
+        format!(
+            "{text}# HELP posthaste_database_up 1 if the database could be read.\n\
+             # TYPE posthaste_database_up gauge\nposthaste_database_up {is_up}\n"
+        )
+    }
+}
+
+async fn metrics(State(served): State<Served>) -> Response {
+    let mut text = served.0.recorder.text();
+    if let Some(collector) = &served.0.collector {
+        text.push_str(&served.of_the_database(collector).await);
+    }
+    ([(header::CONTENT_TYPE, TEXT)], text).into_response()
+}
+
+async fn ready(State(served): State<Served>) -> (StatusCode, String) {
+    if let Some(trouble) = served.health().trouble() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n"));
+    }
+    match &served.0.collector {
+        Some(collector) if collector.text().await.is_err() => {
+            let trouble = "the database could not be read\n".to_owned();
+            (StatusCode::SERVICE_UNAVAILABLE, trouble)
+        }
+        _ => (StatusCode::OK, "ready\n".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_waits_for_its_database_or_says_nothing_is_not_ready() {
+        let health = |ago: u64, owes: u64| Health {
+            at: Instant::now()
+                .checked_sub(Duration::from_secs(ago))
+                .unwrap_or_else(Instant::now),
+            unanswered_for: Duration::from_secs(owes),
+        };
+        assert_eq!(health(0, 9).trouble(), None);
+        assert_eq!(
+            health(0, 11).trouble(),
+            Some("the database does not answer")
+        );
+        assert_eq!(health(11, 0).trouble(), Some("the process stands still"));
+    }
+}

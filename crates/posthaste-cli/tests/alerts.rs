@@ -1,0 +1,219 @@
+//! What fails in a queue, and which alert says so: the table of docs/operate/monitor.md, played
+//! against real producers and workers.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use posthaste_testkit::{Child, TestDb, eventually};
+use serde_json::Value;
+
+use crate::stage::{self, BOUND, Stage, count};
+
+/// For how long something must last in these tests.
+const LASTING: &str = "4";
+const BUSY: &str = "60";
+
+/// Everything that a queue needs, and the one that looks at it.
+struct Played {
+    stage: Stage,
+    database: TestDb,
+    client: tokio_postgres::Client,
+    worker: Option<Child>,
+    producer: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Played {
+    async fn new() -> anyhow::Result<Self> {
+        let (stage, database) = (Stage::new()?, stage::database().await?);
+        let client = database.client().await?;
+        Ok(Self {
+            stage,
+            database,
+            client,
+            worker: None,
+            producer: None,
+        })
+    }
+
+    fn work(&mut self) -> anyhow::Result<()> {
+        let work = [
+            "work",
+            "--queue",
+            "mail=4",
+            "--exec",
+            "ok=true",
+            "--exec",
+            "slow=sleep 30",
+        ];
+        self.worker = Some(self.stage.spawn_on(&self.database, &work)?);
+        Ok(())
+    }
+
+    /// This many jobs of this name at once, again and again.
+    async fn produce(
+        &mut self,
+        name: &'static str,
+        jobs: u32,
+        tag: &'static str,
+    ) -> anyhow::Result<()> {
+        let client = self.database.client().await?;
+        let enqueue = format!(
+            "SELECT posthaste.enqueue('{name}', queue => 'mail', tag => '{tag}')
+               FROM generate_series(1, {jobs})"
+        );
+        self.producer = Some(tokio::spawn(async move {
+            while client.batch_execute(&enqueue).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }));
+        Ok(())
+    }
+
+    fn stop_producing(&mut self) {
+        if let Some(producer) = self.producer.take() {
+            producer.abort();
+        }
+    }
+
+    /// Until jobs are completed, as in a system that works.
+    async fn until_busy(&self) -> anyhow::Result<()> {
+        let completed = "SELECT coalesce(sum(completed_total), 0)::bigint FROM posthaste.counts()";
+        eventually(BOUND, "jobs are completed", async || {
+            Ok(count(&self.client, completed).await? > 5)
+        })
+        .await
+    }
+
+    /// What fires at the end of a look, by name; nothing where nothing does.
+    async fn alerts(&self, more: &[&str]) -> anyhow::Result<BTreeSet<String>> {
+        let mut arguments = vec![
+            "--json",
+            "alerts",
+            "--queue",
+            "mail",
+            "--completed-below",
+            BUSY,
+            "--length-above",
+            "200",
+            "--lasting",
+            LASTING,
+            "--once",
+        ];
+        arguments.extend(more);
+        let said = self.stage.run_on(&self.database, &arguments).await?;
+        let mut firing = BTreeSet::new();
+        for line in said.out.lines() {
+            let line: Value = serde_json::from_str(line)?;
+            let name = line["alert"].as_str().unwrap_or_default().to_owned();
+            match line["what"].as_str() {
+                Some("begins") => _ = firing.insert(name),
+                _ => _ = firing.remove(&name),
+            }
+        }
+        let code = if firing.is_empty() { 0 } else { 3 };
+        assert_eq!(said.code, Some(code), "{said:?}");
+        Ok(firing)
+    }
+}
+
+impl Drop for Played {
+    fn drop(&mut self) {
+        self.stop_producing();
+    }
+}
+
+fn only(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_works_fires_no_alert() -> anyhow::Result<()> {
+    let mut played = Played::new().await?;
+    played.work()?;
+    played.produce("ok", 1, "").await?;
+    played.until_busy().await?;
+    assert_eq!(played.alerts(&[]).await?, only(&[]));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_that_stops_a_worker_that_stops_and_both_fire_the_completion_rate()
+-> anyhow::Result<()> {
+    let mut played = Played::new().await?;
+    played.work()?;
+    played.produce("ok", 1, "").await?;
+    played.until_busy().await?;
+
+    played.stop_producing();
+    let idle = "SELECT count(*) FROM posthaste.job";
+    eventually(BOUND, "all is done", async || {
+        Ok(count(&played.client, idle).await? == 0)
+    })
+    .await?;
+    let rate = only(&["completion_rate"]);
+    assert_eq!(played.alerts(&[]).await?, rate, "the producer stopped");
+
+    if let Some(mut worker) = played.worker.take() {
+        worker.terminate()?;
+        assert!(worker.exit(BOUND).await?.success());
+    }
+    assert_eq!(played.alerts(&[]).await?, rate, "both stopped");
+
+    played.produce("ok", 1, "").await?;
+    assert_eq!(played.alerts(&[]).await?, rate, "the worker stopped");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_that_is_faster_than_its_workers_fires_the_queue_length() -> anyhow::Result<()> {
+    let mut played = Played::new().await?;
+    let crowd = "SELECT posthaste.enqueue('ok', queue => 'mail') FROM generate_series(1, 20000)";
+    played.client.batch_execute(crowd).await?;
+    played.work()?;
+    played.until_busy().await?;
+    assert_eq!(played.alerts(&[]).await?, only(&["queue_length"]));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_job_fires_until_it_is_deleted_and_is_said_by_a_job_too() -> anyhow::Result<()> {
+    let mut played = Played::new().await?;
+    let expiring = "SELECT posthaste.enqueue('ok', queue => 'mail',
+                           expires_at => now() + interval '50 ms')";
+    played.client.batch_execute(expiring).await?;
+    played.client.batch_execute("SELECT pg_sleep(0.1)").await?;
+    played.work()?;
+    played.produce("ok", 1, "").await?;
+    let expired = "SELECT count(*) FROM posthaste.dead WHERE state = 'expired'";
+    eventually(BOUND, "it is expired", async || {
+        Ok(count(&played.client, expired).await? == 1)
+    })
+    .await?;
+    played.until_busy().await?;
+    let notify = ["--notify", "alerts"];
+    assert_eq!(played.alerts(&notify).await?, only(&["expired"]));
+    let told = "SELECT count(*) FROM posthaste.job WHERE queue = 'alerts'
+                   AND name = 'posthaste.alert' AND kwargs ->> 'alert' = 'expired'
+                   AND kwargs ->> 'what' = 'begins' AND kwargs ->> 'queue' = 'mail'";
+    assert_eq!(count(&played.client, told).await?, 1);
+    played
+        .client
+        .batch_execute("DELETE FROM posthaste.dead")
+        .await?;
+    assert_eq!(played.alerts(&[]).await?, only(&[]));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bulk_reindex_with_its_own_tag_fires_no_alert() -> anyhow::Result<()> {
+    let mut played = Played::new().await?;
+    played.work()?;
+    played.produce("ok", 1, "").await?;
+    let bulk = "INSERT INTO posthaste.job (name, queue, tag, priority)
+                SELECT 'ok', 'mail', 'reindex_user', 100 FROM generate_series(1, 20000)";
+    played.client.batch_execute(bulk).await?;
+    played.until_busy().await?;
+    let exempt = ["--exempt-tag", "reindex*"];
+    assert_eq!(played.alerts(&exempt).await?, only(&[]));
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Commands run by a superuser where everybody may create in `public`, and somebody has.
+
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+use tokio_postgres::Client;
+
+use super::ask;
+use crate::stage::Stage;
+
+/// Functions and operators in `public` that match better than those of the server.
+const TRAPS: &str = include_str!("../../../posthaste/tests/exact/traps.sql");
+
+async fn are_untouched(client: &Client, by: &[&str]) -> anyhow::Result<()> {
+    let called = "SELECT is_called FROM public.trapped";
+    let called: bool = client.query_one(called, &[]).await?.get(0);
+    anyhow::ensure!(!called, "{by:?} fell into one");
+    Ok(())
+}
+
+/// The doctor is asked by a superuser, and everybody may create in `public`.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_names_a_schema_where_everybody_may_create_and_calls_nothing_there()
+-> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    for version in PgVersion::ALL {
+        let db = TestDb::empty(PgServer::shared(version)?).await?;
+        let mut client = connect(db.url()).await?;
+        posthaste::migrate(&mut client).await?;
+        assert!(!ask(&stage, db.url()).await?.has("hint", "open_schema"));
+        client
+            .batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
+            .await?;
+        client.batch_execute(TRAPS).await?;
+        // What is only looked at where somebody is in the way is looked at too.
+        let holder = db.client().await?;
+        holder
+            .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
+            .await?;
+        let said = ask(&stage, db.url()).await?;
+        said.finds("hint", "open_schema");
+        said.finds("hint", "lock");
+        are_untouched(&client, &["doctor"]).await?;
+    }
+    Ok(())
+}
+
+/// What a command is to find, over a column of each kind whose operators match exactly only where
+/// somebody else makes them.
+const FILE: &str = "[route.audit]\nqueue = 'a'\nto = 'stdout:'\n
+    [sync.pages]\ntable = 'page'\ndelay = '0s'\nperiod = '1s'\nindex = 'postgres:'
+    document = { title = 'title', text = 'body' }\n";
+
+const PAGES: &str = "CREATE DOMAIN public.label AS varchar;
+    CREATE DOMAIN public.short AS public.label;
+    CREATE TABLE public.page (id varchar PRIMARY KEY, title text NOT NULL, body varchar,
+      kind varchar(20), marked public.short);
+    INSERT INTO public.page (id, title, body, kind, marked)
+    SELECT n::text, 'page ' || n::text, 'words', left(n::text, 1), left(n::text, 1)
+      FROM generate_series(10, 29) n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_command_calls_what_somebody_has_put_into_public() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    stage.write("posthaste.toml", FILE)?;
+    for version in PgVersion::ALL {
+        let db = TestDb::empty(PgServer::shared(version)?).await?;
+        let mut client = connect(db.url()).await?;
+        posthaste::migrate(&mut client).await?;
+        client.batch_execute(PAGES).await?;
+        // Somebody's operators over a domain are an exact match too.
+        let over_a_domain = "CREATE FUNCTION public.judge_short(public.short, public.short)
+              RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+                PERFORM pg_catalog.nextval('public.trapped'); RETURN true; END $$;
+            CREATE OPERATOR public.>= (LEFTARG = public.short, RIGHTARG = public.short,
+              FUNCTION = public.judge_short)";
+        client
+            .batch_execute(&format!(
+                "GRANT CREATE ON SCHEMA public TO PUBLIC; {TRAPS}; {over_a_domain};
+                 SELECT posthaste.enqueue('n', queue => 'a')"
+            ))
+            .await?;
+        for (arguments, said) in [
+            ("status", "no worker works on queue a"),
+            ("queues list", ""),
+            ("queues limit q 5/s", ""),
+            ("jobs list", ""),
+            ("sync install", "pages"),
+            (
+                "reindex pages --column kind --since 2",
+                "pages: 10 documents are to be looked at",
+            ),
+            (
+                "reindex pages --column kind --since 1 --until 2",
+                "pages: 10 documents are to be looked at",
+            ),
+            (
+                "reindex pages --column marked --since 2",
+                "pages: 10 documents are to be looked at",
+            ),
+            ("reindex pages --progress", "left"),
+            ("sync --once", "pages"),
+            ("sync audit", "20 rows, 20 documents; equal"),
+            ("sync audit --contents", "20 rows, 20 documents; equal"),
+            ("search words", "10"),
+            ("relay --once", "audit: 1 sent"),
+            ("rebase --force", "unfinished jobs were taken over"),
+            ("doctor", "public"),
+        ] {
+            let arguments: Vec<&str> = arguments.split(' ').collect();
+            let ended = stage.run_with_url(db.url(), &arguments).await?;
+            are_untouched(&client, &arguments).await?;
+            assert!(
+                ended.out.contains(said),
+                "{arguments:?}: {} {}",
+                ended.out,
+                ended.err
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Metrics and health, as Prometheus and a container meet them.
+
+mod files;
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually};
+
+use crate::stage::{self, BOUND, Stage};
+
+/// Where a command that was started with `--listen 127.0.0.1:0` serves.
+async fn served(child: &mut Child) -> anyhow::Result<String> {
+    let line = child.error_line("metrics at ", BOUND).await?;
+    let url = line.split("metrics at ").nth(1).context("no address")?;
+    let root = url.strip_suffix("/metrics").context("no metrics")?;
+    Ok(root.to_owned())
+}
+
+/// What is served there, with its status.
+async fn got(root: &str, path: &str) -> anyhow::Result<(u16, String)> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    let answer = client.get(format!("{root}{path}")).send().await?;
+    Ok((answer.status().as_u16(), answer.text().await?))
+}
+
+/// The value of a series, by its whole text.
+fn value(text: &str, series: &str) -> Option<f64> {
+    let line = text.lines().find(|line| {
+        line.strip_prefix(series)
+            .is_some_and(|rest| rest.starts_with(' '))
+    });
+    line?.rsplit_once(' ')?.1.parse().ok()
+}
+
+async fn exporter(stage: &Stage, database: &TestDb) -> anyhow::Result<(Child, String)> {
+    let arguments = ["exporter", "--listen", "127.0.0.1:0", "--tags-of", "mail"];
+    let mut child = stage.spawn_on(database, &arguments)?;
+    let root = served(&mut child).await?;
+    Ok((child, root))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exporter_counts_the_jobs_of_a_database_whatever_they_are_called() -> anyhow::Result<()>
+{
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    client
+        .batch_execute(
+            r#"SELECT posthaste.enqueue('a', queue => 'mail', tag => 't"x') FROM generate_series(1, 3);
+               SELECT posthaste.enqueue(E'b\\\n"', queue => E'q"\\', scheduled_at => now() + interval '1 day');
+               INSERT INTO posthaste.job (name, queue) SELECT 'n' || n, 'many' FROM generate_series(1, 300) n"#,
+        )
+        .await?;
+    let (mut child, root) = exporter(&stage, &database).await?;
+    let (status, text) = got(&root, "/metrics").await?;
+    assert_eq!(status, 200);
+    let of = |series: &str| value(&text, series);
+    let jobs = r#"posthaste_jobs{queue="mail",state="available"}"#;
+    assert_eq!(of(jobs), Some(3.0), "{text}");
+    let hostile = r#"posthaste_jobs{queue="q\"\\",state="scheduled"}"#;
+    assert_eq!(of(hostile), Some(1.0), "{text}");
+    let tagged = r#"posthaste_tag_jobs{queue="mail",tag="t\"x",state="available"}"#;
+    assert_eq!(of(tagged), Some(3.0), "{text}");
+    let age = of(r#"posthaste_oldest_available_age_seconds{queue="mail"}"#);
+    assert!(age > Some(0.0), "{text}");
+    let unworked = r#"posthaste_queue_unworked{queue="mail"}"#;
+    assert_eq!(of(unworked), Some(1.0), "{text}");
+    assert_eq!(of("posthaste_database_up"), Some(1.0), "{text}");
+    let names = text.matches(r#"posthaste_attempts_failed_total{queue="many""#);
+    assert_eq!(names.count(), 101, "a hundred names, and all others");
+    for (path, expected) in [
+        ("/live", 200),
+        ("/ready", 200),
+        ("/live/x", 404),
+        ("/readyz", 404),
+        ("/", 404),
+    ] {
+        assert_eq!(got(&root, path).await?.0, expected, "{path}");
+    }
+    child.terminate()?;
+    assert!(child.exit(BOUND).await?.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_scrape_the_database_is_read_once_in_a_few_seconds() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let (_child, root) = exporter(&stage, &database).await?;
+    let (_, first) = got(&root, "/metrics").await?;
+    let client = database.client().await?;
+    let enqueue = "SELECT posthaste.enqueue('a', queue => 'new')";
+    client.batch_execute(enqueue).await?;
+    // Read anew it would be there.
+    let took = |text: &str| value(text, "posthaste_scrape_seconds");
+    for _ in 0..50 {
+        let (_, again) = got(&root, "/metrics").await?;
+        if again.contains(r#"queue="new""#) {
+            assert_ne!(took(&again), took(&first));
+            break;
+        }
+        assert_eq!(took(&again), took(&first));
+    }
+    let series = r#"posthaste_jobs{queue="new",state="available"}"#;
+    eventually(BOUND, "it is read again", async || {
+        let (_, text) = got(&root, "/metrics").await?;
+        Ok(value(&text, series) == Some(1.0))
+    })
+    .await?;
+    let sessions = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    assert_eq!(stage::count(&client, sessions).await?, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_tells_how_long_its_jobs_waited_and_ran() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let work = [
+        "work",
+        "--exec",
+        "ok=true",
+        "--exec",
+        "no=false",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let mut child = stage.spawn_on(&database, &work)?;
+    let root = served(&mut child).await?;
+    let client = database.client().await?;
+    let enqueue = "SELECT posthaste.enqueue('ok'); SELECT posthaste.enqueue('no')";
+    client.batch_execute(enqueue).await?;
+    let (of_ok, of_no) = (
+        r#"posthaste_run_seconds_count{queue="default",name="ok",outcome="completed"}"#,
+        r#"posthaste_run_seconds_count{queue="default",name="no",outcome="retried"}"#,
+    );
+    eventually(BOUND, "both have run", async || {
+        let (_, text) = got(&root, "/metrics").await?;
+        Ok(value(&text, of_ok) == Some(1.0) && value(&text, of_no) >= Some(1.0))
+    })
+    .await?;
+    let (_, text) = got(&root, "/metrics").await?;
+    let buckets = r#"posthaste_wait_seconds_bucket{queue="default",name="ok",le="900"}"#;
+    assert_eq!(value(&text, buckets), Some(1.0), "{text}");
+    assert!(!text.contains("posthaste_jobs{"), "that is the exporter's");
+    let ready = format!("{root}/ready");
+    let asked = stage.run(&["health", &ready]).await?;
+    assert_eq!(asked.good()?, "ready");
+    child.terminate()?;
+    assert!(child.exit(BOUND).await?.success());
+    let asked = stage.run(&["health", &ready]).await?.failure()?;
+    assert!(asked.contains("cannot connect"), "{asked}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_gone_leaves_a_worker_alive_and_not_ready() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let server = PgServer::start(PgVersion::V18, &[])?;
+    let database = TestDb::empty(&server).await?;
+    stage.run_on(&database, &["migrate"]).await?.good()?;
+    let work = ["work", "--exec", "ok=true", "--listen", "127.0.0.1:0"];
+    let mut child = stage.spawn_on(&database, &work)?;
+    let root = served(&mut child).await?;
+    let mut exporter = stage.spawn_on(&database, &["exporter", "--listen", "127.0.0.1:0"])?;
+    let exported = served(&mut exporter).await?;
+    child.error_line("working on", BOUND).await?;
+    assert_eq!(got(&root, "/ready").await?.0, 200);
+    server.stop_immediate()?;
+    let is = async |root: &str, status: u16| Ok(got(root, "/ready").await?.0 == status);
+    let bound = BOUND + Duration::from_secs(30);
+    eventually(bound, "the worker is not ready", async || {
+        is(&root, 503).await
+    })
+    .await?;
+    eventually(bound, "nor is the exporter", async || {
+        is(&exported, 503).await
+    })
+    .await?;
+    assert_eq!(got(&root, "/live").await?.0, 200);
+    let (status, text) = got(&exported, "/metrics").await?;
+    assert_eq!(
+        (status, value(&text, "posthaste_database_up")),
+        (200, Some(0.0))
+    );
+    server.restart()?;
+    eventually(bound, "the worker is ready again", async || {
+        is(&root, 200).await
+    })
+    .await?;
+    eventually(bound, "and the exporter", async || is(&exported, 200).await).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_is_taken_is_said() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    let arguments = ["exporter", "--listen", &address];
+    let failure = stage.run_on(&database, &arguments).await?.failure()?;
+    assert!(
+        failure.contains(&format!("cannot listen at {address}")),
+        "{failure}"
+    );
+    Ok(())
+}

@@ -1,0 +1,176 @@
+// What a page does by itself: keeps its figures up to date, and listens to the keyboard. Everything
+// can be read and done without it.
+"use strict";
+
+const all = (what, within = document) => Array.from(within.querySelectorAll(what));
+const live = document.getElementById("live");
+const boxes = () => all("tbody input[type=checkbox]");
+const selected = () => boxes().filter((box) => box.checked).length;
+
+// Figures. Nothing moves while something is selected: what came meanwhile is shown afterwards.
+const cells = new Map(all("[data-cell]").map((cell) => [cell.dataset.cell, cell]));
+const kept = new Set(["n", "wide", "state"]);
+const waiting = new Map();
+let state = "as it was when it loaded";
+
+function told() {
+  if (!live) return;
+  const count = selected();
+  live.textContent = count ? `held still while ${count} are selected` : state;
+  live.classList.toggle("on", !count && state.startsWith("live"));
+  live.classList.toggle("held", count > 0);
+  const says = document.getElementById("selected");
+  if (says) says.textContent = count ? `${count} selected.` : "Select jobs to act on them.";
+}
+
+function showCell([key, text, name]) {
+  const cell = cells.get(key);
+  const isSame = cell?.textContent.trim() === text && (!name || cell.classList.contains(name));
+  if (!cell || isSame) return;
+  cell.textContent = text;
+  const classes = Array.from(cell.classList).filter((one) => kept.has(one));
+  cell.className = classes.concat(name ? [name] : []).join(" ");
+  void cell.offsetWidth;
+  if (key !== "as_of" && !key.endsWith(".seen")) cell.classList.add("new");
+}
+
+function showVerdicts(verdicts) {
+  const place = document.getElementById("verdicts");
+  if (!place) return;
+  place.replaceChildren(...verdicts.map(([level, what, then, link]) => {
+    const sentence = document.createElement("div");
+    const strong = document.createElement("strong");
+    strong.textContent = what;
+    sentence.append(strong);
+    if (then) {
+      const more = document.createElement("p");
+      more.textContent = then;
+      sentence.append(more);
+    }
+    const verdict = document.createElement("div");
+    verdict.className = `verdict ${level}`;
+    verdict.append(sentence);
+    if (link) {
+      const look = document.createElement("a");
+      look.className = "button";
+      look.href = link;
+      look.textContent = "Look";
+      verdict.append(look);
+    }
+    return verdict;
+  }));
+}
+
+function showFault(text) {
+  const fault = document.getElementById("fault");
+  fault.hidden = !text;
+  fault.textContent = text;
+}
+
+const shows = {
+  cells: (changed) => changed.forEach(showCell),
+  verdicts: showVerdicts,
+  fault: showFault,
+  // Lines came or went: where they are listed, the page is made anew.
+  lines: () => document.querySelector("tr [data-cell]") && !typing() && location.reload(),
+};
+
+function release() {
+  if (selected()) return;
+  for (const [event, data] of waiting) shows[event](data);
+  waiting.clear();
+}
+
+function listen(address) {
+  const events = new EventSource(address);
+  for (const event of Object.keys(shows)) {
+    events.addEventListener(event, ({ data }) => {
+      const news = JSON.parse(data);
+      const before = waiting.get(event);
+      waiting.set(event, event === "cells" && before ? before.concat(news) : news);
+      release();
+    });
+  }
+  events.onopen = () => { state = "live, every 2 s"; told(); };
+  events.onerror = () => { state = "not live: no connection"; told(); };
+}
+
+// The keyboard.
+let here = -1;
+let goes = false;
+const rows = () => all("tr[data-row]");
+const typing = () => /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName)
+  && document.activeElement.type !== "checkbox";
+
+function move(by) {
+  const lines = rows();
+  if (!lines.length) return;
+  here = Math.min(Math.max(here + by, 0), lines.length - 1);
+  lines.forEach((line, at) => line.classList.toggle("here", at === here));
+  lines[here].scrollIntoView({ block: "nearest" });
+}
+
+function select() {
+  const box = rows()[here]?.querySelector("input[type=checkbox]");
+  if (!box) return;
+  box.checked = !box.checked;
+  changed();
+}
+
+// Without a selection it is the line one stands on.
+function act(key) {
+  const button = document.querySelector(`button[data-key="${key}"]`);
+  if (!button) return;
+  if (boxes().length && !selected()) {
+    const box = rows()[here]?.querySelector("input[type=checkbox]");
+    if (!box) return;
+    box.checked = true;
+  }
+  button.click();
+}
+
+function changed() {
+  told();
+  release();
+}
+
+const keys = {
+  j: () => move(1),
+  k: () => move(-1),
+  x: select,
+  r: () => act("r"),
+  c: () => act("c"),
+  g: () => { goes = true; },
+  "/": () => document.getElementById("filter")?.focus(),
+  "?": () => document.getElementById("keys").showModal(),
+  Enter: () => rows()[here]?.querySelector("a")?.click(),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") {
+    document.querySelector("dialog[open]")?.close();
+    boxes().forEach((box) => { box.checked = false; });
+    document.activeElement?.blur();
+    changed();
+    return;
+  }
+  if (typing() || document.querySelector("dialog[open]")) return;
+  if (goes) {
+    goes = false;
+    document.querySelector(`[data-go="${CSS.escape(event.key)}"]`)?.click();
+    event.preventDefault();
+    return;
+  }
+  const isLink = /^(A|BUTTON|SUMMARY)$/.test(document.activeElement?.tagName);
+  const key = Object.hasOwn(keys, event.key) ? keys[event.key] : null;
+  if (!key || (event.key === "Enter" && isLink)) return;
+  event.preventDefault();
+  key();
+});
+document.addEventListener("change", (event) => {
+  if (event.target.type === "checkbox") changed();
+});
+
+told();
+if (document.body.dataset.live) listen(document.body.dataset.live);

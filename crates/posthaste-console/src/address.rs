@@ -1,0 +1,34 @@
+//! Addresses of pages, with what they are about. No IO.
+
+use url::form_urlencoded::Serializer;
+
+/// A page with fields.
+pub(crate) fn of(path: &str, fields: &[(&str, &str)]) -> String {
+    let mut address = Serializer::for_suffix(format!("{path}?"), path.len() + 1);
+    address.extend_pairs(fields);
+    address.finish()
+}
+
+/// A list of jobs by a filter.
+pub(crate) fn filtered(path: &str, filter: &dyn std::fmt::Display) -> String {
+    of(path, &[("filter", &filter.to_string())])
+}
+
+/// A queue's jobs.
+pub(crate) fn queue(name: &str) -> String {
+    let filter = crate::filter::Filter {
+        queue: Some(name.to_owned()),
+        ..Default::default()
+    };
+    filtered("/jobs", &filter)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_address_carries_whatever_a_queue_is_called() {
+        assert_eq!(super::queue("a b&c"), "/jobs?filter=queue%3A%22a+b%26c%22");
+        let both = super::of("/bulk", &[("do", "retry"), ("filter", "")]);
+        assert_eq!(both, "/bulk?do=retry&filter=");
+    }
+}

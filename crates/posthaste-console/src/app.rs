@@ -1,0 +1,93 @@
+//! What all requests share, and where each goes.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{get, post};
+use deadpool_postgres::Pool;
+use tokio::sync::Semaphore;
+
+use crate::Settings;
+use crate::collector::Collector;
+use crate::guard::{self, Doorkeeper};
+use crate::pages;
+use crate::redact::Secrets;
+use crate::verdict::Limits;
+
+/// The longest form that is read.
+const FORM: usize = 256 * 1024;
+/// Pages that are kept up to date at once.
+const STREAMS: usize = 500;
+
+/// What all requests share.
+pub(crate) struct App {
+    pub(crate) pool: Pool,
+    pub(crate) settings: Settings,
+    pub(crate) secrets: Secrets,
+    pub(crate) collector: Collector,
+    pub(crate) doorkeeper: Doorkeeper,
+    /// One for each page that is kept up to date.
+    pub(crate) streams: Arc<Semaphore>,
+}
+
+/// The console of the database that this pool leads to: a few connections are enough for it. What
+/// their role may read is seen; `posthaste_observer` and `pg_read_all_stats` let it see all. Acting
+/// needs the rights of the schema's owner.
+///
+/// It expects to stand at `/`, and tells nobody's secrets: see [`Settings`].
+///
+/// ```no_run
+/// use posthaste_console::{Access, Role, Settings, router};
+///
+/// # fn example(pool: deadpool_postgres::Pool, token: String) -> axum::Router {
+/// let settings = Settings {
+///     role: Role::Operator,
+///     access: Access::Token(token),
+///     ..Settings::default()
+/// };
+/// router(pool, settings)
+/// # }
+/// ```
+pub fn router(pool: Pool, settings: Settings) -> Router {
+    let limits = Limits {
+        late_after: settings.late_after.as_secs_f64(),
+        long_transaction: settings.long_transaction.as_secs_f64(),
+    };
+    let app = Arc::new(App {
+        collector: Collector::new(pool.clone(), limits),
+        secrets: Secrets::new(&settings.redacted),
+        doorkeeper: Doorkeeper::new(&settings.access),
+        streams: Arc::new(Semaphore::new(STREAMS)),
+        pool,
+        settings,
+    });
+    Router::new()
+        .route("/", get(pages::overview::show))
+        .route("/queues", get(pages::queues::show))
+        .route("/queues/pause", post(pages::queues::pause))
+        .route("/queues/resume", post(pages::queues::resume))
+        .route("/queues/limit", post(pages::queues::limit))
+        .route("/jobs", get(pages::jobs::show))
+        .route("/jobs/retry", post(pages::act::retry))
+        .route("/jobs/cancel", post(pages::act::cancel))
+        .route("/jobs/redrive", post(pages::act::redrive))
+        .route("/jobs/{id}", get(pages::job::show))
+        .route("/dead", get(pages::jobs::dead))
+        .route("/bulk", get(pages::bulk::preview).post(pages::bulk::act))
+        .route("/events", get(pages::live::events))
+        .route("/login", get(pages::login::show).post(pages::login::enter))
+        .route("/logout", post(pages::login::leave))
+        .route("/assets/console.css", get(pages::assets::style))
+        .route("/assets/console.js", get(pages::assets::script))
+        .fallback(pages::missing)
+        .method_not_allowed_fallback(pages::not_so)
+        .layer(DefaultBodyLimit::max(FORM))
+        .layer(from_fn_with_state(Arc::clone(&app), guard::let_in))
+        .layer(from_fn_with_state(Arc::clone(&app), guard::with_headers))
+        .route("/live", get(pages::health::live))
+        .route("/ready", get(pages::health::ready))
+        .layer(from_fn(guard::never_cached))
+        .with_state(app)
+}

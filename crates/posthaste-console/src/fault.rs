@@ -1,0 +1,75 @@
+//! What a page says when it has nothing else to show.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use crate::store::StoreError;
+
+/// Why there is no page, and what helps. The layer around all pages makes a page of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) status: StatusCode,
+    pub(crate) what: String,
+    pub(crate) then: String,
+}
+
+impl Fault {
+    pub(crate) fn new(
+        status: StatusCode,
+        what: impl Into<String>,
+        then: impl Into<String>,
+    ) -> Self {
+        Self {
+            status,
+            what: what.into(),
+            then: then.into(),
+        }
+    }
+
+    /// What was asked for makes no sense.
+    pub(crate) fn bad(what: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, what, "Go back and change it.")
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        let (status, then) = match &error {
+            StoreError::Unreachable(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Jobs are safe where they are. Is it up, and may this machine reach it?",
+            ),
+            StoreError::Late(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Nothing was changed. It is busy, or somebody's lock is in the way: try again, or \
+                 ask for less.",
+            ),
+            StoreError::ReadOnly => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Act in the console of the primary.",
+            ),
+            StoreError::Schema(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Run posthaste migrate, with the same version as this console.",
+            ),
+            StoreError::Denied(_) => (
+                StatusCode::FORBIDDEN,
+                "Give its role the rights: posthaste migrate --roles.",
+            ),
+            StoreError::Refused(_) => (StatusCode::BAD_REQUEST, "Go back and change it."),
+            StoreError::Failed(_) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "Nothing was changed. posthaste doctor may know more.",
+            ),
+        };
+        Self::new(status, error.to_string(), then)
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}

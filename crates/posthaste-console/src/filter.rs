@@ -1,0 +1,257 @@
+//! Which jobs a page is about: a text that people type and send to each other, such as
+//! `queue:mail state:retrying error:"refused"`. No IO.
+
+use std::str::FromStr as _;
+
+use posthaste::State;
+
+use crate::words;
+
+/// The longest filter that is read.
+const LONGEST: usize = 1_000;
+
+/// Conditions that must all hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Filter {
+    pub(crate) queue: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) tag: Option<String>,
+    pub(crate) state: Option<State>,
+    /// A part of the last error.
+    pub(crate) error: Option<String>,
+    /// A part of the arguments, of those that are shown.
+    pub(crate) text: Option<String>,
+    /// One job by its number.
+    pub(crate) id: Option<i64>,
+}
+
+impl Filter {
+    /// Reads what was typed; else says what it does not understand.
+    pub(crate) fn parse(typed: &str) -> Result<Self, String> {
+        if typed.len() > LONGEST {
+            return Err(format!("a filter has at most {LONGEST} bytes"));
+        }
+        let mut filter = Self::default();
+        for word in words(typed)? {
+            filter.take(word)?;
+        }
+        Ok(filter)
+    }
+
+    fn take(&mut self, (key, value): (Option<String>, String)) -> Result<(), String> {
+        if value.contains('\0') {
+            return Err("a filter has no NUL".to_owned());
+        }
+        let Some(key) = key else {
+            match value.parse() {
+                Ok(id) => self.id = Some(id),
+                Err(_) => self.name = Some(value),
+            }
+            return Ok(());
+        };
+        match key.as_str() {
+            "queue" => self.queue = Some(value),
+            "name" => self.name = Some(value),
+            "tag" => self.tag = Some(value),
+            "error" => self.error = Some(value),
+            "text" => self.text = Some(value),
+            "id" => {
+                let id = value.parse();
+                self.id = Some(id.map_err(|_| format!("id:{value} is no number"))?);
+            }
+            "state" => {
+                let state = State::from_str(&value);
+                self.state = Some(state.map_err(|_| format!("there is no state {value}"))?);
+            }
+            _ => return Err(format!("there is no condition {key}:{KEYS}")),
+        }
+        Ok(())
+    }
+
+    /// The pattern of LIKE that says the same of the last error.
+    pub(crate) fn error_pattern(&self) -> Option<String> {
+        let part = self.error.as_ref()?;
+        let mut pattern = String::from("%");
+        for letter in part.chars() {
+            if matches!(letter, '%' | '_' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(letter);
+        }
+        pattern.push('%');
+        Some(pattern)
+    }
+
+    /// The same with another state.
+    pub(crate) fn with_state(&self, state: Option<State>) -> Self {
+        Self {
+            state,
+            ..self.clone()
+        }
+    }
+
+    /// As the library's operations take it. What they have no condition for is left out.
+    pub(crate) fn chosen(&self) -> posthaste::Filter {
+        let mut filter = posthaste::Filter::new();
+        if let Some(queue) = &self.queue {
+            filter = filter.queue(queue);
+        }
+        if let Some(name) = &self.name {
+            filter = filter.name(name);
+        }
+        if let Some(tag) = &self.tag {
+            filter = filter.tag(tag);
+        }
+        if let Some(state) = self.state {
+            filter = filter.state(state);
+        }
+        if let Some(pattern) = self.error_pattern() {
+            filter = filter.error_like(pattern);
+        }
+        filter
+    }
+
+    /// The options of `posthaste jobs` that say the same.
+    pub(crate) fn options(&self) -> String {
+        let state = self.state.map(|state| words::state(state).to_owned());
+        let pattern = self.error_pattern();
+        let options = [
+            ("--queue", &self.queue),
+            ("--name", &self.name),
+            ("--tag", &self.tag),
+            ("--state", &state),
+            ("--error", &pattern),
+        ];
+        let said = options.into_iter().filter_map(|(option, value)| {
+            let value = value.as_ref()?;
+            Some(format!(" {option} {}", shell(value)))
+        });
+        said.collect()
+    }
+}
+
+const KEYS: &str = ": there are queue, name, tag, state, error, text and id";
+
+/// As it is typed.
+impl std::fmt::Display for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.map(|state| words::state(state).to_owned());
+        let id = self.id.map(|id| id.to_string());
+        let parts = [
+            ("queue", &self.queue),
+            ("state", &state),
+            ("name", &self.name),
+            ("tag", &self.tag),
+            ("error", &self.error),
+            ("text", &self.text),
+            ("id", &id),
+        ];
+        let mut is_first = true;
+        for (key, value) in parts {
+            let Some(value) = value else { continue };
+            let space = if is_first { "" } else { " " };
+            write!(f, "{space}{key}:{}", quoted(value))?;
+            is_first = false;
+        }
+        Ok(())
+    }
+}
+
+/// As a filter reads it back.
+fn quoted(value: &str) -> String {
+    let is_plain = |one: char| !one.is_whitespace() && one != '"' && one != '\\';
+    match !value.is_empty() && value.chars().all(is_plain) {
+        true => value.to_owned(),
+        false => format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"")),
+    }
+}
+
+/// As a shell reads it back.
+fn shell(value: &str) -> String {
+    let is_plain = |one: char| one.is_ascii_alphanumeric() || "._-/:@".contains(one);
+    match !value.is_empty() && value.chars().all(is_plain) {
+        true => value.to_owned(),
+        false => format!("'{}'", value.replace('\'', "'\\''")),
+    }
+}
+
+/// Words with their keys; quotes keep spaces together.
+fn words(typed: &str) -> Result<Vec<(Option<String>, String)>, String> {
+    let mut words = Vec::new();
+    let mut letters = typed.chars().peekable();
+    loop {
+        while letters.next_if(|one| one.is_whitespace()).is_some() {}
+        if letters.peek().is_none() {
+            return Ok(words);
+        }
+        let (mut key, mut word) = (None, String::new());
+        while let Some(letter) = letters.next_if(|one| !one.is_whitespace()) {
+            match letter {
+                ':' if key.is_none() && !word.is_empty() => key = Some(std::mem::take(&mut word)),
+                '"' => quote(&mut letters, &mut word)?,
+                _ => word.push(letter),
+            }
+        }
+        words.push((key, word));
+    }
+}
+
+fn quote(letters: &mut impl Iterator<Item = char>, word: &mut String) -> Result<(), String> {
+    loop {
+        match letters.next() {
+            None => return Err("a quote is not closed".to_owned()),
+            Some('"') => return Ok(()),
+            Some('\\') => word.extend(letters.next()),
+            Some(letter) => word.push(letter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_read_back_as_it_was() {
+        let typed =
+            r#"queue:mail state:retrying name:"a b" tag:"" error:"re\"f:u\\sed" text:7 id:4"#;
+        let filter = Filter::parse(typed).unwrap();
+        assert_eq!(filter.queue.as_deref(), Some("mail"));
+        assert_eq!(filter.state, Some(State::Retrying));
+        assert_eq!(filter.error.as_deref(), Some("re\"f:u\\sed"));
+        assert_eq!(filter.tag.as_deref(), Some(""));
+        assert_eq!(Filter::parse(&filter.to_string()).unwrap(), filter);
+    }
+
+    #[test]
+    fn a_word_alone_is_a_name_and_a_number_alone_is_a_job() {
+        assert_eq!(
+            Filter::parse("mail.send").unwrap().name.as_deref(),
+            Some("mail.send")
+        );
+        assert_eq!(Filter::parse(" 4711 ").unwrap().id, Some(4711));
+        assert_eq!(Filter::parse("").unwrap(), Filter::default());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        let said = |typed: &str| Filter::parse(typed).unwrap_err();
+        assert_eq!(said("state:lost"), "there is no state lost");
+        assert!(said("since:11:30").starts_with("there is no condition since:"));
+        assert_eq!(said("name:\"a"), "a quote is not closed");
+        assert_eq!(said("id:x"), "id:x is no number");
+        assert!(said("name:a\0").contains("NUL"));
+        assert!(said(&"a".repeat(1_001)).contains("at most"));
+    }
+
+    #[test]
+    fn a_pattern_stands_for_what_was_typed_and_a_shell_reads_options_back() {
+        let filter = Filter::parse(r#"error:"50%_\\" queue:"it's""#).unwrap();
+        assert_eq!(filter.error_pattern().as_deref(), Some("%50\\%\\_\\\\%"));
+        assert!(
+            filter.options().contains(r"--queue 'it'\''s'"),
+            "{}",
+            filter.options()
+        );
+    }
+}

@@ -1,0 +1,156 @@
+//! Fields of forms and addresses, clamped to what makes sense.
+
+use std::collections::HashMap;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use posthaste::JobId;
+
+use crate::fault::Fault;
+
+/// Jobs that one form may name.
+const JOBS: usize = 1_000;
+
+/// What was sent: of each name all values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields(HashMap<String, Vec<String>>);
+
+impl Fields {
+    fn parse(text: &[u8]) -> Self {
+        let mut fields = Self::default();
+        for (name, value) in url::form_urlencoded::parse(text) {
+            let values = fields.0.entry(name.into_owned()).or_default();
+            values.push(value.into_owned());
+        }
+        fields
+    }
+
+    /// The first value of this name, unless it is empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let first = self.0.get(name)?.first()?.as_str();
+        (!first.is_empty()).then_some(first)
+    }
+
+    /// A text that must be there.
+    pub(crate) fn text(&self, name: &'static str) -> Result<&str, Fault> {
+        self.get(name)
+            .ok_or_else(|| Fault::bad(format!("{name} is missing")))
+    }
+
+    /// A number, clamped; what is no number is refused.
+    pub(crate) fn number(
+        &self,
+        name: &'static str,
+        (least, most): (u32, u32),
+    ) -> Result<Option<u32>, Fault> {
+        let Some(text) = self.get(name) else {
+            return Ok(None);
+        };
+        let number: Result<u64, _> = text.trim().parse();
+        let number = number.map_err(|_| Fault::bad(format!("{name} is no number")))?;
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(Some(number.clamp(least, most)))
+    }
+
+    /// The jobs that were selected.
+    pub(crate) fn jobs(&self) -> Result<Vec<JobId>, Fault> {
+        let ids = self.0.get("id").map(Vec::as_slice).unwrap_or_default();
+        if ids.is_empty() {
+            return Err(Fault::bad("no job is selected"));
+        }
+        if ids.len() > JOBS {
+            return Err(Fault::bad(format!(
+                "at most {JOBS} jobs are selected at once"
+            )));
+        }
+        let ids = ids.iter().map(|id| id.parse().map(JobId));
+        let ids: Result<Vec<JobId>, _> = ids.collect();
+        ids.map_err(|_| Fault::bad("a job's number is no number"))
+    }
+
+    /// Where to go afterwards: a page of this console.
+    pub(crate) fn back(&self) -> &str {
+        let is_ours = |path: &&str| {
+            path.starts_with('/')
+                && !path.starts_with("//")
+                && path
+                    .chars()
+                    .all(|one| one.is_ascii_graphic() && one != '\\')
+        };
+        self.get("back").filter(is_ours).unwrap_or("/")
+    }
+}
+
+/// The fields of an address.
+pub(crate) struct Query(pub(crate) Fields);
+
+impl<S: Sync> FromRequestParts<S> for Query {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+        let query = parts.uri.query().unwrap_or_default();
+        Ok(Self(Fields::parse(query.as_bytes())))
+    }
+}
+
+/// The fields of a form.
+pub(crate) struct Form(pub(crate) Fields);
+
+impl<S: Send + Sync> FromRequest<S> for Form {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
+        let body = axum::body::Bytes::from_request(request, state).await;
+        let too_large = |_| Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "the form is too large", "");
+        Ok(Self(Fields::parse(&body.map_err(too_large)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_clamped_and_what_is_none_is_refused() {
+        let fields = Fields::parse(b"a=7&b=99999999999&c=x&d=");
+        assert_eq!(fields.number("a", (10, 20)).unwrap(), Some(10));
+        assert_eq!(fields.number("b", (10, 20)).unwrap(), Some(20));
+        assert!(fields.number("c", (10, 20)).is_err());
+        assert_eq!(fields.number("d", (10, 20)).unwrap(), None);
+    }
+
+    #[test]
+    fn one_only_goes_back_to_a_page_of_the_console() {
+        let back = |to: &str| {
+            let mut text = url::form_urlencoded::Serializer::new(String::new());
+            let text = text.append_pair("back", to).finish();
+            Fields::parse(text.as_bytes()).back().to_owned()
+        };
+        assert_eq!(back("/jobs?filter=a%20b"), "/jobs?filter=a%20b");
+        for to in [
+            "//evil.example",
+            "https://evil.example",
+            "/\\evil",
+            "/a\r\nb",
+            "",
+        ] {
+            assert_eq!(back(to), "/", "{to}");
+        }
+    }
+
+    #[test]
+    fn jobs_are_numbers_and_not_too_many() {
+        assert_eq!(
+            Fields::parse(b"id=1&id=2").jobs().unwrap(),
+            [JobId(1), JobId(2)]
+        );
+        assert!(Fields::parse(b"id=x").jobs().is_err());
+        assert!(Fields::parse(b"").jobs().is_err());
+        assert!(
+            Fields::parse("id=1&".repeat(1_001).as_bytes())
+                .jobs()
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! What a browser may do with what it gets; and a page for whoever gets none.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::Visit;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::pages;
+
+/// Gives each answer its headers, and each fault a page.
+pub(crate) async fn with_headers(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let mut visit = Visit::new(&request);
+    request.extensions_mut().insert(visit.clone());
+    let mut response = next.run(request).await;
+    if let Some(fault) = response.extensions_mut().remove::<Fault>() {
+        // Whoever was not let in sees nothing of the database on it.
+        visit.who = "a fault";
+        let headers = std::mem::take(response.headers_mut());
+        response = pages::fault(&app, &visit, fault);
+        for (name, value) in &headers {
+            if name == "www-authenticate" || name == "allow" {
+                response.headers_mut().insert(name, value.clone());
+            }
+        }
+    }
+    protect(response.headers_mut(), &visit.nonce);
+    response
+}
+
+fn protect(headers: &mut HeaderMap, nonce: &str) {
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
+         img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    );
+    if let Ok(policy) = HeaderValue::from_str(&policy) {
+        headers.insert("content-security-policy", policy);
+    }
+    let all = [
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "same-origin"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        (
+            "permissions-policy",
+            "camera=(), geolocation=(), microphone=()",
+        ),
+    ];
+    for (name, value) in all {
+        headers.insert(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        );
+    }
+}
+
+/// What is shown is of now, unless it says how long it holds.
+pub(crate) async fn never_cached(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    if !headers.contains_key("cache-control") {
+        headers.insert("cache-control", HeaderValue::from_static("no-store"));
+    }
+    response
+}

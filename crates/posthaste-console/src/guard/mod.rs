@@ -1,0 +1,142 @@
+//! What stands before each page: who may come in, from where, and what a browser may do with what
+//! it gets.
+
+mod door;
+mod headers;
+mod origin;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+
+use crate::Access;
+use crate::address;
+use crate::app::App;
+use crate::fault::Fault;
+pub(crate) use door::Doorkeeper;
+pub(crate) use headers::{never_cached, with_headers};
+pub(crate) use origin::is_secure;
+
+/// A request that was let in, or is about to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
+    /// Marks the script and the style that the page itself asks for.
+    pub(crate) nonce: String,
+    /// By what it was let in.
+    pub(crate) who: &'static str,
+    /// From where it came, where the program tells.
+    pub(crate) peer: Option<String>,
+    /// Its path and query.
+    pub(crate) path: String,
+}
+
+impl Visit {
+    fn new(request: &Request) -> Self {
+        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+        let path = request.uri().path_and_query();
+        Self {
+            nonce: uuid::Uuid::new_v4().simple().to_string(),
+            who: NOBODY,
+            peer: peer.map(|peer| peer.0.ip().to_string()),
+            path: path.map_or_else(|| "/".to_owned(), ToString::to_string),
+        }
+    }
+
+    /// Whether it may see more than the door.
+    pub(crate) fn is_in(&self) -> bool {
+        self.who != NOBODY
+    }
+}
+
+const NOBODY: &str = "nobody";
+
+impl<S: Sync> FromRequestParts<S> for Visit {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+        let visit = parts.extensions.get::<Self>().cloned();
+        visit.ok_or_else(|| {
+            Fault::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the request was not looked at",
+                "",
+            )
+        })
+    }
+}
+
+/// Pages that are seen from outside.
+fn is_open(path: &str) -> bool {
+    path == "/login" || path.starts_with("/assets/")
+}
+
+/// Lets in who may come in.
+pub(crate) async fn let_in(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    let door = &app.doorkeeper;
+    if app.settings.access == Access::Loopback && !origin::is_loopback(headers) {
+        return Fault::new(
+            StatusCode::FORBIDDEN,
+            "this console is open by a loopback address only",
+            "Ask for it as http://127.0.0.1 or http://localhost, or give it a token.",
+        )
+        .into_response();
+    }
+    let by_header = door.knows_bearer(headers);
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let is_ours = origin::is_same(headers) || (by_header && origin::is_no_browser(headers));
+    if !reads && !is_ours {
+        return Fault::new(
+            StatusCode::FORBIDDEN,
+            "another site asked for this, or it is not known which",
+            "Act from the console's own pages; a program sends its own Origin, or a bearer token.",
+        )
+        .into_response();
+    }
+    let who = match &app.settings.access {
+        Access::Loopback => Some("loopback"),
+        Access::Token(_) if by_header => Some("token"),
+        Access::Token(_) => door.knows_cookie(headers).then_some("login"),
+    };
+    if who.is_none() && !is_open(request.uri().path()) {
+        return turned_away(&request);
+    }
+    if let (Some(who), Some(visit)) = (who, request.extensions_mut().get_mut::<Visit>()) {
+        visit.who = who;
+    }
+    next.run(request).await
+}
+
+/// A person is sent to the form, a program is told.
+fn turned_away(request: &Request) -> Response {
+    let wants_page = request.headers().get("accept").is_some_and(|accept| {
+        accept
+            .to_str()
+            .is_ok_and(|accept| accept.contains("text/html"))
+    });
+    if wants_page && *request.method() == Method::GET {
+        let path = request
+            .uri()
+            .path_and_query()
+            .map_or("/", |path| path.as_str());
+        return Redirect::to(&address::of("/login", &[("back", path)])).into_response();
+    }
+    let mut response = Fault::new(
+        StatusCode::UNAUTHORIZED,
+        "this console wants its token",
+        "Send it as Authorization: Bearer, or sign in at /login.",
+    )
+    .into_response();
+    let bearer = axum::http::HeaderValue::from_static("Bearer");
+    response.headers_mut().insert("www-authenticate", bearer);
+    response
+}

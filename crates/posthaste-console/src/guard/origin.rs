@@ -1,0 +1,124 @@
+//! From which site a request comes, and by which name it reached us. No IO.
+
+use axum::http::HeaderMap;
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Whether it was asked for by a name of this machine's own. A name that somebody else's server
+/// leads here (DNS rebinding) is none.
+pub(super) fn is_loopback(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all("host").iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return false;
+    };
+    host.to_str().is_ok_and(|host| {
+        let name = match host.strip_prefix('[') {
+            Some(rest) => match rest.split_once(']') {
+                Some((name, port)) if port.is_empty() || is_port(port) => name,
+                _ => return false,
+            },
+            None => match host.split_once(':') {
+                Some((name, port)) if port.parse::<u16>().is_ok() => name,
+                Some(_) => return false,
+                None => host,
+            },
+        };
+        let address = name.parse::<std::net::IpAddr>();
+        name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|one| one.is_loopback())
+    })
+}
+
+fn is_port(text: &str) -> bool {
+    text.strip_prefix(':')
+        .is_some_and(|port| port.parse::<u16>().is_ok())
+}
+
+/// Whether a page of ours asks. Browsers say so themselves, and no script can.
+pub(super) fn is_same(headers: &HeaderMap) -> bool {
+    if let Some(site) = header(headers, "sec-fetch-site") {
+        return site == "same-origin";
+    }
+    let (Some(origin), Some(host)) = (header(headers, "origin"), header(headers, "host")) else {
+        return false;
+    };
+    let authority = origin
+        .strip_prefix("https://")
+        .or_else(|| origin.strip_prefix("http://"));
+    authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
+}
+
+/// Whether nothing speaks of a browser.
+pub(super) fn is_no_browser(headers: &HeaderMap) -> bool {
+    header(headers, "origin").is_none() && header(headers, "sec-fetch-site").is_none()
+}
+
+/// Whether the page that asks came over TLS.
+pub(crate) fn is_secure(headers: &HeaderMap) -> bool {
+    header(headers, "origin").is_some_and(|origin| origin.starts_with("https://"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(all: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in all {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_loopback() {
+        let is = |host: &str| is_loopback(&headers(&[("host", host)]));
+        for host in [
+            "localhost",
+            "LOCALHOST:80",
+            "127.0.0.1:8080",
+            "127.9.9.9",
+            "[::1]:1",
+            "[::1]",
+        ] {
+            assert!(is(host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:80",
+            "127.0.0.1:80@evil.example",
+            "10.0.0.1",
+            "[::2]:80",
+            "[::1]evil",
+            "",
+        ] {
+            assert!(!is(host), "{host}");
+        }
+        assert!(!is_loopback(&headers(&[])));
+        assert!(!is_loopback(&headers(&[
+            ("host", "localhost"),
+            ("host", "evil.example")
+        ])));
+    }
+
+    #[test]
+    fn another_site_is_told_from_ours() {
+        let is = |all: &[(&'static str, &str)]| is_same(&headers(all));
+        assert!(is(&[("sec-fetch-site", "same-origin")]));
+        assert!(is(&[("origin", "http://a:80"), ("host", "a:80")]));
+        assert!(is(&[("origin", "https://a"), ("host", "A")]));
+        for site in ["cross-site", "same-site", "none", ""] {
+            let also = [
+                ("sec-fetch-site", site),
+                ("origin", "http://a"),
+                ("host", "a"),
+            ];
+            assert!(!is(&also), "{site}");
+        }
+        assert!(!is(&[("origin", "null"), ("host", "a")]));
+        assert!(!is(&[("origin", "http://b"), ("host", "a")]));
+        assert!(!is(&[("host", "a")]));
+    }
+}

@@ -1,0 +1,161 @@
+//! A page of jobs: place after place, window after window, until the page is full or enough time
+//! has gone into it.
+
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::Pool;
+use posthaste::State;
+
+use crate::filter::Filter;
+use crate::redact::Secrets;
+use crate::snapshot::Sums;
+use crate::store::{self, JobRow, Session, StoreError};
+use crate::window::Place;
+
+/// No window begins after this.
+const BOUND: Duration = Duration::from_millis(600);
+/// Jobs whose arguments are searched in one window.
+const SEARCHED: usize = 500;
+
+/// What was found.
+pub(crate) struct Found {
+    pub(crate) jobs: Vec<JobRow>,
+    /// Where the next page begins; nothing where everything was looked at.
+    pub(crate) next: Option<Place>,
+    /// There may be more, but this took its time.
+    pub(crate) is_cut: bool,
+    /// Where this page was to go on is no place any more.
+    pub(crate) is_gone: bool,
+    pub(crate) took: Duration,
+}
+
+/// What a page is of.
+pub(crate) struct Look<'a> {
+    pub(crate) filter: &'a Filter,
+    /// How many jobs there are of each state; places that have none are passed over.
+    pub(crate) sums: &'a Sums,
+    pub(crate) secrets: &'a Secrets,
+    pub(crate) at: Option<Place>,
+    pub(crate) limit: usize,
+}
+
+impl Look<'_> {
+    pub(crate) async fn take(&self, pool: &Pool) -> Result<Found, StoreError> {
+        let started = Instant::now();
+        let session = Session::read(pool).await?;
+        let mut found = self.through(&session, started).await?;
+        session.end().await?;
+        found.took = started.elapsed();
+        Ok(found)
+    }
+
+    async fn through(&self, session: &Session, started: Instant) -> Result<Found, StoreError> {
+        let mut found = Found {
+            jobs: Vec::new(),
+            next: None,
+            is_cut: false,
+            is_gone: false,
+            took: Duration::ZERO,
+        };
+        let mut places = store::places(session).await?;
+        if let Some(at) = &self.at {
+            let Some(here) = places.iter().position(|place| place.is_beside(at)) else {
+                found.is_gone = true;
+                return Ok(found);
+            };
+            places.drain(..here);
+            places[0] = at.clone();
+        }
+        for place in places.into_iter().filter(|place| self.is_worth(place)) {
+            let mut here = Some(place);
+            while let Some(place) = here {
+                if started.elapsed() > BOUND {
+                    found.next = Some(place);
+                    found.is_cut = true;
+                    return Ok(found);
+                }
+                here = self.window(session, &place, &mut found).await?;
+                if found.jobs.len() > self.limit {
+                    found.jobs.truncate(self.limit);
+                    found.next = found.jobs.last().map(|job| job.place.clone());
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a job that is meant may lie there.
+    fn is_worth(&self, place: &Place) -> bool {
+        match self.filter.state {
+            None if matches!(place, Place::Kept(..)) => false,
+            None => ALL
+                .into_iter()
+                .any(|state| place.may_hold(state) && self.sums.of(state) > 0),
+            // A job that has expired counts as what it was until somebody finds it.
+            Some(State::Expired) => place.may_hold(State::Expired),
+            Some(state) => place.may_hold(state) && self.sums.of(state) > 0,
+        }
+    }
+
+    /// Looks once, and says where to look next in this place.
+    async fn window(
+        &self,
+        session: &Session,
+        place: &Place,
+        found: &mut Found,
+    ) -> Result<Option<Place>, StoreError> {
+        let room = self.limit + 1 - found.jobs.len();
+        let wanted = if self.filter.text.is_some() {
+            SEARCHED
+        } else {
+            room
+        };
+        let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+        let (mut jobs, on) = match place {
+            Place::Running(_) | Place::InFlight(_) => (
+                store::numbered(session, place, self.filter, limit).await?,
+                None,
+            ),
+            Place::Slot(slot, before) => {
+                let from = before.window();
+                let jobs = store::slot(session, *slot, from, *before, self.filter, limit).await?;
+                (jobs, (from.page > 0).then_some(Place::Slot(*slot, from)))
+            }
+            Place::Kept(state, at, id) => {
+                let kept = store::kept(session, *state, (*at, *id), self.filter, limit).await?;
+                let end = kept.end.filter(|_| kept.is_bounded);
+                (kept.jobs, end.map(|(at, id)| Place::Kept(*state, at, id)))
+            }
+        };
+        let next = match jobs.len() >= wanted {
+            true => jobs.last().map(|job| job.place.clone()),
+            false => on,
+        };
+        if let Some(text) = &self.filter.text {
+            jobs.retain(|job| self.says(job, text));
+        }
+        found.jobs.append(&mut jobs);
+        Ok(next)
+    }
+
+    /// Whether a text stands in the arguments that are shown. Of those that are hidden nobody
+    /// learns a letter this way.
+    fn says(&self, job: &JobRow, text: &str) -> bool {
+        let kwargs = job.kwargs.as_deref().unwrap_or_default();
+        self.secrets
+            .text(kwargs)
+            .to_lowercase()
+            .contains(&text.to_lowercase())
+    }
+}
+
+const ALL: [State; 7] = [
+    State::Available,
+    State::Blocked,
+    State::Running,
+    State::Scheduled,
+    State::Retrying,
+    State::Awaiting,
+    State::Quarantined,
+];

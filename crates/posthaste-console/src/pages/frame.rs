@@ -1,0 +1,139 @@
+//! What stands around every page: the margin with its figures, and the foot.
+
+use super::{has_door, notice};
+use crate::app::App;
+use crate::figures::{Cell, Figures};
+use crate::form::Fields;
+use crate::guard::Visit;
+use crate::{Role, words};
+
+/// A page in the margin.
+pub(super) struct Item {
+    pub(super) href: &'static str,
+    pub(super) label: &'static str,
+    /// `g` and this letter lead there.
+    pub(super) letter: &'static str,
+    pub(super) is_current: bool,
+    pub(super) cell: Option<Cell>,
+}
+
+pub(super) struct Frame {
+    pub(super) title: String,
+    pub(super) nonce: String,
+    /// The version of style and script.
+    pub(super) assets: &'static str,
+    pub(super) place: String,
+    pub(super) items: Vec<Item>,
+    pub(super) role: &'static str,
+    pub(super) who: &'static str,
+    pub(super) as_of: Option<Cell>,
+    pub(super) is_replica: bool,
+    /// Whether the buttons are there.
+    pub(super) may_act: bool,
+    pub(super) may_leave: bool,
+    /// This page, for forms that come back to it.
+    pub(super) back: String,
+    /// What was just done.
+    pub(super) notice: Option<String>,
+    pub(super) is_live: bool,
+}
+
+const PAGES: [(&str, &str, &str); 5] = [
+    ("/", "Overview", "o"),
+    ("/queues", "Queues", "q"),
+    ("/jobs", "Jobs", "j"),
+    ("/dead", "Dead", "d"),
+    ("/dead?filter=state%3Aexpired", "Expired", "e"),
+];
+const PARTS: [(&str, &str, &str); 3] = [
+    ("/#relays", "Relays", "l"),
+    ("/#workers", "Workers", "w"),
+    ("/#horizon", "Horizon", "h"),
+];
+
+impl Frame {
+    pub(super) fn new(
+        app: &App,
+        visit: &Visit,
+        figures: &Figures,
+        title: impl Into<String>,
+        current: &'static str,
+    ) -> Self {
+        let server = &figures.snapshot.server;
+        let mut frame = Self::without_figures(app, visit, title, current);
+        let version = server.version.split_whitespace().next().unwrap_or_default();
+        frame.place = format!("{} · {version}", words::plain(&server.database, 40));
+        frame.is_replica = server.is_replica;
+        frame.may_act = app.settings.role == Role::Operator && !server.is_replica;
+        frame.as_of = Some(figures.as_of());
+        frame.is_live = true;
+        let mut cells = figures.margin().into_iter();
+        let counted = [
+            "/queues",
+            "/jobs",
+            "/dead",
+            PAGES[4].0,
+            "/#relays",
+            "/#workers",
+        ];
+        for item in &mut frame.items {
+            if counted.contains(&item.href) {
+                item.cell = cells.next();
+            }
+        }
+        frame
+    }
+
+    pub(super) fn without_figures(
+        app: &App,
+        visit: &Visit,
+        title: impl Into<String>,
+        current: &str,
+    ) -> Self {
+        let all = PAGES.into_iter().chain(PARTS);
+        let items = all.map(|(href, label, letter)| Item {
+            href,
+            label,
+            letter,
+            is_current: href == current,
+            cell: None,
+        });
+        Self {
+            title: title.into(),
+            nonce: visit.nonce.clone(),
+            assets: super::assets::version(),
+            place: String::new(),
+            items: items.collect(),
+            role: app.settings.role.name(),
+            who: visit.who,
+            as_of: None,
+            is_replica: false,
+            may_act: false,
+            may_leave: has_door(app) && visit.is_in(),
+            back: back(&visit.path),
+            notice: None,
+            is_live: false,
+        }
+    }
+
+    /// Says what was just done, as the address has it.
+    pub(super) fn with_notice(mut self, fields: &Fields) -> Self {
+        self.notice = notice::read(fields);
+        self
+    }
+}
+
+/// This address without what was done before.
+fn back(path: &str) -> String {
+    let Some((page, query)) = path.split_once('?') else {
+        return path.to_owned();
+    };
+    let kept = query
+        .split('&')
+        .filter(|one| !one.starts_with("did=") && !one.starts_with("jobs="));
+    let kept: Vec<&str> = kept.collect();
+    match kept.is_empty() {
+        true => page.to_owned(),
+        false => format!("{page}?{}", kept.join("&")),
+    }
+}

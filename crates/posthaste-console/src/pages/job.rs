@@ -1,0 +1,305 @@
+//! One job as a story: what happened to it, what it is, what it was given.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+use posthaste::{Failure, FoundJob, JobId, State as JobState};
+
+use super::frame::Frame;
+use super::page;
+use crate::address;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::filter::Filter;
+use crate::form::Query;
+use crate::guard::Visit;
+use crate::redact::Piece;
+use crate::store::{Session, StoreError};
+use crate::words;
+
+/// So much of the arguments is shown, and of an error.
+const ARGUMENTS: usize = 64 * 1024;
+const ERROR: usize = 8_000;
+/// So many attempts are told.
+const ATTEMPTS: usize = 50;
+
+/// One thing that happened, or will.
+struct Happening {
+    /// `ok`, `busy`, `bad` or nothing.
+    class: &'static str,
+    what: String,
+    time: String,
+    error: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "job.html")]
+struct JobPage {
+    frame: Frame,
+    id: i64,
+    name: String,
+    state: &'static str,
+    story: Vec<Happening>,
+    facts: Vec<(&'static str, String)>,
+    /// Where the other jobs of its queue and of its name are.
+    queue_link: String,
+    name_link: String,
+    arguments: Vec<Piece>,
+    bytes: String,
+    is_cut: bool,
+    redacted: usize,
+    /// The buttons that make sense.
+    actions: Vec<Button>,
+}
+
+struct Button {
+    action: &'static str,
+    label: &'static str,
+    key: &'static str,
+    class: &'static str,
+    command: String,
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Path(id): Path<String>,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let number: i64 = id.parse().map_err(|_| unknown(&words::plain(&id, 40)))?;
+    let (job, failures) = read(&app, JobId(number))
+        .await?
+        .ok_or_else(|| unknown(&id))?;
+    let figures = app.collector.seen().await?;
+    let now = figures.snapshot.server.at;
+    let (pieces, redacted) = app.secrets.indented(job.kwargs_json());
+    let (arguments, is_cut) = cut(pieces);
+    let name = words::plain(&job.name, 120);
+    let job_page = JobPage {
+        frame: Frame::new(&app, &visit, &figures, name.clone(), "/jobs").with_notice(&fields),
+        id: job.id.0,
+        state: words::state(job.state),
+        story: story(&job, &failures, now),
+        facts: facts(&job, now),
+        queue_link: address::queue(&job.queue),
+        name_link: address::filtered(
+            "/jobs",
+            &Filter {
+                name: Some(job.name.clone()),
+                ..Filter::default()
+            },
+        ),
+        arguments,
+        bytes: words::bytes(i64::try_from(job.kwargs_json().len()).unwrap_or(i64::MAX)),
+        is_cut,
+        redacted,
+        actions: actions(&job),
+        name,
+    };
+    Ok(page(StatusCode::OK, &job_page))
+}
+
+fn unknown(id: &str) -> Fault {
+    let then = "It may be done and forgotten: a queue keeps its done jobs for as long as you say \
+                (posthaste queues keep). Or there never was one.";
+    Fault::new(
+        StatusCode::NOT_FOUND,
+        format!("job {id} is not known"),
+        then,
+    )
+}
+
+async fn read(app: &App, id: JobId) -> Result<Option<(FoundJob, Vec<Failure>)>, StoreError> {
+    let session = Session::read(&app.pool).await?;
+    let Some(job) = session.jobs()?.find(id).await? else {
+        session.end().await?;
+        return Ok(None);
+    };
+    let failures = session.jobs()?.failures(id).await?;
+    session.end().await?;
+    Ok(Some((job, failures)))
+}
+
+fn story(job: &FoundJob, failures: &[Failure], now: Timestamp) -> Vec<Happening> {
+    let at = |at: Timestamp| words::time(at, now);
+    let plain = |class, what: String, time: String| Happening {
+        class,
+        what,
+        time,
+        error: None,
+    };
+    let mut story = vec![plain("ok", "Enqueued".to_owned(), at(job.enqueued_at))];
+    if failures.len() > ATTEMPTS {
+        let left_out = i64::try_from(failures.len() - ATTEMPTS).unwrap_or(i64::MAX);
+        let what = format!(
+            "{} before these",
+            words::counted(left_out, "attempt", "attempts")
+        );
+        story.push(plain("", what, String::new()));
+    }
+    let first_shown = failures.len().saturating_sub(ATTEMPTS);
+    story.extend(failures[first_shown..].iter().map(|failure| {
+        Happening {
+            class: "bad",
+            what: failed(failure),
+            time: at(failure.at),
+            error: failure
+                .error
+                .as_deref()
+                .map(|error| words::lines(error, ERROR)),
+        }
+    }));
+    if let Some(claimed_at) = job.claimed_at {
+        let delay = words::seconds(job.enqueued_at.max(job.scheduled_at), claimed_at);
+        let worker = match (&job.worker_name, job.worker) {
+            (Some(name), _) => words::plain(name, 80),
+            (None, Some(id)) => format!("worker {id}"),
+            (None, None) => "a worker".to_owned(),
+        };
+        let what = match failures.is_empty() && delay >= 0.0 {
+            true => format!(
+                "Started by {worker}, {} after it was due",
+                words::span(delay)
+            ),
+            false => format!("Started by {worker}"),
+        };
+        story.push(plain("busy", what, at(claimed_at)));
+    }
+    story.push(ending(job, now));
+    story
+}
+
+fn failed(failure: &Failure) -> String {
+    let by = failure
+        .worker_name
+        .as_deref()
+        .map(|name| words::plain(name, 80));
+    let by = by.map(|name| format!(" on {name}")).unwrap_or_default();
+    let attempt = failure.attempt;
+    match failure.outcome.as_str() {
+        "retried" => format!("Attempt {attempt} failed{by}"),
+        "dead" => format!("Attempt {attempt} failed{by}: it was the last"),
+        "discarded" => format!("Attempt {attempt}: its handler{by} gave it up"),
+        "cancelled" => format!("Attempt {attempt}{by} was cancelled"),
+        "crashed" => format!("Attempt {attempt}: its worker died{by}"),
+        other => format!("Attempt {attempt} ended{by}: {}", words::plain(other, 40)),
+    }
+}
+
+/// Where it is now, or what comes next.
+fn ending(job: &FoundJob, now: Timestamp) -> Happening {
+    let until = words::seconds(now, job.scheduled_at);
+    let due = match until > 0.0 {
+        true => format!("in {}", words::age(until)),
+        false => words::time(job.scheduled_at, now),
+    };
+    let ended = job
+        .ended_at
+        .map(|at| words::time(at, now))
+        .unwrap_or_default();
+    let next = job.attempts + 1;
+    let (class, what, time) = match job.state {
+        JobState::Scheduled => ("", "Due".to_owned(), due),
+        JobState::Retrying => ("", format!("Attempt {next} is due"), due),
+        JobState::Available => ("", "Waits for a worker".to_owned(), due),
+        JobState::Blocked => (
+            "",
+            "Waits until the job before it of its key has ended".to_owned(),
+            due,
+        ),
+        JobState::Running => ("busy", "Runs".to_owned(), String::new()),
+        JobState::Awaiting => ("busy", "Awaits its confirmation".to_owned(), String::new()),
+        JobState::Quarantined => (
+            "bad",
+            "Its worker died; it is run alone next".to_owned(),
+            String::new(),
+        ),
+        JobState::Completed => ("ok", "Done".to_owned(), ended),
+        JobState::Dead => ("bad", "Dead: no attempt is left".to_owned(), ended),
+        JobState::Discarded => ("bad", "Discarded by its handler".to_owned(), ended),
+        JobState::Expired => (
+            "bad",
+            "Expired before a worker had it".to_owned(),
+            words::time(job.expires_at, now),
+        ),
+        JobState::Cancelled => ("bad", "Cancelled".to_owned(), ended),
+    };
+    Happening {
+        class,
+        what,
+        time,
+        error: None,
+    }
+}
+
+fn facts(job: &FoundJob, now: Timestamp) -> Vec<(&'static str, String)> {
+    let attempts = match job.max_attempts {
+        Some(most) => format!("{} of {most} counted", job.attempts),
+        None => format!("{} counted, no limit", job.attempts),
+    };
+    let mut facts = vec![
+        ("Delivery id", job.delivery_id.to_string()),
+        ("Priority", job.priority.to_string()),
+        ("Attempts", attempts),
+        ("Due", words::time(job.scheduled_at, now)),
+        ("Expires", words::time(job.expires_at, now)),
+    ];
+    let texts = [
+        ("Ordering key", job.ordering_key.as_deref()),
+        ("Unique key", job.unique_key.as_deref()),
+        ("Tag", Some(job.tag.as_str()).filter(|tag| !tag.is_empty())),
+        ("Trace", job.trace.as_deref()),
+    ];
+    for (what, text) in texts {
+        facts.extend(text.map(|text| (what, words::plain(text, 300))));
+    }
+    // Attempts are forgotten after a while; this is not.
+    if let Some(error) = &job.last_error {
+        facts.push(("Last error", words::plain(error, 300)));
+    }
+    facts
+}
+
+fn actions(job: &FoundJob) -> Vec<Button> {
+    let button = |action, label, key, class| Button {
+        action,
+        label,
+        key,
+        class,
+        command: format!("posthaste jobs {action} {}", job.id),
+    };
+    let retry = button("retry", "Retry now", "r", "main");
+    let cancel = button("cancel", "Cancel", "c", "bad");
+    match job.state {
+        JobState::Scheduled | JobState::Retrying | JobState::Quarantined => vec![retry, cancel],
+        JobState::Available | JobState::Blocked | JobState::Running | JobState::Awaiting => {
+            vec![cancel]
+        }
+        JobState::Dead | JobState::Discarded | JobState::Expired | JobState::Cancelled => {
+            vec![button("redrive", "Redrive", "r", "main")]
+        }
+        JobState::Completed => Vec::new(),
+    }
+}
+
+/// The beginning of long arguments; and whether that is not all.
+fn cut(pieces: Vec<Piece>) -> (Vec<Piece>, bool) {
+    let mut left = ARGUMENTS;
+    let mut shown = Vec::new();
+    for piece in pieces {
+        let length = piece.text.chars().count();
+        if length > left {
+            let text = words::lines(&piece.text, left);
+            shown.push(Piece { text, ..piece });
+            return (shown, true);
+        }
+        left -= length;
+        let text = words::lines(&piece.text, length);
+        shown.push(Piece { text, ..piece });
+    }
+    (shown, false)
+}

@@ -1,0 +1,295 @@
+//! Jobs as a list, and those that were given up.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use jiff::Timestamp;
+use posthaste::State as JobState;
+
+use super::frame::Frame;
+use super::page;
+use crate::address;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::filter::Filter;
+use crate::form::{Fields, Query};
+use crate::guard::Visit;
+use crate::look::{Found, Look};
+use crate::redact::{Piece, Secrets};
+use crate::snapshot::Sums;
+use crate::store::JobRow;
+use crate::window::{KEPT, Place};
+use crate::words;
+
+/// Jobs of a page, unless the address says otherwise; and the most that it may say.
+const PAGE: u32 = 50;
+const MOST: u32 = 200;
+/// So much of the arguments stands in a line.
+const ARGUMENTS: usize = 120;
+
+const LISTED: [JobState; 7] = [
+    JobState::Available,
+    JobState::Running,
+    JobState::Scheduled,
+    JobState::Retrying,
+    JobState::Blocked,
+    JobState::Awaiting,
+    JobState::Quarantined,
+];
+
+/// A state to filter by.
+struct Chip {
+    state: &'static str,
+    count: String,
+    href: String,
+    is_on: bool,
+}
+
+/// A job, as a line of the table.
+struct Row {
+    id: i64,
+    name: String,
+    tag: String,
+    arguments: Vec<Piece>,
+    state: &'static str,
+    attempt: String,
+    queue: String,
+    when: String,
+    error: String,
+}
+
+#[derive(Template)]
+#[template(path = "jobs.html")]
+struct Jobs {
+    frame: Frame,
+    path: &'static str,
+    /// The filter as it was typed.
+    typed: String,
+    /// Why it is not understood.
+    problem: Option<String>,
+    chips: Vec<Chip>,
+    rows: Vec<Row>,
+    /// Of the jobs that were given up.
+    is_kept: bool,
+    state: &'static str,
+    next: Option<String>,
+    beginning: String,
+    is_cut: bool,
+    is_gone: bool,
+    is_continued: bool,
+    searches: bool,
+    took: String,
+    bulk: Option<Bulk>,
+}
+
+/// Acting on all that match.
+struct Bulk {
+    href: String,
+    says: String,
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let typed = fields.get("filter").unwrap_or_default().to_owned();
+    let (filter, problem) = match Filter::parse(&typed) {
+        Ok(filter) => (filter, None),
+        Err(problem) => (Filter::default(), Some(problem)),
+    };
+    list(&app, &visit, &fields, "/jobs", typed, filter, problem).await
+}
+
+/// Those that were given up: dead ones, unless the filter has another state.
+pub(crate) async fn dead(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let typed = fields.get("filter").unwrap_or_default().to_owned();
+    let parsed = Filter::parse(&typed).and_then(|filter| match filter.state {
+        Some(state) if !KEPT.contains(&state) => Err(format!(
+            "here are dead, discarded, expired and cancelled jobs, none {state}"
+        )),
+        state => Ok(filter.with_state(state.or(Some(JobState::Dead)))),
+    });
+    let (filter, problem) = match parsed {
+        Ok(filter) => (filter, None),
+        Err(problem) => (
+            Filter::default().with_state(Some(JobState::Dead)),
+            Some(problem),
+        ),
+    };
+    list(&app, &visit, &fields, "/dead", typed, filter, problem).await
+}
+
+async fn list(
+    app: &App,
+    visit: &Visit,
+    fields: &Fields,
+    path: &'static str,
+    typed: String,
+    filter: Filter,
+    problem: Option<String>,
+) -> Result<Response, Fault> {
+    if let Some(id) = filter.id {
+        return Ok(Redirect::to(&format!("/jobs/{id}")).into_response());
+    }
+    let figures = app.collector.seen().await?;
+    let sums = figures.snapshot.sums_of(&filter);
+    let limit = fields.number("limit", (1, MOST))?.unwrap_or(PAGE);
+    let at = fields.get("at").map(str::parse::<Place>).transpose();
+    let at = at.map_err(|_| Fault::bad("a list does not go on from there"))?;
+    let is_continued = at.is_some();
+    let look = Look {
+        filter: &filter,
+        sums: &sums,
+        secrets: &app.secrets,
+        at,
+        limit: usize::try_from(limit).unwrap_or(usize::MAX),
+    };
+    let found = look.take(&app.pool).await?;
+    let is_kept = filter.state.is_some_and(|state| KEPT.contains(&state));
+    let (title, current) = match (path, filter.state) {
+        ("/dead", Some(JobState::Expired)) => ("Expired", "/dead?filter=state%3Aexpired"),
+        ("/dead", Some(JobState::Discarded)) => ("Discarded", "/dead"),
+        ("/dead", Some(JobState::Cancelled)) => ("Cancelled", "/dead"),
+        ("/dead", _) => ("Dead", "/dead"),
+        _ => ("Jobs", "/jobs"),
+    };
+    let now = figures.snapshot.server.at;
+    let jobs = Jobs {
+        frame: Frame::new(app, visit, &figures, title, current).with_notice(fields),
+        problem,
+        chips: chips(path, &filter, &sums),
+        rows: found
+            .jobs
+            .iter()
+            .map(|job| row(job, now, &app.secrets))
+            .collect(),
+        is_kept,
+        state: filter.state.map_or("", words::state),
+        next: next(path, &typed, limit, &found),
+        beginning: address::filtered(path, &typed),
+        is_cut: found.is_cut,
+        is_gone: found.is_gone,
+        is_continued,
+        searches: filter.text.is_some(),
+        took: words::span(found.took.as_secs_f64()),
+        bulk: bulk(&filter, &sums, is_kept),
+        typed,
+        path,
+    };
+    Ok(page(StatusCode::OK, &jobs))
+}
+
+fn chips(path: &str, filter: &Filter, sums: &Sums) -> Vec<Chip> {
+    let states = if path == "/dead" {
+        &KEPT[..]
+    } else {
+        &LISTED[..]
+    };
+    let chips = states.iter().map(|state| {
+        let is_on = filter.state == Some(*state);
+        // Once more on it, and all states are meant again.
+        let other = if is_on && path != "/dead" {
+            None
+        } else {
+            Some(*state)
+        };
+        let typed = filter.with_state(other).to_string();
+        Chip {
+            state: words::state(*state),
+            count: words::count(sums.of(*state)),
+            href: address::filtered(path, &typed),
+            is_on,
+        }
+    });
+    chips.collect()
+}
+
+fn next(path: &str, typed: &str, limit: u32, found: &Found) -> Option<String> {
+    let (at, limit) = (found.next.as_ref()?.to_string(), limit.to_string());
+    let fields = [("filter", typed), ("at", &at), ("limit", &limit)];
+    Some(address::of(path, &fields))
+}
+
+fn bulk(filter: &Filter, sums: &Sums, is_kept: bool) -> Option<Bulk> {
+    if filter.text.is_some() || filter.id.is_some() {
+        return None;
+    }
+    let waits = [
+        JobState::Scheduled,
+        JobState::Retrying,
+        JobState::Quarantined,
+    ];
+    let (action, verb) = match filter.state {
+        Some(_) if is_kept => ("redrive", "Redrive"),
+        Some(state) if waits.contains(&state) => ("retry", "Retry"),
+        _ => return None,
+    };
+    let number = filter.state.map_or(0, |state| sums.of(state));
+    let says = match (&filter.error, number) {
+        (Some(_), _) => format!("{verb} all that match"),
+        (None, 0) => return None,
+        (None, _) => format!("{verb} all {} that match", words::count(number)),
+    };
+    let fields = [("do", action), ("filter", &filter.to_string())];
+    Some(Bulk {
+        href: address::of("/bulk", &fields),
+        says,
+    })
+}
+
+fn row(job: &JobRow, now: Timestamp, secrets: &Secrets) -> Row {
+    let since = |at: Timestamp| words::age(words::seconds(at, now).max(0.0));
+    let until = words::seconds(now, job.scheduled_at);
+    let when = match job.state {
+        JobState::Scheduled | JobState::Retrying if until > 0.0 => {
+            format!("in {}", words::age(until))
+        }
+        _ => match job.died_at {
+            Some(at) => format!("{} ago", since(at)),
+            None => since(job.enqueued_at.max(job.scheduled_at.min(now))),
+        },
+    };
+    Row {
+        id: job.id,
+        name: words::plain(&job.name, 80),
+        tag: words::plain(&job.tag, 40),
+        arguments: arguments(job, secrets),
+        state: words::state(job.state),
+        attempt: match job.max_attempts {
+            Some(most) => format!("{}/{most}", job.attempt),
+            None => job.attempt.to_string(),
+        },
+        queue: words::plain(&job.queue, 60),
+        when,
+        error: words::plain(job.last_error.as_deref().unwrap_or_default(), 160),
+    }
+}
+
+/// The beginning of the arguments; of long ones only how long they are.
+fn arguments(job: &JobRow, secrets: &Secrets) -> Vec<Piece> {
+    let Some(kwargs) = &job.kwargs else {
+        return vec![Piece {
+            text: words::bytes(job.kwargs_bytes.into()),
+            is_redacted: false,
+        }];
+    };
+    let mut left = ARGUMENTS;
+    let mut shown = Vec::new();
+    for piece in secrets.line(kwargs) {
+        if left == 0 {
+            break;
+        }
+        let text = words::plain(&piece.text, left);
+        left = left.saturating_sub(text.chars().count());
+        shown.push(Piece { text, ..piece });
+    }
+    shown
+}

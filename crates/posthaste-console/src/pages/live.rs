@@ -1,0 +1,141 @@
+//! Figures as they change, to pages that are open: by server-sent events, from the look that all
+//! share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::Stream;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::app::App;
+use crate::collector::{EVERY, Seen};
+use crate::fault::Fault;
+use crate::figures::Figures;
+
+/// A stream ends after this, and the page asks for a new one: by then its login may be over.
+const LASTS: Duration = Duration::from_secs(1_800);
+
+/// What a page was told.
+struct Told {
+    app: Arc<App>,
+    since: Instant,
+    cells: BTreeMap<String, (String, &'static str)>,
+    verdicts: String,
+    fault: Option<String>,
+    waiting: VecDeque<Event>,
+    is_first: bool,
+    _one_of_many: OwnedSemaphorePermit,
+}
+
+pub(crate) async fn events(
+    State(app): State<Arc<App>>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Fault> {
+    let place = Arc::clone(&app.streams).try_acquire_owned().map_err(|_| {
+        let what = "too many pages are kept up to date";
+        Fault::new(StatusCode::SERVICE_UNAVAILABLE, what, "Close some.")
+    })?;
+    let told = Told {
+        app,
+        since: Instant::now(),
+        cells: BTreeMap::new(),
+        verdicts: String::new(),
+        fault: None,
+        waiting: VecDeque::new(),
+        is_first: true,
+        _one_of_many: place,
+    };
+    let events = futures_util::stream::unfold(told, |told| async move {
+        let (event, told) = told.next().await?;
+        Some((Ok(event), told))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}
+
+impl Told {
+    async fn next(mut self) -> Option<(Event, Self)> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some((event, self));
+            }
+            if self.since.elapsed() > LASTS {
+                return None;
+            }
+            if !self.is_first {
+                tokio::time::sleep(EVERY).await;
+            }
+            self.is_first = false;
+            let seen = self.app.collector.seen().await;
+            self.note(&seen);
+        }
+    }
+
+    /// Queues what a page does not know yet.
+    fn note(&mut self, seen: &Seen) {
+        match seen {
+            Ok(figures) => {
+                if self.fault.take().is_some() {
+                    self.say("fault", String::new());
+                }
+                self.note_cells(figures);
+                let verdicts = verdicts(figures);
+                if verdicts != self.verdicts {
+                    self.verdicts.clone_from(&verdicts);
+                    self.say("verdicts", verdicts);
+                }
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if self.fault.as_ref() != Some(&error) {
+                    let text = serde_json::Value::from(error.as_str()).to_string();
+                    self.fault = Some(error);
+                    self.say("fault", text);
+                }
+            }
+        }
+    }
+
+    fn note_cells(&mut self, figures: &Figures) {
+        let cells = figures.cells().into_iter();
+        let cells: BTreeMap<_, _> = cells
+            .map(|cell| (cell.key, (cell.text, cell.class)))
+            .collect();
+        let changed = cells
+            .iter()
+            .filter(|(key, cell)| self.cells.get(*key) != Some(cell));
+        let changed: Vec<_> = changed
+            .map(|(key, (text, class))| serde_json::json!([key, text, class]))
+            .collect();
+        let is_same = changed.is_empty();
+        let others = !self.cells.is_empty() && !cells.keys().eq(self.cells.keys());
+        self.cells = cells;
+        if others {
+            self.say("lines", "1".to_owned());
+        }
+        if !is_same {
+            self.say("cells", serde_json::Value::from(changed).to_string());
+        }
+    }
+
+    fn say(&mut self, event: &str, data: String) {
+        let data = if data.is_empty() {
+            "\"\"".to_owned()
+        } else {
+            data
+        };
+        self.waiting
+            .push_back(Event::default().event(event).data(data));
+    }
+}
+
+fn verdicts(figures: &Figures) -> String {
+    let all = figures
+        .verdicts
+        .iter()
+        .map(|one| serde_json::json!([one.level.name(), one.what, one.then, one.link]));
+    serde_json::Value::from(all.collect::<Vec<_>>()).to_string()
+}

@@ -1,0 +1,86 @@
+//! The door: a form for the token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+
+use super::{has_door, page};
+use crate::app::App;
+use crate::fault::Fault;
+use crate::form::{Form, Query};
+use crate::guard::{Doorkeeper, Visit, is_secure};
+
+/// A wrong token is answered after so long.
+const PENALTY: Duration = Duration::from_millis(500);
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct Login {
+    nonce: String,
+    assets: &'static str,
+    back: String,
+    is_wrong: bool,
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Response {
+    match has_door(&app) {
+        true => form(&visit, fields.back(), false),
+        false => Redirect::to("/").into_response(),
+    }
+}
+
+fn form(visit: &Visit, back: &str, is_wrong: bool) -> Response {
+    let login = Login {
+        nonce: visit.nonce.clone(),
+        assets: super::assets::version(),
+        back: back.to_owned(),
+        is_wrong,
+    };
+    let status = if is_wrong {
+        StatusCode::UNAUTHORIZED
+    } else {
+        StatusCode::OK
+    };
+    page(status, &login)
+}
+
+pub(crate) async fn enter(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    headers: HeaderMap,
+    Form(fields): Form,
+) -> Response {
+    let is_known = app
+        .doorkeeper
+        .knows(fields.get("token").unwrap_or_default());
+    let cookie = app
+        .doorkeeper
+        .cookie(is_secure(&headers))
+        .filter(|_| is_known);
+    let cookie = cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok());
+    let Some(cookie) = cookie else {
+        let peer = visit.peer.as_deref().unwrap_or("unknown");
+        tracing::warn!(peer, "somebody came to the console with a wrong token");
+        tokio::time::sleep(PENALTY).await;
+        return form(&visit, fields.back(), true);
+    };
+    let mut response = Redirect::to(fields.back()).into_response();
+    response.headers_mut().insert("set-cookie", cookie);
+    response
+}
+
+pub(crate) async fn leave() -> Result<Response, Fault> {
+    let mut response = Redirect::to("/login").into_response();
+    if let Ok(cookie) = HeaderValue::from_str(&Doorkeeper::no_cookie()) {
+        response.headers_mut().insert("set-cookie", cookie);
+    }
+    Ok(response)
+}

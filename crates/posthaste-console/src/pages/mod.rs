@@ -1,0 +1,92 @@
+//! The pages, each with its template.
+
+pub(crate) mod act;
+pub(crate) mod assets;
+pub(crate) mod bulk;
+mod frame;
+pub(crate) mod health;
+pub(crate) mod job;
+pub(crate) mod jobs;
+pub(crate) mod live;
+pub(crate) mod login;
+mod notice;
+pub(crate) mod overview;
+pub(crate) mod queues;
+
+use askama::Template;
+use axum::http::{Method, StatusCode};
+use axum::response::{Html, IntoResponse, Response};
+
+use crate::app::App;
+use crate::fault::Fault;
+use crate::guard::Visit;
+use crate::{Access, Role};
+use frame::Frame;
+
+/// A page of a template.
+fn page(status: StatusCode, template: &impl Template) -> Response {
+    match template.render() {
+        Ok(text) => (status, Html(text)).into_response(),
+        Err(error) => {
+            tracing::error!(error = %error, "a page could not be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "fault.html")]
+struct FaultPage {
+    frame: Frame,
+    fault: Fault,
+}
+
+/// A page that says why there is none.
+pub(crate) fn fault(app: &App, visit: &Visit, fault: Fault) -> Response {
+    let frame = Frame::without_figures(app, visit, "Not so", "");
+    page(
+        fault.status,
+        &FaultPage {
+            frame,
+            fault: fault.clone(),
+        },
+    )
+}
+
+/// There is no such page.
+pub(crate) async fn missing() -> Fault {
+    Fault::new(
+        StatusCode::NOT_FOUND,
+        "there is no such page",
+        "The margin has all there are.",
+    )
+}
+
+/// Another method was meant.
+pub(crate) async fn not_so(method: Method) -> Fault {
+    let what = format!("this is not asked for by {method}");
+    Fault::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        what,
+        "The margin has all pages there are.",
+    )
+}
+
+/// Refuses an action where nobody may act.
+async fn check_may_act(app: &App) -> Result<(), Fault> {
+    if app.settings.role != Role::Operator {
+        let what = "an observer looks and does not act";
+        let then = "Start the console for operators to act, or use the command.";
+        return Err(Fault::new(StatusCode::FORBIDDEN, what, then));
+    }
+    let seen = app.collector.seen().await?;
+    match seen.snapshot.server.is_replica {
+        true => Err(crate::store::StoreError::ReadOnly.into()),
+        false => Ok(()),
+    }
+}
+
+/// Whether one may leave, which makes sense only where one came in.
+fn has_door(app: &App) -> bool {
+    matches!(app.settings.access, Access::Token(_))
+}

@@ -1,0 +1,43 @@
+//! What was just done, as the next page says it: the address carries a word of ours and a number,
+//! and no sentence of somebody else's.
+
+use axum::response::{IntoResponse, Redirect, Response};
+
+use crate::form::Fields;
+use crate::words::counted;
+
+/// What the next page says.
+pub(super) fn read(fields: &Fields) -> Option<String> {
+    let jobs: i64 = fields
+        .get("jobs")
+        .and_then(|jobs| jobs.parse().ok())
+        .unwrap_or(0);
+    let jobs = jobs.max(0);
+    let (job, runs) = (
+        counted(jobs, "job", "jobs"),
+        counted(jobs, "job runs", "jobs run"),
+    );
+    Some(match fields.get("did")? {
+        "retry" if jobs == 0 => "No job was let run: none of them waits for its time.".to_owned(),
+        "retry" => format!("{runs} as soon as a worker is free."),
+        "cancel" if jobs == 0 => "No job was cancelled: they had ended before.".to_owned(),
+        "cancel" => format!("{job} cancelled; workers end what runs within five seconds."),
+        "redrive" if jobs == 0 => "No job was sent to work again.".to_owned(),
+        "redrive" => format!("{job} sent to work again, with all attempts."),
+        "pause" => "The queue is paused. Running jobs go on.".to_owned(),
+        "resume" => "The queue is worked again.".to_owned(),
+        "limit" => "The rate is set, for all workers together.".to_owned(),
+        "unlimit" => "The queue has no rate any more.".to_owned(),
+        _ => return None,
+    })
+}
+
+/// Back to a page, which says what was done.
+pub(super) fn done(back: &str, did: &str, jobs: usize) -> Response {
+    let (page, part) = match back.split_once('#') {
+        Some((page, part)) => (page, format!("#{part}")),
+        None => (back, String::new()),
+    };
+    let sign = if page.contains('?') { '&' } else { '?' };
+    Redirect::to(&format!("{page}{sign}did={did}&jobs={jobs}{part}")).into_response()
+}

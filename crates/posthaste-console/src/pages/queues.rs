@@ -1,0 +1,128 @@
+//! Queues: how each goes, and what is set for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use posthaste::Rate;
+
+use super::frame::Frame;
+use super::{check_may_act, notice, page};
+use crate::app::App;
+use crate::audit;
+use crate::fault::Fault;
+use crate::figures::Figures;
+use crate::form::{Fields, Form, Query};
+use crate::guard::Visit;
+use crate::store::{Session, StoreError};
+
+/// Times for which a rate is set.
+const PER: [(u32, &str); 4] = [
+    (1, "a second"),
+    (60, "a minute"),
+    (3_600, "an hour"),
+    (86_400, "a day"),
+];
+
+#[derive(Template)]
+#[template(path = "queues.html")]
+struct Queues {
+    frame: Frame,
+    figures: Arc<Figures>,
+    per: [(u32, &'static str); 4],
+}
+
+impl Queues {
+    fn is_per(&self, seconds: &u32, per: &f64) -> bool {
+        f64::from(*seconds) == *per
+    }
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let queues = Queues {
+        frame: Frame::new(&app, &visit, &figures, "Queues", "/queues").with_notice(&fields),
+        figures,
+        per: PER,
+    };
+    Ok(page(StatusCode::OK, &queues))
+}
+
+pub(crate) async fn pause(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app).await?;
+    let queue = fields.text("queue")?;
+    audit::log(&visit, "pause", queue, paused(&app, queue, true).await)?;
+    Ok(done(&app, &fields, "pause").await)
+}
+
+pub(crate) async fn resume(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app).await?;
+    let queue = fields.text("queue")?;
+    audit::log(&visit, "resume", queue, paused(&app, queue, false).await)?;
+    Ok(done(&app, &fields, "resume").await)
+}
+
+async fn paused(app: &App, queue: &str, is_paused: bool) -> Result<usize, StoreError> {
+    let session = Session::act(&app.pool).await?;
+    match is_paused {
+        true => session.jobs()?.pause(queue).await?,
+        false => session.jobs()?.resume(queue).await?,
+    };
+    session.end().await.map(|()| 0)
+}
+
+pub(crate) async fn limit(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app).await?;
+    let queue = fields.text("queue")?;
+    let rate = rate(&fields)?;
+    let (action, on) = match &rate {
+        Some(rate) => ("limit", format!("{queue}: {rate:?}")),
+        None => ("unlimit", queue.to_owned()),
+    };
+    audit::log(&visit, action, &on, limited(&app, queue, rate).await)?;
+    Ok(done(&app, &fields, action).await)
+}
+
+/// The rate that a form asks for; none where it has no number of jobs.
+fn rate(fields: &Fields) -> Result<Option<Rate>, Fault> {
+    let most = i32::MAX.unsigned_abs();
+    let Some(jobs) = fields.number("rate", (1, most))? else {
+        return Ok(None);
+    };
+    let per = fields.number("per", (1, 360 * 86_400))?.unwrap_or(1);
+    let rate = Rate::new(jobs, Duration::from_secs(per.into()));
+    Ok(Some(match fields.number("burst", (1, most))? {
+        Some(burst) => rate.burst(burst),
+        None => rate,
+    }))
+}
+
+async fn limited(app: &App, queue: &str, rate: Option<Rate>) -> Result<usize, StoreError> {
+    let session = Session::act(&app.pool).await?;
+    session.jobs()?.limit(queue, rate).await?;
+    session.end().await.map(|()| 0)
+}
+
+async fn done(app: &App, fields: &Fields, did: &str) -> Response {
+    app.collector.refresh().await;
+    notice::done(fields.back(), did, 0)
+}

@@ -1,0 +1,123 @@
+//! What a program decides about its console: who may come in, what they may do, what they see.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What the console lets people do, and what it hides from them.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use posthaste_console::{Access, Role, Settings};
+///
+/// let settings = Settings {
+///     access: Access::Token("a long secret".to_owned()),
+///     role: Role::Operator,
+///     late_after: Duration::from_secs(30),
+///     ..Settings::default()
+/// };
+/// # let _ = settings;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What everybody who comes in may do.
+    pub role: Role,
+    /// Who may come in.
+    pub access: Access,
+    /// Arguments whose keys contain one of these are hidden, at any depth. Case, `_`, `-`, `.` and
+    /// spaces make no difference.
+    pub redacted: Vec<String>,
+    /// A queue whose next job has waited for longer is called late.
+    pub late_after: Duration,
+    /// A transaction that is open for longer is worth a warning.
+    pub long_transaction: Duration,
+}
+
+/// Nobody may act, only this machine may look, and what is usually secret is hidden.
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            role: Role::Observer,
+            access: Access::Loopback,
+            redacted: Self::REDACTED.map(str::to_owned).into(),
+            late_after: Duration::from_secs(120),
+            long_transaction: Duration::from_secs(900),
+        }
+    }
+}
+
+impl Settings {
+    /// Parts of keys whose values are hidden unless the program says otherwise.
+    ///
+    /// ```
+    /// assert!(posthaste_console::Settings::REDACTED.contains(&"password"));
+    /// ```
+    pub const REDACTED: [&str; 14] = [
+        "password",
+        "passwd",
+        "passphrase",
+        "secret",
+        "token",
+        "authorization",
+        "api_key",
+        "private_key",
+        "access_key",
+        "credential",
+        "cookie",
+        "card_number",
+        "cvc",
+        "ssn",
+    ];
+}
+
+/// What people may do in the console.
+///
+/// ```
+/// use posthaste_console::{Role, Settings};
+///
+/// assert_eq!(Settings::default().role, Role::Observer);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Look.
+    Observer,
+    /// Look, and pause, resume, limit, retry, cancel and redrive.
+    Operator,
+}
+
+impl Role {
+    /// As people read it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Observer => "Observer",
+            Self::Operator => "Operator",
+        }
+    }
+}
+
+/// Who may come in.
+///
+/// ```
+/// use posthaste_console::Access;
+///
+/// let access = Access::Token("a long secret".to_owned());
+/// assert_eq!(format!("{access:?}"), "Token(..)");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub enum Access {
+    /// Whoever reaches it by a loopback address or as `localhost`. Bind it to nothing else.
+    Loopback,
+    /// Who sends this token: as `Authorization: Bearer …`, or once in a form, for a cookie. Nobody
+    /// gets in by an empty one. Over a network it wants TLS before it.
+    Token(String),
+}
+
+/// The token stays out of logs.
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loopback => "Loopback",
+            Self::Token(_) => "Token(..)",
+        })
+    }
+}

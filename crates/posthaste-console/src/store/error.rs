@@ -1,0 +1,88 @@
+//! Why the database did not do what it was asked.
+
+use thiserror::Error;
+
+/// What a page can say of it.
+#[derive(Clone, Debug, Error)]
+pub(crate) enum StoreError {
+    /// No connection.
+    #[error("the database does not answer: {0}")]
+    Unreachable(String),
+    /// It took too long, or somebody's lock was in the way.
+    #[error("the database did not answer within {0}")]
+    Late(&'static str),
+    /// It only reads.
+    #[error("this database is a read-only replica")]
+    ReadOnly,
+    /// The schema is missing, or older or newer than this console.
+    #[error("the schema of posthaste is not what this console needs: {0}")]
+    Schema(String),
+    /// The role of the connection may not.
+    #[error("the database role of the console may not do that: {0}")]
+    Denied(String),
+    /// It makes no sense.
+    #[error("{0}")]
+    Refused(String),
+    /// Anything else.
+    #[error("the database failed: {0}")]
+    Failed(String),
+}
+
+impl StoreError {
+    fn of(code: Option<&str>, said: String) -> Self {
+        match code {
+            Some("57014" | "55P03") => Self::Late("its time limit"),
+            Some("25006") => Self::ReadOnly,
+            Some("42P01" | "42883" | "3F000" | "42703") => Self::Schema(said),
+            Some("42501") => Self::Denied(said),
+            Some(code) if code.starts_with("22") || code.starts_with("54") => Self::Refused(said),
+            Some(code) if code.starts_with("08") || code.starts_with("57P") => {
+                Self::Unreachable(said)
+            }
+            _ => Self::Failed(said),
+        }
+    }
+}
+
+impl From<posthaste::Error> for StoreError {
+    fn from(error: posthaste::Error) -> Self {
+        let said = with_causes(&error);
+        if error.is_invalid() {
+            return Self::Refused(said);
+        }
+        if error.is_connection() {
+            return Self::Unreachable(said);
+        }
+        Self::of(error.sqlstate().map(|code| code.code()), said)
+    }
+}
+
+impl From<tokio_postgres::Error> for StoreError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let said = with_causes(&error);
+        if error.is_closed() {
+            return Self::Unreachable(said);
+        }
+        Self::of(error.code().map(|code| code.code()), said)
+    }
+}
+
+impl From<deadpool_postgres::PoolError> for StoreError {
+    fn from(error: deadpool_postgres::PoolError) -> Self {
+        Self::Unreachable(with_causes(&error))
+    }
+}
+
+/// An error with its sources, each said once.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !said.contains(&more) {
+            said = format!("{said}: {more}");
+        }
+        cause = error.source();
+    }
+    said
+}

@@ -1,0 +1,224 @@
+//! Jobs, a bounded look at a time.
+
+use deadpool_postgres::Pool;
+use jiff::Timestamp;
+use posthaste::State;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::{Session, StoreError};
+use crate::filter::Filter;
+use crate::window::{Place, Tid};
+use crate::words;
+
+/// Kept jobs that one look reads at most.
+const LOOKED_AT: i64 = 20_000;
+
+/// A job in a list.
+#[derive(Clone, Debug)]
+pub(crate) struct JobRow {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    pub(crate) queue: String,
+    pub(crate) state: State,
+    pub(crate) attempt: i32,
+    pub(crate) max_attempts: Option<i32>,
+    pub(crate) enqueued_at: Timestamp,
+    pub(crate) scheduled_at: Timestamp,
+    pub(crate) tag: String,
+    pub(crate) last_error: Option<String>,
+    /// Unless they are long.
+    pub(crate) kwargs: Option<String>,
+    pub(crate) kwargs_bytes: i32,
+    /// When it was given up.
+    pub(crate) died_at: Option<Timestamp>,
+    /// Where a list goes on behind it.
+    pub(crate) place: Place,
+}
+
+impl JobRow {
+    fn read(row: &Row, place: Place) -> Result<Self, StoreError> {
+        let state: String = row.try_get("state")?;
+        let state = state.parse();
+        let state = state.map_err(|_| StoreError::Schema("a state is not known".to_owned()))?;
+        Ok(Self {
+            id: row.try_get("id")?,
+            name: row.try_get("name")?,
+            queue: row.try_get("queue")?,
+            state,
+            attempt: row.try_get("attempt")?,
+            max_attempts: row.try_get("max_attempts")?,
+            enqueued_at: row.try_get("enqueued_at")?,
+            scheduled_at: row.try_get("scheduled_at")?,
+            tag: row.try_get("tag")?,
+            last_error: row.try_get("last_error")?,
+            kwargs: row.try_get("kwargs")?,
+            kwargs_bytes: row.try_get("kwargs_bytes")?,
+            died_at: None,
+            place,
+        })
+    }
+}
+
+/// All places where jobs may lie, each from its beginning.
+pub(crate) async fn places(session: &Session) -> Result<Vec<Place>, StoreError> {
+    let rows = session
+        .client()?
+        .query_typed(include_str!("slots.sql"), &[])
+        .await?;
+    let mut places = vec![Place::Running(i64::MAX), Place::InFlight(i64::MAX)];
+    for row in rows {
+        let (slot, pages): (i32, i64) = (row.try_get("slot")?, row.try_get("pages")?);
+        let end = Tid {
+            page: pages,
+            line: 0,
+        };
+        places.push(Place::Slot(slot, end));
+    }
+    // Rows of the future come first: their clock was ahead.
+    let end = Timestamp::MAX;
+    let end = Timestamp::from_second(end.as_second() / 10).unwrap_or(end);
+    places.extend(crate::window::KEPT.map(|state| Place::Kept(state, end, i64::MAX)));
+    Ok(places)
+}
+
+/// Jobs that a slot holds between two places, what was written last first.
+pub(crate) async fn slot(
+    session: &Session,
+    slot: i32,
+    from: Tid,
+    before: Tid,
+    filter: &Filter,
+    limit: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    let sql = match slot {
+        6.. => include_str!("scheduled.sql"),
+        _ => include_str!("waiting.sql"),
+    };
+    let (from, before) = (from.text(), before.text());
+    let (state, error) = (filter.state.map(words::state), filter.error_pattern());
+    let values: [(&(dyn ToSql + Sync), Type); 9] = [
+        (&slot, Type::INT4),
+        (&from, Type::TEXT),
+        (&before, Type::TEXT),
+        (&filter.queue, Type::TEXT),
+        (&filter.name, Type::TEXT),
+        (&filter.tag, Type::TEXT),
+        (&state, Type::TEXT),
+        (&error, Type::TEXT),
+        (&limit, Type::INT8),
+    ];
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    let read = rows.iter().map(|row| {
+        let at: String = row.try_get("at")?;
+        let nowhere = || StoreError::Failed(format!("{at} is no place"));
+        JobRow::read(row, Place::Slot(slot, Tid::read(&at).ok_or_else(nowhere)?))
+    });
+    read.collect()
+}
+
+/// Jobs of a place that goes by numbers, below that number.
+pub(crate) async fn numbered(
+    session: &Session,
+    place: &Place,
+    filter: &Filter,
+    limit: i64,
+) -> Result<Vec<JobRow>, StoreError> {
+    let (sql, below, go_on): (_, _, fn(i64) -> Place) = match place {
+        Place::Running(below) => (include_str!("running.sql"), *below, Place::Running),
+        Place::InFlight(below) => (include_str!("in_flight.sql"), *below, Place::InFlight),
+        Place::Slot(..) | Place::Kept(..) => return Ok(Vec::new()),
+    };
+    let (state, error) = (filter.state.map(words::state), filter.error_pattern());
+    let values: [(&(dyn ToSql + Sync), Type); 7] = [
+        (&below, Type::INT8),
+        (&filter.queue, Type::TEXT),
+        (&filter.name, Type::TEXT),
+        (&filter.tag, Type::TEXT),
+        (&state, Type::TEXT),
+        (&error, Type::TEXT),
+        (&limit, Type::INT8),
+    ];
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    let read = rows
+        .iter()
+        .map(|row| JobRow::read(row, go_on(row.try_get("id")?)));
+    read.collect()
+}
+
+/// What one look at kept jobs found.
+pub(crate) struct Kept {
+    pub(crate) jobs: Vec<JobRow>,
+    /// Where the look ended, and whether it was at its bound there.
+    pub(crate) end: Option<(Timestamp, i64)>,
+    pub(crate) is_bounded: bool,
+}
+
+/// Jobs that were given up so, at or before this time, those first that were given up last.
+pub(crate) async fn kept(
+    session: &Session,
+    state: State,
+    (at, id): (Timestamp, i64),
+    filter: &Filter,
+    limit: i64,
+) -> Result<Kept, StoreError> {
+    let (name, error) = (words::state(state), filter.error_pattern());
+    let values: [(&(dyn ToSql + Sync), Type); 9] = [
+        (&name, Type::TEXT),
+        (&at, Type::TIMESTAMPTZ),
+        (&id, Type::INT8),
+        (&filter.queue, Type::TEXT),
+        (&filter.name, Type::TEXT),
+        (&filter.tag, Type::TEXT),
+        (&error, Type::TEXT),
+        (&LOOKED_AT, Type::INT8),
+        (&limit, Type::INT8),
+    ];
+    let rows = session
+        .client()?
+        .query_typed(include_str!("kept.sql"), &values)
+        .await?;
+    let mut found = Kept {
+        jobs: Vec::new(),
+        end: None,
+        is_bounded: false,
+    };
+    for row in rows {
+        let (id, died_at): (i64, Timestamp) = (row.try_get("id")?, row.try_get("died_at")?);
+        if row.try_get::<_, Option<String>>("name")?.is_none() {
+            found.end = Some((died_at, id));
+            found.is_bounded = i64::from(row.try_get::<_, i32>("kwargs_bytes")?) >= LOOKED_AT;
+            continue;
+        }
+        let mut job = JobRow::read(&row, Place::Kept(state, died_at, id))?;
+        job.died_at = Some(died_at);
+        found.jobs.push(job);
+    }
+    Ok(found)
+}
+
+/// How many kept jobs are meant; and whether only some were looked at.
+pub(crate) async fn kept_count(
+    pool: &Pool,
+    filter: &Filter,
+    most: i64,
+) -> Result<(i64, bool), StoreError> {
+    let session = Session::read(pool).await?;
+    let (state, error) = (filter.state.map(words::state), filter.error_pattern());
+    let values: [(&(dyn ToSql + Sync), Type); 6] = [
+        (&state, Type::TEXT),
+        (&filter.queue, Type::TEXT),
+        (&filter.name, Type::TEXT),
+        (&filter.tag, Type::TEXT),
+        (&error, Type::TEXT),
+        (&most, Type::INT8),
+    ];
+    let sql = include_str!("kept_count.sql");
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    let Some(row) = rows.first() else {
+        return Ok((0, false));
+    };
+    let (meant, looked_at): (i64, i64) = (row.try_get("meant")?, row.try_get("looked_at")?);
+    session.end().await?;
+    Ok((meant, looked_at >= most))
+}

@@ -1,0 +1,17 @@
+-- Jobs that a worker has, but for those in flight; below this number, the newest first. A condition
+-- that is NULL is none.
+SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, j.attempt,
+       j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
+       left(j.last_error, 400) AS last_error,
+       CASE WHEN j.kwargs_bytes <= 4096 THEN j.kwargs::text END AS kwargs, j.kwargs_bytes
+  FROM (SELECT * FROM posthaste.running_0()
+        UNION ALL SELECT * FROM posthaste.running_1()
+        UNION ALL SELECT * FROM posthaste.running_2()
+        UNION ALL SELECT * FROM posthaste.running_3()
+        UNION ALL SELECT * FROM posthaste.running_4()
+        UNION ALL SELECT * FROM posthaste.running_5()) j
+ WHERE j.id < $1::bigint
+   AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
+   AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR $5::text = 'running')
+   AND ($6::text IS NULL OR j.last_error LIKE $6::text)
+ ORDER BY j.id DESC LIMIT $7::bigint

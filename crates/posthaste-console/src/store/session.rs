@@ -1,0 +1,74 @@
+//! A transaction of the console: bounded in time, bound to names of its own.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Object, Pool};
+use tokio_postgres::types::Type;
+
+use super::StoreError;
+
+/// The longest wait for a connection of the pool.
+const WAIT: Duration = Duration::from_secs(2);
+/// How long a statement of a page may take.
+const PAGE: &str = "2s";
+/// How long one of an action may.
+const ACTION: &str = "30s";
+
+/// An open transaction. One that is dropped before its end takes its connection along: nobody
+/// knows what that is at.
+pub(crate) struct Session(Option<Object>);
+
+impl Session {
+    /// To look: nothing can be written.
+    pub(crate) async fn read(pool: &Pool) -> Result<Self, StoreError> {
+        Self::begin(pool, "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", PAGE).await
+    }
+
+    /// To act.
+    pub(crate) async fn act(pool: &Pool) -> Result<Self, StoreError> {
+        Self::begin(pool, "BEGIN ISOLATION LEVEL READ COMMITTED", ACTION).await
+    }
+
+    async fn begin(pool: &Pool, begin: &'static str, bound: &str) -> Result<Self, StoreError> {
+        let object = tokio::time::timeout(WAIT, pool.get()).await;
+        let object = object.map_err(|_| StoreError::Late("two seconds"))??;
+        let session = Self(Some(object));
+        let client = session.client()?;
+        let bind = include_str!("session.sql");
+        let bound: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&bound, Type::TEXT)];
+        // They go out together.
+        tokio::try_join!(
+            client.batch_execute(begin),
+            client.query_typed(bind, &bound)
+        )?;
+        Ok(session)
+    }
+
+    /// The connection.
+    pub(crate) fn client(&self) -> Result<&tokio_postgres::Client, StoreError> {
+        let object = self.0.as_ref();
+        let ended = || StoreError::Failed("the transaction has ended".to_owned());
+        Ok(object.ok_or_else(ended)?)
+    }
+
+    /// What operators do, in this transaction. No statement gets a name, so any pooler will do.
+    pub(crate) fn jobs(&self) -> Result<posthaste::Client<&tokio_postgres::Client>, StoreError> {
+        Ok(posthaste::Client::new(self.client()?))
+    }
+
+    /// Commits.
+    pub(crate) async fn end(mut self) -> Result<(), StoreError> {
+        self.client()?.batch_execute("COMMIT").await?;
+        // It goes back to the pool.
+        drop(self.0.take());
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            drop(Object::take(object));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Where a list of jobs goes on: through the places where jobs lie, one bounded look at a time. No
+//! IO.
+
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use posthaste::State;
+
+use crate::words;
+
+/// Pages of a table that one look reads at most.
+pub(crate) const PAGES: i64 = 128;
+
+/// Where jobs lie, and from where on they are read there.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Place {
+    /// In the hands of workers, with numbers below this one.
+    Running(i64),
+    /// In flight, with numbers below this one.
+    InFlight(i64),
+    /// In a slot, at places of its table before this one.
+    Slot(i32, Tid),
+    /// Given up so, at or before this time, with numbers below this one where it is that time.
+    Kept(State, Timestamp, i64),
+}
+
+/// A place in a table: a page, and a line of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Tid {
+    pub(crate) page: i64,
+    pub(crate) line: i32,
+}
+
+impl Tid {
+    /// As Postgres reads it.
+    pub(crate) fn text(self) -> String {
+        format!("({},{})", self.page, self.line)
+    }
+
+    /// Where one look ends that begins before this place.
+    pub(crate) fn window(self) -> Self {
+        Self {
+            page: (self.page - PAGES).max(0),
+            line: 0,
+        }
+    }
+
+    /// As Postgres prints it.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (page, line) = text.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
+        Some(Self {
+            page: page.parse().ok()?,
+            line: line.parse().ok()?,
+        })
+    }
+}
+
+impl Place {
+    /// Whether both go through the same table.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Slot(one, _), Self::Slot(other, _)) => one == other,
+            (Self::Kept(one, ..), Self::Kept(other, ..)) => one == other,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+
+    /// Whether jobs in this state lie there.
+    pub(crate) fn may_hold(&self, state: State) -> bool {
+        match self {
+            Self::Running(_) => state == State::Running,
+            Self::InFlight(_) => {
+                matches!(state, State::Running | State::Awaiting | State::Quarantined)
+            }
+            Self::Slot(6.., _) => matches!(
+                state,
+                State::Scheduled | State::Retrying | State::Blocked | State::Expired
+            ),
+            Self::Slot(..) => matches!(state, State::Available | State::Blocked | State::Expired),
+            Self::Kept(kept, ..) => state == *kept,
+        }
+    }
+}
+
+/// States of jobs that were given up.
+pub(crate) const KEPT: [State; 4] = [
+    State::Dead,
+    State::Discarded,
+    State::Expired,
+    State::Cancelled,
+];
+
+/// As it stands in an address.
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Running(id) => write!(f, "running-{id}"),
+            Self::InFlight(id) => write!(f, "flight-{id}"),
+            Self::Slot(slot, at) => write!(f, "slot{slot}-{}.{}", at.page, at.line),
+            Self::Kept(state, at, id) => write!(f, "{state}-{}.{id}", at.as_microsecond()),
+        }
+    }
+}
+
+/// What is no place is not guessed at.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NoPlace;
+
+impl FromStr for Place {
+    type Err = NoPlace;
+
+    fn from_str(text: &str) -> Result<Self, NoPlace> {
+        let (kind, at) = text.split_once('-').ok_or(NoPlace)?;
+        match kind {
+            "running" => Ok(Self::Running(number(at)?)),
+            "flight" => Ok(Self::InFlight(number(at)?)),
+            _ => {
+                let (first, second) = at.split_once('.').ok_or(NoPlace)?;
+                match kind.strip_prefix("slot") {
+                    Some(slot) => slot_place(slot, first, second),
+                    None => kept_place(kind, first, second),
+                }
+            }
+        }
+    }
+}
+
+fn slot_place(slot: &str, page: &str, line: &str) -> Result<Place, NoPlace> {
+    let (slot, page, line) = (number::<i32>(slot)?, number(page)?, number(line)?);
+    let is_place = (0..8).contains(&slot)
+        && (0..=i64::from(u32::MAX)).contains(&page)
+        && (0..=i32::from(i16::MAX)).contains(&line);
+    match is_place {
+        true => Ok(Place::Slot(slot, Tid { page, line })),
+        false => Err(NoPlace),
+    }
+}
+
+fn kept_place(state: &str, at: &str, id: &str) -> Result<Place, NoPlace> {
+    let state = KEPT.into_iter().find(|kept| words::state(*kept) == state);
+    let at = Timestamp::from_microsecond(number(at)?).map_err(|_| NoPlace)?;
+    Ok(Place::Kept(state.ok_or(NoPlace)?, at, number(id)?))
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, NoPlace> {
+    text.parse().map_err(|_| NoPlace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_back_from_an_address() {
+        let at = Timestamp::from_microsecond(1_795_000_000_123_456).unwrap();
+        for place in [
+            Place::Running(7),
+            Place::InFlight(i64::MAX),
+            Place::Slot(6, Tid { page: 3, line: 12 }),
+            Place::Kept(State::Dead, at, 4),
+        ] {
+            assert_eq!(place.to_string().parse(), Ok(place));
+        }
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused() {
+        for text in [
+            "",
+            "running",
+            "slot9-1.1",
+            "slot1-1.-1",
+            "slot1-99999999999.1",
+            "available-1.1",
+            "dead-x.1",
+            "dead-99999999999999999999.1",
+            "dead-9223372036854775807.1",
+        ] {
+            assert_eq!(text.parse::<Place>(), Err(NoPlace), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_look_reads_so_many_pages_and_ends_at_the_first() {
+        let at = |page, line| Tid { page, line };
+        assert_eq!(at(1_000, 3).window(), at(1_000 - PAGES, 0));
+        assert_eq!(at(3, 3).window(), at(0, 0));
+        assert_eq!(Tid::read("(12,7)"), Some(at(12, 7)));
+        assert_eq!(Tid::read("(12;7)"), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! Figures and times as people say them: no IO, no clock.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use posthaste::State;
+
+/// How long something took or lasts, in the unit in which people would say it.
+pub(crate) fn age(seconds: f64) -> String {
+    match seconds {
+        ..0.95 => format!("{:.1} s", seconds.max(0.0)),
+        ..59.5 => format!("{seconds:.0} s"),
+        ..3_570.0 => format!("{:.0} min", seconds / 60.0),
+        ..172_800.0 => format!("{:.0} h", seconds / 3_600.0),
+        _ => format!("{:.0} d", seconds / 86_400.0),
+    }
+}
+
+/// As [`age`], with the seconds of a few minutes.
+pub(crate) fn spelled(seconds: f64) -> String {
+    match (seconds / 60.0, seconds % 60.0) {
+        (1.0..10.0, rest) if rest >= 1.0 => {
+            format!("{:.0} min {rest:.0} s", (seconds / 60.0).floor())
+        }
+        _ => age(seconds),
+    }
+}
+
+/// A time that a run took, where milliseconds count.
+pub(crate) fn span(seconds: f64) -> String {
+    match seconds {
+        ..0.001 => format!("{:.1} ms", seconds.max(0.0) * 1_000.0),
+        ..1.0 => format!("{:.0} ms", seconds * 1_000.0),
+        ..60.0 => format!("{seconds:.1} s"),
+        _ => age(seconds),
+    }
+}
+
+/// A number in groups of three.
+pub(crate) fn count(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut said = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            said.push(',');
+        }
+        said.push(digit);
+    }
+    if number < 0 {
+        said.insert(0, '-');
+    }
+    said
+}
+
+/// So many of something, with the word that fits.
+pub(crate) fn counted(number: i64, one: &str, many: &str) -> String {
+    let word = if number == 1 { one } else { many };
+    format!("{} {word}", count(number))
+}
+
+/// Jobs a second.
+pub(crate) fn rate(per_second: f64) -> String {
+    match per_second {
+        ..0.05 => "0".to_owned(),
+        ..10.0 => format!("{per_second:.1}"),
+        _ => count(per_second.round() as i64),
+    }
+}
+
+/// A number of bytes.
+pub(crate) fn bytes(number: i64) -> String {
+    let number = number as f64;
+    match number {
+        ..1024.0 => format!("{number} B"),
+        ..1_048_576.0 => format!("{:.1} KiB", number / 1_024.0),
+        _ => format!("{:.1} MiB", number / 1_048_576.0),
+    }
+}
+
+/// A time of day in UTC, with the day unless it is this one.
+pub(crate) fn time(at: Timestamp, now: Timestamp) -> String {
+    let (at, now) = (at.to_zoned(TimeZone::UTC), now.to_zoned(TimeZone::UTC));
+    let format = if at.date() == now.date() {
+        "%H:%M:%S"
+    } else {
+        "%Y-%m-%d %H:%M:%S"
+    };
+    at.strftime(format).to_string()
+}
+
+/// Seconds from one time to a later one.
+pub(crate) fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64()
+}
+
+/// What the database and the command call a state.
+pub(crate) fn state(state: State) -> &'static str {
+    match state {
+        State::Scheduled => "scheduled",
+        State::Available => "available",
+        State::Blocked => "blocked",
+        State::Running => "running",
+        State::Retrying => "retrying",
+        State::Awaiting => "awaiting",
+        State::Quarantined => "quarantined",
+        State::Completed => "completed",
+        State::Dead => "dead",
+        State::Discarded => "discarded",
+        State::Expired => "expired",
+        State::Cancelled => "cancelled",
+    }
+}
+
+/// A text of one line: what would break or turn a line becomes a sign that shows.
+pub(crate) fn plain(text: &str, most: usize) -> String {
+    let mut said: String = text.chars().take(most).map(shown).collect();
+    if text.chars().nth(most).is_some() {
+        said.push('…');
+    }
+    said
+}
+
+/// As [`plain`], with its lines.
+pub(crate) fn lines(text: &str, most: usize) -> String {
+    let keep = |one: char| if one == '\n' { one } else { shown(one) };
+    let mut said: String = text.chars().take(most).map(keep).collect();
+    if text.chars().nth(most).is_some() {
+        said.push('…');
+    }
+    said
+}
+
+/// Controls, and what turns the direction of writing, are seen and do nothing.
+fn shown(one: char) -> char {
+    match one {
+        '\t' => ' ',
+        '\0'..='\u{1f}' => char::from_u32(u32::from(one) + 0x2400).unwrap_or('·'),
+        '\u{7f}'..='\u{9f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' => '·',
+        '\u{2066}'..='\u{2069}' | '\u{feff}' => '·',
+        _ => one,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_told_in_the_unit_that_fits() {
+        let told = [-1.0, 0.24, 41.0, 720.0, 7_200.0, 864_000.0].map(age);
+        assert_eq!(told, ["0.0 s", "0.2 s", "41 s", "12 min", "2 h", "10 d"]);
+    }
+
+    #[test]
+    fn seconds_of_a_few_minutes_are_told_where_they_count() {
+        let told = [41.0, 120.0, 134.2, 720.0].map(spelled);
+        assert_eq!(told, ["41 s", "2 min", "2 min 14 s", "12 min"]);
+    }
+
+    #[test]
+    fn numbers_stand_in_groups_of_three() {
+        let told = [0, 12, 999, 1_000, 18_402, 1_234_567, -1_000].map(count);
+        assert_eq!(
+            told,
+            ["0", "12", "999", "1,000", "18,402", "1,234,567", "-1,000"]
+        );
+    }
+
+    #[test]
+    fn a_control_character_shows_and_does_nothing() {
+        assert_eq!(plain("a\u{1b}[31m\r\nb\u{202e}c\0", 100), "a␛[31m␍␊b·c␀");
+        assert_eq!(plain("abcdef", 3), "abc…");
+        assert_eq!(lines("a\n\u{7}b", 9), "a\n␇b");
+    }
+
+    #[test]
+    fn a_time_of_another_day_has_its_day() {
+        let at: Timestamp = "2026-11-24T12:04:31Z".parse().unwrap();
+        let next: Timestamp = "2026-11-25T12:04:31Z".parse().unwrap();
+        assert_eq!(time(at, at), "12:04:31");
+        assert_eq!(time(at, next), "2026-11-24 12:04:31");
+    }
+}

@@ -1,0 +1,243 @@
+//! What actions do to the database, and what is said of them.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use posthaste_testkit::eventually;
+use reqwest::StatusCode;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::support::{SOON, console, database, enqueue, given_up, state};
+
+#[tokio::test]
+async fn a_queue_is_paused_and_resumed() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail & more", "{}").await;
+    let console = console(&database).await;
+    let fields = [("queue", "mail & more"), ("back", "/queues")];
+    let to = console.act("/queues/pause", &fields).await;
+    assert_eq!(to, "/queues?did=pause&jobs=0");
+    let paused = "SELECT paused_at IS NOT NULL FROM posthaste.queue WHERE name = 'mail & more'";
+    assert!(
+        client
+            .query_one(paused, &[])
+            .await
+            .unwrap()
+            .get::<_, bool>(0)
+    );
+    let page = console.page(&to).await;
+    assert!(
+        page.contains("The queue is paused.") && page.contains(">Resume<"),
+        "{page}"
+    );
+    console.act("/queues/resume", &fields).await;
+    let rows = client.query(paused, &[]).await.unwrap();
+    assert!(rows.iter().all(|row| !row.get::<_, bool>(0)));
+}
+
+#[tokio::test]
+async fn a_rate_is_set_changed_and_taken_away() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let console = console(&database).await;
+    let rate = [
+        ("queue", "mail"),
+        ("rate", "90"),
+        ("per", "60"),
+        ("burst", "3"),
+    ];
+    console.act("/queues/limit", &rate).await;
+    let sql =
+        "SELECT rate, extract(epoch FROM per)::int, burst FROM posthaste.queue WHERE name = 'mail'";
+    let row = client.query_one(sql, &[]).await.unwrap();
+    assert_eq!(
+        (row.get(0), row.get(1), row.get(2)),
+        (Some(90), Some(60), Some(3))
+    );
+    let page = console.page("/queues").await;
+    assert!(page.contains("At most 90 a minute, 3 at once."), "{page}");
+    console
+        .act("/queues/limit", &[("queue", "mail"), ("rate", "")])
+        .await;
+    let rows = client.query(sql, &[]).await.unwrap();
+    assert!(
+        rows.iter()
+            .all(|row| row.get::<_, Option<i32>>(0).is_none())
+    );
+    let answer = console
+        .post("/queues/limit", &[("queue", "mail"), ("rate", "many")])
+        .await;
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn selected_jobs_are_cancelled_retried_and_redriven() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let one = enqueue(&client, "mail.send", "mail", "{}").await;
+    let two = enqueue(&client, "mail.send", "mail", "{}").await;
+    let sql = "SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 day')";
+    let later: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    let dead = given_up(&client, "dead", "mail.send", "refused").await;
+    let console = console(&database).await;
+    let (one, two) = (one.to_string(), two.to_string());
+    let both = [
+        ("id", one.as_str()),
+        ("id", two.as_str()),
+        ("back", "/jobs"),
+    ];
+    let to = console.act("/jobs/cancel", &both).await;
+    assert_eq!(to, "/jobs?did=cancel&jobs=2");
+    assert!(console.page(&to).await.contains("2 jobs cancelled"));
+    assert_eq!(state(&client, one.parse().unwrap()).await, "cancelled");
+    assert_eq!(state(&client, two.parse().unwrap()).await, "cancelled");
+    console
+        .act("/jobs/retry", &[("id", &later.to_string())])
+        .await;
+    assert_eq!(state(&client, later).await, "available");
+    console
+        .act("/jobs/redrive", &[("id", &dead.to_string())])
+        .await;
+    assert_eq!(state(&client, dead).await, "available");
+    for fields in [&[("id", "x")][..], &[][..]] {
+        let answer = console.post("/jobs/cancel", fields).await;
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test]
+async fn a_filter_is_redriven_after_a_preview_that_counts() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    for n in 0..7 {
+        given_up(
+            &client,
+            "dead",
+            "mail.send",
+            if n < 4 { "refused" } else { "other" },
+        )
+        .await;
+    }
+    let expired = given_up(&client, "expired", "mail.send", "").await;
+    let console = console(&database).await;
+    let page = console.page("/bulk?do=redrive&filter=state:dead").await;
+    assert!(page.contains("<strong>7 jobs</strong>"), "{page}");
+    assert!(
+        page.contains("posthaste jobs redrive --state dead --limit 1000"),
+        "{page}"
+    );
+    let page = console
+        .page("/bulk?do=redrive&filter=state:dead+error:refused")
+        .await;
+    assert!(page.contains("<strong>4 jobs</strong>"), "{page}");
+    let fields = [
+        ("do", "redrive"),
+        ("filter", "state:dead error:refused"),
+        ("at_most", "3"),
+        ("back", "/dead"),
+    ];
+    assert_eq!(
+        console.act("/bulk", &fields).await,
+        "/dead?did=redrive&jobs=3"
+    );
+    let count = "SELECT count(*) FROM posthaste.dead WHERE last_error = 'refused'";
+    assert_eq!(
+        client.query_one(count, &[]).await.unwrap().get::<_, i64>(0),
+        1
+    );
+    let all = [
+        ("do", "redrive"),
+        ("filter", "state:dead"),
+        ("back", "/dead"),
+    ];
+    assert_eq!(console.act("/bulk", &all).await, "/dead?did=redrive&jobs=4");
+    assert_eq!(state(&client, expired).await, "expired");
+    for filter in ["text:x", "7", "state:running", "since:1"] {
+        let fields = [("do", "redrive"), ("filter", filter)];
+        let answer = console.post("/bulk", &fields).await;
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{filter}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_is_retried_and_leaves_the_others_waiting() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let sql = "SELECT posthaste.enqueue(n, scheduled_at => now() + interval '1 day') \
+               FROM unnest(ARRAY['now', 'now', 'later']) n";
+    client.query(sql, &[]).await.unwrap();
+    let console = console(&database).await;
+    let page = console.page("/bulk?do=retry&filter=name:now").await;
+    assert!(page.contains("<strong>2 jobs</strong>"), "{page}");
+    let fields = [("do", "retry"), ("filter", "name:now")];
+    assert_eq!(console.act("/bulk", &fields).await, "/?did=retry&jobs=2");
+    let waiting = "SELECT name FROM posthaste.job WHERE state = 'scheduled'";
+    let rows = client.query(waiting, &[]).await.unwrap();
+    let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(names, ["later"]);
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+// Its log is the process's: cargo-nextest gives each test a process, and cargo test the first.
+#[tokio::test]
+async fn each_action_is_a_line_that_says_who_did_what_to_what_and_how_many() {
+    let log = Log::default();
+    let written = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(log.clone());
+    if written.try_init().is_err() {
+        return;
+    }
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let id = given_up(&client, "dead", "mail.send", "refused").await;
+    let console = console(&database).await;
+    console
+        .act("/jobs/redrive", &[("id", &id.to_string())])
+        .await;
+    console.act("/queues/pause", &[("queue", "mail")]).await;
+    eventually(SOON, "both lines are there", async || {
+        let said = String::from_utf8(log.0.lock().unwrap().clone())?;
+        let lines = said
+            .lines()
+            .filter(|line| line.contains("posthaste::console::audit"));
+        let lines: Vec<&str> = lines.collect();
+        let has = |all: &[&str]| {
+            lines
+                .iter()
+                .any(|line| all.iter().all(|part| line.contains(part)))
+        };
+        let on = format!("on=\"jobs {id}\"");
+        Ok(has(&[
+            "who=\"loopback\"",
+            "peer=\"127.0.0.1\"",
+            "action=\"redrive\"",
+            &on,
+            "jobs=1",
+        ]) && has(&["action=\"pause\"", "on=\"mail\"", "outcome=\"done\""]))
+    })
+    .await
+    .unwrap();
+}

@@ -1,0 +1,103 @@
+//! Names, arguments and addresses that want to be more than text.
+
+use reqwest::StatusCode;
+
+use crate::support::{console, database, enqueue, given_up};
+
+/// No page may hold these as they are.
+const MARKS: [&str; 4] = ["<script>alert", "<img src=x", "\" onload=", "\u{202e}"];
+
+fn is_harmless(page: &str, path: &str) {
+    for mark in MARKS {
+        assert!(!page.contains(mark), "{path} has {mark:?}: {page}");
+    }
+    let controls = page.chars().filter(|one| one.is_control() && *one != '\n');
+    assert_eq!(controls.count(), 0, "{path} has controls");
+}
+
+#[tokio::test]
+async fn hostile_names_and_arguments_are_text_on_every_page() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let name = "<script>alert(1)</script>\" onload='x' \u{1b}[31m\u{202e}\r\n<img src=x onerror=y>";
+    let kwargs = serde_json::json!({
+        name: [name, { "k": name, "\u{7}": "\u{1b}" }],
+        "body": format!("{{\"password\": \"{}\"}}", "s3cr3t"),
+    });
+    let kwargs = kwargs.to_string();
+    let queue = "<img src=x onerror=alert(2)>'\"&";
+    let id = enqueue(&client, name, queue, &kwargs).await;
+    let kept = given_up(&client, "dead", name, name).await;
+    client
+        .execute("SELECT posthaste.pause($1)", &[&queue])
+        .await
+        .unwrap();
+    client
+        .execute(
+            "INSERT INTO posthaste.worker (name, queues) VALUES ($1, ARRAY[$1])",
+            &[&name],
+        )
+        .await
+        .unwrap();
+    let console = console(&database).await;
+    let filter = "/jobs?filter=%3Cscript%3Ealert(1)%22%20onload%3D";
+    let job = format!("/jobs/{id}");
+    let dead = format!("/jobs/{kept}");
+    for path in ["/", "/queues", "/jobs", "/dead", &job, &dead] {
+        let page = console.page(path).await;
+        is_harmless(&page, path);
+        assert!(!page.contains("s3cr3t"), "{path}");
+    }
+    let odd = [
+        filter,
+        "/%3Cscript%3Ealert(1)%3C/script%3E",
+        "/jobs/%3Cimg%20src%3Dx%3E",
+        "/jobs?at=%3Cimg%20src%3Dx%3E",
+        "/bulk?do=redrive&filter=%22%3Cimg%20src%3Dx%3E%22",
+        "/?did=%3Cscript%3Ealert(1)%3C/script%3E&jobs=-1",
+    ];
+    for path in odd {
+        let page = console.get(path).await.text().await.unwrap();
+        is_harmless(&page, path);
+    }
+}
+
+#[tokio::test]
+async fn arguments_of_a_mebibyte_are_cut_on_their_page_and_measured_in_the_list() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let kwargs = serde_json::json!({
+        "text": "<b>".repeat(100_000),
+        "list": vec!["\"'<&>"; 40_000],
+        "password": "s3cr3t".repeat(50_000),
+    });
+    let id = enqueue(&client, "large", "mail", &kwargs.to_string()).await;
+    let console = console(&database).await;
+    let page = console.page(&format!("/jobs/{id}")).await;
+    assert!(
+        page.contains("cut") && page.len() < 700_000,
+        "{} bytes",
+        page.len()
+    );
+    assert!(!page.contains("s3cr3t") && !page.contains("<b>"));
+    let list = console.page("/jobs").await;
+    assert!(
+        list.contains(" KiB") && list.len() < 20_000,
+        "{} bytes",
+        list.len()
+    );
+}
+
+#[tokio::test]
+async fn deep_arguments_and_an_over_long_form_are_borne() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let deep = format!("{{\"a\": {}{}}}", "[".repeat(60), "]".repeat(60));
+    let id = enqueue(&client, "deep", "mail", &deep).await;
+    let console = console(&database).await;
+    assert!(console.page(&format!("/jobs/{id}")).await.contains("deep"));
+    assert!(console.page("/jobs").await.contains("deep"));
+    let long = "x".repeat(300 * 1024);
+    let answer = console.post("/queues/pause", &[("queue", &long)]).await;
+    assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
+}

@@ -1,0 +1,175 @@
+//! Lists of jobs: what they hold, how they go on, and what bounds them.
+
+use std::collections::BTreeSet;
+
+use posthaste_testkit::eventually;
+use reqwest::StatusCode;
+use tokio_postgres::Client;
+
+use crate::support::{Console, SOON, console, database, enqueue, given_up};
+
+/// The numbers of the jobs on a page.
+fn numbers(page: &str) -> Vec<i64> {
+    let boxes = page.split("name=\"id\" value=\"").skip(1);
+    boxes
+        .map(|rest| rest.split('"').next().unwrap().parse().unwrap())
+        .collect()
+}
+
+/// The address of the next page.
+fn next(page: &str) -> Option<String> {
+    let rest = page.split("rel=\"next\" href=\"").nth(1)?;
+    let address = rest.split('"').next()?;
+    Some(address.replace("&#38;", "&").replace("&amp;", "&"))
+}
+
+/// Follows a list to its end: all numbers, none twice.
+async fn all(console: &Console, first: &str) -> BTreeSet<i64> {
+    let mut found = BTreeSet::new();
+    let mut address = Some(first.to_owned());
+    while let Some(path) = address {
+        let page = console.page(&path).await;
+        for id in numbers(&page) {
+            assert!(found.insert(id), "job {id} came twice");
+        }
+        address = next(&page);
+    }
+    found
+}
+
+async fn many(client: &Client, queue: &str, jobs: i32) -> BTreeSet<i64> {
+    let sql = "INSERT INTO posthaste.job (name, queue, tag) \
+               SELECT 'job.' || g % 2, $1, 'tag ' || g % 3 FROM generate_series(1, $2) g RETURNING id";
+    let rows = client.query(sql, &[&queue, &jobs]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn a_cursor_continues_through_all_jobs_and_shows_none_twice() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let mut jobs = many(&client, "mail", 120).await;
+    let sql = "INSERT INTO posthaste.job (name, queue, scheduled_at) \
+               SELECT 'later', 'mail', now() + interval '1 day' FROM generate_series(1, 30) RETURNING id";
+    jobs.extend(
+        client
+            .query(sql, &[])
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| row.get::<_, i64>(0)),
+    );
+    let console = console(&database).await;
+    assert_eq!(all(&console, "/jobs?limit=17").await, jobs);
+    let some = all(&console, "/jobs?limit=17&filter=state:scheduled").await;
+    assert_eq!(some.len(), 30);
+    let some = all(&console, "/jobs?limit=17&filter=name:job.1+queue:mail").await;
+    assert_eq!(some.len(), 60);
+    let some = all(&console, "/jobs?filter=tag:%22tag+1%22").await;
+    assert_eq!(some.len(), 40);
+    assert_eq!(all(&console, "/jobs?filter=queue:other").await.len(), 0);
+}
+
+#[tokio::test]
+async fn given_up_jobs_are_listed_by_their_state_and_error_and_continued() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let mut dead = BTreeSet::new();
+    for n in 0..23 {
+        dead.insert(
+            given_up(
+                &client,
+                "dead",
+                "mail.send",
+                &format!("50%_{} refused", n % 2),
+            )
+            .await,
+        );
+    }
+    let expired = given_up(&client, "expired", "mail.send", "").await;
+    let console = console(&database).await;
+    assert_eq!(all(&console, "/dead?limit=5").await, dead);
+    assert_eq!(
+        all(&console, "/dead?filter=state:expired").await,
+        [expired].into()
+    );
+    assert_eq!(
+        all(&console, "/dead?filter=error:50%25_1&limit=3")
+            .await
+            .len(),
+        11
+    );
+    assert_eq!(all(&console, "/dead?filter=error:50x_1").await.len(), 0);
+    assert_eq!(
+        all(&console, "/jobs").await.len(),
+        0,
+        "they have a page of their own"
+    );
+    let page = console.page("/dead?filter=state:running").await;
+    assert!(page.contains("The filter is not understood"), "{page}");
+}
+
+#[tokio::test]
+async fn a_running_job_is_listed_as_running() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let id = enqueue(&client, "slow", "default", "{}").await;
+    let (release, released) = tokio::sync::watch::channel(false);
+    let worker = posthaste::Worker::builder(database.pool(4).unwrap())
+        .queue("default", 1)
+        .handler("*", move |_, _| {
+            let mut released = released.clone();
+            async move {
+                released.wait_for(|over| *over).await?;
+                Ok(posthaste::Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    let console = console(&database).await;
+    eventually(SOON, "the job is listed as running", async || {
+        let page = console.page("/jobs?filter=state:running").await;
+        Ok(numbers(&page) == [id] && page.contains("state running"))
+    })
+    .await
+    .unwrap();
+    let overview = console.page("/").await;
+    assert!(
+        overview.contains("id=\"workers\"") && overview.contains("default"),
+        "{overview}"
+    );
+    release.send(true).unwrap();
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn limits_are_clamped_and_what_is_no_cursor_or_number_is_refused() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    many(&client, "mail", 230).await;
+    let console = console(&database).await;
+    let most = console.page("/jobs?limit=99999999999").await;
+    assert_eq!(numbers(&most).len(), 200);
+    assert_eq!(numbers(&console.page("/jobs?limit=0").await).len(), 1);
+    assert_eq!(numbers(&console.page("/jobs").await).len(), 50);
+    for path in [
+        "/jobs?limit=x",
+        "/jobs?at=x",
+        "/jobs?at=slot0-1.-1",
+        "/dead?at=dead-1",
+    ] {
+        assert_eq!(
+            console.get(path).await.status(),
+            StatusCode::BAD_REQUEST,
+            "{path}"
+        );
+    }
+    let page = console.page("/jobs?filter=since:11:30").await;
+    assert!(page.contains("there is no condition since:"), "{page}");
+    let page = console.page("/bulk?do=redrive&at_most=99999999").await;
+    assert!(
+        page.contains("value=\"100000\"") || page.contains("0 jobs"),
+        "{page}"
+    );
+}

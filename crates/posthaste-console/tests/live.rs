@@ -1,0 +1,92 @@
+//! Figures that change while a page is open.
+
+use posthaste_testkit::eventually;
+use reqwest::Response;
+
+use crate::support::{SOON, console, database, enqueue};
+
+/// Reads a stream until it says something.
+async fn until(stream: &mut Response, said: &mut String, text: &str) {
+    let reads = async {
+        while !said.contains(text) {
+            let chunk = stream.chunk().await.unwrap().expect("the stream goes on");
+            said.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    };
+    let within = tokio::time::timeout(SOON, reads).await;
+    assert!(within.is_ok(), "no {text} in {said}");
+}
+
+#[tokio::test]
+async fn a_figure_that_changes_is_told_to_every_open_page_and_the_others_are_not() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    let console = console(&database).await;
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let stream = console.get("/events").await;
+        assert_eq!(stream.headers()["content-type"], "text/event-stream");
+        streams.push((stream, String::new()));
+    }
+    for (stream, said) in &mut streams {
+        until(stream, said, r#"["queue.mail.available","1",""]"#).await;
+    }
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    for (stream, said) in &mut streams {
+        until(stream, said, r#"["queue.mail.available","2",""]"#).await;
+        let (_, later) = said.split_once("queue.mail.available").unwrap();
+        assert!(!later.contains("queue.mail.scheduled\",\"0\",\"zero\"],[\"queue.mail.scheduled"));
+        assert_eq!(
+            said.matches("[\"queue.mail.retrying\"").count(),
+            1,
+            "{said}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_goes_and_comes_is_told_to_open_pages() {
+    let server = posthaste_testkit::PgServer::start(posthaste_testkit::PgVersion::V18, &[]);
+    let server = server.unwrap();
+    let database = crate::support::migrated(&server).await;
+    let console = console(&database).await;
+    let mut stream = console.get("/events").await;
+    let mut said = String::new();
+    until(&mut stream, &mut said, "event: cells").await;
+    server.stop_fast().unwrap();
+    until(&mut stream, &mut said, "event: fault\ndata: \"the database").await;
+    assert_eq!(console.get("/").await.status(), 503);
+    server.restart().unwrap();
+    until(&mut stream, &mut said, "event: fault\ndata: \"\"").await;
+    eventually(SOON, "the page is there again", async || {
+        Ok(console.get("/").await.status() == 200)
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn however_many_watch_one_look_at_the_database_serves_them() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let console = console(&database).await;
+    let looks = tokio::task::JoinSet::from_iter((0..40).map(|n| {
+        let path = if n % 2 == 0 { "/" } else { "/queues" };
+        let request = console.http.get(format!("{}{path}", console.base));
+        async move { request.send().await.unwrap().text().await.unwrap() }
+    }));
+    let pages = looks.join_all().await;
+    let as_of = |page: &String| {
+        let rest = page.split("As of ").nth(1).unwrap();
+        rest.split('<').next().unwrap().to_owned()
+    };
+    let mut seen: Vec<String> = pages.iter().map(as_of).collect();
+    seen.sort();
+    seen.dedup();
+    assert!(seen.len() <= 2, "{seen:?}");
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+               AND pid <> pg_backend_pid()";
+    let sessions: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert!(sessions <= 4, "{sessions} sessions");
+}

@@ -1,0 +1,20 @@
+//! The console, asked over HTTP, of real databases.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on fails"
+)]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    reason = "tests talk to people and have no callers"
+)]
+
+mod actions;
+mod door;
+mod hostile;
+mod lists;
+mod live;
+mod pages;
+mod replica;
+mod support;

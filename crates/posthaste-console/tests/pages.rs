@@ -1,0 +1,209 @@
+//! What the pages show.
+
+use posthaste_console::Settings;
+use posthaste_testkit::PgServer;
+use posthaste_testkit::PgVersion;
+use reqwest::StatusCode;
+
+use crate::support::{self, console, database, enqueue, given_up};
+
+#[tokio::test]
+async fn an_empty_store_has_one_green_line_and_says_what_to_do_next() {
+    let database = database().await;
+    let console = console(&database).await;
+    let page = console.page("/").await;
+    assert!(page.contains("verdict good"), "{page}");
+    assert!(page.contains("all that was enqueued is done") && page.contains("No queue yet."));
+    assert!(
+        console
+            .page("/dead")
+            .await
+            .contains("posthaste jobs redrive --queue mail")
+    );
+    assert!(console.page("/jobs").await.contains("No jobs"));
+    assert!(console.page("/queues").await.contains("No queue yet."));
+}
+
+#[tokio::test]
+async fn the_overview_begins_with_what_is_wrong_and_since_when() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    enqueue(&client, "report", "reports", "{}").await;
+    client
+        .batch_execute("SELECT posthaste.pause('reports')")
+        .await
+        .unwrap();
+    given_up(&client, "dead", "old", "refused").await;
+    let page = console(&database).await.page("/").await;
+    let main = page.split("<main").nth(1).unwrap();
+    let verdicts = main.split("<h2>").next().unwrap();
+    assert!(
+        verdicts.contains("No worker runs: 2 jobs are to be done."),
+        "{verdicts}"
+    );
+    assert!(
+        verdicts.contains("No worker works on queue mail: 1 job wait"),
+        "{verdicts}"
+    );
+    assert!(
+        verdicts.contains("Queue reports is paused since"),
+        "{verdicts}"
+    );
+    assert!(
+        verdicts.contains("Jobs died within the last hour: 1"),
+        "{verdicts}"
+    );
+    assert!(!verdicts.contains("verdict good"));
+    let (bad, warn) = (verdicts.find("verdict bad"), verdicts.find("verdict warn"));
+    assert!(bad < warn, "the worst comes first");
+}
+
+#[tokio::test]
+async fn the_overview_names_the_transaction_that_holds_the_horizon() {
+    let server = PgServer::start(PgVersion::V18, &[]).unwrap();
+    let database = support::migrated(&server).await;
+    let mut holder = database.client().await.unwrap();
+    let transaction = holder.transaction().await.unwrap();
+    transaction
+        .batch_execute("CREATE TEMP TABLE held (n int)")
+        .await
+        .unwrap();
+    let row = transaction
+        .query_one("SELECT pg_backend_pid()", &[])
+        .await
+        .unwrap();
+    let pid = format!("pid {}", row.get::<_, i32>(0));
+    let console = console(&database).await;
+    posthaste_testkit::eventually(support::SOON, "the holder is named", async || {
+        Ok(console.page("/").await.contains(&pid))
+    })
+    .await
+    .unwrap();
+    transaction.rollback().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_job_is_a_story_with_its_attempts_and_its_errors() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let id = enqueue(&client, "charge.capture", "payments", r#"{"order": 9911}"#).await;
+    let sql = "INSERT INTO posthaste.attempt (job, attempt, slot, outcome, queue, name, \
+               worker_name, error) VALUES ($1, 1, 0, 'retried', 'payments', 'charge.capture', \
+               'worker-3', E'calling the provider\\n  timed out')";
+    client.execute(sql, &[&id]).await.unwrap();
+    let console = console(&database).await;
+    let page = console.page(&format!("/jobs/{id}")).await;
+    assert!(page.contains("Attempt 1 failed on worker-3"), "{page}");
+    assert!(
+        page.contains("<pre>calling the provider\n  timed out</pre>"),
+        "{page}"
+    );
+    assert!(page.contains("&#34;order&#34;: 9911"), "{page}");
+    assert!(page.contains(&format!("posthaste jobs cancel {id}")));
+    assert_eq!(
+        console.get("/jobs/999999").await.status(),
+        StatusCode::NOT_FOUND
+    );
+    assert_eq!(console.get("/jobs/x").await.status(), StatusCode::NOT_FOUND);
+    let by_number = console.get(&format!("/jobs?filter={id}")).await;
+    assert_eq!(by_number.headers()["location"], format!("/jobs/{id}"));
+}
+
+#[tokio::test]
+async fn arguments_are_redacted_at_any_depth_and_no_search_finds_them() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let kwargs = r#"{"a": [{"b": {"apiKey": "s3cr3t-one", "n": 1}}], "PASSWORD": {"x": "s3cr3t-two"},
+                     "note": "seen", "pin": "s3cr3t-three"}"#;
+    let id = enqueue(&client, "mail.send", "mail", kwargs).await;
+    let settings = Settings {
+        redacted: vec!["api_key".into(), "password".into(), "PIN".into()],
+        ..support::operator()
+    };
+    let console = support::console_with(&database, settings).await;
+    for path in [
+        format!("/jobs/{id}"),
+        "/jobs".to_owned(),
+        "/jobs?filter=text:seen".to_owned(),
+    ] {
+        let page = console.page(&path).await;
+        assert!(
+            page.contains("seen") && page.contains("redacted"),
+            "{path}: {page}"
+        );
+        assert!(!page.contains("s3cr3t"), "{path}: {page}");
+    }
+    assert!(
+        console
+            .page(&format!("/jobs/{id}"))
+            .await
+            .contains("3 redacted")
+    );
+    let page = console.page("/jobs?filter=text:s3cr3t").await;
+    assert!(page.contains("No job is so."), "{page}");
+}
+
+#[tokio::test]
+async fn an_observers_role_in_the_database_is_enough_to_read_every_page() {
+    let database = database().await;
+    let mut client = database.client().await.unwrap();
+    posthaste::grant_roles(&mut client).await.unwrap();
+    let id = enqueue(&client, "mail.send", "mail", "{}").await;
+    given_up(&client, "dead", "old", "refused").await;
+    let pool = database.pool_as("posthaste_observer", 2).unwrap();
+    let console = support::console_of(pool, support::operator()).await;
+    let job = format!("/jobs/{id}");
+    for path in [
+        "/",
+        "/queues",
+        "/jobs",
+        "/dead",
+        &job,
+        "/bulk?do=redrive&filter=error:x",
+    ] {
+        let page = console.page(path).await;
+        assert!(page.contains("<main"), "{path}");
+    }
+    let refused = console
+        .post("/jobs/cancel", &[("id", &id.to_string())])
+        .await;
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    let said = refused.text().await.unwrap();
+    assert!(
+        said.contains("the database role of the console may not do that"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_database_without_the_schema_is_told_and_not_ready() {
+    let server = PgServer::shared(PgVersion::V18).unwrap();
+    let database = posthaste_testkit::TestDb::empty(server).await.unwrap();
+    let console = console(&database).await;
+    let answer = console.get("/").await;
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(answer.text().await.unwrap().contains("posthaste migrate"));
+    assert_eq!(
+        console.get("/ready").await.status(),
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    assert_eq!(console.get("/live").await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn health_paths_are_exact() {
+    let database = database().await;
+    let console = console(&database).await;
+    assert_eq!(console.page("/live").await, "live\n");
+    assert_eq!(console.page("/ready").await, "ready\n");
+    for path in [
+        "/live/x", "/live/", "/ready/", "/readyz", "/xlive", "/a/ready", "//live",
+    ] {
+        assert_eq!(
+            console.get(path).await.status(),
+            StatusCode::NOT_FOUND,
+            "{path}"
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! What the tests share: a migrated database, a console of it, and a client that asks as a browser
+//! would.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use posthaste_console::{Role, Settings, router};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
+use reqwest::header::{HeaderMap, HeaderValue, ORIGIN};
+use reqwest::{Response, StatusCode};
+use tokio_postgres::Client;
+
+/// The longest a test waits for something that should be there soon.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// A migrated database on the shared server.
+pub async fn database() -> TestDb {
+    let server = PgServer::shared(PgVersion::V18).expect("a shared server");
+    migrated(server).await
+}
+
+/// A migrated database on this server.
+pub async fn migrated(server: &PgServer) -> TestDb {
+    let template = "posthaste_console";
+    let migrate = async |url: String| {
+        let mut client = connect(&url).await?;
+        posthaste::migrate(&mut client).await?;
+        Ok(())
+    };
+    let copy = TestDb::from_template(server, template, migrate).await;
+    let copy = copy.expect("a migrated database");
+    let client = copy.client().await.expect("a client");
+    let check_identity = "SELECT posthaste.check_identity()";
+    client
+        .batch_execute(check_identity)
+        .await
+        .expect("its own identity");
+    copy
+}
+
+/// A console, and who asks it.
+pub struct Console {
+    pub base: String,
+    pub http: reqwest::Client,
+}
+
+/// Settings of an operator.
+pub fn operator() -> Settings {
+    Settings {
+        role: Role::Operator,
+        ..Settings::default()
+    }
+}
+
+/// The console of a database, for operators.
+pub async fn console(database: &TestDb) -> Console {
+    console_with(database, operator()).await
+}
+
+pub async fn console_with(database: &TestDb, settings: Settings) -> Console {
+    console_of(database.pool(4).expect("a pool"), settings).await
+}
+
+pub async fn console_of(pool: deadpool_postgres::Pool, settings: Settings) -> Console {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let base = format!("http://{}", listener.local_addr().expect("an address"));
+    let service = router(pool, settings).into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, service).await });
+    let http = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .expect("a client");
+    Console { base, http }
+}
+
+impl Console {
+    pub async fn get(&self, path: &str) -> Response {
+        let request = self.http.get(format!("{}{path}", self.base));
+        request.send().await.expect("an answer")
+    }
+
+    /// A page that must be there.
+    pub async fn page(&self, path: &str) -> String {
+        let answer = self.get(path).await;
+        assert_eq!(answer.status(), StatusCode::OK, "{path}");
+        answer.text().await.expect("a page")
+    }
+
+    /// As a form of the console's own pages is sent.
+    pub async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Response {
+        let mut headers = HeaderMap::new();
+        let origin = HeaderValue::from_str(&self.base).expect("an origin");
+        headers.insert(ORIGIN, origin);
+        self.post_with(path, fields, headers).await
+    }
+
+    pub async fn post_with(
+        &self,
+        path: &str,
+        fields: &[(&str, &str)],
+        headers: HeaderMap,
+    ) -> Response {
+        let mut form = url::form_urlencoded::Serializer::new(String::new());
+        let body = form.extend_pairs(fields).finish();
+        let request = self
+            .http
+            .post(format!("{}{path}", self.base))
+            .headers(headers);
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        request.body(body).send().await.expect("an answer")
+    }
+
+    /// An action, which leads back to a page.
+    pub async fn act(&self, path: &str, fields: &[(&str, &str)]) -> String {
+        let answer = self.post(path, fields).await;
+        let status = answer.status();
+        let to = answer
+            .headers()
+            .get("location")
+            .map(|to| to.to_str().unwrap().to_owned());
+        let said = answer.text().await.unwrap_or_default();
+        assert_eq!(status, StatusCode::SEE_OTHER, "{path}: {said}");
+        to.expect("somewhere to go")
+    }
+}
+
+/// Enqueues one job: its number.
+pub async fn enqueue(client: &Client, name: &str, queue: &str, kwargs: &str) -> i64 {
+    let sql = "SELECT posthaste.enqueue($1, $2::text::jsonb, queue => $3)";
+    client
+        .query_one(sql, &[&name, &kwargs, &queue])
+        .await
+        .expect("a job")
+        .get(0)
+}
+
+/// A job that was given up so: its number.
+pub async fn given_up(client: &Client, state: &str, name: &str, error: &str) -> i64 {
+    let sql = "INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, \
+                 attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, last_error, \
+                 kwargs) \
+               VALUES (nextval('posthaste.job_id'), now(), now(), now() + interval '1 day', 0, 1, 1, \
+                 2, 0, $1, 'mail', $2, '', $3, '{}') RETURNING id";
+    client
+        .query_one(sql, &[&state, &name, &error])
+        .await
+        .expect("a kept job")
+        .get(0)
+}
+
+/// The state of a job.
+pub async fn state(client: &Client, id: i64) -> String {
+    let sql = "SELECT state FROM posthaste.find($1)";
+    client.query_one(sql, &[&id]).await.expect("a job").get(0)
+}

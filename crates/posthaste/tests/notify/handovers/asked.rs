@@ -1,0 +1,106 @@
+//! What people and schedules hand over: a wait that is cut short, a place in line that is freed,
+//! a tick, the second phase of somebody's commit.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wait_that_is_ended_from_outside_ends_with_a_look() {
+    let mut system = Played::new().await;
+    judge(
+        "a job of an hour ahead that is to run now",
+        WOKEN,
+        &mut system,
+        async |system: &mut Played| {
+            system
+                .run("SELECT posthaste.enqueue('a', scheduled_at => now() + interval '1 h')")
+                .await;
+            all_asleep(&system.client).await;
+            system
+                .after("SELECT * FROM posthaste.retry(name => 'a')", 1)
+                .await
+        },
+    )
+    .await;
+    judge(
+        "a turn behind an awaited job that is cancelled",
+        WOKEN,
+        &mut system,
+        async |system: &mut Played| {
+            let line = "SELECT posthaste.enqueue('awaits', ordering_key => 'k');
+                SELECT posthaste.enqueue('a', ordering_key => 'k')";
+            system.after(line, 1).await;
+            let held = async || {
+                let held = "SELECT count(*) FROM posthaste.job WHERE state = 'awaiting'";
+                Ok(number(&system.client, held).await == 1)
+            };
+            eventually(SOON, "it is awaited", held).await.unwrap();
+            all_asleep(&system.client).await;
+            let cancel = "SELECT posthaste.cancel(id) FROM posthaste.job
+                WHERE state = 'awaiting'";
+            let took = system.after(cancel, 1).await;
+            system.run("DELETE FROM posthaste.dead").await;
+            took
+        },
+    )
+    .await;
+    judge(
+        "a periodic job that is due when its row comes",
+        LOOKED,
+        &mut system,
+        async |system: &mut Played| {
+            let due = "INSERT INTO posthaste.periodic (name, schedule, job, next_at)
+                VALUES ('due', '* * * * *', 'a', date_trunc('minute', clock_timestamp()))";
+            let took = system.after(due, 1).await;
+            system.run("DELETE FROM posthaste.periodic").await;
+            took
+        },
+    )
+    .await;
+    let prepare = |system: &Played| {
+        format!(
+            "BEGIN; SET LOCAL posthaste.notify = off; SELECT posthaste.enqueue('a');
+             PREPARE TRANSACTION '{}'",
+            system.db.name()
+        )
+    };
+    let commit = |system: &Played| format!("COMMIT PREPARED '{}'", system.db.name());
+    // The first that does not notify is found by a look. After that there are looks as without a
+    // notifier, for a while.
+    system.run(&prepare(&system)).await;
+    system.after(&commit(&system), 1).await;
+    judge(
+        "a prepared transaction",
+        POLLED,
+        &mut system,
+        async |system: &mut Played| {
+            system.run(&prepare(system)).await;
+            system.after(&commit(system), 1).await
+        },
+    )
+    .await;
+    system.worker.stop().await.unwrap();
+}
+
+/// The leader looks for ticks once a second, and for those of the next second on time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tick_is_not_late_by_a_look() {
+    let mut system = Played::new().await;
+    judge("a tick", WOKEN, &mut system, async |system: &mut Played| {
+        let row = "INSERT INTO posthaste.periodic (name, schedule, job, next_at, looked_at)
+            VALUES ('tick', '@yearly', 'a', clock_timestamp() + interval '1200 ms', now())
+            RETURNING (extract(epoch FROM next_at) * 1000000)::bigint";
+        let at = number(&system.client, row).await;
+        let looked = "SELECT (extract(epoch FROM looked_at) * 1000000)::bigint
+            FROM posthaste.periodic";
+        let mut looked_at = 0;
+        let is_over = async || {
+            looked_at = number(&system.client, looked).await;
+            Ok(looked_at >= at)
+        };
+        eventually(SOON, "it is looked at", is_over).await.unwrap();
+        system.run("DELETE FROM posthaste.periodic").await;
+        Duration::from_micros((looked_at - at).unsigned_abs())
+    })
+    .await;
+    system.worker.stop().await.unwrap();
+}
