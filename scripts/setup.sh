@@ -293,7 +293,7 @@ missing_cargo_deny() { missing+=("cargo-deny (cargo install cargo-deny --locked)
 
 # One that was installed here before it had its search is installed again.
 has_mdbook() {
-    if [ -x "$tools/bin/mdbook" ]; then grep -q '"search"' "$tools/.crates2.json"; else command -v mdbook >/dev/null; fi
+    if [ -x "$tools/bin/mdbook" ]; then grep -qs '"search"' "$tools/.crates2.json"; else command -v mdbook >/dev/null; fi
 }
 packages_for_mdbook() { :; }
 # Without its web server.
@@ -305,7 +305,7 @@ install_crate() {
     local name=$1 version=$2
     shift 2
     say "$name $version"
-    env -u CARGO_TARGET_DIR cargo install "$name" --version "$version" "$@" --locked --debug --quiet --root "$tools" >&2
+    env -u CARGO_TARGET_DIR cargo install "$name" --version "$version" "$@" --locked --force --debug --quiet --root "$tools" >&2
 }
 
 # --- packages --------------------------------------------------------------------------------------------
