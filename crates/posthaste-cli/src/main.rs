@@ -4,6 +4,7 @@ mod commands;
 mod connect;
 mod database;
 mod elastic;
+mod examples;
 mod failure;
 mod file;
 mod handlers;
@@ -19,15 +20,16 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing_subscriber::EnvFilter;
 
 use commands::{
-    alerts, completions, console, demo, doctor, enqueue, exporter, health, jobs, migrate, queues,
-    rebase, reindex, relay, search, status, sync, two_phase, up, work,
+    alerts, completions, console, demo, doctor, enqueue, exporter, health, init, jobs, manual,
+    migrate, queues, rebase, reindex, relay, search, status, sync, two_phase, up, work,
 };
 use database::{Choice, Database};
+use examples::with_examples;
 use local_postgres::Absent;
 use signals::Signals;
 use terminal::Terminal;
@@ -52,6 +54,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Init(init::Arguments),
     Up(up::Arguments),
     Demo(demo::Arguments),
     Migrate(migrate::Arguments),
@@ -72,6 +75,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Rebase(rebase::Arguments),
     Completions(completions::Arguments),
+    Manual(manual::Arguments),
     #[command(hide = true)]
     Load(demo::packages::load::Arguments),
 }
@@ -84,7 +88,9 @@ const LOG: &str = "warn,deadpool_postgres=error,posthaste::console::audit=info";
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let matches = with_examples(Arguments::command()).try_get_matches();
+    let parsed = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
+    let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(help) if !help.use_stderr() || help.kind() == NO_COMMAND => help.exit(),
         Err(error) => return fail(2, &failure::usage_line(&error)),
@@ -129,6 +135,12 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
     }
     if let Command::Completions(completions) = &arguments.command {
         return completions::print(completions, Arguments::command(), terminal);
+    }
+    if let Command::Manual(manual) = &arguments.command {
+        return manual::print(manual, with_examples(Arguments::command()), terminal);
+    }
+    if let Command::Init(init) = &arguments.command {
+        return init::run(init, terminal);
     }
     if let Command::Health(health) = &arguments.command {
         return health::run(health, terminal).await;
@@ -207,7 +219,11 @@ async fn command(
             Command::Doctor(arguments) => doctor::run(arguments, database, terminal).await,
             Command::Rebase(arguments) => rebase::run(arguments, database, terminal).await,
             // They needed no database.
-            Command::Completions(_) | Command::Health(_) | Command::TwoPhase(_) => Ok(()),
+            Command::Completions(_)
+            | Command::Health(_)
+            | Command::Init(_)
+            | Command::Manual(_)
+            | Command::TwoPhase(_) => Ok(()),
         }
     };
     match command {
@@ -234,6 +250,8 @@ async fn command(
         | Command::Rebase(_)
         | Command::TwoPhase(_)
         | Command::Health(_)
+        | Command::Init(_)
+        | Command::Manual(_)
         | Command::Completions(_) => {
             tokio::select! {
                 outcome = short => outcome,

@@ -200,6 +200,32 @@ async fn shells_get_their_completions() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_command_has_a_manual_page_with_its_example() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let page = stage.run(&["manual", "jobs", "list"]).await?.good()?;
+    for part in [
+        ".TH posthaste-jobs-list 1",
+        "Example: posthaste jobs list",
+        "\\-\\-limit",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let whole = stage.run(&["manual"]).await?.good()?;
+    assert!(
+        whole.contains(".TH posthaste 1") && whole.contains("Exit codes"),
+        "{whole}"
+    );
+    let unknown = stage.run(&["manual", "jobs", "lsit"]).await?.failure()?;
+    assert!(
+        unknown.contains("posthaste jobs has no command lsit"),
+        "{unknown}"
+    );
+    let help = stage.run(&["jobs", "list", "--help"]).await?.good()?;
+    assert!(help.contains("Example: posthaste jobs list"), "{help}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_help_tells_the_demo_from_what_runs_ones_own_jobs() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let help = stage.run(&["--help"]).await?.good()?;

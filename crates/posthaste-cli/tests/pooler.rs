@@ -50,6 +50,8 @@ impl Pooled {
     }
 }
 
+const WITHOUT_A_DATABASE: [&str; 5] = ["completions", "health", "init", "manual", "two-phase"];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_passes_through_pgbouncer() -> anyhow::Result<()> {
     let server = PgServer::shared(PgVersion::V15)?;
@@ -68,8 +70,7 @@ async fn every_command_passes_through_pgbouncer() -> anyhow::Result<()> {
         round(&mut pooled, &db).await?;
     }
     for command in pooled.commands_of(&[]).await? {
-        // They need no database.
-        if ["completions", "two-phase"].contains(&&*command) {
+        if WITHOUT_A_DATABASE.contains(&&*command) {
             continue;
         }
         ensure!(pooled.commands.contains(&command), "{command} was not run");
@@ -128,6 +129,11 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     ensure!(pooled.good("jobs retry --all").await? == "no waiting job is so");
     let status: Value = serde_json::from_str(&pooled.good("status --json").await?)?;
     ensure!(status["queues"]["default"]["available"] == 30, "{status}");
+    pooled
+        .good("alerts --once --lasting 1 --length-above 1000")
+        .await?;
+    served(pooled, "exporter", "/metrics", "posthaste_database_up 1").await?;
+    served(pooled, "console", "/jobs", "mail.send").await?;
     relay(pooled).await?;
     sync(pooled, db).await?;
     work(pooled, db, "work").await?;
@@ -141,6 +147,30 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
             .await?
             .starts_with("0 unfinished")
     );
+    Ok(())
+}
+
+/// A command that serves: what it shows at this path.
+async fn served(pooled: &mut Pooled, command: &str, path: &str, shown: &str) -> anyhow::Result<()> {
+    pooled.commands.insert(command.to_owned());
+    let mut serves = pooled.stage.command(&[command, "--listen", "127.0.0.1:0"]);
+    let mut serves = Child::spawn(serves.env("DATABASE_URL", &pooled.url))?;
+    let line = serves.error_line(" at http://", BOUND).await?;
+    let address = line.split(" at ").nth(1).context("no address")?;
+    let root: Vec<&str> = address.split('/').take(3).collect();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    // More than one look, each by another session.
+    for _ in 0..3 {
+        let page = client
+            .get(format!("{}{path}", root.join("/")))
+            .send()
+            .await?;
+        let page = page.text().await?;
+        ensure!(page.contains(shown), "{command}: {page}");
+    }
+    serves.terminate()?;
+    ensure!(serves.exit(BOUND).await?.success(), "{command}");
     Ok(())
 }
 

@@ -67,3 +67,26 @@ async fn a_queue_that_nothing_would_take_from_is_refused_before_anything_is_made
     assert!(!stage.folder.join(".posthaste").exists());
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_init_wrote_works_at_once_and_is_never_written_over() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::empty_database().await?);
+    stage.run(&["init"]).await?.good()?;
+    let file = stage.folder.join("posthaste.toml");
+    let written = std::fs::read_to_string(&file)?;
+    let mut up = stage.spawn_on(&database, &["up"])?;
+    up.error_line("only routes and syncs take jobs", BOUND)
+        .await?;
+    // As the head of the file says.
+    let enqueue = ["enqueue", "hello", r#"{"to": "world"}"#, "--queue", "audit"];
+    assert!(written.contains("posthaste enqueue hello '{\"to\": \"world\"}' --queue audit"));
+    stage.run_on(&database, &enqueue).await?.good()?;
+    let line = up.line("hello", BOUND).await?;
+    assert!(line.contains("world"), "{line}");
+    up.terminate()?;
+    assert!(up.exit(BOUND).await?.success());
+    let again = stage.run(&["init"]).await?.failure()?;
+    assert!(again.contains("left as it is"), "{again}");
+    assert_eq!(std::fs::read_to_string(&file)?, written);
+    Ok(())
+}

@@ -68,6 +68,7 @@ pub async fn console_of(pool: deadpool_postgres::Pool, settings: Settings) -> Co
     let base = format!("http://{}", listener.local_addr().expect("an address"));
     let service = router(pool, settings).into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(listener, service).await });
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let http = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .build()

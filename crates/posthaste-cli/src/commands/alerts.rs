@@ -17,9 +17,6 @@ use crate::terminal::Terminal;
 
 /// Say when a queue fails: too few jobs are completed, too many wait, or one has expired
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example: posthaste alerts --queue mail --completed-below 10 --length-above 1000 --lasting 600"
-)]
 pub(crate) struct Arguments {
     /// Look at this queue only; again for more
     #[arg(long = "queue", value_name = "QUEUE")]

@@ -15,7 +15,6 @@ use crate::terminal::Terminal;
 /// Serve the web console, until Ctrl-C: on this machine only and for looking only, unless told
 /// otherwise
 #[derive(clap::Args)]
-#[command(after_help = "Example: posthaste console --operate")]
 pub(crate) struct Arguments {
     /// Where it is served; another machine's way to it asks for --token-file and --without-tls
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8088")]

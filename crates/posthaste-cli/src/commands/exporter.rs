@@ -9,7 +9,6 @@ use crate::terminal::Terminal;
 
 /// Serve the metrics of the whole database for Prometheus, until Ctrl-C: run one for each database
 #[derive(clap::Args)]
-#[command(after_help = "Example: posthaste exporter --listen 0.0.0.0:9187 --tags-of mail")]
 pub(crate) struct Arguments {
     /// Where /metrics, /live and /ready are served
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9187")]

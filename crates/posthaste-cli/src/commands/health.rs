@@ -6,7 +6,6 @@ use crate::terminal::Terminal;
 
 /// Ask a process that was started with --listen whether it is ready: exit code 0 if it is, else 1
 #[derive(clap::Args)]
-#[command(after_help = "Example: posthaste health http://127.0.0.1:9187/ready")]
 pub(crate) struct Arguments {
     /// Where to ask
     #[arg(default_value = "http://127.0.0.1:9187/ready")]

@@ -1,0 +1,57 @@
+//! `posthaste init`: a posthaste.toml to begin with.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+
+use anyhow::{anyhow, bail};
+use serde_json::json;
+
+use crate::failure;
+use crate::file::FILE;
+use crate::terminal::Terminal;
+
+/// Write a posthaste.toml that works at once, with what else can stand there as comments
+#[derive(clap::Args)]
+pub(crate) struct Arguments {}
+
+const BEGIN: &str = include_str!("init/posthaste.toml");
+
+pub(crate) fn run(Arguments {}: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
+    // Never over one that is there, also where two begin at once.
+    let created = OpenOptions::new().write(true).create_new(true).open(FILE);
+    let written = created.and_then(|mut file| file.write_all(BEGIN.as_bytes()));
+    match written {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            bail!("there is a {FILE} here already; it was left as it is.");
+        }
+        Err(error) => return Err(anyhow!("{FILE}: {}", failure::reason(&error))),
+    }
+    let text = format!("{FILE} is written; posthaste up runs what it says");
+    terminal.result(text, &json!({ "file": FILE }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BEGIN;
+
+    /// The file without the `#` before settings.
+    fn with_all() -> String {
+        let lines = BEGIN.lines().map(|line| {
+            let setting = line.strip_prefix("# ").unwrap_or(line);
+            let is_setting = setting.starts_with('[') || setting.contains(" = ");
+            if is_setting { setting } else { line }
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn what_is_written_can_be_read_with_and_without_its_comments() {
+        let read = |text: &str| toml::from_str::<toml::Table>(text).unwrap();
+        assert_eq!(read(BEGIN).len(), 1);
+        let all = read(&with_all());
+        assert_eq!(all["route"].as_table().unwrap().len(), 3);
+        assert_eq!(all["sync"].as_table().unwrap().len(), 1);
+        assert!(BEGIN.lines().all(|line| line.chars().count() <= 100));
+    }
+}

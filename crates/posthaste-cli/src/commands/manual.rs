@@ -1,0 +1,35 @@
+//! `posthaste manual`: manual pages, from the same source as the help.
+
+use anyhow::anyhow;
+use clap::Command;
+
+use crate::terminal::Terminal;
+
+/// Print the manual page of a command
+///
+/// To read it: posthaste manual jobs list | man -l -
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The words of the command, such as jobs list; none for posthaste itself
+    command: Vec<String>,
+}
+
+pub(crate) fn print(
+    arguments: &Arguments,
+    command: Command,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let mut page = command.disable_help_subcommand(true);
+    page.build();
+    for word in &arguments.command {
+        let inner = page.find_subcommand(word).cloned();
+        let name = page
+            .get_display_name()
+            .unwrap_or_default()
+            .replace('-', " ");
+        page = inner.ok_or_else(|| anyhow!("{name} has no command {word}."))?;
+    }
+    let mut text = Vec::new();
+    clap_mangen::Man::new(page).render(&mut text)?;
+    terminal.print(&String::from_utf8(text)?)
+}

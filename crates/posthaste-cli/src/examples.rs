@@ -1,0 +1,161 @@
+//! An example for each command, at the end of its help and of its manual page.
+
+use clap::Command;
+
+/// Commands by their words, and what somebody would type.
+const EXAMPLES: [(&str, &str); 43] = [
+    (
+        "alerts",
+        "posthaste alerts --queue mail --completed-below 10 --length-above 1000",
+    ),
+    ("completions", "posthaste completions bash"),
+    ("console", "posthaste console --operate"),
+    ("demo", "posthaste demo --once"),
+    ("doctor", "posthaste doctor --older-than 300"),
+    (
+        "enqueue",
+        "posthaste enqueue mail.send '{\"to\": 7}' --queue mail --priority 10",
+    ),
+    (
+        "exporter",
+        "posthaste exporter --listen 127.0.0.1:9187 --tags-of mail",
+    ),
+    ("health", "posthaste health http://127.0.0.1:9187/ready"),
+    ("init", "posthaste init"),
+    ("jobs cancel", "posthaste jobs cancel 4711 4712"),
+    (
+        "jobs list",
+        "posthaste jobs list --queue mail --state retrying",
+    ),
+    (
+        "jobs redrive",
+        "posthaste jobs redrive --name mail.send --state dead",
+    ),
+    ("jobs retry", "posthaste jobs retry 4711"),
+    ("jobs show", "posthaste jobs show 4711"),
+    ("manual", "posthaste manual jobs list"),
+    ("migrate", "posthaste migrate --roles"),
+    ("queues keep", "posthaste queues keep mail 24h"),
+    ("queues limit", "posthaste queues limit mail 90/m --burst 3"),
+    ("queues list", "posthaste queues list"),
+    ("queues pause", "posthaste queues pause mail"),
+    ("queues resume", "posthaste queues resume mail"),
+    ("rebase", "posthaste rebase"),
+    ("reindex", "posthaste reindex page --all --wait"),
+    ("relay", "posthaste relay --dry-run"),
+    ("search", "posthaste search '\"a phrase\"' -- -without"),
+    ("status", "posthaste status --watch 2"),
+    ("sync", "posthaste sync --once"),
+    ("sync audit", "posthaste sync audit page --repair"),
+    ("sync install", "posthaste sync install"),
+    ("sync rebuild", "posthaste sync rebuild page --rate 1000"),
+    ("two-phase adopt", "posthaste two-phase adopt"),
+    ("two-phase audit", "posthaste two-phase audit"),
+    ("two-phase balance", "posthaste two-phase balance alice bob"),
+    (
+        "two-phase create",
+        "posthaste two-phase create t1 --transfer alice bob 60 --run",
+    ),
+    ("two-phase list", "posthaste two-phase list"),
+    (
+        "two-phase open",
+        "posthaste two-phase open alice=1000 bob=0",
+    ),
+    (
+        "two-phase prepare",
+        "posthaste two-phase prepare --replicas 0",
+    ),
+    (
+        "two-phase prune",
+        "posthaste two-phase prune --older-than 30d",
+    ),
+    ("two-phase recover", "posthaste two-phase recover --once"),
+    ("two-phase roll-back", "posthaste two-phase roll-back t1"),
+    ("two-phase show", "posthaste two-phase show t1"),
+    (
+        "up",
+        "posthaste up --exec 'mail.*=./send-mail' --listen 127.0.0.1:9187",
+    ),
+    (
+        "work",
+        "posthaste work --queue mail=8 --exec 'mail.*=./send-mail'",
+    ),
+];
+
+/// The same commands, each with its example.
+pub(crate) fn with_examples(command: Command) -> Command {
+    EXAMPLES.iter().fold(command, |command, (words, example)| {
+        let words: Vec<&str> = words.split(' ').collect();
+        with_example(command, &words, example)
+    })
+}
+
+fn with_example(command: Command, words: &[&str], example: &str) -> Command {
+    let Some((first, rest)) = words.split_first() else {
+        let said = command.get_after_help().map(|said| format!("{said}\n\n"));
+        return command.after_help(format!("{}Example: {example}", said.unwrap_or_default()));
+    };
+    command.mut_subcommand(first, |one| with_example(one, rest, example))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory as _};
+
+    use super::{EXAMPLES, with_examples};
+    use crate::Arguments;
+
+    /// The words of every command that does something, below these.
+    fn all(command: &Command, before: &str) -> Vec<String> {
+        let inner = command.get_subcommands().filter(|one| !one.is_hide_set());
+        let mut found = Vec::new();
+        for one in inner.filter(|one| one.get_name() != "help") {
+            let words = format!("{before} {}", one.get_name());
+            let words = words.trim().to_owned();
+            if !one.is_subcommand_required_set() {
+                found.push(words.clone());
+            }
+            found.extend(all(one, &words));
+        }
+        found
+    }
+
+    /// As a shell splits it, as far as examples need it.
+    fn split(example: &str) -> Vec<String> {
+        let parts = example.split('\'').enumerate();
+        parts
+            .flat_map(|(at, part)| match at % 2 {
+                0 => part.split_whitespace().map(str::to_owned).collect(),
+                _ => vec![part.to_owned()],
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_command_has_one_example_that_it_understands() {
+        let commands = all(&Arguments::command(), "");
+        let named: Vec<&str> = EXAMPLES.iter().map(|(words, _)| *words).collect();
+        let missing: Vec<_> = commands
+            .iter()
+            .filter(|one| !named.contains(&one.as_str()))
+            .collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        assert_eq!(commands.len(), named.len());
+        for (words, example) in EXAMPLES {
+            assert!(
+                example.starts_with(&format!("posthaste {words}")),
+                "{example}"
+            );
+            let parsed = Arguments::command().try_get_matches_from(split(example));
+            assert!(parsed.is_ok(), "{example}: {parsed:?}");
+        }
+        let help = with_examples(Arguments::command());
+        let jobs = help
+            .find_subcommand("jobs")
+            .and_then(|jobs| jobs.find_subcommand("list"));
+        let said = jobs
+            .and_then(|list| list.get_after_help())
+            .map(ToString::to_string);
+        assert!(said.is_some_and(|said| said.contains("Example: posthaste jobs list")));
+    }
+}
