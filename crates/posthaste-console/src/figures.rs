@@ -250,7 +250,7 @@ fn queue_line(
         sums,
         cells: vec![
             Cell::number(key("available"), sums.available),
-            Cell::number(key("running"), sums.running),
+            Cell::number(key("running"), sums.running).wide(),
             Cell::number(key("retrying"), sums.retrying).wide(),
             Cell::number(key("scheduled"), sums.scheduled + sums.blocked).wide(),
             Cell::new(key("oldest"), wait, wait_class),

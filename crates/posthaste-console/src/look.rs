@@ -10,7 +10,7 @@ use crate::filter::Filter;
 use crate::redact::Secrets;
 use crate::snapshot::Sums;
 use crate::store::{self, JobRow, Session, StoreError};
-use crate::window::Place;
+use crate::window::{MOST_PAGES, PAGES, Place};
 
 /// No window begins after this.
 const BOUND: Duration = Duration::from_millis(600);
@@ -68,13 +68,18 @@ impl Look<'_> {
         }
         for place in places.into_iter().filter(|place| self.is_worth(place)) {
             let mut here = Some(place);
+            let mut pages = PAGES;
             while let Some(place) = here {
                 if started.elapsed() > BOUND {
                     found.next = Some(place);
                     found.is_cut = true;
                     return Ok(found);
                 }
-                here = self.window(session, &place, &mut found).await?;
+                let before = found.jobs.len();
+                here = self.window(session, &place, pages, &mut found).await?;
+                if found.jobs.len() == before {
+                    pages = (2 * pages).min(MOST_PAGES);
+                }
                 if found.jobs.len() > self.limit {
                     found.jobs.truncate(self.limit);
                     found.next = found.jobs.last().map(|job| job.place.clone());
@@ -103,6 +108,7 @@ impl Look<'_> {
         &self,
         session: &Session,
         place: &Place,
+        pages: i64,
         found: &mut Found,
     ) -> Result<Option<Place>, StoreError> {
         let room = self.limit + 1 - found.jobs.len();
@@ -118,7 +124,7 @@ impl Look<'_> {
                 None,
             ),
             Place::Slot(slot, before) => {
-                let from = before.window();
+                let from = before.window(pages);
                 let jobs = store::slot(session, *slot, from, *before, self.filter, limit).await?;
                 (jobs, (from.page > 0).then_some(Place::Slot(*slot, from)))
             }

@@ -8,8 +8,10 @@ use posthaste::State;
 
 use crate::words;
 
-/// Pages of a table that one look reads at most.
+/// Pages of a table that the first look reads at most, and each that follows one without a find
+/// twice as many, up to the most.
 pub(crate) const PAGES: i64 = 128;
+pub(crate) const MOST_PAGES: i64 = 2_048;
 
 /// Where jobs lie, and from where on they are read there.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,10 +39,10 @@ impl Tid {
         format!("({},{})", self.page, self.line)
     }
 
-    /// Where one look ends that begins before this place.
-    pub(crate) fn window(self) -> Self {
+    /// Where a look at so many pages ends that begins before this place.
+    pub(crate) fn window(self, pages: i64) -> Self {
         Self {
-            page: (self.page - PAGES).max(0),
+            page: (self.page - pages).max(0),
             line: 0,
         }
     }
@@ -183,8 +185,8 @@ mod tests {
     #[test]
     fn one_look_reads_so_many_pages_and_ends_at_the_first() {
         let at = |page, line| Tid { page, line };
-        assert_eq!(at(1_000, 3).window(), at(1_000 - PAGES, 0));
-        assert_eq!(at(3, 3).window(), at(0, 0));
+        assert_eq!(at(1_000, 3).window(PAGES), at(1_000 - PAGES, 0));
+        assert_eq!(at(3, 3).window(PAGES), at(0, 0));
         assert_eq!(Tid::read("(12,7)"), Some(at(12, 7)));
         assert_eq!(Tid::read("(12;7)"), None);
     }

@@ -39,7 +39,8 @@ async fn all(console: &Console, first: &str) -> BTreeSet<i64> {
 
 async fn many(client: &Client, queue: &str, jobs: i32) -> BTreeSet<i64> {
     let sql = "INSERT INTO posthaste.job (name, queue, tag) \
-               SELECT 'job.' || g % 2, $1, 'tag ' || g % 3 FROM generate_series(1, $2) g RETURNING id";
+               SELECT 'job.' || g % 2, $1, 'tag ' || g % 3 \
+               FROM generate_series(1, $2) g RETURNING id";
     let rows = client.query(sql, &[&queue, &jobs]).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
 }
@@ -50,7 +51,8 @@ async fn a_cursor_continues_through_all_jobs_and_shows_none_twice() {
     let client = database.client().await.unwrap();
     let mut jobs = many(&client, "mail", 120).await;
     let sql = "INSERT INTO posthaste.job (name, queue, scheduled_at) \
-               SELECT 'later', 'mail', now() + interval '1 day' FROM generate_series(1, 30) RETURNING id";
+               SELECT 'later', 'mail', now() + interval '1 day' \
+               FROM generate_series(1, 30) RETURNING id";
     jobs.extend(
         client
             .query(sql, &[])

@@ -114,7 +114,8 @@ async fn one_job_is_a_story_with_its_attempts_and_its_errors() {
 async fn arguments_are_redacted_at_any_depth_and_no_search_finds_them() {
     let database = database().await;
     let client = database.client().await.unwrap();
-    let kwargs = r#"{"a": [{"b": {"apiKey": "s3cr3t-one", "n": 1}}], "PASSWORD": {"x": "s3cr3t-two"},
+    let kwargs = r#"{"a": [{"b": {"apiKey": "s3cr3t-one", "n": 1}}], 
+                     "PASSWORD": {"x": "s3cr3t-two"},
                      "note": "seen", "pin": "s3cr3t-three"}"#;
     let id = enqueue(&client, "mail.send", "mail", kwargs).await;
     let settings = Settings {

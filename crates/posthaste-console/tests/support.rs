@@ -140,9 +140,11 @@ pub async fn enqueue(client: &Client, name: &str, queue: &str, kwargs: &str) -> 
 /// A job that was given up so: its number.
 pub async fn given_up(client: &Client, state: &str, name: &str, error: &str) -> i64 {
     let sql = "INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, \
-                 attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, last_error, \
+                 attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, \
+                 last_error, \
                  kwargs) \
-               VALUES (nextval('posthaste.job_id'), now(), now(), now() + interval '1 day', 0, 1, 1, \
+               VALUES (nextval('posthaste.job_id'), now(), now(), now() + interval '1 day', 0, \
+                 1, 1, \
                  2, 0, $1, 'mail', $2, '', $3, '{}') RETURNING id";
     client
         .query_one(sql, &[&state, &name, &error])

@@ -30,9 +30,10 @@ const SQL: [&str; 12] = [
 ];
 
 /// The crates that programs are made with, and that share these rules.
-const LIBRARIES: [&str; 4] = [
+const LIBRARIES: [&str; 5] = [
     "crates/posthaste",
     "crates/posthaste-relay",
+    "crates/posthaste-console",
     "crates/posthaste-sync",
     "crates/posthaste-tantivy",
 ];

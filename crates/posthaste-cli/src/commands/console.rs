@@ -108,6 +108,8 @@ pub(crate) async fn run(
         Role::Operator => "to look at and to act",
     };
     let console = router(database.address().pool(CONNECTIONS)?, settings);
+    // Its log says from where somebody acted.
+    let console = console.into_make_service_with_connect_info::<SocketAddr>();
     terminal.note(&format!(
         "console at http://{address}/, {role}; Ctrl-C stops"
     ));

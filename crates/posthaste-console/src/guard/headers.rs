@@ -39,7 +39,8 @@ pub(crate) async fn with_headers(
 fn protect(headers: &mut HeaderMap, nonce: &str) {
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
-         img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+         img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
+         frame-ancestors 'none'"
     );
     if let Ok(policy) = HeaderValue::from_str(&policy) {
         headers.insert("content-security-policy", policy);

@@ -18,6 +18,7 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
               ELSE 'scheduled' END AS state
     FROM posthaste.store s LEFT JOIN page p ON true
    WHERE s.slot = $1::integer AND s.ctid >= $2::text::tid AND s.ctid < $3::text::tid
+     AND ($7::text IS DISTINCT FROM 'retrying' OR s.attempt > 0)
      AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
      AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
