@@ -375,6 +375,34 @@ INSERT INTO posthaste.relay
 SELECT (SELECT posthaste.volume('relay')), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
        $13::text::jsonb;
 
+-- horizon.sql
+-- returns: kind text, name text, detail text, seconds float8, behind int8
+SELECT h.kind, h.name, h.detail, h.seconds::double precision AS seconds, h.behind::bigint AS behind
+  FROM (
+  SELECT 'session' AS kind, pg_catalog.format('pid %s', a.pid) AS name,
+         pg_catalog.format('%s from %s, %s', a.usename,
+                           coalesce(pg_catalog.host(a.client_addr), 'this machine'),
+                           coalesce(nullif(a.state, ''), 'unknown')) AS detail,
+         extract(epoch FROM clock_timestamp() - a.xact_start) AS seconds,
+         greatest(pg_catalog.age(a.backend_xmin), pg_catalog.age(a.backend_xid)) AS behind
+    FROM pg_catalog.pg_stat_activity a
+   WHERE a.backend_type = 'client backend' AND a.pid <> pg_catalog.pg_backend_pid()
+  UNION ALL
+  SELECT 'prepared', p.gid, pg_catalog.format('of %s in database %s', p.owner, p.database),
+         extract(epoch FROM clock_timestamp() - p.prepared), pg_catalog.age(p.transaction)
+    FROM pg_catalog.pg_prepared_xacts p
+  UNION ALL
+  SELECT 'slot', s.slot_name::text, CASE WHEN s.active THEN 'read' ELSE 'read by nobody' END, NULL,
+         greatest(pg_catalog.age(s.xmin), pg_catalog.age(s.catalog_xmin))
+    FROM pg_catalog.pg_replication_slots s
+  UNION ALL
+  SELECT 'replica', coalesce(nullif(r.application_name, ''), 'a replica'),
+         pg_catalog.format('from %s', coalesce(pg_catalog.host(r.client_addr), 'this machine')),
+         NULL, pg_catalog.age(r.backend_xmin)
+    FROM pg_catalog.pg_stat_replication r) h
+ WHERE h.behind IS NOT NULL AND (h.seconds IS NULL OR h.seconds > 1::numeric)
+ ORDER BY h.behind DESC, h.seconds DESC NULLS LAST LIMIT 5;
+
 -- in the code
 LISTEN posthaste;
 
@@ -578,6 +606,20 @@ SELECT posthaste.tick($1, $2, $3, $4, $5, $6, $7);
 -- returns: priority int4
 SELECT priority FROM posthaste.lane WHERE queue = $1 ORDER BY priority;
 
+-- in_flight.sql
+-- takes: int8, text, text, text, text, text, int8
+-- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, j.state AS state, j.attempt,
+       j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
+       left(j.last_error, 400) AS last_error,
+       CASE WHEN j.kwargs_bytes <= 4096 THEN j.kwargs::text END AS kwargs, j.kwargs_bytes
+  FROM posthaste.in_flight j
+ WHERE j.id < $1::bigint
+   AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
+   AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR j.state = $5::text)
+   AND ($6::text IS NULL OR j.last_error LIKE $6::text)
+ ORDER BY j.id DESC LIMIT $7::bigint;
+
 -- is_idle.sql
 -- takes: _text
 -- returns: is_idle bool
@@ -586,6 +628,44 @@ SELECT NOT EXISTS (
    WHERE queue = ANY ($1::text[])
      AND (state IN ('available', 'blocked', 'running', 'quarantined')
           OR state IN ('scheduled', 'retrying') AND scheduled_at <= clock_timestamp())) AS is_idle;
+
+-- kept.sql
+-- takes: text, timestamptz, int8, text, text, text, text, int8, int8
+-- returns: id int8, died_at timestamptz, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+WITH near AS MATERIALIZED (
+  SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error
+    FROM posthaste.dead d
+   WHERE d.state = $1::text AND d.died_at <= $2::timestamptz
+     AND (d.died_at, d.id) < ($2::timestamptz, $3::bigint)
+   ORDER BY d.died_at DESC, d.id DESC LIMIT $8::bigint
+), meant AS MATERIALIZED (
+  SELECT n.id FROM near n
+   WHERE ($4::text IS NULL OR n.queue = $4::text) AND ($5::text IS NULL OR n.name = $5::text)
+     AND ($6::text IS NULL OR n.tag = $6::text) AND ($7::text IS NULL OR n.last_error LIKE $7::text)
+   ORDER BY n.died_at DESC, n.id DESC LIMIT $9::bigint
+), looked AS (
+  SELECT n.id, n.died_at, count(*) OVER () AS rows FROM near n ORDER BY n.died_at, n.id LIMIT 1
+)
+SELECT d.id, d.died_at, d.name, d.queue, d.priority, d.state, d.attempt, d.max_attempts,
+       d.enqueued_at, d.scheduled_at, d.tag, left(d.last_error, 400) AS last_error,
+       CASE WHEN d.kwargs_bytes <= 4096 THEN d.kwargs::text END AS kwargs, d.kwargs_bytes
+  FROM posthaste.dead d WHERE d.id = ANY (ARRAY(SELECT m.id FROM meant m))
+UNION ALL
+SELECT l.id, l.died_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       l.rows::integer
+  FROM looked l
+ ORDER BY died_at DESC, id DESC;
+
+-- kept_count.sql
+-- takes: text, text, text, text, text, int8
+-- returns: meant int8, looked_at int8
+SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue = $2::text)
+                          AND ($3::text IS NULL OR d.name = $3::text)
+                          AND ($4::text IS NULL OR d.tag = $4::text)
+                          AND ($5::text IS NULL OR d.last_error LIKE $5::text)) AS meant,
+       count(*) AS looked_at
+  FROM (SELECT d.queue, d.name, d.tag, d.last_error FROM posthaste.dead d
+         WHERE $1::text IS NULL OR d.state = $1::text LIMIT $6::bigint) d;
 
 -- lead.sql
 -- takes: int8, int8
@@ -714,6 +794,19 @@ ON CONFLICT (name) DO UPDATE SET schedule = excluded.schedule, time_zone = exclu
 SELECT CASE WHEN posthaste.publish_horizon() THEN 0
             ELSE ceil(extract(epoch FROM posthaste.due_in(
                    $1::bigint::float8 * interval '1 millisecond')) * 1000::numeric)::bigint END;
+
+-- queues.sql
+-- returns: name text, paused_at timestamptz, rate int4, per float8, burst int4, keep float8
+SELECT q.name, max(q.paused_at) AS paused_at, max(q.rate) AS rate,
+       extract(epoch FROM max(q.per))::double precision AS per, max(q.burst) AS burst,
+       extract(epoch FROM max(q.keep))::double precision AS keep
+  FROM (SELECT l.queue AS name, NULL::timestamptz AS paused_at, NULL::integer AS rate,
+               NULL::interval AS per, NULL::integer AS burst, NULL::interval AS keep
+          FROM posthaste.lane l
+        UNION ALL SELECT r.queue, NULL, NULL, NULL, NULL, NULL FROM posthaste.route r
+        UNION ALL SELECT s.name, s.paused_at, s.rate, s.per, s.burst, s.keep FROM posthaste.queue s
+        ) q
+ WHERE q.name <> '' GROUP BY q.name ORDER BY q.name LIMIT 1000;
 
 -- queues/keep.sql
 -- takes: text, text
@@ -853,6 +946,60 @@ SELECT pg_catalog.json_build_array(r.job_id, r.is_now)::text AS answer
                        $7::integer) r
  ORDER BY r.job_id;
 
+-- running.sql
+-- takes: int8, text, text, text, text, text, int8
+-- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, j.attempt,
+       j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
+       left(j.last_error, 400) AS last_error,
+       CASE WHEN j.kwargs_bytes <= 4096 THEN j.kwargs::text END AS kwargs, j.kwargs_bytes
+  FROM (SELECT * FROM posthaste.running_0()
+        UNION ALL SELECT * FROM posthaste.running_1()
+        UNION ALL SELECT * FROM posthaste.running_2()
+        UNION ALL SELECT * FROM posthaste.running_3()
+        UNION ALL SELECT * FROM posthaste.running_4()
+        UNION ALL SELECT * FROM posthaste.running_5()) j
+ WHERE j.id < $1::bigint
+   AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
+   AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR $5::text = 'running')
+   AND ($6::text IS NULL OR j.last_error LIKE $6::text)
+ ORDER BY j.id DESC LIMIT $7::bigint;
+
+-- scheduled.sql
+-- takes: int4, text, text, text, text, text, text, text, int8
+-- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+WITH page AS MATERIALIZED (
+    (SELECT * FROM posthaste.promote_cursor_6 WHERE $1::integer = 6 ORDER BY page DESC LIMIT 1)
+    UNION ALL
+    (SELECT * FROM posthaste.promote_cursor_7 WHERE $1::integer = 7 ORDER BY page DESC LIMIT 1)
+)
+SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue,
+       coalesce(w.own_priority, w.priority) AS priority, w.state, w.attempt, w.max_attempts,
+       w.enqueued_at, w.due AS scheduled_at, w.tag, left(w.last_error, 400) AS last_error,
+       CASE WHEN w.kwargs_bytes <= 4096 THEN w.kwargs::text END AS kwargs, w.kwargs_bytes
+  FROM (
+  SELECT s.ctid, s.*,
+         CASE WHEN s.scheduled_at = '9999-01-01Z' THEN s.enqueued_at ELSE s.scheduled_at END AS due,
+         CASE WHEN s.expires_at <= clock_timestamp() THEN 'expired'
+              WHEN s.scheduled_at = '9999-01-01Z' THEN 'blocked' WHEN s.attempt > 0 THEN 'retrying'
+              ELSE 'scheduled' END AS state
+    FROM posthaste.store s LEFT JOIN page p ON true
+   WHERE s.slot = $1::integer AND s.ctid >= $2::text::tid AND s.ctid < $3::text::tid
+     AND ($7::text IS DISTINCT FROM 'retrying' OR s.attempt > 0)
+     AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
+     AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
+     AND ($8::text IS NULL OR s.last_error LIKE $8::text)
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
+                      WHERE $1::integer = 6 AND e.xid = s.xid AND e.id = s.id)
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_7 e
+                      WHERE $1::integer = 7 AND e.xid = s.xid AND e.id = s.id)
+     AND NOT coalesce(posthaste.promoted(s.xid, s.scheduled_at, s.id, p.t_lo, p.t_hi, p.lo, p.hi,
+                                         p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted),
+                      false)
+) w
+ WHERE $7::text IS NULL OR w.state = $7::text
+ ORDER BY w.ctid DESC LIMIT $9::bigint;
+
 -- search.sql
 -- takes: text, text, text, int8
 -- returns: id text
@@ -901,6 +1048,29 @@ SELECT w.id, w.is_written FROM posthaste.search_write($1, $2::text::regconfig, $
 -- returns: ready_low int8, ready_scan int8, ready_current int8, overflow_low int8, overflow_scan int8, overflow_current int8, scheduled_low int8, scheduled_current int8
 SELECT ready_low, ready_scan, ready_current, overflow_low, overflow_scan, overflow_current, scheduled_low, scheduled_current FROM posthaste.segments();
 
+-- server.sql
+-- returns: database text, version text, is_replica bool, at timestamptz, sees_sessions bool, segments_behind int8, dead_lately int8, expired_lately int8, has_leader bool
+SELECT current_database()::text AS database, current_setting('server_version') AS version,
+       pg_catalog.pg_is_in_recovery() AS is_replica, clock_timestamp() AS at,
+       pg_catalog.pg_has_role('pg_read_all_stats'::name, 'USAGE') AS sees_sessions,
+       (SELECT s.ready_current - s.ready_low FROM posthaste.segments() s) AS segments_behind,
+       (SELECT count(*) FROM (SELECT FROM posthaste.dead d
+          WHERE d.state = 'dead' AND d.died_at > clock_timestamp() - interval '1 h'
+          LIMIT 1000) n) AS dead_lately,
+       (SELECT count(*) FROM (SELECT FROM posthaste.dead d
+          WHERE d.state = 'expired' AND d.died_at > clock_timestamp() - interval '1 h'
+          LIMIT 1000) n) AS expired_lately,
+       EXISTS (SELECT FROM posthaste.leader l
+                WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader;
+
+-- session.sql
+-- takes: text
+-- returns: set_config text, set_config text, set_config text, set_config text
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+       pg_catalog.set_config('statement_timeout', $1::text, true),
+       pg_catalog.set_config('lock_timeout', '1s', true),
+       pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true);
+
 -- settle.sql
 -- takes: int2, int8, uuid, _int8, _int2, _int4, _int8, _timestamptz, _text, _text
 -- returns: settle _int8
@@ -908,6 +1078,20 @@ SELECT posthaste.settle($1, $2, $3, $4, $5, $6,
   ARRAY(SELECT u.ms::float8 * interval '1 millisecond'
           FROM pg_catalog.unnest($7::bigint[]) WITH ORDINALITY u (ms, n) ORDER BY u.n),
   $8, $9, $10);
+
+-- slots.sql
+-- returns: slot int4, pages int8
+SELECT k.slot::integer AS slot,
+       pg_catalog.pg_relation_size(
+         ((CASE WHEN k.slot < 6 THEN 'posthaste.ready_' ELSE 'posthaste.scheduled_' END)
+          || k.slot::text)::regclass) / current_setting('block_size')::bigint AS pages
+  FROM (SELECT 0 AS kind, g AS n, g % 4::bigint AS slot
+          FROM posthaste.segments() r, generate_series(r.ready_scan, r.ready_current) g
+        UNION ALL SELECT 1, g, 4 + g % 2::bigint
+          FROM posthaste.segments() r, generate_series(r.overflow_low, r.overflow_current) g
+        UNION ALL SELECT 2, g, 6 + g % 2::bigint
+          FROM posthaste.segments() r, generate_series(r.scheduled_low, r.scheduled_current) g) k
+ ORDER BY k.kind, k.n DESC;
 
 -- status/synced.sql
 -- returns: name text, relation text, exists bool
@@ -1017,3 +1201,55 @@ SELECT NULL::text, NULL::bigint, NULL::jsonb WHERE $1::text[] IS NULL
 SELECT j.id, posthaste.delivery_id(j.id), j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, j.attempt, j.max_attempts, j.name, j.tag, j.unique_key,
        j.ordering_key, j.trace, j.kwargs
   FROM posthaste.job j WHERE j.queue = $1 AND j.state = 'available' ORDER BY j.priority, j.id LIMIT $2;
+
+-- waiting.sql
+-- takes: int4, text, text, text, text, text, text, text, int8
+-- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+WITH cursor AS MATERIALIZED (
+    SELECT * FROM posthaste.cursors_0() WHERE $1::integer = 0
+    UNION ALL SELECT * FROM posthaste.cursors_1() WHERE $1::integer = 1
+    UNION ALL SELECT * FROM posthaste.cursors_2() WHERE $1::integer = 2
+    UNION ALL SELECT * FROM posthaste.cursors_3() WHERE $1::integer = 3
+    UNION ALL SELECT * FROM posthaste.cursors_4() WHERE $1::integer = 4
+    UNION ALL SELECT * FROM posthaste.cursors_5() WHERE $1::integer = 5
+)
+SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue,
+       coalesce(w.own_priority, w.priority) AS priority, w.state, w.attempt, w.max_attempts,
+       w.enqueued_at, w.due AS scheduled_at, w.tag, left(w.last_error, 400) AS last_error,
+       CASE WHEN w.kwargs_bytes <= 4096 THEN w.kwargs::text END AS kwargs, w.kwargs_bytes
+  FROM (
+  SELECT s.ctid, s.*, s.scheduled_at AS due,
+         CASE WHEN s.expires_at <= clock_timestamp() THEN 'expired' WHEN s.queue = '' THEN 'blocked'
+              ELSE 'available' END AS state
+    FROM posthaste.store s LEFT JOIN cursor c ON c.queue = s.queue AND c.priority = s.priority
+   WHERE s.slot = $1::integer AND s.ctid >= $2::text::tid AND s.ctid < $3::text::tid
+     AND (s.queue <> '' OR s.turn IS NULL)
+     AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
+     AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
+     AND ($8::text IS NULL OR s.last_error LIKE $8::text)
+     AND NOT coalesce(posthaste.is_claimed(s.xid, s.id, c.lo, c.hi, c.at_xid, c.at_id, c.exhausted),
+                      false)
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
+                      WHERE $1::integer = 0 AND e.xid = s.xid AND e.id = s.id)
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_1 e
+                      WHERE $1::integer = 1 AND e.xid = s.xid AND e.id = s.id)
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_2 e
+                      WHERE $1::integer = 2 AND e.xid = s.xid AND e.id = s.id)
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_3 e
+                      WHERE $1::integer = 3 AND e.xid = s.xid AND e.id = s.id)
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_4 e
+                      WHERE $1::integer = 4 AND e.xid = s.xid AND e.id = s.id)
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_5 e
+                      WHERE $1::integer = 5 AND e.xid = s.xid AND e.id = s.id)
+) w
+ WHERE $7::text IS NULL OR w.state = $7::text
+ ORDER BY w.ctid DESC LIMIT $9::bigint;
+
+-- workers.sql
+-- returns: id int8, name text, started_at timestamptz, silent float8, queues _text, leads bool
+SELECT w.id, w.name, w.started_at,
+       extract(epoch FROM clock_timestamp() - w.seen_at)::double precision AS silent,
+       w.queues, l.worker IS NOT NULL AS leads
+  FROM posthaste.worker w LEFT JOIN posthaste.leader l
+       ON l.worker = w.id AND clock_timestamp() BETWEEN l.since AND l.until
+ WHERE w.stopped_at IS NULL ORDER BY w.id LIMIT 500;
