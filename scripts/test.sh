@@ -5,6 +5,7 @@
 #
 # What fails is run once more, alone. What passes then is printed last as FLAKY with its first output,
 # and up to three of these are no failure. POSTHASTE_DEMAND names the parts that must have run.
+# A whole run with --full that passes is kept in docs/reports/tests-full.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.tools/bin:$PATH:$HOME/.cargo/bin"
@@ -39,7 +40,8 @@ fi
 run() {
     local log=$1 threads=$2
     shift 2
-    "$target/debug/posthaste-test-run" cargo nextest run "${tests[@]}" --profile "$profile" \
+    "$target/debug/posthaste-test-run" cargo nextest run --cargo-metadata "$folder/packages" \
+        --binaries-metadata "$folder/binaries" --profile "$profile" \
         --test-threads "$threads" "$@" 2>&1 | tee "$log"
 }
 
@@ -57,12 +59,30 @@ said_in() {
         shown' "$1"
 }
 
+# What a whole run came to, for whoever reads the tree.
+keep() {
+    local counts
+    counts=$(sed -nE 's/^ *Summary \[ *([0-9]+)[^]]*\] ([0-9]+) tests run: ([0-9]+) passed.*/\1 \2 \3/p' "$folder/first")
+    read -r seconds all passed <<<"$counts"
+    {
+        printf '{\n  "commit": "%s",\n  "date": "%s",\n' "$commit" "$(date -u +%F)"
+        printf '  "seconds": %d,\n  "processors": %d,\n' "$seconds" "$(getconf _NPROCESSORS_ONLN)"
+        printf '  "tests": %d,\n  "passed_at_once": %d,\n' "$all" "$passed"
+        printf '  "flaky": [%s],\n' "$(printf '"%s"\n' "${flaky[@]}" | sed '/^""$/d' | paste -sd, -)"
+        printf '  "ran": "%s"\n}\n' "$(scripts/ran.sh "$POSTHASTE_RAN" | sed -n 's/^ran: //p')"
+    } >docs/reports/tests-full.json
+}
+
 # Read whole before it begins: whoever edits this file meanwhile changes no run.
 main() {
     cargo nextest run "${tests[@]}" --no-run
     # Tests start examples as processes, and run the tests of one.
     cargo build --workspace --all-features --examples --quiet
     cargo test --workspace --all-features --example web --no-run --quiet
+    # Both runs take what was built here: neither waits for another cargo.
+    cargo metadata --format-version 1 --all-features >"$folder/packages"
+    cargo nextest list "${tests[@]}" --list-type binaries-only --message-format json >"$folder/binaries"
+    commit=$(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
     status=0
     run "$folder/first" "$threads" "$@" || status=$?
     flaky=()
@@ -93,6 +113,7 @@ main() {
         said_in "$folder/first" "${one#* }" | head -n 60
     done
     [ "$status" != 0 ] || [ ${#flaky[@]} -eq 0 ] || echo "passed, with ${#flaky[@]} FLAKY"
+    [ "$status$profile$#" != 0full0 ] || keep
     exit "$status"
 }
 

@@ -142,7 +142,9 @@ impl Webhook {
             return Answer::unavailable("the relay ends");
         };
         let answer = self.post(message).await;
-        if matches!(answer, Answer::Backpressure { .. }) && self.turns.lower() {
+        if !matches!(answer, Answer::Backpressure { .. }) {
+            self.turns.found();
+        } else if self.turns.lower() {
             let destination = self.label();
             tracing::warn!(destination, "{NO_FILES}: fewer requests are under way");
         }

@@ -10,13 +10,13 @@ use jiff::Timestamp;
 use posthaste::{
     Context, Executor, HandlerResult, JobId, NewJob, Outcome, enqueue, enqueue_many, enqueue_nowait,
 };
-use posthaste_testkit::{PgVersion, TestDb, ran};
+use posthaste_testkit::{PgVersion, TestDb, eventually, ran};
 use sea_orm::{ConnectionTrait, TransactionTrait};
 use serde_json::json;
 use sqlx::Connection;
 use tokio_postgres::Client;
 
-use crate::support::{all_done, count, database, number, unfinished, worker};
+use crate::support::{SOON, all_done, count, database, number, unfinished, worker};
 
 type DieselTransactions = <AsyncPgConnection as AsyncConnection>::TransactionManager;
 
@@ -201,6 +201,14 @@ async fn sea_orm_writes_what_tokio_postgres_writes() {
         tx.execute_unprepared("SELECT 1 / 0").await.unwrap_err();
         refused(&tx, Some("25P02")).await;
         tx.rollback().await.unwrap();
+        // The pool asks a connection that comes back whether it is alive: cut before that, it would
+        // be replaced.
+        let pool = connection.get_postgres_connection_pool();
+        eventually(SOON, "the connection is back", async || {
+            Ok(pool.num_idle() == 1)
+        })
+        .await
+        .unwrap();
         let client = db.client().await.unwrap();
         client.batch_execute(CUT).await.unwrap();
         cut(&connection).await;

@@ -14,13 +14,20 @@ pub struct Turns {
 
 #[derive(Debug)]
 struct Kept {
+    /// So many were asked for.
+    wanted: usize,
     /// So many at once.
     turns: usize,
     /// So many come to nobody any more when they end.
     over: usize,
+    /// So many found a file descriptor since the number changed.
+    found: usize,
     /// That they became fewer was said.
     is_said: bool,
 }
+
+/// After this many rounds in which each found a file descriptor there is a turn more.
+const ROUNDS: usize = 8;
 
 impl Turns {
     /// At most this many at once.
@@ -29,8 +36,10 @@ impl Turns {
         Self {
             open: Semaphore::new(requests),
             kept: Mutex::new(Kept {
+                wanted: requests,
                 turns: requests,
                 over: 0,
+                found: 0,
                 is_said: false,
             }),
         }
@@ -60,7 +69,29 @@ impl Turns {
         kept.over += kept.turns - fewer;
         kept.over -= self.open.forget_permits(kept.over);
         kept.turns = fewer;
+        kept.found = 0;
         !std::mem::replace(&mut kept.is_said, true)
+    }
+
+    /// One of those under way found a file descriptor. Where they had become fewer there is one more
+    /// after a while, up to as many as were asked for: what took the descriptors may be gone. If it
+    /// is not, one request in [`ROUNDS`] rounds finds none.
+    pub fn found(&self) {
+        let mut kept = self.kept();
+        if kept.turns == kept.wanted {
+            return;
+        }
+        kept.found += 1;
+        if kept.found < kept.turns.saturating_mul(ROUNDS) {
+            return;
+        }
+        kept.found = 0;
+        kept.turns += 1;
+        kept.is_said &= kept.turns < kept.wanted;
+        match kept.over.checked_sub(1) {
+            Some(over) => kept.over = over,
+            None => self.open.add_permits(1),
+        }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -70,7 +101,7 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use super::Turns;
+    use super::{ROUNDS, Turns};
 
     /// How many there are at once.
     async fn left(turns: &Turns) -> usize {
@@ -100,5 +131,28 @@ mod tests {
             assert!(!turns.lower());
         }
         assert_eq!(left(&turns).await, 1);
+    }
+
+    #[tokio::test]
+    async fn turns_that_had_become_fewer_rise_again_to_what_was_asked_for_and_no_further() {
+        let turns = Turns::new(4);
+        let mut under_way = Vec::new();
+        for _ in 0..4 {
+            under_way.push(turns.next().await.unwrap());
+        }
+        assert!(turns.lower());
+        assert!(!turns.lower(), "it was said");
+        under_way.clear();
+        assert_eq!(left(&turns).await, 3);
+        for _ in 0..3 * ROUNDS {
+            assert_eq!(left(&turns).await, 3);
+            turns.found();
+        }
+        for _ in 0..100 {
+            assert_eq!(left(&turns).await, 4);
+            turns.found();
+        }
+        let _under_way = turns.next().await.unwrap();
+        assert!(turns.lower(), "it happens anew, and is said again");
     }
 }

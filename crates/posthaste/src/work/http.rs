@@ -118,6 +118,7 @@ impl Http {
         let _turn = self.turns.next().await;
         let answer = request.send().await;
         let answer = answer.map_err(|error| self.not_answered(&error))?;
+        self.turns.found();
         Ok(http::outcome(answer).await?)
     }
 
@@ -125,6 +126,7 @@ impl Http {
     fn not_answered(&self, error: &reqwest::Error) -> RetryLater {
         let reason = http::said(error);
         if !http::lacks_files(error) {
+            self.turns.found();
             return RetryLater::by_backoff(reason);
         }
         if self.turns.lower() {
