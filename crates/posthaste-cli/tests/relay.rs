@@ -73,6 +73,35 @@ async fn a_relay_sends_what_comes_until_it_is_told_to_stop() -> anyhow::Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_route_whose_receivers_queue_nobody_reads_is_told_of() -> anyhow::Result<()> {
+    let test = "a_route_whose_receivers_queue_nobody_reads_is_told_of";
+    if !are_here(test, &[Receiver::Redis]) {
+        return Ok(());
+    }
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let redis = Redis::start(&[("appendonly", "yes")])?;
+    let to = redis.url().replace("redis:", "asynq:");
+    stage.write(
+        "posthaste.toml",
+        &format!("[route.mail]\nqueue = 'a'\nto = '{to}'\n"),
+    )?;
+    let mut relay = relay(&stage, &database).await?;
+    enqueue(&database.client().await?, 3).await?;
+    let said = relay
+        .error_line("no worker reads this queue", BOUND)
+        .await?;
+    assert!(said.contains("queue=\"default\""), "{said}");
+    relay.terminate()?;
+    assert!(relay.exit(BOUND).await?.success());
+    let lines = relay.stderr();
+    let said = lines
+        .iter()
+        .filter(|line| line.contains("reads this queue"));
+    assert_eq!(said.count(), 1, "{lines:#?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_relay_whose_reader_has_gone_ends_and_counts_as_no_attempt() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;

@@ -12,6 +12,7 @@ use redis::Pipeline;
 
 use super::destination::{Answer, Destination, UnsafeSetting};
 use super::message::Message;
+use super::readers::without_readers;
 use super::redis::{Calls, Redis, Script};
 use super::window::{LONGEST_OUTAGE, seconds, too_short};
 
@@ -229,6 +230,14 @@ struct Task {
     headers: BTreeMap<String, String>,
 }
 
+/// What one of asynq's servers tells of itself, of which this is wanted: `ServerInfo` of its
+/// protocol.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Server {
+    #[prost(btree_map = "string, int32", tag = "5")]
+    queues: BTreeMap<String, i32>,
+}
+
 impl Destination for Asynq {
     fn label(&self) -> String {
         format!("asynq at {}", self.redis.label())
@@ -244,6 +253,30 @@ impl Destination for Asynq {
     fn rejects(&self, message: &Message) -> Option<String> {
         let is_blank = is_blank(&message.kind) || is_blank(self.queue_of(message));
         is_blank.then(|| "asynq takes no task without a type and a queue".into())
+    }
+
+    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        Some(Self::queue_of(self, message))
+    }
+
+    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(async move {
+            let mut servers = redis::pipe();
+            servers.cmd("ZRANGE").arg("asynq:servers").arg(0).arg(-1);
+            let servers: Vec<Vec<String>> = self.redis.read(&mut servers).await?;
+            let mut infos = redis::pipe();
+            for server in servers.iter().flatten() {
+                infos.cmd("GET").arg(server);
+            }
+            // Of one that has died nothing is left but its name.
+            let infos: Vec<Option<Vec<u8>>> = self.redis.read(&mut infos).await?;
+            let infos = infos.iter().flatten();
+            let servers = infos.filter_map(|info| Server::decode(info.as_slice()).ok());
+            Ok(without_readers(
+                queues,
+                servers.flat_map(|one| one.queues.into_keys()),
+            ))
+        })
     }
 
     fn ahead(&self) -> Duration {

@@ -206,6 +206,7 @@ impl RelayBuilder {
             gone: CancellationToken::new(),
             unfit: OnceLock::new(),
             status: Mutex::default(),
+            sent_to: Mutex::default(),
         });
         match shared.verify().await {
             Ok(()) => {}

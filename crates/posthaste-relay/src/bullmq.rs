@@ -1,10 +1,11 @@
 //! BullMQ: jobs as its Node client adds them to Redis. In one file, because the bytes and those who
 //! compare them belong together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use posthaste::Error;
@@ -13,6 +14,7 @@ use redis::Pipeline;
 use super::destination::{Answer, Destination, UnsafeSetting};
 use super::json::{put_payload, put_text};
 use super::message::Message;
+use super::readers::without_readers;
 use super::redis::{Calls, Redis, Script};
 use super::window::{LONGEST_OUTAGE, seconds, too_short};
 
@@ -286,6 +288,30 @@ impl Destination for BullMq {
         let queue = message.queue.as_deref().unwrap_or(&self.queue);
         let why = "BullMQ has no queue with a colon, or without a name";
         (!is_queue(queue)).then(|| why.into())
+    }
+
+    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        Some(message.queue.as_deref().unwrap_or(&self.queue))
+    }
+
+    /// A worker names its connection after its queue, where it may.
+    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(async move {
+            let mut clients = redis::pipe();
+            clients.cmd("CLIENT").arg("LIST");
+            let clients: Vec<String> = self.redis.read(&mut clients).await?;
+            let fields = clients.iter().flat_map(|list| list.split_whitespace());
+            let names: HashSet<&str> = fields
+                .filter_map(|field| field.strip_prefix("name="))
+                .map(|name| name.split(":w:").next().unwrap_or(name))
+                .collect();
+            let has_worker = |queue: &&String| {
+                let queue = BASE64_STANDARD.encode(queue.as_str());
+                names.contains(format!("{}:{queue}", self.prefix).as_str())
+            };
+            let read = queues.iter().filter(has_worker).cloned();
+            Ok(without_readers(queues, read))
+        })
     }
 
     fn ahead(&self) -> Duration {

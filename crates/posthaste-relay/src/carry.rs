@@ -112,6 +112,8 @@ impl Shared {
         }
         let (tickets, messages): (Vec<_>, Vec<_>) = ours.into_iter().unzip();
         let answers = self.ask(&messages, lease).await;
+        self.sent_to()
+            .note(&*self.destination, messages.iter().zip(&answers));
         let mut left = Vec::new();
         let mut accepted = 0;
         let (mut silence, mut backpressure) = (None, None);

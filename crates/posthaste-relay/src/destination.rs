@@ -141,6 +141,17 @@ pub trait Destination: Send + Sync + 'static {
         false
     }
 
+    /// The receiver's queue that a message goes to, where the receiver knows who reads it.
+    fn queue_of<'a>(&'a self, _message: &'a Message) -> Option<&'a str> {
+        None
+    }
+
+    /// Which of these queues of the receiver no worker reads now; an error where it does not tell.
+    /// Asked once a minute of the queues that something was sent to.
+    fn unread<'a>(&'a self, _queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
     /// Why it can never take what it is sent, as it is set up or as this program was built, where
     /// that is known. Asked before anything is sent, whatever the relay waits for, and again each
     /// time that it is back.

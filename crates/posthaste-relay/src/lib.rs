@@ -48,6 +48,7 @@ mod pack;
 mod preview;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+mod readers;
 #[cfg(feature = "redis")]
 mod redis;
 mod reference;
@@ -115,6 +116,7 @@ pub use webhook::{Reach, Webhook};
 
 use buffer::SendBuffer;
 use lease::Lease;
+use readers::SentTo;
 use reference::References;
 
 /// When a job is done.
@@ -214,6 +216,7 @@ pub(crate) struct Shared {
     /// Why nothing could be sent to it when it was started.
     unfit: OnceLock<String>,
     status: Mutex<RelayStatus>,
+    sent_to: Mutex<SentTo>,
 }
 
 impl Shared {
@@ -223,6 +226,10 @@ impl Shared {
 
     fn status(&self) -> std::sync::MutexGuard<'_, RelayStatus> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sent_to(&self) -> std::sync::MutexGuard<'_, SentTo> {
+        self.sent_to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lease(&self) -> Lease {

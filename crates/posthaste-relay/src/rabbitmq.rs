@@ -142,6 +142,16 @@ impl Destination for RabbitMq {
         }
     }
 
+    /// By way of the default exchange routing keys are names of queues.
+    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        let exchange = message.queue.as_deref().unwrap_or(&self.exchange);
+        exchange.is_empty().then_some(&*message.kind)
+    }
+
+    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(self.amqp.without_consumers(queues))
+    }
+
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(self.amqp.probe())
     }

@@ -96,6 +96,23 @@ impl Redis {
         Ok(answers)
     }
 
+    /// The answers to commands that change nothing; none may be refused.
+    #[cfg(any(feature = "asynq", feature = "bullmq", feature = "sidekiq"))]
+    pub(super) async fn read<T: redis::FromRedisValue>(
+        &self,
+        commands: &mut Pipeline,
+    ) -> Result<Vec<T>, String> {
+        let answers = match commands.is_empty() {
+            true => Vec::new(),
+            false => self.ask(commands).await?,
+        };
+        let read = |answer: Result<Value, RedisError>| {
+            let value = answer.map_err(|error| said(&error))?;
+            redis::from_redis_value(value).map_err(|error| format!("Redis: {error}"))
+        };
+        answers.into_iter().map(read).collect()
+    }
+
     /// Why it can never take all that it is sent, if that is known.
     pub(super) async fn unfit(&self) -> Option<String> {
         let mut commands = redis::pipe();

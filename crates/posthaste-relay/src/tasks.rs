@@ -1,5 +1,5 @@
-//! What a relay does beside sending: keeps its lease where it is ordered, and writes down how it
-//! goes. On the engine's thread.
+//! What a relay does beside sending: keeps its lease where it is ordered, writes down how it goes,
+//! and asks who reads what it sent. On the engine's thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use posthaste::Error;
 use posthaste::consumer::Attendant;
 
 use super::lease::Lease;
+use super::readers::ReadersWatch;
 use super::{RelayState, RelayStatus, Shared};
 use crate::store;
 
@@ -33,8 +34,18 @@ pub(super) async fn run(shared: Arc<Shared>, worker: Attendant) {
             }
         }
     };
+    let mut readers = ReadersWatch::new(&shared);
+    let asking = async {
+        loop {
+            readers.look().await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = worker.ended() => break,
+            }
+        }
+    };
     // A flush may take long; no lease waits for it.
-    tokio::join!(leasing, StatusReporter::new(&shared, &worker).run());
+    tokio::join!(leasing, StatusReporter::new(&shared, &worker).run(), asking);
 }
 
 /// A relay, and what the database knows of it.

@@ -23,6 +23,7 @@ mod ordered;
 mod payloads;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
+mod readers;
 mod redis;
 mod reference;
 mod sidekiq;
