@@ -10,10 +10,13 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::FutureExt as _;
+use posthaste::http::Turns;
 use posthaste::{Backoff, Http, NewJob, QueueConfig, WorkerHandle, enqueue};
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::SemaphorePermit;
 use tokio_postgres::Client;
 
 use crate::support::{SOON, all_done, count, database, unfinished, worker};
@@ -288,4 +291,30 @@ async fn nobody_there_and_no_answer_are_tried_again() {
     assert!(errors[1].starts_with("cannot connect: "), "{errors:?}");
     assert!(!errors[1].contains("geheim"));
     assert_eq!(count(&client, "dead").await, 0);
+}
+
+/// The turns that can be had at once, which end with the answer.
+fn at_once(turns: &Turns) -> Vec<SemaphorePermit<'_>> {
+    std::iter::from_fn(|| turns.next().now_or_never().flatten()).collect()
+}
+
+#[test]
+fn requests_that_had_become_fewer_rise_again_to_what_was_asked_for_and_no_further() {
+    let turns = Turns::new(4);
+    let under_way = at_once(&turns);
+    assert!(turns.lower());
+    assert!(!turns.lower(), "it was said");
+    drop(under_way);
+    assert_eq!(at_once(&turns).len(), 3);
+    for _ in 0..24 {
+        assert_eq!(at_once(&turns).len(), 3);
+        turns.found();
+    }
+    for _ in 0..100 {
+        assert_eq!(at_once(&turns).len(), 4);
+        turns.found();
+    }
+    let under_way = at_once(&turns);
+    assert!(turns.lower(), "it happens anew, and is said again");
+    assert_eq!(under_way.len(), 4);
 }

@@ -101,7 +101,7 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use super::{ROUNDS, Turns};
+    use super::Turns;
 
     /// How many there are at once.
     async fn left(turns: &Turns) -> usize {
@@ -131,28 +131,5 @@ mod tests {
             assert!(!turns.lower());
         }
         assert_eq!(left(&turns).await, 1);
-    }
-
-    #[tokio::test]
-    async fn turns_that_had_become_fewer_rise_again_to_what_was_asked_for_and_no_further() {
-        let turns = Turns::new(4);
-        let mut under_way = Vec::new();
-        for _ in 0..4 {
-            under_way.push(turns.next().await.unwrap());
-        }
-        assert!(turns.lower());
-        assert!(!turns.lower(), "it was said");
-        under_way.clear();
-        assert_eq!(left(&turns).await, 3);
-        for _ in 0..3 * ROUNDS {
-            assert_eq!(left(&turns).await, 3);
-            turns.found();
-        }
-        for _ in 0..100 {
-            assert_eq!(left(&turns).await, 4);
-            turns.found();
-        }
-        let _under_way = turns.next().await.unwrap();
-        assert!(turns.lower(), "it happens anew, and is said again");
     }
 }
