@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-full test-first check examples outage mutants torture two-phase bench fmt lint features deny docs
+.PHONY: help up test test-full test-first check examples outage mutants torture two-phase bench fmt lint features package deny docs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -64,6 +64,9 @@ lint: ## Check the formatting and the lints
 
 features: ## Compile the library, the relay and the sync with each of their features alone; ARGS name features
 	@scripts/features.sh $(ARGS)
+
+package: ## Package each published crate, and build it from that; ARGS=--no-verify builds nothing
+	cargo package --quiet --workspace --allow-dirty $(patsubst %,--exclude posthaste-%,bench testkit torture) $(ARGS)
 
 # The advisories are left out: their database is fetched over a network that the build machine lacks.
 deny: ## Check dependencies: bans, licences, sources
