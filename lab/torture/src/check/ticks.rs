@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::book::Book;
 use super::{Judge, Rule};
-use crate::history::{Moment, Tick};
+use crate::history::{Moment, Tick, Turn};
 
 const MINUTE: Moment = 60_000_000;
 /// The newest that are made up for.
@@ -29,9 +29,12 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     }
     let all: Vec<Moment> = ticks.into_keys().collect();
     for pair in all.windows(2) {
-        let is_next = pair[1] - pair[0] <= MINUTE;
+        let left_out = (pair[0] / MINUTE + 1..pair[1] / MINUTE).map(|tick| tick * MINUTE);
         // All that lies before the newest of a jump is left out.
-        let is_made_up_for = is_next || pair[1] - pair[0] > MOST * MINUTE;
+        let is_made_up_for = pair[1] - pair[0] > MOST * MINUTE
+            || left_out
+                .into_iter()
+                .all(|tick| is_behind_a_jump(&book.history.turns, tick));
         let what = "came before a tick that was left out";
         judge.must(Rule::H1, is_made_up_for, pair[1] / MINUTE, what);
     }
@@ -41,6 +44,18 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
         let what = "are the last tick, although later ones were due";
         judge.must(Rule::H1, last + 1 >= furthest, last, what);
     }
+}
+
+/// Whether the clock jumped over a tick, and by more than is made up for, and had left it behind
+/// already when it was turned back: it is neither among the newest of the jump nor one that comes.
+fn is_behind_a_jump(turns: &[Turn], tick: Moment) -> bool {
+    let after = |turn: &Turn| turn.until + turn.ahead();
+    turns.windows(3).any(|three| {
+        let before = three[1].from + three[0].ahead();
+        let is_jump = after(&three[1]) - before > MOST * MINUTE;
+        let is_over = before < tick && tick < after(&three[1]);
+        is_jump && is_over && tick <= after(&three[2]) + SEEN_IN
+    })
 }
 
 /// A tick whose job was lost with a server is enqueued again.
@@ -54,4 +69,33 @@ fn once(book: &Book<'_>, tick: i64, before: &Tick, next: &Tick, judge: &mut Judg
     let is_excused = !is_same || excuses.next().is_some();
     let what = "are a tick that was run again, and nothing had happened to its worker";
     judge.must(Rule::H4, is_excused, tick, what);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MINUTE, SEEN_IN, is_behind_a_jump};
+    use crate::history::Turn;
+
+    #[test]
+    fn a_tick_may_be_left_out_that_a_jump_passed_and_the_clock_that_came_back_had_passed_too() {
+        const YEAR: i64 = 31_536_000;
+        let turn = |from: i64, seconds: i64| Turn {
+            from,
+            until: from,
+            seconds,
+            followed: None,
+        };
+        // A minute begins while the clock is a year ahead.
+        let minute = 1_000 * MINUTE;
+        let (jumped, back) = (minute - 5_000_000, minute + 2_000_000);
+        let turns = [turn(0, 0), turn(jumped, YEAR), turn(back, 0)];
+        assert!(is_behind_a_jump(&turns, minute));
+        assert!(!is_behind_a_jump(&turns, minute - MINUTE), "it was made");
+        assert!(!is_behind_a_jump(&turns, minute + MINUTE), "it comes");
+        // A step that is made up for leaves nothing out.
+        let turns = [turn(0, 0), turn(jumped, 3_600), turn(back, 0)];
+        assert!(!is_behind_a_jump(&turns, minute));
+        let turns = [turn(0, 0), turn(jumped, YEAR), turn(back, -600)];
+        assert!(!is_behind_a_jump(&turns, minute + SEEN_IN));
+    }
 }
