@@ -25,6 +25,7 @@ find . -name '*.md' ! -path ./evidence.md ! -path ./SUMMARY.md ! -path ./why/ben
     sed 's|^\./||' | LC_ALL=C sort | tr '\n' '\0' | LC_ALL=C xargs -0 -r awk '
     function plain(text) {
         while (match(text, /\]\([^)]*\)/)) text = substr(text, 1, RSTART - 1) substr(text, RSTART + RLENGTH)
+        gsub(/!\[/, "", text)
         gsub(/[][*`]/, "", text)
         gsub(/[ \t|]+/, " ", text)
         sub(/^ *(- |[0-9]+\. )?/, "", text)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Says which links of the documents lead nowhere, and which pages docs/SUMMARY.md does not name.
+# Says which links of the documents lead nowhere, which pages docs/SUMMARY.md does not name, and which pictures no
+# page shows.
 #
 #   scripts/links.sh           checks
 #   scripts/links.sh outside   lists the files of the repository outside of docs that pages link to
@@ -88,6 +89,9 @@ check() {
         links <<<"$found" | awk -F '\t' '$1 == "docs/SUMMARY.md" { print $4 }' | LC_ALL=C sort -u |
             LC_ALL=C comm -13 - <(find docs -name '*.md' ! -path docs/SUMMARY.md | LC_ALL=C sort) |
             sed 's/.*/docs\/SUMMARY.md does not name &/'
+        links <<<"$found" | awk -F '\t' '{ print $4 }' | LC_ALL=C sort -u |
+            LC_ALL=C comm -13 - <(find docs -name '*.svg' | LC_ALL=C sort) |
+            sed 's/.*/no page shows &/'
     )
     [ -z "$broken" ] || { printf '%s\n' "$broken" >&2 && return 1; }
 }
@@ -95,5 +99,5 @@ check() {
 case ${1:-} in
 '') check ;;
 outside) outside ;;
-*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+*) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 esac
