@@ -1,5 +1,6 @@
 //! Sidekiq: jobs as its Ruby client writes them into Redis.
 
+mod processes;
 mod said;
 
 use std::fmt::Write as _;
@@ -13,7 +14,6 @@ use redis::Pipeline;
 use super::destination::{Answer, Destination, UnsafeSetting};
 use super::json::{depth_beyond, put_payload, put_text};
 use super::message::{Arguments, Message};
-use super::readers::without_readers;
 use super::redis::{List, Redis};
 pub use said::HowMany;
 use said::{Said, rejects_header};
@@ -213,16 +213,6 @@ fn jid(id: &str) -> &str {
     &id[8..]
 }
 
-/// The queues of a process, as it tells them once every few seconds.
-fn queues_of(info: &str) -> Vec<String> {
-    #[derive(serde::Deserialize)]
-    struct Info {
-        #[serde(default)]
-        queues: Vec<String>,
-    }
-    serde_json::from_str::<Info>(info).map_or_else(|_| Vec::new(), |info| info.queues)
-}
-
 /// The list of what is scheduled, of whatever queue; its own list has 0.
 const SCHEDULED: u8 = 1;
 
@@ -280,22 +270,7 @@ impl Destination for Sidekiq {
     }
 
     fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
-        Box::pin(async move {
-            let mut processes = redis::pipe();
-            processes.cmd("SMEMBERS").arg("processes");
-            let processes: Vec<Vec<String>> = self.redis.read(&mut processes).await?;
-            let mut infos = redis::pipe();
-            for process in processes.iter().flatten() {
-                infos.cmd("HGET").arg(process).arg("info");
-            }
-            // Of one that has died nothing is left but its name.
-            let infos: Vec<Option<String>> = self.redis.read(&mut infos).await?;
-            let infos = infos.iter().flatten();
-            Ok(without_readers(
-                queues,
-                infos.flat_map(|info| queues_of(info)),
-            ))
-        })
+        Box::pin(processes::unread(&self.redis, queues))
     }
 
     fn ahead(&self) -> Duration {
