@@ -8,7 +8,7 @@ use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use posthaste_testkit::{Child, PgServer, PgVersion, TestDb};
 use serde_json::Value;
 
-use crate::stage::{self, BOUND, Said, Stage};
+use crate::stage::{BOUND, Said, Stage};
 
 /// What a page or a run says of a command.
 #[derive(Debug, Default, PartialEq)]
