@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands by their words, and what somebody would type.
-const EXAMPLES: [(&str, &str); 43] = [
+const EXAMPLES: [(&str, &str); 44] = [
     (
         "alerts",
         "posthaste alerts --queue mail --completed-below 10 --length-above 1000",
@@ -11,11 +11,7 @@ const EXAMPLES: [(&str, &str); 43] = [
     ("completions", "posthaste completions bash"),
     ("console", "posthaste console --operate"),
     ("demo", "posthaste demo --once"),
-    ("doctor", "posthaste doctor --older-than 300"),
-    (
-        "enqueue",
-        "posthaste enqueue mail.send '{\"to\": 7}' --queue mail --priority 10",
-    ),
+    ("doctor", "posthaste doctor --older-than 5m"),
     (
         "exporter",
         "posthaste exporter --listen 127.0.0.1:9187 --tags-of mail",
@@ -23,6 +19,10 @@ const EXAMPLES: [(&str, &str); 43] = [
     ("health", "posthaste health http://127.0.0.1:9187/ready"),
     ("init", "posthaste init"),
     ("jobs cancel", "posthaste jobs cancel 4711 4712"),
+    (
+        "jobs enqueue",
+        "posthaste jobs enqueue mail.send '{\"to\": 7}' --queue mail --priority 10",
+    ),
     (
         "jobs list",
         "posthaste jobs list --queue mail --state retrying",
@@ -41,14 +41,18 @@ const EXAMPLES: [(&str, &str); 43] = [
     ("queues pause", "posthaste queues pause mail"),
     ("queues resume", "posthaste queues resume mail"),
     ("rebase", "posthaste rebase"),
-    ("reindex", "posthaste reindex page --all --wait"),
-    ("relay", "posthaste relay --dry-run"),
-    ("search", "posthaste search '\"a phrase\"' -- -without"),
-    ("status", "posthaste status --watch 2"),
-    ("sync", "posthaste sync --once"),
+    ("relay preview", "posthaste relay preview mail --limit 10"),
+    ("relay run", "posthaste relay run --once"),
+    ("status", "posthaste status --watch 2s"),
     ("sync audit", "posthaste sync audit page --repair"),
     ("sync install", "posthaste sync install"),
-    ("sync rebuild", "posthaste sync rebuild page --rate 1000"),
+    ("sync rebuild", "posthaste sync rebuild page --rate 1000/s"),
+    ("sync reindex", "posthaste sync reindex page --all --wait"),
+    ("sync run", "posthaste sync run --once"),
+    (
+        "sync search",
+        "posthaste sync search '\"a phrase\"' -- -without",
+    ),
     ("two-phase adopt", "posthaste two-phase adopt"),
     ("two-phase audit", "posthaste two-phase audit"),
     ("two-phase balance", "posthaste two-phase balance alice bob"),
@@ -129,6 +133,49 @@ mod tests {
                 _ => vec![part.to_owned()],
             })
             .collect()
+    }
+
+    /// What each command and each of its options says of itself.
+    fn helps(command: &Command, before: &str) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        let options = command.get_arguments().filter(|one| !one.is_hide_set());
+        for one in options.filter(|one| !["help", "version"].contains(&one.get_id().as_str())) {
+            let help = one.get_long_help().or(one.get_help());
+            let help = help.map(ToString::to_string).unwrap_or_default();
+            all.push((format!("{before} {}", one.get_id()), help));
+        }
+        for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+            let words = format!("{before} {}", one.get_name());
+            let about = one.get_long_about().or(one.get_about());
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            all.push((words.clone(), about));
+            all.extend(helps(one, &words));
+        }
+        all
+    }
+
+    #[test]
+    fn every_command_and_option_is_explained_in_plain_words() {
+        for (words, help) in helps(&Arguments::command(), "posthaste") {
+            assert!(!help.is_empty(), "{words} says nothing");
+            let help = help.to_lowercase();
+            for odd in [
+                "sign of life",
+                "told",
+                "tells",
+                "whoever",
+                "whatever",
+                "somebody",
+                "true to",
+                "done jobs",
+                "is done",
+                "not done",
+                "again for",
+                "lull",
+            ] {
+                assert!(!help.contains(odd), "{words}: {odd}: {help}");
+            }
+        }
     }
 
     #[test]

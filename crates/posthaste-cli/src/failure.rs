@@ -4,6 +4,9 @@ use std::sync::Mutex;
 
 use tokio_postgres::error::{DbError, SqlState};
 
+/// What the program ends with when arguments could not be understood.
+pub(crate) const USAGE: u8 = 2;
+
 /// A command that did what it was to do, and whose exit code says what came of it.
 #[derive(Debug, thiserror::Error)]
 #[error("{line}")]
@@ -56,17 +59,34 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
     redact(&causes.join(": "))
 }
 
-/// The one line for arguments that could not be understood.
-pub(crate) fn usage_line(error: &clap::Error) -> String {
+/// The one line for arguments that could not be understood, and which commands were meant.
+pub(crate) fn usage_line(error: &clap::Error, meant: &[String]) -> String {
     let rendered = error.to_string();
-    let said: Vec<&str> = rendered
+    let mut said: Vec<&str> = rendered
         .lines()
         .map(str::trim)
         .take_while(|text| !text.starts_with("Usage:") && !text.starts_with("For more information"))
         .filter(|text| !text.is_empty())
         .collect();
-    let said = one_line(&said.join("; ").replace(":; ", ": "));
-    redact(&format!("{said}. Try 'posthaste --help'."))
+    if meant.is_empty() {
+        let said = one_line(&said.join("; ").replace(":; ", ": "));
+        return redact(&format!("{said}. Try 'posthaste --help'."));
+    }
+    // Its own guesses are other ones.
+    said.truncate(1);
+    let said = one_line(&said.join(""));
+    redact(&format!("{said}. {}", did_you_mean(meant)))
+}
+
+/// The one line where a command is missing.
+pub(crate) fn no_command_line(meant: &[String]) -> String {
+    format!("a command is missing. {}", did_you_mean(meant))
+}
+
+fn did_you_mean(commands: &[String]) -> String {
+    let commands = commands.iter().map(|words| format!("'posthaste {words}'"));
+    let commands: Vec<String> = commands.collect();
+    format!("Did you mean {}?", commands.join(" or "))
 }
 
 /// `text` without what was concealed and without the password of any connection string in it.

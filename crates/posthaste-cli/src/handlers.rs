@@ -9,15 +9,14 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use posthaste::{Exec, Http, QueueConfig, Secret, WorkerBuilder};
 
-use crate::failure::{self, Ended};
+use crate::failure::{self, Ended, USAGE};
+use crate::options::between;
 
 /// Where secrets come from when there is no file.
 const SECRET: &str = "POSTHASTE_WEBHOOK_SECRET";
 /// What a run may need beyond its time limit: to be asked to end, to be made to, and to be
 /// reported.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// What the program ends with when arguments could not be understood.
-const USAGE: u8 = 2;
 
 /// How many jobs of a queue run at once, unless it is said.
 const CONCURRENCY: u16 = 32;
@@ -27,14 +26,14 @@ const QUEUE: &str = "default";
 /// Which queues are worked on, and which of their jobs go where.
 #[derive(clap::Args)]
 pub(crate) struct Handlers {
-    /// A queue to work on and how many of its jobs run at once, 32 unless given; without any, the
-    /// queue default. May be given many times
+    /// Work on this queue, and run so many of its jobs at once, 32 unless given; without any, on
+    /// the queue default. May be given many times
     #[arg(long = "queue", value_name = "NAME[=N]", value_parser = queue)]
     queues: Vec<(String, u16)>,
 
     /// Run a command for each job of this name (mail.* stands for all that begin with mail.). It
-    /// reads the arguments as JSON from its standard input; exit code 0 is done, 65 discards the
-    /// job, anything else is tried again. May be given many times
+    /// reads the arguments as JSON from its standard input; exit code 0 completes the job, 65
+    /// discards it, after any other it is tried again. May be given many times
     #[arg(long = "exec", value_name = "NAME=COMMAND", value_parser = assignment)]
     commands: Vec<(String, String)>,
 
@@ -47,9 +46,9 @@ pub(crate) struct Handlers {
     #[arg(long, value_name = "FILE", requires = "addresses")]
     secret_file: Option<PathBuf>,
 
-    /// Seconds that a command or a request may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    time_limit: u64,
+    /// Give a command or a request this long
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = between(1, 86_400))]
+    time_limit: Duration,
 }
 
 /// What the arguments came to.
@@ -109,7 +108,7 @@ impl Handlers {
         if let Some(twice) = patterns.windows(2).find(|pair| pair[0] == pair[1]) {
             bail!("two handlers for {}. Give one.", twice[0]);
         }
-        let limit = Duration::from_secs(self.time_limit);
+        let limit = self.time_limit;
         let commands = self.commands.iter().map(|(pattern, line)| {
             let exec = command(line).with_context(|| format!("--exec {pattern}"))?;
             Ok((pattern.clone(), exec.time_limit(limit)))

@@ -9,7 +9,9 @@ mod failure;
 mod file;
 mod handlers;
 mod local_postgres;
+mod meant;
 mod observe;
+mod options;
 mod routes;
 mod signals;
 mod syncs;
@@ -25,8 +27,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing_subscriber::EnvFilter;
 
 use commands::{
-    alerts, completions, console, demo, doctor, enqueue, exporter, health, init, jobs, manual,
-    migrate, queues, rebase, reindex, relay, search, status, sync, two_phase, up, work,
+    alerts, completions, console, demo, doctor, exporter, health, init, jobs, manual, migrate,
+    queues, rebase, relay, status, sync, two_phase, up, work,
 };
 use database::{Choice, Database};
 use examples::with_examples;
@@ -35,7 +37,7 @@ use signals::Signals;
 use terminal::Terminal;
 
 /// As docs/reference/cli.md lists them.
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor, alerts --once or an audit found something wrong, or a sync left documents out.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor, alerts --once or an audit found something wrong, or sync run --once left documents out.";
 
 /// A Postgres job queue and transactional outbox.
 #[derive(Parser)]
@@ -44,7 +46,8 @@ struct Arguments {
     #[command(flatten)]
     database: Choice,
 
-    /// Results for programs: one JSON document on standard output
+    /// Print results as JSON: one document on standard output, or a line for each thing that happens
+    /// where a command goes on until you stop it
     #[arg(long, global = true, help_heading = "Everywhere")]
     json: bool,
 
@@ -58,26 +61,48 @@ enum Command {
     Up(up::Arguments),
     Demo(demo::Arguments),
     Migrate(migrate::Arguments),
-    Enqueue(enqueue::Arguments),
     Work(work::Arguments),
+    Jobs(jobs::Arguments),
+    Queues(queues::Arguments),
     Relay(relay::Arguments),
     Sync(sync::Arguments),
-    Reindex(reindex::Arguments),
-    Search(search::Arguments),
     TwoPhase(two_phase::Arguments),
     Status(status::Arguments),
+    Doctor(doctor::Arguments),
     Alerts(alerts::Arguments),
     Console(console::Arguments),
     Exporter(exporter::Arguments),
     Health(health::Arguments),
-    Jobs(jobs::Arguments),
-    Queues(queues::Arguments),
-    Doctor(doctor::Arguments),
     Rebase(rebase::Arguments),
     Completions(completions::Arguments),
     Manual(manual::Arguments),
     #[command(hide = true)]
     Load(demo::packages::load::Arguments),
+}
+
+impl Command {
+    /// Whether it works until somebody stops it.
+    fn goes_on(&self) -> bool {
+        match self {
+            Self::Up(_) | Self::Work(_) | Self::Console(_) | Self::Exporter(_) => true,
+            Self::Demo(demo) => demo.goes_on(),
+            Self::Relay(relay) => relay.goes_on(),
+            Self::Sync(sync) => sync.goes_on(),
+            Self::TwoPhase(two_phase) => two_phase.goes_on(),
+            Self::Alerts(alerts) => alerts.goes_on(),
+            Self::Init(_)
+            | Self::Migrate(_)
+            | Self::Jobs(_)
+            | Self::Queues(_)
+            | Self::Status(_)
+            | Self::Doctor(_)
+            | Self::Health(_)
+            | Self::Rebase(_)
+            | Self::Completions(_)
+            | Self::Manual(_)
+            | Self::Load(_) => false,
+        }
+    }
 }
 
 /// The pool reports each connection that a server closes, also where that was asked for. What
@@ -92,13 +117,13 @@ fn main() -> ExitCode {
     let parsed = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
     let arguments = match parsed {
         Ok(arguments) => arguments,
-        Err(help) if !help.use_stderr() || help.kind() == NO_COMMAND => help.exit(),
-        Err(error) => return fail(2, &failure::usage_line(&error)),
+        Err(help) if !help.use_stderr() => help.exit(),
+        Err(error) => return misunderstood(&error),
     };
     // Before anything builds a TLS configuration: rustls takes the process's provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     more_descriptors();
-    let terminal = Terminal::new(arguments.json);
+    let terminal = Terminal::new(arguments.json, arguments.command.goes_on());
     log_to(&terminal);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -108,12 +133,34 @@ fn main() -> ExitCode {
         Err(error) => return fail(1, &format!("cannot start: {error}")),
     };
     let outcome = runtime.block_on(run(&arguments, &terminal));
+    let outcome = outcome.and_then(|()| terminal.line("stopped", &serde_json::json!({})));
     // A thread that still reads standard input would be waited for until somebody presses return.
     runtime.shutdown_background();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(failure::code(&error), &failure::line(&error)),
     }
+}
+
+/// One line, behind the commands where there were none.
+fn misunderstood(error: &clap::Error) -> ExitCode {
+    let typed = std::env::args_os().skip(1);
+    let typed: Vec<String> = typed
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let meant = meant::meant(&Arguments::command(), &typed, error);
+    if error.kind() == NO_COMMAND {
+        if meant.is_empty() {
+            error.exit();
+        }
+        // With standard error closed there is nobody left to tell.
+        let _ = error.print();
+    }
+    let line = match error.kind() {
+        NO_COMMAND => failure::no_command_line(&meant),
+        _ => failure::usage_line(error, &meant),
+    };
+    fail(failure::USAGE, &line)
 }
 
 /// Many systems let a process open 1,024 files unless it asks for more, and each connection is one.
@@ -190,22 +237,17 @@ async fn command(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let short = async {
+    let work = async {
         match command {
             Command::Up(arguments) => up::run(arguments, database, terminal, signals).await,
             Command::Demo(arguments) => demo::run(arguments, database, terminal, signals).await,
             Command::Work(arguments) => work::run(arguments, database, terminal, signals).await,
             Command::Relay(arguments) => relay::run(arguments, database, terminal, signals).await,
             Command::Sync(arguments) => sync::run(arguments, database, terminal, signals).await,
-            Command::Reindex(arguments) => reindex::run(arguments, database, terminal).await,
-            Command::Search(arguments) => search::run(arguments, database, terminal).await,
             Command::Load(arguments) => {
                 demo::packages::load::run(arguments, database, terminal, signals).await
             }
             Command::Migrate(arguments) => migrate::run(arguments, database, terminal).await,
-            Command::Enqueue(arguments) => {
-                enqueue::run(arguments, database, terminal, signals).await
-            }
             Command::Status(arguments) => status::run(arguments, database, terminal, signals).await,
             Command::Alerts(arguments) => alerts::run(arguments, database, terminal, signals).await,
             Command::Console(arguments) => {
@@ -214,7 +256,7 @@ async fn command(
             Command::Exporter(arguments) => {
                 exporter::run(arguments, database, terminal, signals).await
             }
-            Command::Jobs(arguments) => jobs::run(arguments, database, terminal).await,
+            Command::Jobs(arguments) => jobs::run(arguments, database, terminal, signals).await,
             Command::Queues(arguments) => queues::run(arguments, database, terminal).await,
             Command::Doctor(arguments) => doctor::run(arguments, database, terminal).await,
             Command::Rebase(arguments) => rebase::run(arguments, database, terminal).await,
@@ -226,25 +268,20 @@ async fn command(
             | Command::TwoPhase(_) => Ok(()),
         }
     };
-    match command {
-        // These have something to bring to an end.
+    // These have something to bring to an end.
+    let ends_in_order = match command {
         Command::Up(_)
         | Command::Demo(_)
         | Command::Work(_)
-        | Command::Relay(_)
         | Command::Load(_)
         | Command::Alerts(_)
         | Command::Console(_)
-        | Command::Exporter(_)
-        | Command::Enqueue(_) => short.await,
-        Command::Status(arguments) if arguments.watches() => short.await,
-        Command::Sync(arguments) if arguments.works() => short.await,
-        Command::Sync(_)
-        | Command::Reindex(_)
-        | Command::Search(_)
-        | Command::Migrate(_)
-        | Command::Status(_)
-        | Command::Jobs(_)
+        | Command::Exporter(_) => true,
+        Command::Jobs(arguments) => arguments.enqueues(),
+        Command::Relay(arguments) => arguments.works(),
+        Command::Sync(arguments) => arguments.works(),
+        Command::Status(arguments) => arguments.watches(),
+        Command::Migrate(_)
         | Command::Queues(_)
         | Command::Doctor(_)
         | Command::Rebase(_)
@@ -252,12 +289,14 @@ async fn command(
         | Command::Health(_)
         | Command::Init(_)
         | Command::Manual(_)
-        | Command::Completions(_) => {
-            tokio::select! {
-                outcome = short => outcome,
-                () = signals.stop().cancelled() => anyhow::bail!("stopped."),
-            }
-        }
+        | Command::Completions(_) => false,
+    };
+    if ends_in_order {
+        return work.await;
+    }
+    tokio::select! {
+        outcome = work => outcome,
+        () = signals.stop().cancelled() => anyhow::bail!("stopped."),
     }
 }
 

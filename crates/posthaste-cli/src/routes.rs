@@ -8,10 +8,12 @@ use anyhow::{Context as _, anyhow, bail};
 use deadpool_postgres::Pool;
 use futures_util::future::try_join_all;
 use posthaste_relay::{Relay, Route};
+use serde_json::json;
 use tokio_postgres::types::Type;
 
 use crate::connect::Address;
 use crate::file;
+use crate::terminal::Terminal;
 
 /// For rows that jobs refer to, of all routes together.
 const CONNECTIONS: usize = 4;
@@ -31,6 +33,17 @@ impl fmt::Display for Started {
             Some(problem) => write!(f, "; it waits until this is mended: {problem}"),
             None => Ok(()),
         }
+    }
+}
+
+impl Started {
+    /// Says that it is at it, or what it waits for.
+    pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
+        let problem = self.relay.unfit();
+        let more = json!({
+            "route": self.name, "queue": self.queue, "destination": self.label, "problem": problem,
+        });
+        terminal.event("route", &self.to_string(), &more)
     }
 }
 
@@ -87,7 +100,7 @@ async fn start_one(route: Route, pool: &Pool) -> anyhow::Result<Started> {
     })
 }
 
-/// Has the queue keep its done jobs for this long.
+/// Has the queue keep its completed jobs for this long.
 async fn keep(pool: &Pool, queue: &str, how_long: Duration) -> anyhow::Result<()> {
     let how_long = format!("{} s", how_long.as_secs_f64());
     let keep = include_str!("commands/queues/keep.sql");

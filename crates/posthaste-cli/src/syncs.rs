@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use posthaste_sync::{Access, Index, IndexSync, Source, Synced};
+use serde_json::json;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::connect::Address;
 use crate::database::Database;
 use crate::file::{self, FILE};
+use crate::terminal::Terminal;
 
 /// For rows and, where it is Postgres, for the index.
 const CONNECTIONS: usize = 4;
@@ -43,6 +45,14 @@ pub(crate) struct Sides {
 impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sync {}: {}", self.name, self.label)
+    }
+}
+
+impl Started {
+    /// Says that it is at it.
+    pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
+        let more = json!({ "table": self.name, "index": self.label });
+        terminal.event("table", &self.to_string(), &more)
     }
 }
 

@@ -12,6 +12,8 @@ use indicatif::{
 use serde::Serialize;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::failure::{Ended, USAGE};
+
 /// Without a terminal a line now and then says how far things are.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
@@ -56,13 +58,76 @@ fn tame_json(line: &str) -> String {
 pub(crate) struct Terminal {
     bars: MultiProgress,
     json: bool,
+    /// It works until somebody stops it: what happens is a line of JSON each, not one document.
+    goes_on: bool,
+}
+
+/// A line of JSON of a command that goes on.
+#[derive(Serialize)]
+struct Event<'a, T> {
+    event: &'a str,
+    #[serde(flatten)]
+    more: &'a T,
 }
 
 impl Terminal {
-    pub(crate) fn new(json: bool) -> Self {
+    pub(crate) fn new(json: bool, goes_on: bool) -> Self {
         Self {
             bars: MultiProgress::new(),
             json,
+            goes_on,
+        }
+    }
+
+    /// Whether a program reads the results.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// An error where a program asks for results and there are none to give it.
+    pub(crate) fn refuse_json(&self, why: &str) -> anyhow::Result<()> {
+        let line = format!("{why}: leave --json out.");
+        match self.json {
+            true => Err(Ended { code: USAGE, line }.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// A result that only programs get.
+    pub(crate) fn document(&self, value: &impl Serialize) -> anyhow::Result<()> {
+        self.print(&tame_json(&serde_json::to_string(value)?))
+    }
+
+    /// Something that happened: `text` for a person on standard error, and a line of JSON for a
+    /// program where the command goes on.
+    pub(crate) fn event(
+        &self,
+        event: &str,
+        text: &str,
+        more: &impl Serialize,
+    ) -> anyhow::Result<()> {
+        self.note(text);
+        self.line(event, more)
+    }
+
+    /// The same without a word for people.
+    pub(crate) fn line(&self, event: &str, more: &impl Serialize) -> anyhow::Result<()> {
+        match self.json && self.goes_on {
+            true => self.document(&Event { event, more }),
+            false => Ok(()),
+        }
+    }
+
+    /// A result of a command that may go on: for a program a line of JSON then, else the document.
+    pub(crate) fn outcome(
+        &self,
+        event: &str,
+        text: impl Display,
+        value: &impl Serialize,
+    ) -> anyhow::Result<()> {
+        match self.json && self.goes_on {
+            true => self.line(event, value),
+            false => self.result(text, value),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The worker of `up`, `demo`, `work`, `relay` and `sync`.
+//! The worker of `up`, `demo`, `work`, `relay run` and `sync run`.
 
 use std::time::Duration;
 
@@ -6,11 +6,13 @@ use anyhow::anyhow;
 use posthaste::{Config, QueueConfig, Worker, WorkerBuilder, WorkerHandle};
 use posthaste_relay::Relay;
 use posthaste_sync::IndexSync;
+use serde::Serialize;
 
 use crate::connect::Address;
 use crate::database::Database;
 use crate::handlers::Opened;
 use crate::observe::Served;
+use crate::options::{between, duration};
 use crate::signals::Signals;
 
 /// Gives a worker its handlers.
@@ -75,19 +77,26 @@ impl Settings {
 /// How long a worker waits for others, and others for it.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Patience {
-    /// Seconds that running jobs get to end after the first signal
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    grace: u64,
+    /// Give running jobs this long to end after the first signal
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    grace: Duration,
 
-    /// Seconds without a sign of life after which a worker counts as dead; the same for all
+    /// Count a worker as dead when it has sent no heartbeat for this long; give the same to all
     /// workers of a database
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=86_400))]
-    rescue_after: u64,
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = between(2, 86_400))]
+    rescue_after: Duration,
 
-    /// Look for jobs ten times a second instead of being told of them: where DATABASE_URL leads
-    /// to a pooler in transaction mode, or sessions are few
+    /// Look for jobs ten times a second instead of being notified: where DATABASE_URL leads to a
+    /// pooler in transaction mode, or sessions are few
     #[arg(long)]
     no_notify: bool,
+}
+
+/// What a worker does, for a program.
+#[derive(Serialize)]
+pub(crate) struct Working<'a> {
+    /// Those whose jobs have handlers.
+    queues: &'a [String],
 }
 
 /// A worker at work.
@@ -105,15 +114,26 @@ impl Running {
         (!names.is_empty()).then(|| format!("queue{plural} {names}"))
     }
 
-    /// Completes when the worker has ended by itself: why.
+    /// The same for a program.
+    pub(crate) fn working(&self) -> Working<'_> {
+        let queues = &self.queues;
+        Working { queues }
+    }
+
+    /// Completes when the worker has ended by itself: why. Until then it is served how it goes.
     pub(crate) async fn ended(&mut self) -> anyhow::Error {
-        match self.handle.ended().await {
-            Ok(()) => anyhow!("the worker has ended"),
-            Err(error) => error.into(),
+        let mut ticks = Served::ticks();
+        loop {
+            tokio::select! {
+                ended = self.handle.ended() => match ended {
+                    Ok(()) => return anyhow!("the worker has ended"),
+                    Err(error) => return error.into(),
+                },
+                _ = ticks.tick(), if self.served.is_some() => self.say(),
+            }
         }
     }
 
-    /// Tells whoever listens how it goes.
     fn say(&self) {
         if let Some(served) = &self.served {
             served.say(self.handle.unanswered_for());
@@ -128,16 +148,11 @@ impl Running {
         database: &Database,
         signals: &Signals,
     ) -> anyhow::Result<()> {
-        let mut empty = std::pin::pin!(empty);
-        let mut ticks = Served::ticks();
-        let outcome = loop {
-            tokio::select! {
-                () = signals.stop().cancelled() => break Ok(()),
-                error = database.gone() => break Err(error),
-                error = self.ended() => break Err(error),
-                empty = &mut empty => break empty,
-                _ = ticks.tick(), if self.served.is_some() => self.say(),
-            }
+        let outcome = tokio::select! {
+            () = signals.stop().cancelled() => Ok(()),
+            error = database.gone() => Err(error),
+            error = self.ended() => Err(error),
+            empty = empty => empty,
         };
         let stopped = self.stop().await;
         outcome.and(stopped)
@@ -181,19 +196,19 @@ impl Patience {
     /// The same for another program: all workers of a database are to be alike.
     pub(crate) fn as_typed(self) -> Vec<String> {
         let mut typed = vec![
-            format!("--grace={}", self.grace),
-            format!("--rescue-after={}", self.rescue_after),
+            format!("--grace={}s", self.grace.as_secs()),
+            format!("--rescue-after={}s", self.rescue_after.as_secs()),
         ];
         typed.extend(self.no_notify.then(|| "--no-notify".to_owned()));
         typed
     }
 
     fn config(self) -> Config {
-        let rescue_after = Duration::from_secs(self.rescue_after);
+        let rescue_after = self.rescue_after;
         let usual = Config::default();
         Config {
             name: format!("posthaste, process {}", std::process::id()),
-            shutdown_grace: Duration::from_secs(self.grace),
+            shutdown_grace: self.grace,
             heartbeat_interval: usual.heartbeat_interval.min(rescue_after / 6),
             rescue_after,
             ..usual

@@ -101,15 +101,9 @@ impl Played {
         ];
         arguments.extend(more);
         let said = self.stage.run_on(&self.database, &arguments).await?;
-        let mut firing = BTreeSet::new();
-        for line in said.out.lines() {
-            let line: Value = serde_json::from_str(line)?;
-            let name = line["alert"].as_str().unwrap_or_default().to_owned();
-            match line["what"].as_str() {
-                Some("begins") => _ = firing.insert(name),
-                _ => _ = firing.remove(&name),
-            }
-        }
+        let firing: Vec<Value> = serde_json::from_str(&said.out)?;
+        let names = firing.iter().filter_map(|one| one["alert"].as_str());
+        let firing: BTreeSet<String> = names.map(str::to_owned).collect();
         let code = if firing.is_empty() { 0 } else { 3 };
         assert_eq!(said.code, Some(code), "{said:?}");
         Ok(firing)
@@ -194,7 +188,7 @@ async fn an_expired_job_fires_until_it_is_deleted_and_is_said_by_a_job_too() -> 
     assert_eq!(played.alerts(&notify).await?, only(&["expired"]));
     let told = "SELECT count(*) FROM posthaste.job WHERE queue = 'alerts'
                    AND name = 'posthaste.alert' AND kwargs ->> 'alert' = 'expired'
-                   AND kwargs ->> 'what' = 'begins' AND kwargs ->> 'queue' = 'mail'";
+                   AND kwargs ->> 'event' = 'begins' AND kwargs ->> 'queue' = 'mail'";
     assert_eq!(count(&played.client, told).await?, 1);
     played
         .client

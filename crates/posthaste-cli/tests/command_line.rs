@@ -14,7 +14,7 @@ async fn an_unreachable_server_is_told_in_one_line_with_the_way_out() -> anyhow:
         &["work", "--exec", "x=true"],
         &["up"],
         &["demo", "--once"],
-        &["enqueue", "x"],
+        &["jobs", "enqueue", "x"],
     ] {
         let line = stage.run_with_url(&url, arguments).await?.failure()?;
         assert_eq!(
@@ -122,7 +122,7 @@ async fn arguments_that_are_not_understood_exit_with_2_and_one_line() -> anyhow:
             "error: unexpected argument '--onse' found; tip: a similar argument exists: '--once'. Try 'posthaste --help'.",
         ),
         (
-            &["enqueue"],
+            &["jobs", "enqueue"],
             "error: the following required arguments were not provided: <NAME>. Try 'posthaste --help'.",
         ),
         (
@@ -137,10 +137,63 @@ async fn arguments_that_are_not_understood_exit_with_2_and_one_line() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_word_that_is_no_command_is_answered_with_the_one_that_was_meant() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    for (typed, line) in [
+        (
+            "enqueue mail.send",
+            "unrecognized subcommand 'enqueue'. Did you mean 'posthaste jobs enqueue'?",
+        ),
+        (
+            "--database-url postgres://h/d search words",
+            "unrecognized subcommand 'search'. Did you mean 'posthaste sync search'?",
+        ),
+        (
+            "reindex page --all",
+            "unrecognized subcommand 'reindex'. Did you mean 'posthaste sync reindex'?",
+        ),
+        (
+            "relay mail",
+            "unrecognized subcommand 'mail'. Did you mean 'posthaste relay run'?",
+        ),
+        (
+            "relay --dry-run --limit 5",
+            "unexpected argument '--dry-run' found. Did you mean 'posthaste relay preview'?",
+        ),
+        (
+            "sync --once",
+            "unexpected argument '--once' found. Did you mean 'posthaste sync run'?",
+        ),
+        (
+            "audit",
+            "unrecognized subcommand 'audit'. Did you mean 'posthaste sync audit' or 'posthaste two-phase audit'?",
+        ),
+    ] {
+        let words: Vec<&str> = typed.split(' ').collect();
+        let said = stage.run(&words).await?;
+        assert_eq!((said.code, said.err), (Some(2), format!("error: {line}")));
+    }
+    for noun in ["relay", "sync"] {
+        let said = stage.run(&[noun]).await?;
+        let line = format!("error: a command is missing. Did you mean 'posthaste {noun} run'?");
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(
+            said.err.contains("Commands:") && said.err.ends_with(&line),
+            "{said:?}"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn help_does_not_show_the_database_url() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let url = format!("postgres://ann:{SECRET}@db/app");
-    for arguments in [&["--help"][..], &["demo", "--help"], &["enqueue", "--help"]] {
+    for arguments in [
+        &["--help"][..],
+        &["demo", "--help"],
+        &["jobs", "enqueue", "--help"],
+    ] {
         let help = stage.run_with_url(&url, arguments).await?.good()?;
         assert!(
             help.contains("DATABASE_URL") && !help.contains(SECRET),
@@ -156,7 +209,7 @@ async fn a_folder_without_a_database_is_told_how_to_get_one() -> anyhow::Result<
     for arguments in [
         &["status"][..],
         &["work", "--exec", "x=true"],
-        &["enqueue", "x"],
+        &["jobs", "enqueue", "x"],
     ] {
         assert_eq!(
             stage.run(arguments).await?.failure()?,
@@ -296,7 +349,7 @@ async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<
     })
     .await?;
     for arguments in [
-        &["enqueue", "x"][..],
+        &["jobs", "enqueue", "x"][..],
         &["work", "--queue", "default", "--exec", "x=/bin/true"],
         &["migrate"],
         &["rebase"],
@@ -306,12 +359,12 @@ async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<
         &["jobs", "cancel", "1"],
         &["jobs", "retry", "1"],
         &["jobs", "redrive", "--name", "x"],
-        &["relay", "--once"],
-        &["relay"],
-        &["sync", "--once"],
+        &["relay", "run", "--once"],
+        &["relay", "run"],
+        &["sync", "run", "--once"],
         &["sync", "install"],
-        &["reindex", "page", "--all"],
-        &["reindex", "page", "--pause"],
+        &["sync", "reindex", "page", "--all"],
+        &["sync", "reindex", "page", "--pause"],
         &["up"],
         &["up", "--exec", "x=/bin/true"],
     ] {

@@ -33,7 +33,7 @@ fn client() -> anyhow::Result<reqwest::Client> {
 async fn it_shows_the_queues_and_lets_nobody_act_unless_it_was_told_to() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     stage
-        .run_on(&database, &["enqueue", "a", "--queue", "mail"])
+        .run_on(&database, &["jobs", "enqueue", "a", "--queue", "mail"])
         .await?
         .good()?;
     let (mut child, url) = console(&stage, &database, &[]).await?;
@@ -56,7 +56,7 @@ async fn it_shows_the_queues_and_lets_nobody_act_unless_it_was_told_to() -> anyh
 async fn what_an_operator_does_is_done_and_is_a_line_of_the_log() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     stage
-        .run_on(&database, &["enqueue", "a", "--queue", "mail"])
+        .run_on(&database, &["jobs", "enqueue", "a", "--queue", "mail"])
         .await?
         .good()?;
     let (mut child, url) = console(&stage, &database, &["--operate"]).await?;

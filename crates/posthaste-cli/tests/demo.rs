@@ -217,7 +217,10 @@ async fn it_stays_up_and_works_on_what_is_enqueued_beside_it() -> anyhow::Result
     let goes_on = "the worker goes on with queues default, file;";
     child.error_line(goes_on, BOUND).await?;
     let client = database.client().await?;
-    stage.run_on(&database, &["enqueue", "x"]).await?.good()?;
+    stage
+        .run_on(&database, &["jobs", "enqueue", "x"])
+        .await?
+        .good()?;
     posthaste_testkit::eventually(BOUND, "the job is done", async || {
         Ok(count(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
     })

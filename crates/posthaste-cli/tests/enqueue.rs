@@ -10,6 +10,7 @@ async fn one_job_is_enqueued_from_its_arguments() -> anyhow::Result<()> {
         .run_on(
             &database,
             &[
+                "jobs",
                 "enqueue",
                 "mail.send",
                 r#"{"to": 7}"#,
@@ -41,7 +42,7 @@ async fn one_job_is_enqueued_from_its_arguments() -> anyhow::Result<()> {
     assert_eq!(row.get::<_, &str>("tag"), "spring");
     assert_eq!(row.get::<_, Option<i32>>("max_attempts"), None);
     let json = stage
-        .run_on(&database, &["enqueue", "again", "--json"])
+        .run_on(&database, &["jobs", "enqueue", "again", "--json"])
         .await?
         .good()?;
     assert!(
@@ -56,14 +57,17 @@ async fn arguments_that_no_job_may_have_are_refused() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let line = stage
-        .run_on(&database, &["enqueue", "x", "{to: 7}"])
+        .run_on(&database, &["jobs", "enqueue", "x", "{to: 7}"])
         .await?
         .failure()?;
     assert!(
         line.starts_with("error: the arguments are not JSON. Write an object in single quotes"),
         "{line}"
     );
-    for wrong in [&["enqueue", "x", "[]"][..], &["enqueue", ""]] {
+    for wrong in [
+        &["jobs", "enqueue", "x", "[]"][..],
+        &["jobs", "enqueue", ""],
+    ] {
         let line = stage.run_on(&database, wrong).await?.failure()?;
         assert!(
             line.starts_with("error: ") && line.lines().count() == 1,
@@ -89,14 +93,17 @@ async fn lines_of_json_become_jobs_whether_from_a_file_or_from_standard_input() 
     let path = stage.write("jobs.ndjson", &lines(2_500))?;
     let path = path.to_string_lossy();
     let said = stage
-        .run_on(&database, &["enqueue", "--file", &path, "--batch", "1000"])
+        .run_on(
+            &database,
+            &["jobs", "enqueue", "--file", &path, "--batch", "1000"],
+        )
         .await?
         .good()?;
     assert_eq!(said, "enqueued 2500 jobs");
     let said = stage
         .feed(
             &database,
-            &["enqueue", "--file", "-", "--json"],
+            &["jobs", "enqueue", "--file", "-", "--json"],
             &lines(300),
         )
         .await?
@@ -132,7 +139,10 @@ async fn a_wrong_line_stops_the_rest_and_says_where_to_go_on() -> anyhow::Result
     let path = stage.write("jobs.ndjson", &text)?;
     let path = path.to_string_lossy();
     let line = stage
-        .run_on(&database, &["enqueue", "--file", &path, "--batch", "100"])
+        .run_on(
+            &database,
+            &["jobs", "enqueue", "--file", &path, "--batch", "100"],
+        )
         .await?
         .failure()?;
     assert!(
@@ -152,7 +162,10 @@ async fn a_wrong_line_stops_the_rest_and_says_where_to_go_on() -> anyhow::Result
     );
     stage.write("jobs.ndjson", &text.replace("queu\"", "queue\""))?;
     let said = stage
-        .run_on(&database, &["enqueue", "--file", &path, "--skip", "200"])
+        .run_on(
+            &database,
+            &["jobs", "enqueue", "--file", &path, "--skip", "200"],
+        )
         .await?
         .good()?;
     assert_eq!(said, "enqueued 52 jobs");
@@ -172,6 +185,7 @@ async fn a_signal_stops_between_two_transactions() -> anyhow::Result<()> {
     let mut child = stage.spawn_on(
         &database,
         &[
+            "jobs",
             "enqueue",
             "--batch",
             "10",

@@ -66,7 +66,7 @@ impl Setup {
 
     /// `relay` with these arguments, which trusts the certificate if that is asked for.
     fn relay(&self, arguments: &[&str], trusts: bool) -> anyhow::Result<Child> {
-        let mut command = self.stage.command(&[&["relay"], arguments].concat());
+        let mut command = self.stage.command(&[&["relay", "run"], arguments].concat());
         command.env("DATABASE_URL", self.database.url());
         if trusts {
             command.env("SSL_CERT_FILE", &self.certificate);

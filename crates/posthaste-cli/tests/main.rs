@@ -9,6 +9,7 @@ mod doctor;
 mod enqueue;
 mod exporter;
 mod handlers;
+mod json;
 mod killed;
 mod mails;
 mod migrate;

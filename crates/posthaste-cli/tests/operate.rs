@@ -9,10 +9,17 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
-    run(&["enqueue", "mail.send", r#"{"to": 7}"#, "--queue", "mail"])
-        .await?
-        .good()?;
-    run(&["enqueue", "other"]).await?.good()?;
+    run(&[
+        "jobs",
+        "enqueue",
+        "mail.send",
+        r#"{"to": 7}"#,
+        "--queue",
+        "mail",
+    ])
+    .await?
+    .good()?;
+    run(&["jobs", "enqueue", "other"]).await?.good()?;
 
     let listed = run(&["jobs", "list", "--name", "mail.send"])
         .await?
@@ -193,11 +200,11 @@ async fn done_jobs_are_kept_where_that_is_said() -> anyhow::Result<()> {
             .await?
             .good()?
             .trim(),
-        "done jobs of queue mail are kept for 24h"
+        "completed jobs of queue mail are kept for 24h"
     );
     assert_eq!(
         run(&["queues", "list"]).await?.good()?.trim(),
-        "queue mail is worked, done jobs are kept for 24:00:00"
+        "queue mail is worked, completed jobs are kept for 24:00:00"
     );
     let no_time = run(&["queues", "keep", "mail", "soon"]).await?;
     assert_eq!(no_time.code, Some(1));
@@ -206,7 +213,7 @@ async fn done_jobs_are_kept_where_that_is_said() -> anyhow::Result<()> {
             .await?
             .good()?
             .trim(),
-        "done jobs of queue mail are not kept"
+        "completed jobs of queue mail are not kept"
     );
     assert_eq!(
         run(&["queues", "list"]).await?.good()?.trim(),

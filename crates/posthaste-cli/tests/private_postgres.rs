@@ -139,7 +139,7 @@ async fn a_server_that_was_killed_is_started_again_with_all_that_was_committed()
     stage.run(&["migrate"]).await?.good()?;
     let mut worker = stage.spawn(&["work", "--queue", "nothing", "--exec", "x=true"])?;
     worker.error_line("working on", BOUND).await?;
-    stage.run(&["enqueue", "kept"]).await?.good()?;
+    stage.run(&["jobs", "enqueue", "kept"]).await?.good()?;
     let server = stage.server()?;
     worker.kill()?;
     kill_group(server)?;

@@ -1,4 +1,4 @@
-//! `posthaste relay`: routes of a file, to lines on standard output and to a real Redis.
+//! `posthaste relay run` and `relay preview`: routes of a file, to lines on standard output and to a real Redis.
 
 mod few_files;
 mod shown;
@@ -34,7 +34,7 @@ fn sent(lines: &[String]) -> anyhow::Result<Vec<i64>> {
 }
 
 async fn relay(stage: &Stage, database: &TestDb) -> anyhow::Result<Child> {
-    let mut relay = stage.spawn_on(database, &["relay", "--rescue-after", "3"])?;
+    let mut relay = stage.spawn_on(database, &["relay", "run", "--rescue-after", "3"])?;
     relay.error_line("Ctrl-C stops", BOUND).await?;
     Ok(relay)
 }
@@ -111,7 +111,7 @@ async fn a_relay_whose_reader_has_gone_ends_and_counts_as_no_attempt() -> anyhow
     let mut command = stage.through(
         "bash",
         "set -o pipefail; \"$@\" | head -n 1",
-        &["relay", "audit"],
+        &["relay", "run", "audit"],
     );
     command.env("DATABASE_URL", database.url());
     let mut relay = Child::spawn(&mut command)?;
@@ -139,7 +139,7 @@ async fn a_route_that_was_not_named_is_left_alone() -> anyhow::Result<()> {
     enqueue(&client, 1).await?;
     let other = "SELECT posthaste.enqueue('n', queue => 'b')";
     client.batch_execute(other).await?;
-    let once = ["relay", "--once", "audit"];
+    let once = ["relay", "run", "--once", "audit"];
     let out = stage.run_on(&database, &once).await?.good()?;
     assert_eq!(out.lines().last(), Some("audit: 1 sent"));
     let left = "SELECT count(*) FROM posthaste.job WHERE queue = 'b' AND state = 'available'";
@@ -153,7 +153,7 @@ async fn once_ends_when_the_queues_are_empty_and_says_what_was_sent() -> anyhow:
     let client = database.client().await?;
     stage.write("posthaste.toml", LINES)?;
     enqueue(&client, 500).await?;
-    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let out = said.good()?;
     let mut lines: Vec<String> = out.lines().map(Into::into).collect();
     assert_eq!(lines.pop().as_deref(), Some("audit: 500 sent"));
@@ -165,12 +165,12 @@ async fn once_ends_when_the_queues_are_empty_and_says_what_was_sent() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_shows_what_would_be_sent_and_touches_nothing() -> anyhow::Result<()> {
+async fn a_preview_shows_what_would_be_sent_and_touches_nothing() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     stage.write("other.toml", LINES)?;
     enqueue(&client, 3).await?;
-    let arguments = ["relay", "--dry-run", "--config", "other.toml", "audit"];
+    let arguments = ["relay", "preview", "--config", "other.toml", "audit"];
     let out = stage.run_on(&database, &arguments).await?.good()?;
     let lines: Vec<String> = out.lines().map(Into::into).collect();
     assert_eq!(sent(&lines)?, [1, 2, 3]);
@@ -193,19 +193,19 @@ async fn a_dry_run_shows_what_would_be_sent_and_touches_nothing() -> anyhow::Res
 async fn what_is_wrong_with_the_file_is_told_in_one_line() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let failure = async |arguments: &[&str]| stage.run_on(&database, arguments).await?.failure();
-    let none = failure(&["relay"]).await?;
+    let none = failure(&["relay", "run"]).await?;
     assert!(
         none.contains("there is no file posthaste.toml. Write one"),
         "{none}"
     );
     stage.write("posthaste.toml", LINES)?;
-    let unknown = failure(&["relay", "mail"]).await?;
+    let unknown = failure(&["relay", "run", "mail"]).await?;
     assert_eq!(unknown, "error: there is no route mail; there are audit");
     stage.write(
         "posthaste.toml",
         "[route.a]\nto = \"sidekiq://:geheim@h\"\ncolour = 1\n",
     )?;
-    let setting = failure(&["relay"]).await?;
+    let setting = failure(&["relay", "run"]).await?;
     assert!(
         setting.contains("posthaste.toml: route a: colour: is no setting of a route to Sidekiq"),
         "{setting}"
@@ -229,7 +229,7 @@ async fn a_redis_that_forgets_is_refused_by_its_setting_and_can_be_allowed() -> 
     stage.write("posthaste.toml", route)?;
     enqueue(&client, 2).await?;
     let run = async || {
-        let mut command = stage.command(&["relay", "--once"]);
+        let mut command = stage.command(&["relay", "run", "--once"]);
         command
             .env("DATABASE_URL", database.url())
             .env("REDIS", redis.url());
@@ -302,7 +302,7 @@ async fn why_messages_were_rejected_is_said_and_counted() -> anyhow::Result<()> 
     enqueue(&client, 3).await?;
     let other = "SELECT posthaste.enqueue('n', '{\"x\": \"1\"}', queue => 'a')";
     client.batch_execute(other).await?;
-    let once = stage.run_on(&database, &["relay", "--once"]).await?;
+    let once = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let once = once.good()?;
     let lines: Vec<&str> = once.lines().collect();
     let counts = "audit: 0 sent, 4 rejected for good";
@@ -386,7 +386,7 @@ async fn a_route_keeps_what_it_has_sent_and_reads_rows_that_it_is_referred_to() 
         INSERT INTO posthaste.route (pattern, queue) VALUES ('*', 'a');
         INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES ('placed', 'orders', '4711')";
     client.batch_execute(orders).await?;
-    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let out = said.good()?;
     let line: Value = serde_json::from_str(out.lines().next().unwrap_or_default())?;
     assert_eq!(line["payload"], serde_json::json!({"id": 4711, "total": 7}));

@@ -124,7 +124,7 @@ async fn no_destination_logs_what_is_carried_to_it_or_a_secret() -> anyhow::Resu
             queue => $1) FROM generate_series(1, 20)";
         client.execute(enqueue, &[name, &MARK]).await?;
     }
-    let mut command = stage.command(&["relay"]);
+    let mut command = stage.command(&["relay", "run"]);
     command
         .env("DATABASE_URL", database.url())
         .env("POSTHASTE_LOG", LOG)
@@ -226,7 +226,7 @@ async fn a_sync_says_no_password_of_an_index_that_refuses_or_is_away() -> anyhow
         stage.write("posthaste.toml", &file)?;
         let install = stage.run_on(&database, &["sync", "install"]).await?;
         install.good()?;
-        let sync = stage.spawn_on(&database, &["sync"])?;
+        let sync = stage.spawn_on(&database, &["sync", "run"])?;
         let row = "INSERT INTO page VALUES (1, $1)";
         client.execute(row, &[&MARK]).await?;
         eventually(BOUND, "it fails, and says why", async || {

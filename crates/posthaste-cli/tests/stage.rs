@@ -191,6 +191,36 @@ impl Stage {
         .await
     }
 
+    /// All commands that the help names, by their words.
+    pub(crate) async fn commands(&self) -> anyhow::Result<Vec<String>> {
+        let mut all = Vec::new();
+        for first in self.commands_of(&[]).await? {
+            let inner = self.commands_of(&[&first]).await?;
+            match inner.is_empty() {
+                true => all.push(first),
+                false => all.extend(inner.iter().map(|second| format!("{first} {second}"))),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The subcommands that the help names, of this command or of the program.
+    pub(crate) async fn commands_of(&self, command: &[&str]) -> anyhow::Result<Vec<String>> {
+        let help = self.run(&[&["help"], command].concat()).await?;
+        let help = help.good()?;
+        let listed = help
+            .split_once("\nCommands:\n")
+            .map_or("", |(_, rest)| rest);
+        let names = listed.lines().take_while(|line| !line.is_empty());
+        // A long help goes on with spaces in the next line.
+        let names = names.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let names = names.filter_map(|line| line.split_whitespace().next());
+        Ok(names
+            .filter(|name| *name != "help")
+            .map(Into::into)
+            .collect())
+    }
+
     /// Runs a command that reads `input`.
     pub(crate) async fn feed(
         &self,

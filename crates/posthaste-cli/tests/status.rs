@@ -11,10 +11,14 @@ async fn status_counts_jobs_by_queue_and_state() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let nothing = stage.run_on(&database, &["status"]).await?.good()?;
-    assert_eq!(nothing, "no jobs: everything that was enqueued is done");
+    assert_eq!(
+        nothing,
+        "no jobs: everything that was enqueued is completed"
+    );
     for arguments in [
-        &["enqueue", "a", "--queue", "mail"][..],
+        &["jobs", "enqueue", "a", "--queue", "mail"][..],
         &[
+            "jobs",
             "enqueue",
             "b",
             "--queue",
@@ -24,7 +28,7 @@ async fn status_counts_jobs_by_queue_and_state() -> anyhow::Result<()> {
             "--expires-at",
             "2999-02-01T00:00:00Z",
         ],
-        &["enqueue", "c"],
+        &["jobs", "enqueue", "c"],
     ] {
         stage.run_on(&database, arguments).await?.good()?;
     }
@@ -70,7 +74,7 @@ async fn a_status_that_is_watched_is_shown_again_until_ctrl_c() -> anyhow::Resul
     let database = stage::database().await?;
     let mut watched = stage.spawn_on(&database, &["status", "--watch", "1"])?;
     watched.line("no jobs", BOUND).await?;
-    let enqueue = stage.run_on(&database, &["enqueue", "a"]);
+    let enqueue = stage.run_on(&database, &["jobs", "enqueue", "a"]);
     enqueue.await?.good()?;
     watched.line("default", BOUND).await?;
     watched.interrupt()?;
@@ -107,7 +111,10 @@ async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result
         .env("DATABASE_URL", database.url());
     let mut watched = posthaste_testkit::Child::spawn(&mut command)?;
     watched.line("no jobs", BOUND).await?;
-    stage.run_on(&database, &["enqueue", "a"]).await?.good()?;
+    stage
+        .run_on(&database, &["jobs", "enqueue", "a"])
+        .await?
+        .good()?;
     watched.line("default", BOUND).await?;
     let mut keyboard = std::fs::OpenOptions::new().append(true).open(&keys)?;
     keyboard.write_all(b"\x03")?;
@@ -135,7 +142,7 @@ async fn a_queue_that_no_worker_has_is_told_by_the_worker_status_and_doctor() ->
     let mut worker = stage.spawn_on(&database, &arguments)?;
     worker.error_line("working on", BOUND).await?;
     for queue in ["mail", "mial"] {
-        let enqueue = ["enqueue", "letter", "--queue", queue];
+        let enqueue = ["jobs", "enqueue", "letter", "--queue", queue];
         stage.run_on(&database, &enqueue).await?.good()?;
     }
     let line = "jobs wait in a queue that no worker works on";

@@ -54,7 +54,10 @@ async fn a_worker_started_by_nohup_or_in_the_background_hears_sigterm_only() -> 
     child.error_line("working on", BOUND).await?;
     child.interrupt()?;
     child.hang_up()?;
-    stage.run_on(&database, &["enqueue", "x"]).await?.good()?;
+    stage
+        .run_on(&database, &["jobs", "enqueue", "x"])
+        .await?
+        .good()?;
     let client = database.client().await?;
     eventually(BOUND, "it works on", async || {
         Ok(count(&client, "SELECT count(*) FROM posthaste.job").await? == 0)

@@ -1,4 +1,4 @@
-//! `posthaste sync`, `sync install`, `sync audit`, `reindex` and `search`: a table and its index
+//! `posthaste sync run`, `install`, `audit`, `reindex` and `search`: a table and its index
 //! with no Rust at all.
 
 mod asked;
@@ -40,7 +40,7 @@ async fn with_one_document(
     database: &TestDb,
     client: &Client,
 ) -> anyhow::Result<()> {
-    good(stage, database, &["sync", "--once"]).await?;
+    good(stage, database, &["sync", "run", "--once"]).await?;
     client
         .batch_execute("DELETE FROM posthaste.search WHERE id <> '20'")
         .await?;
@@ -54,7 +54,7 @@ async fn good(stage: &Stage, database: &TestDb, arguments: &[&str]) -> anyhow::R
 async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
     let (stage, database, client) = with_pages(index).await?;
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
-    let begun = ours(&["reindex", "pages", "--all"]).await?;
+    let begun = ours(&["sync", "reindex", "pages", "--all"]).await?;
     assert_eq!(begun, "pages: 20 documents are to be looked at");
     client
         .batch_execute(
@@ -62,7 +62,7 @@ async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
              UPDATE page SET body = 'haste' WHERE id = 3; UPDATE page SET gone = true WHERE id = 4; DELETE FROM page WHERE id = 5",
         )
         .await?;
-    let did: Value = serde_json::from_str(&ours(&["sync", "--once", "--json"]).await?)?;
+    let did: Value = serde_json::from_str(&ours(&["sync", "run", "--once", "--json"]).await?)?;
     assert_eq!(
         (&did[0]["table"], &did[0]["failed"]),
         (&"pages".into(), &0.into())
@@ -85,7 +85,7 @@ async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
         ),
         (&true.into(), &19.into(), &19.into())
     );
-    let found: Value = serde_json::from_str(&ours(&["search", "haste", "--json"]).await?)?;
+    let found: Value = serde_json::from_str(&ours(&["sync", "search", "haste", "--json"]).await?)?;
     let mut ids: Vec<&str> = found
         .as_array()
         .into_iter()
@@ -100,9 +100,9 @@ async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
             "UPDATE page SET body = 'other' WHERE id = 3; DELETE FROM page WHERE id = 21",
         )
         .await?;
-    let shown = ours(&["search", "haste"]).await?;
+    let shown = ours(&["sync", "search", "haste"]).await?;
     assert_eq!(shown, "3  other | old page 3");
-    assert_eq!(ours(&["search", "nowhere"]).await?, "nothing found");
+    assert_eq!(ours(&["sync", "search", "nowhere"]).await?, "nothing found");
     Ok(())
 }
 
@@ -135,13 +135,13 @@ async fn a_table_is_installed_indexed_audited_and_searched_on_a_server_without_a
 async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_stops_in_good_order()
 -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("tantivy:index").await?;
-    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
     client
         .batch_execute("INSERT INTO page (title) VALUES ('beside')")
         .await?;
     eventually(BOUND, "it is found", async || {
-        Ok(good(&stage, &database, &["search", "beside"]).await? == "21  beside")
+        Ok(good(&stage, &database, &["sync", "search", "beside"]).await? == "21  beside")
     })
     .await?;
     // All rows come into an index that is empty, and twenty more never do.
@@ -201,11 +201,11 @@ async fn documents_may_be_of_a_statement_that_also_says_who_is_hidden() -> anyho
         .await?;
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
     ours(&["sync", "install"]).await?;
-    ours(&["reindex", "pages", "--all"]).await?;
-    ours(&["sync", "--once"]).await?;
+    ours(&["sync", "reindex", "pages", "--all"]).await?;
+    ours(&["sync", "run", "--once"]).await?;
     let audit = ours(&["sync", "audit"]).await?;
     assert_eq!(audit, "pages: 19 rows, 19 documents; equal");
-    let found = ours(&["search", "ann", "--limit", "50"]).await?;
+    let found = ours(&["sync", "search", "ann", "--limit", "50"]).await?;
     assert_eq!(found.lines().count(), 19);
     Ok(())
 }
@@ -218,10 +218,10 @@ async fn documents_that_failed_are_said_by_the_exit_code_of_a_sync_that_ends() -
     let rows = "rows = \"SELECT p.id::text, p.version, jsonb_build_object('all', p.title, 'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[]);\"";
     let text = format!("{TABLE}index = 'postgres:'\n").replace("document =", "# document =");
     stage.write("posthaste.toml", &format!("{text}{rows}\n"))?;
-    good(&stage, &database, &["reindex", "pages", "--all"]).await?;
-    let once = stage.run_on(&database, &["sync", "--once"]).await?;
+    good(&stage, &database, &["sync", "reindex", "pages", "--all"]).await?;
+    let once = stage.run_on(&database, &["sync", "run", "--once"]).await?;
     assert_eq!(once.code, Some(3), "{once:?}");
-    assert!(once.out.contains("19 jobs done"), "{once:?}");
+    assert!(once.out.contains("19 jobs completed"), "{once:?}");
     let said = "error: pages: documents could not be made, or were refused";
     assert!(once.err.contains(said), "{once:?}");
     // Once it can be made, nothing is left to say.
@@ -230,7 +230,7 @@ async fn documents_that_failed_are_said_by_the_exit_code_of_a_sync_that_ends() -
             "DELETE FROM page WHERE id = 7; SELECT posthaste.retry(queue => 'sync.pages.reindex')",
         )
         .await?;
-    good(&stage, &database, &["sync", "--once"]).await?;
+    good(&stage, &database, &["sync", "run", "--once"]).await?;
     let audit = good(&stage, &database, &["sync", "audit"]).await?;
     assert_eq!(audit, "pages: 19 rows, 19 documents; equal");
     Ok(())
@@ -240,19 +240,19 @@ async fn documents_that_failed_are_said_by_the_exit_code_of_a_sync_that_ends() -
 async fn what_is_missing_is_told_with_the_way_out() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let failure = async |arguments: &[&str]| stage.run_on(&database, arguments).await?.failure();
-    let none = failure(&["sync"]).await?;
+    let none = failure(&["sync", "run"]).await?;
     assert!(
         none.contains("there is no file posthaste.toml. Write one, with [sync.<name>]"),
         "{none}"
     );
     stage.write("posthaste.toml", "[route.a]\nto = 'stdout:'\n")?;
-    let no_table = failure(&["search", "x"]).await?;
+    let no_table = failure(&["sync", "search", "x"]).await?;
     assert!(no_table.contains("has no synced table"), "{no_table}");
     stage.write(
         "posthaste.toml",
         "[sync.pages]\ntable = 'page'\nindex = 'tantivy:index'\n",
     )?;
-    let not_yet = failure(&["sync"]).await?;
+    let not_yet = failure(&["sync", "run"]).await?;
     assert!(
         not_yet
             .contains("sync pages: its table has no triggers yet. Run 'posthaste sync install'."),
@@ -273,12 +273,12 @@ async fn what_is_missing_is_told_with_the_way_out() -> anyhow::Result<()> {
     let client = database.client().await?;
     client.batch_execute(PAGES).await?;
     good(&stage, &database, &["sync", "install"]).await?;
-    let no_index = failure(&["search", "x"]).await?;
+    let no_index = failure(&["sync", "search", "x"]).await?;
     assert!(
         no_index.contains("there is no index in this folder yet"),
         "{no_index}"
     );
-    let nothing = failure(&["reindex", "pages"]).await?;
+    let nothing = failure(&["sync", "reindex", "pages"]).await?;
     assert!(nothing.contains("say which documents: --all"), "{nothing}");
     let unknown = failure(&["sync", "audit", "books"]).await?;
     assert_eq!(
@@ -345,7 +345,7 @@ async fn thousands_of_packages_come_into_the_index_however_often_the_process_is_
     let found = good(
         &stage,
         &database,
-        &["search", "message queue", "--limit", "5"],
+        &["sync", "search", "message queue", "--limit", "5"],
     )
     .await?;
     assert_eq!(found.lines().count(), 5, "{found}");

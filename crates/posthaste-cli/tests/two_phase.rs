@@ -88,7 +88,7 @@ async fn a_transaction_is_made_listed_recovered_and_audited_without_a_database()
     let list = place.json(&["list"]).await?;
     assert_eq!(list[0]["id"], "rent");
     assert_eq!(list[0]["transaction_state"], "created", "{list}");
-    let pass = ["recover", "--once", "--grace", "0"];
+    let pass = ["recover", "--once", "--older-than", "0"];
     let recovered = place.json(&pass).await?;
     assert_eq!(recovered["finished"], 1, "{recovered}");
     let again = place.json(&pass).await?;
@@ -195,7 +195,7 @@ async fn recovery_goes_on_until_it_is_told_to_stop() -> anyhow::Result<()> {
     let Some(place) = place("cli-loop")? else {
         return Ok(());
     };
-    let arguments = ["two-phase", "recover", "--grace", "0", "--every", "1"];
+    let arguments = ["two-phase", "recover", "--older-than", "0", "--every", "1"];
     let mut recovery = place.stage.spawn(&arguments)?;
     // Nothing is there yet: it says so, and goes on.
     recovery

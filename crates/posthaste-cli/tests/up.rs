@@ -20,7 +20,7 @@ async fn without_a_file_and_a_handler_it_stays_up_and_says_that_jobs_wait() -> a
     );
     // The schema is there, for who comes with that address and for the commands in this folder.
     let client = stage.client().await?;
-    stage.run(&["enqueue", "x"]).await?.good()?;
+    stage.run(&["jobs", "enqueue", "x"]).await?.good()?;
     assert_eq!(count(&client, OPEN_JOBS).await?, 1);
     assert!(is_alive(up.pid()));
     let server = stage.server()?;
@@ -36,7 +36,7 @@ async fn it_installs_the_schema_and_works_on_what_is_enqueued_by_the_handlers_gi
     let mut up = stage.spawn_on(&database, &["up", "--exec", "mail.*=true"])?;
     up.error_line("working on queue default;", BOUND).await?;
     stage
-        .run_on(&database, &["enqueue", "mail.send"])
+        .run_on(&database, &["jobs", "enqueue", "mail.send"])
         .await?
         .good()?;
     let client = database.client().await?;
@@ -78,8 +78,15 @@ async fn a_file_that_init_wrote_works_at_once_and_is_never_written_over() -> any
     up.error_line("only routes and syncs take jobs", BOUND)
         .await?;
     // As the head of the file says.
-    let enqueue = ["enqueue", "hello", r#"{"to": "world"}"#, "--queue", "audit"];
-    assert!(written.contains("posthaste enqueue hello '{\"to\": \"world\"}' --queue audit"));
+    let enqueue = [
+        "jobs",
+        "enqueue",
+        "hello",
+        r#"{"to": "world"}"#,
+        "--queue",
+        "audit",
+    ];
+    assert!(written.contains("posthaste jobs enqueue hello '{\"to\": \"world\"}' --queue audit"));
     stage.run_on(&database, &enqueue).await?.good()?;
     let line = up.line("hello", BOUND).await?;
     assert!(line.contains("world"), "{line}");

@@ -12,17 +12,18 @@ use crate::connect::Address;
 use crate::database::Database;
 use crate::failure::Ended;
 use crate::observe::alerts::{Alert, Finding, History, Limits, Reading, Scope};
+use crate::options::between;
 use crate::signals::Signals;
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, tame};
 
 /// Say when a queue fails: too few jobs are completed, too many wait, or one has expired
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Look at this queue only; again for more
+    /// Look at this queue only. May be given many times
     #[arg(long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
 
-    /// Leave out jobs with this tag; a * at its end stands for whatever follows; again for more
+    /// Leave out jobs with this tag; a * at its end stands for any text. May be given many times
     #[arg(long = "exempt-tag", value_name = "TAG")]
     exempt: Vec<String>,
 
@@ -34,16 +35,16 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "JOBS")]
     length_above: Option<u64>,
 
-    /// For how many seconds it must be so
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    lasting: u64,
+    /// Alert when it has been so for this long
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = between(1, 86_400))]
+    lasting: Duration,
 
     /// Enqueue a job `posthaste.alert` in this queue for each alert that begins or ends: a route
     /// takes it to mail or a webhook
     #[arg(long, value_name = "QUEUE")]
     notify: Option<String>,
 
-    /// Look for --lasting seconds, then end: exit code 3 if anything is wrong then
+    /// Look for as long as --lasting says, then end: exit code 3 if anything is wrong then
     #[arg(long)]
     once: bool,
 }
@@ -73,7 +74,7 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let lasting = Duration::from_secs(arguments.lasting);
+    let lasting = arguments.lasting;
     let mut watch = Watch {
         arguments,
         address: database.address(),
@@ -93,7 +94,7 @@ pub(crate) async fn run(
         begun: Instant::now(),
     };
     watch.look().await?;
-    terminal.note("looking; Ctrl-C stops");
+    terminal.event("looking", "looking; Ctrl-C stops", &json!({}))?;
     let mut looks = tokio::time::interval((lasting / LOOKS).max(Duration::from_secs(1)));
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     looks.tick().await;
@@ -110,6 +111,10 @@ pub(crate) async fn run(
             Err(error) => tracing::warn!("the database could not be read: {error:#}"),
         }
         if arguments.once && watch.begun.elapsed() >= lasting {
+            if terminal.is_json() {
+                let firing: Vec<&Finding> = watch.firing.values().collect();
+                terminal.document(&firing)?;
+            }
             return match watch.firing.len() {
                 0 => Ok(()),
                 1 => Err(ended("1 alert".into())),
@@ -122,6 +127,13 @@ pub(crate) async fn run(
 /// As `posthaste doctor` ends where something is wrong.
 fn ended(line: String) -> anyhow::Error {
     Ended { code: 3, line }.into()
+}
+
+impl Arguments {
+    /// Whether it looks until somebody stops it.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.once
+    }
 }
 
 impl Watch<'_> {
@@ -170,10 +182,14 @@ impl Watch<'_> {
         let Some(fields) = said.as_object_mut() else {
             bail!("a finding is no object");
         };
-        fields.insert("what".into(), json!(what));
         fields.insert("text".into(), json!(finding.to_string()));
-        self.terminal.result(format!("{what}: {finding}"), &said)?;
+        match self.terminal.is_json() {
+            // With --once, what fires at the end is one document.
+            true => self.terminal.line(what, &said)?,
+            false => self.terminal.print(&tame(&format!("{what}: {finding}")))?,
+        }
         if let Some(queue) = &self.arguments.notify {
+            said["event"] = json!(what);
             let job = NewJob::new("posthaste.alert", &said)?.queue(queue.as_str());
             posthaste::enqueue(posthaste::Unnamed(client), job).await?;
         }

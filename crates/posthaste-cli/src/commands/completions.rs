@@ -9,6 +9,7 @@ use crate::terminal::Terminal;
 /// fish: posthaste completions fish > ~/.config/fish/completions/posthaste.fish.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// Print them for this shell
     shell: Shell,
 }
 
@@ -24,6 +25,7 @@ pub(crate) fn print(
     mut command: clap::Command,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
+    terminal.refuse_json("posthaste completions prints a script for a shell")?;
     use clap_complete::{generate, shells};
     let name = "posthaste";
     let mut script = Vec::new();

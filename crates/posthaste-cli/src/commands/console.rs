@@ -1,10 +1,11 @@
-//! `posthaste console`: the web console, for whoever looks after queues.
+//! `posthaste console`: the web console.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use posthaste_console::{Access, Role, Settings, router};
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::database::Database;
@@ -12,11 +13,10 @@ use crate::failure;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Serve the web console, until Ctrl-C: on this machine only and for looking only, unless told
-/// otherwise
+/// Serve the web console until Ctrl-C; by itself to this machine only, and only to look
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Where it is served; another machine's way to it asks for --token-file and --without-tls
+    /// Serve it at this address; one that other machines reach needs --token-file and --without-tls
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8088")]
     listen: SocketAddr,
 
@@ -24,15 +24,15 @@ pub(crate) struct Arguments {
     #[arg(long)]
     operate: bool,
 
-    /// Let in only who knows the token in this file
+    /// Ask for the token in this file before showing anything
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// Serve other machines although it speaks no TLS: a proxy before it does
+    /// Serve other machines without TLS, because a proxy in front of it does that
     #[arg(long, requires = "token_file")]
     without_tls: bool,
 
-    /// Hide arguments whose keys contain this too; again for more
+    /// Hide arguments whose keys contain this too. May be given many times
     #[arg(long, value_name = "KEY")]
     redact: Vec<String>,
 }
@@ -110,9 +110,9 @@ pub(crate) async fn run(
     let console = router(database.address().pool(CONNECTIONS)?, settings);
     // Its log says from where somebody acted.
     let console = console.into_make_service_with_connect_info::<SocketAddr>();
-    terminal.note(&format!(
-        "console at http://{address}/, {role}; Ctrl-C stops"
-    ));
+    let url = format!("http://{address}/");
+    let text = format!("console at {url}, {role}; Ctrl-C stops");
+    terminal.event("listening", &text, &json!({ "url": url }))?;
     tokio::select! {
         served = axum::serve(listener, console).into_future() => Ok(served?),
         () = signals.stop().cancelled() => Ok(()),

@@ -43,22 +43,22 @@ const TIMEOUT: Duration = Duration::from_secs(3_600);
 const CONNECTIONS: usize = 16;
 
 /// Show it on real input: run what 'posthaste up' runs, do a job for each file of a folder, and
-/// prove the result
+/// compare the result with sha256sum
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The folder whose files are digested
+    /// Digest the files below this folder
     #[arg(default_value = "/usr/share")]
     folder: PathBuf,
 
-    /// Exit after the proof; not 0 if anything differs
+    /// End after the proof; exit code 1 if anything differs
     #[arg(long)]
     once: bool,
 
-    /// Files worked on at the same time
+    /// Work on this many files at the same time
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     concurrency: u16,
 
-    /// Only work on the files of a demo that runs on the same database, to be ended in any way
+    /// Only work on the files of a demo that runs on the same database; kill it at any time
     #[arg(long, conflicts_with_all = ["folder", "once", "packages", "packages_from", "commands", "addresses"])]
     join: bool,
 
@@ -70,6 +70,11 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// Whether it works until somebody stops it.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.once
+    }
+
     /// Whether the options fit together; asked before a database is.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         self.system.check()
@@ -119,7 +124,8 @@ async fn join(
     let settings = arguments.with_files(settings, pool);
     let worker = worker::start(database.address(), settings).await?;
     let queues = worker.queues().unwrap_or_default();
-    terminal.note(&format!("working on {queues}; Ctrl-C stops"));
+    let text = format!("working on {queues}; Ctrl-C stops");
+    terminal.event("working", &text, &worker.working())?;
     worker.run_until(pending(), database, signals).await
 }
 
@@ -164,10 +170,9 @@ async fn stay(
     if let Err(error) = outcome?.verdict() {
         terminal.note(&crate::failure::line(&error));
     }
-    terminal.note(&format!(
-        "the worker goes on with {}; Ctrl-C stops it",
-        worker.queues().unwrap_or_default()
-    ));
+    let queues = worker.queues().unwrap_or_default();
+    let text = format!("the worker goes on with {queues}; Ctrl-C stops it");
+    terminal.event("working", &text, &worker.working())?;
     tokio::select! {
         () = signals.stop().cancelled() => Ok(()),
         error = database.gone() => Err(error),
@@ -209,7 +214,7 @@ async fn story(
     report.packages = packages
         .run(database, &arguments.system.patience(), terminal)
         .await?;
-    terminal.result(&report, &report)?;
+    terminal.outcome("report", &report, &report)?;
     Ok(report)
 }
 

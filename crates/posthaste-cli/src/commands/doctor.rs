@@ -16,19 +16,20 @@ use tokio_postgres::{Client, Row, SimpleQueryMessage};
 use crate::commands::sync::behind::behind;
 use crate::database::Database;
 use crate::failure::Ended;
+use crate::options::duration;
 use crate::terminal::Terminal;
 use facts::{Facts, Holder, Rights, Server, Store, Unsynced};
 use findings::{Finding, Level, findings};
 
-/// Look for what is wrong with the database, the queue and what surrounds them
+/// Find what is wrong with the database, the queue and what surrounds them, and how to mend it
 ///
 /// Ends with 0 when nothing is wrong (hints do not count), with 3 when something is, with 1 when it
 /// could not look.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Transactions are told when they are older than this
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    older_than: u32,
+    /// Name transactions that are older than this, and syncs that have failed for longer
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    older_than: Duration,
 }
 
 /// The exit code when something is wrong.
@@ -76,7 +77,7 @@ async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Fact
         .await
         .err()
         .map(|error| error.to_string());
-    let older_than = f64::from(arguments.older_than);
+    let older_than = arguments.older_than.as_secs_f64();
     // Unnamed statements throughout: behind a pooler, a named one may be asked of another server
     // process.
     let holders = client

@@ -7,10 +7,10 @@ use crate::observe::{Asked, Collector, Listen};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Serve the metrics of the whole database for Prometheus, until Ctrl-C: run one for each database
+/// Serve the metrics of the whole database for Prometheus until Ctrl-C: run one for each database
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Where /metrics, /live and /ready are served
+    /// Serve /metrics, /live and /ready at this address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9187")]
     listen: SocketAddr,
 

@@ -1,13 +1,15 @@
-//! `posthaste health`: asks a process that listens how it goes, for containers without a client.
+//! `posthaste health`: asks a process that listens how it goes, for containers without an HTTP
+//! client.
 
 use anyhow::bail;
+use serde_json::json;
 
 use crate::terminal::Terminal;
 
 /// Ask a process that was started with --listen whether it is ready: exit code 0 if it is, else 1
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Where to ask
+    /// Ask at this address
     #[arg(default_value = "http://127.0.0.1:9187/ready")]
     url: reqwest::Url,
 }
@@ -28,7 +30,10 @@ pub(crate) async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::R
     let said = answer.text().await.unwrap_or_default();
     let said = crate::terminal::tame(said.trim());
     if !status.is_success() {
+        if terminal.is_json() {
+            terminal.document(&json!({ "ready": false, "said": said }))?;
+        }
         bail!("{}: {said} ({})", arguments.url, status.as_u16());
     }
-    terminal.result(&said, &serde_json::json!({ "ready": true, "said": said }))
+    terminal.result(&said, &json!({ "ready": true, "said": said }))
 }

@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
+use std::path::PathBuf;
 
 use anyhow::{anyhow, bail};
 use serde_json::json;
@@ -12,23 +13,31 @@ use crate::terminal::Terminal;
 
 /// Write a posthaste.toml that works at once, with what else can stand there as comments
 #[derive(clap::Args)]
-pub(crate) struct Arguments {}
+pub(crate) struct Arguments {
+    /// Write this file
+    #[arg(long, value_name = "FILE", default_value = FILE)]
+    config: PathBuf,
+}
 
 const BEGIN: &str = include_str!("init/posthaste.toml");
 
-pub(crate) fn run(Arguments {}: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
+    let file = arguments.config.display();
     // Never over one that is there, also where two begin at once.
-    let created = OpenOptions::new().write(true).create_new(true).open(FILE);
-    let written = created.and_then(|mut file| file.write_all(BEGIN.as_bytes()));
+    let created = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&arguments.config);
+    let written = created.and_then(|mut new| new.write_all(BEGIN.as_bytes()));
     match written {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            bail!("there is a {FILE} here already; it was left as it is.");
+            bail!("there is a {file} here already; it was left as it is.");
         }
-        Err(error) => return Err(anyhow!("{FILE}: {}", failure::reason(&error))),
+        Err(error) => return Err(anyhow!("{file}: {}", failure::reason(&error))),
     }
-    let text = format!("{FILE} is written; posthaste up runs what it says");
-    terminal.result(text, &json!({ "file": FILE }))
+    let text = format!("{file} is written; posthaste up runs what it says");
+    terminal.result(text, &json!({ "file": file.to_string() }))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
-//! `posthaste jobs`: look at jobs, let them run now, cancel them, send kept ones to work again.
+//! `posthaste jobs`: enqueue jobs, look at them, let them run now, cancel them, send kept ones to
+//! work again.
 
+mod enqueue;
 mod result;
 mod show;
 
@@ -13,39 +15,48 @@ use posthaste::{Client, Filter, FoundJob, JobId, ListedJob, State};
 use serde::Serialize;
 
 use crate::database::Database;
+use crate::signals::Signals;
 use crate::terminal::{Terminal, named};
 
-/// Look at jobs, let them run now, cancel them, send kept ones to work again
+/// Enqueue jobs, look at them, run them now, cancel them, run given-up ones again
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
+impl Arguments {
+    /// It ends a transaction in good order, and says where to go on.
+    pub(crate) fn enqueues(&self) -> bool {
+        matches!(self.command, Command::Enqueue(_))
+    }
+}
+
 #[derive(Subcommand)]
 enum Command {
-    /// Show jobs that are not done, the newest first
+    Enqueue(enqueue::Arguments),
+    /// Show jobs that are not completed, the newest first
     List {
         #[command(flatten)]
         which: Which,
-        /// At most this many
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        /// Show at most this many
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=MOST))]
         limit: u32,
     },
-    /// Show one job with its arguments and its failed attempts, also when it is done
+    /// Show one job with its arguments and its failed attempts, also when it is completed
     Show {
         /// Its number
         id: i64,
     },
     /// Let scheduled jobs, and those that wait for their next attempt, run now
     Retry(Chosen),
-    /// Cancel jobs: those that wait never run, those that run are told to end
+    /// Cancel jobs: those that wait never run, those that run are asked to end
     Cancel {
         /// Their numbers
         #[arg(required = true)]
         ids: Vec<i64>,
     },
-    /// Send dead, discarded, expired and cancelled jobs to work again
+    /// Run dead, discarded, expired and cancelled jobs again
     Redrive(Chosen),
 }
 
@@ -64,7 +75,7 @@ struct Chosen {
     #[arg(long)]
     all: bool,
     /// At most this many, those that have waited or were kept longest
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(..=MOST))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=MOST))]
     limit: u32,
 }
 
@@ -123,9 +134,15 @@ pub(crate) async fn run(
     arguments: &Arguments,
     database: &Database,
     terminal: &Terminal,
+    signals: &Signals,
 ) -> anyhow::Result<()> {
+    if let Command::Enqueue(arguments) = &arguments.command {
+        return enqueue::run(arguments, database, terminal, signals).await;
+    }
     let client = database.address().connect().await?;
     match &arguments.command {
+        // It was run before.
+        Command::Enqueue(_) => Ok(()),
         Command::List { which, limit } => list(&client, terminal, which, *limit).await,
         Command::Show { id } => show::show(&client, terminal, *id).await,
         Command::Retry(chosen) => result::retry(&client, terminal, chosen).await,

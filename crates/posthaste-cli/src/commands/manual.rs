@@ -10,7 +10,7 @@ use crate::terminal::Terminal;
 /// To read it: posthaste manual jobs list | man -l -
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The words of the command, such as jobs list; none for posthaste itself
+    /// Print the page of this command, such as jobs list; without one, that of posthaste itself
     command: Vec<String>,
 }
 
@@ -19,6 +19,7 @@ pub(crate) fn print(
     command: Command,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
+    terminal.refuse_json("posthaste manual prints a page for man")?;
     let mut page = command.disable_help_subcommand(true);
     page.build();
     for word in &arguments.command {

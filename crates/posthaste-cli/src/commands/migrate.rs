@@ -1,6 +1,7 @@
 //! `posthaste migrate`: brings the schema up to date.
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::database::Database;
 use crate::terminal::Terminal;
@@ -12,12 +13,12 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) print: bool,
 
-    /// With --print: the steps after this one, and the functions
+    /// With --print: print the steps after this one, and the functions
     #[arg(long, value_name = "STEP", requires = "print", default_value_t = 0)]
     pub(crate) from: u32,
 
-    /// Also make the roles posthaste_producer, posthaste_worker and posthaste_observer; the one
-    /// that may not do that gets the SQL for it
+    /// Also make the roles posthaste_producer, posthaste_worker and posthaste_observer; prints the
+    /// SQL for it if you may not do that
     #[arg(long)]
     pub(crate) roles: bool,
 }
@@ -34,11 +35,18 @@ struct Migrated {
 }
 
 pub(crate) fn print(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
-    terminal.print(&posthaste::migrations_sql_after(arguments.from))?;
+    let mut sql = posthaste::migrations_sql_after(arguments.from)
+        .trim_end()
+        .to_owned();
     if arguments.roles {
-        terminal.print(&posthaste::roles_sql())?;
+        sql.push('\n');
+        sql.push_str(&posthaste::roles_sql());
     }
-    Ok(())
+    match terminal.is_json() {
+        true => terminal.document(&json!({ "sql": sql })),
+        // As it is: it is to be run.
+        false => terminal.print(&sql),
+    }
 }
 
 pub(crate) async fn run(

@@ -1,4 +1,4 @@
-//! `posthaste queues`: which there are; pause, resume, limit, keep what is done.
+//! `posthaste queues`: which there are; pause, resume, limit, keep completed jobs.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use crate::database::Database;
+use crate::options;
 use crate::terminal::{Terminal, named};
 
-/// Show queues; pause, resume and limit them, keep what is done
+/// Show queues; pause, resume and limit them, keep their completed jobs
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -22,7 +23,7 @@ pub(crate) struct Arguments {
 enum Command {
     /// Show the queues that are known, and what is set for them
     List,
-    /// Let workers claim nothing of a queue any more; what runs goes on
+    /// Stop workers from claiming jobs of a queue; jobs that run go on
     Pause {
         /// Its name
         queue: String,
@@ -32,23 +33,24 @@ enum Command {
         /// Its name
         queue: String,
     },
-    /// Let all workers together claim at most this many jobs of a queue in such a time
+    /// Limit how many jobs of a queue all workers together claim in a time
     Limit {
         /// Its name
         queue: String,
-        /// Such as 100/s, 1000/m, 5/h or 1/d; 'none' takes the limit away
-        #[arg(value_parser = rate)]
-        rate: Rate,
-        /// How many may start at once after a lull; as many as in the rate, unless said
+        /// At most so many: 100/s, 1000/m, 5/h or 1/d; 'none' takes the limit away
+        #[arg(value_parser = limit)]
+        rate: NewLimit,
+        /// Let this many start at once when the queue was idle; as many as in the rate, unless given
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
         burst: Option<i32>,
     },
-    /// Keep done jobs of a queue for a while, so that they can be looked up
+    /// Keep completed jobs of a queue for a while, so that you can look them up
     Keep {
         /// Its name
         queue: String,
-        /// For how long at least, such as 24h or '7 days'; 'none': not beyond what the store needs
-        how_long: String,
+        /// Keep them at least this long, such as 24h or 7d; 'none' keeps them no longer than needed
+        #[arg(value_name = "DURATION", value_parser = how_long)]
+        how_long: HowLong,
     },
 }
 
@@ -92,7 +94,7 @@ pub(crate) async fn run(
             false,
         ),
         Command::Limit { queue, rate, burst } => {
-            let (jobs, seconds) = rate.0.unzip();
+            let (jobs, seconds) = rate.unzip();
             let seconds = seconds.unwrap_or(1);
             let rate = jobs.map(|jobs| {
                 let time = Duration::from_secs(seconds.unsigned_abs());
@@ -112,16 +114,17 @@ pub(crate) async fn run(
             return terminal.result(&limited, &limited);
         }
         Command::Keep { queue, how_long } => {
-            let how_long = Some(how_long).filter(|text| *text != "none");
+            let interval = how_long.as_ref();
+            let interval = interval.map(|(_, time)| format!("{} s", time.as_secs()));
             let row = client
                 .query_typed_one(
                     include_str!("queues/keep.sql"),
-                    &[(queue, Type::TEXT), (&how_long, Type::TEXT)],
+                    &[(queue, Type::TEXT), (&interval, Type::TEXT)],
                 )
                 .await?;
             let kept = Kept {
                 queue: queue.clone(),
-                keep: how_long.cloned(),
+                keep: how_long.as_ref().map(|(typed, _)| typed.clone()),
                 changed: row.try_get(0)?,
             };
             return terminal.result(&kept, &kept);
@@ -138,27 +141,21 @@ pub(crate) async fn run(
 }
 
 /// This many jobs in this many seconds; or no limit.
-#[derive(Clone)]
-struct Rate(Option<(i32, i64)>);
+type NewLimit = Option<(i32, i64)>;
+/// For how long, as typed; or not at all.
+type HowLong = Option<(String, Duration)>;
 
-fn rate(text: &str) -> Result<Rate, String> {
-    if text == "none" {
-        return Ok(Rate(None));
+fn limit(text: &str) -> Result<NewLimit, String> {
+    match text {
+        "none" => Ok(None),
+        _ => options::rate(text).map(Some),
     }
-    let parsed = text.split_once('/').and_then(|(jobs, unit)| {
-        let seconds = match unit {
-            "s" => 1,
-            "m" => 60,
-            "h" => 3_600,
-            "d" => 86_400,
-            _ => return None,
-        };
-        let jobs = jobs.parse().ok().filter(|jobs| *jobs > 0)?;
-        Some((jobs, seconds))
-    });
-    match parsed {
-        Some(rate) => Ok(Rate(Some(rate))),
-        None => Err("a rate is a number and s, m, h or d, such as 100/s, or 'none'".into()),
+}
+
+fn how_long(text: &str) -> Result<HowLong, String> {
+    match text {
+        "none" => Ok(None),
+        _ => options::duration(text).map(|time| Some((text.to_owned(), time))),
     }
 }
 
@@ -214,7 +211,7 @@ struct Queue {
     changed: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<Limit>,
-    /// For how long its done jobs are kept.
+    /// For how long its completed jobs are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     keep: Option<String>,
 }
@@ -232,7 +229,7 @@ impl fmt::Display for Queue {
             write!(f, ", {limit}")?;
         }
         match &self.keep {
-            Some(keep) => write!(f, ", done jobs are kept for {keep}"),
+            Some(keep) => write!(f, ", completed jobs are kept for {keep}"),
             None => Ok(()),
         }
     }
@@ -250,8 +247,8 @@ impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue = named(&self.queue);
         match &self.keep {
-            Some(keep) => write!(f, "done jobs of queue {queue} are kept for {keep}"),
-            None => write!(f, "done jobs of queue {queue} are not kept"),
+            Some(keep) => write!(f, "completed jobs of queue {queue} are kept for {keep}"),
+            None => write!(f, "completed jobs of queue {queue} are not kept"),
         }
     }
 }

@@ -14,6 +14,7 @@ use posthaste::{Counter, Counters};
 use serde::Serialize;
 
 use crate::database::Database;
+use crate::options::between;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, named};
 use routes::Line;
@@ -21,15 +22,15 @@ use routes::Line;
 /// Show every queue with its jobs by state, and how relays and synced tables go
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// One line for each of these, instead of for each queue
+    /// Show one line for each of these, instead of for each queue
     #[arg(long, value_enum, value_delimiter = ',', default_value = "queue")]
     by: Vec<By>,
-    /// Show sums since the installation too: how many were done, failed and so on
+    /// Show sums since the installation too: how many were completed, failed and so on
     #[arg(long)]
     totals: bool,
-    /// Show it again every this many seconds, until Ctrl-C
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    watch: Option<u64>,
+    /// Show it again and again, as often as this, 2s unless given, until Ctrl-C
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "2s", value_parser = between(1, 86_400))]
+    watch: Option<Duration>,
 }
 
 impl Arguments {
@@ -145,7 +146,7 @@ pub(crate) async fn run(
             text = format!("{text}\n\n{}", tables::Table(&synced));
         }
         let report = Report::new(&counters, relays, synced);
-        let Some(seconds) = arguments.watch else {
+        let Some(pause) = arguments.watch else {
             return terminal.result(&text, &report);
         };
         if redraws {
@@ -153,7 +154,7 @@ pub(crate) async fn run(
         }
         terminal.result(&text, &report)?;
         tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
+            () = tokio::time::sleep(pause) => {}
             () = signals.stop().cancelled() => return Ok(()),
         }
     }
@@ -306,7 +307,7 @@ fn age(seconds: f64) -> String {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.lines.is_empty() {
-            return write!(f, "no jobs: everything that was enqueued is done");
+            return write!(f, "no jobs: everything that was enqueued is completed");
         }
         let widths: Vec<usize> = (0..self.head.len())
             .map(|at| {
@@ -356,7 +357,7 @@ mod tests {
         let table = Table::new(&Counters::default(), &[By::Queue], true);
         assert_eq!(
             table.to_string(),
-            "no jobs: everything that was enqueued is done"
+            "no jobs: everything that was enqueued is completed"
         );
     }
 }

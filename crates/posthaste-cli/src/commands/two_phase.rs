@@ -13,9 +13,11 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use posthaste_elastic::two_phase::{Adopted, Coordinator, DocumentView, Failure, Pruned, State};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::elastic::Place;
 use crate::failure;
+use crate::options::duration;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, named};
 
@@ -36,14 +38,14 @@ pub(crate) struct Arguments {
 enum Command {
     /// Make the two indexes, if they are not there, and store the scripts
     Prepare {
-        /// This many replicas; with any, a write is acknowledged when two copies have it, which
+        /// Give them this many replicas; with any, a write is acknowledged when two copies have it, which
         /// takes two nodes. 0 for a single node
         #[arg(long, value_name = "N", default_value_t = 1)]
         replicas: u8,
     },
     /// Make documents with these balances, unless they are there
     Open {
-        /// Such as alice=1000
+        /// A document and its balance, such as alice=1000
         #[arg(required = true, value_name = "DOCUMENT=BALANCE", value_parser = create::amount)]
         documents: Vec<(String, i64)>,
     },
@@ -55,7 +57,7 @@ enum Command {
         /// Its name
         id: String,
     },
-    /// Give a transaction up, unless it is decided
+    /// Roll a transaction back, unless it is decided
     RollBack {
         /// Its name
         id: String,
@@ -67,18 +69,26 @@ enum Command {
         #[arg(required = true, value_name = "DOCUMENT")]
         documents: Vec<String>,
     },
-    /// Hold all documents against all transactions, and say which disagree; ends with 3 if any do
+    /// Compare all documents with all transactions, and name those that disagree; exit code 3 if any
+    /// do
     Audit,
-    /// Forget finished and rolled-back transactions that ended long ago, and with them their names:
-    /// what they gave their documents stays counted
+    /// Delete finished and rolled-back transactions that ended long ago; what they gave their
+    /// documents stays counted
     Prune {
-        /// How long ago they ended at least: 30d, 36h, never less than 1h. Longer than anybody may
-        /// still repeat them, or a request may be late
-        #[arg(long, value_name = "AGE", value_parser = age)]
+        /// Delete those that ended this long ago: 30d, 36h, never less than 1h. Longer than anybody
+        /// may still repeat them, or a request may be late
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
         older_than: Duration,
     },
     /// Take over indexes of the published protocol, whose writers have stopped
     Adopt,
+}
+
+impl Arguments {
+    /// Whether it works until somebody stops it.
+    pub(crate) fn goes_on(&self) -> bool {
+        matches!(&self.command, Command::Recover(recover) if recover.goes_on())
+    }
 }
 
 pub(crate) async fn run(
@@ -105,7 +115,7 @@ async fn short(
     match command {
         Command::Prepare { replicas } => {
             coordinator.prepare(*replicas).await?;
-            done(terminal, "the indexes are ready")
+            terminal.result("the indexes are ready", &json!({ "ready": true }))
         }
         Command::Open { documents } => open(documents, coordinator, terminal).await,
         Command::Create(arguments) => create::run(arguments, coordinator, terminal).await,
@@ -186,22 +196,6 @@ async fn open(
         all.len()
     );
     Ok(())
-}
-
-/// `30d`, `36h`.
-fn age(text: &str) -> Result<Duration, String> {
-    let (number, seconds) = match (text.strip_suffix('h'), text.strip_suffix('d')) {
-        (Some(hours), _) => (hours, 3_600),
-        (_, Some(days)) => (days, 86_400),
-        _ => ("", 0),
-    };
-    let number = number.parse::<u32>();
-    let number = number.map_err(|_| "write a number of days or hours, such as 30d or 36h")?;
-    Ok(Duration::from_secs(u64::from(number) * seconds))
-}
-
-fn done(terminal: &Terminal, what: &str) -> anyhow::Result<()> {
-    terminal.result(what, &serde_json::json!({"done": true}))
 }
 
 /// Where a transaction is since the command.

@@ -1,12 +1,13 @@
 //! `posthaste up`: from nothing to a running system for one's own jobs.
 
 use std::future::pending;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use serde_json::json;
 
 use crate::database::Database;
-use crate::file::{self, FILE};
+use crate::file::{self, FILE, File};
 use crate::handlers::Handlers;
 use crate::observe::{Asked, Collector, Listen, Served};
 use crate::signals::Signals;
@@ -14,12 +15,16 @@ use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};
 use crate::{routes, syncs};
 
-/// Run everything for your own jobs: a private Postgres if no database is given, the schema, the
-/// relays and syncs of a posthaste.toml if there is one, and a worker if --exec or --http is given
+/// Run everything for your own jobs: a private Postgres if you give no database, the schema, the
+/// relays and syncs of a posthaste.toml if there is one, and a worker if you give --exec or --http
 // The demo takes these too, and two groups of one name cannot be.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Arguments {
+    /// The file that describes routes and synced tables; posthaste.toml, if there is one
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
     #[command(flatten)]
     handlers: Handlers,
 
@@ -40,6 +45,17 @@ impl Arguments {
         self.patience
     }
 
+    /// What the file says; one that was named must be there.
+    fn file(&self) -> anyhow::Result<File> {
+        let Some(named) = &self.config else {
+            return Ok(file::read(Path::new(FILE))?.unwrap_or_default());
+        };
+        match file::read(named)? {
+            Some(file) => Ok(file),
+            None => bail!("there is no file {}.", named.display()),
+        }
+    }
+
     /// Metrics of the process, and of the database.
     async fn serve(
         &self,
@@ -56,21 +72,22 @@ impl Arguments {
         database: &Database,
         terminal: &Terminal,
     ) -> anyhow::Result<Settings> {
-        tell_of_private(database, terminal);
+        tell_of_private(database, terminal)?;
         let handlers = self.handlers.open()?;
-        let file = file::read(Path::new(FILE))?.unwrap_or_default();
+        let file = self.file()?;
         let mut client = database.address().connect().await?;
         posthaste::migrate(&mut client).await?;
         let relays = routes::start(file.routes, database.address()).await?;
         for one in &relays {
-            terminal.note(&one.to_string());
+            one.tell(terminal)?;
         }
         let syncs = syncs::start(file.tables, database.address(), None).await?;
         for one in &syncs {
-            terminal.note(&one.to_string());
+            one.tell(terminal)?;
         }
         let relays = relays.into_iter().map(|one| (one.queue, one.relay));
         let settings = Settings {
+            served: self.serve(database, terminal).await?,
             relays: relays.collect(),
             syncs: syncs.into_iter().flat_map(|one| one.syncs).collect(),
             ..Settings::new(self.patience)
@@ -85,13 +102,12 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let prepared = arguments.prepare(database, terminal).await?;
-    let served = arguments.serve(database, terminal).await?;
-    let settings = Settings { served, ..prepared };
+    let settings = arguments.prepare(database, terminal).await?;
     if settings.is_idle() {
-        terminal.note(&format!(
+        let text = format!(
             "jobs wait: no handler was given (--exec, --http), and there is no {FILE} with a route or a sync; Ctrl-C stops"
-        ));
+        );
+        terminal.event("working", &text, &json!({ "queues": [] }))?;
         return tokio::select! {
             () = signals.stop().cancelled() => Ok(()),
             error = database.gone() => Err(error),
@@ -101,13 +117,14 @@ pub(crate) async fn run(
     let worker = worker::start(database.address(), settings)
         .await
         .context("the worker did not start")?;
-    terminal.note(&match worker.queues() {
+    let text = match worker.queues() {
         Some(queues) => format!("working on {queues}; Ctrl-C stops"),
         None => {
             "only routes and syncs take jobs: no handler was given (--exec, --http); Ctrl-C stops"
                 .to_owned()
         }
-    });
+    };
+    terminal.event("working", &text, &worker.working())?;
     worker.run_until(pending(), database, signals).await
 }
 
@@ -120,16 +137,20 @@ async fn say_well(served: Option<&Served>) {
 }
 
 /// Where the Postgres is that was started, and how programs reach it.
-fn tell_of_private(database: &Database, terminal: &Terminal) {
+fn tell_of_private(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
     let Some(private) = database.private() else {
-        return;
+        return Ok(());
     };
     let verb = match private.adopted() {
         true => "runs already",
         false => "started",
     };
     let (place, folder) = (private.address().place(), private.folder().display());
-    terminal.note(&format!(
+    let text = format!(
         "private Postgres {verb}: {place}, data in {folder}; for programs: DATABASE_URL=$(cat {folder}/url)"
-    ));
+    );
+    let more = json!({
+        "address": place.to_string(), "folder": private.folder(), "adopted": private.adopted(),
+    });
+    terminal.event("database", &text, &more)
 }

@@ -11,7 +11,7 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};
 
-/// Work on jobs with commands and over HTTP: --exec or --http must be given
+/// Work on jobs with commands and over HTTP: give --exec or --http
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -50,6 +50,7 @@ pub(crate) async fn run(
         .await
         .context("the worker did not start")?;
     let queues = worker.queues().unwrap_or_default();
-    terminal.note(&format!("working on {queues}; Ctrl-C stops"));
+    let text = format!("working on {queues}; Ctrl-C stops");
+    terminal.event("working", &text, &worker.working())?;
     worker.run_until(pending(), database, signals).await
 }

@@ -12,16 +12,17 @@ const OTHER: &str = "other";
 /// Queues of which more than names is asked.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Asked {
-    /// Count the jobs of this queue by their tags too; again for each such queue
+    /// Count the jobs of this queue by their tags too. May be given many times
     #[arg(long = "tags-of", value_name = "QUEUE")]
     pub(crate) tags_of: Vec<String>,
 
-    /// Count the jobs of this queue by their priorities too; again for each such queue
+    /// Count the jobs of this queue by their priorities too. May be given many
+    /// times
     #[arg(long = "priorities-of", value_name = "QUEUE")]
     pub(crate) priorities_of: Vec<String>,
 
-    /// Leave jobs with this tag out of what the alerts look at; a * at its end stands for whatever
-    /// follows; again for more
+    /// Leave jobs with this tag out of what the alerts look at; a * at its end stands for any
+    /// text. May be given many times
     #[arg(long = "exempt-tag", value_name = "TAG")]
     pub(crate) exempt: Vec<String>,
 }

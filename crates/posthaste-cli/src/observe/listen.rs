@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::collector::Collector;
@@ -98,7 +99,9 @@ impl Listen {
             .route("/ready", get(ready))
             .with_state(served.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
-        terminal.note(&format!("metrics at http://{address}/metrics"));
+        let metrics = format!("http://{address}/metrics");
+        let text = format!("metrics at {metrics}");
+        terminal.event("listening", &text, &json!({ "url": metrics }))?;
         Ok(Some(served))
     }
 }

@@ -97,11 +97,11 @@ async fn no_command_calls_what_somebody_has_put_into_public() -> anyhow::Result<
                 "pages: 10 documents are to be looked at",
             ),
             ("reindex pages --progress", "left"),
-            ("sync --once", "pages"),
+            ("sync run --once", "pages"),
             ("sync audit", "20 rows, 20 documents; equal"),
             ("sync audit --contents", "20 rows, 20 documents; equal"),
             ("search words", "10"),
-            ("relay --once", "audit: 1 sent"),
+            ("relay run --once", "audit: 1 sent"),
             ("rebase --force", "unfinished jobs were taken over"),
             ("doctor", "public"),
         ] {

@@ -62,7 +62,7 @@ async fn every_metric_that_a_rule_or_a_dashboard_names_is_served() -> anyhow::Re
     let work = ["work", "--exec", "ok=true", "--listen", "127.0.0.1:0"];
     let mut worker = stage.spawn_on(&database, &work)?;
     let of_worker = served(&mut worker).await?;
-    let mut relay = stage.spawn_on(&database, &["relay"])?;
+    let mut relay = stage.spawn_on(&database, &["relay", "run"])?;
     relay.error_line("Ctrl-C stops", BOUND).await?;
     let (_exporter, of_database) = exporter(&stage, &database).await?;
     let served = posthaste_testkit::eventually;

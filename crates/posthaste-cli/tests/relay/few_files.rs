@@ -87,7 +87,7 @@ async fn a_relay_that_may_open_no_more_files_says_so_once_and_sends_all_with_few
     );
     stage.write("posthaste.toml", &route)?;
     enqueue(&client, JOBS).await?;
-    let mut command = stage.started_by(FEW, &["relay"]);
+    let mut command = stage.started_by(FEW, &["relay", "run"]);
     let mut relay = Child::spawn(command.env("DATABASE_URL", database.url()))?;
     let said = receiver.gets_all(&mut relay, &client).await?;
     let lacks = said.iter().filter(|line| line.contains(LACKS));

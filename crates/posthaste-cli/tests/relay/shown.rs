@@ -1,10 +1,10 @@
-//! What `posthaste relay` shows before it sends anything, and says when it has sent nothing.
+//! What `posthaste relay preview` shows before it sends anything, and says when it has sent nothing.
 
 use super::{LINES, enqueue, relay};
 use crate::stage::{self, BOUND, Stage, count};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_shows_byte_for_byte_what_is_sent() -> anyhow::Result<()> {
+async fn a_preview_shows_byte_for_byte_what_is_sent() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let route = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkind = \"{name}\"\n\
@@ -19,10 +19,10 @@ async fn a_dry_run_shows_byte_for_byte_what_is_sent() -> anyhow::Result<()> {
         INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES ('row', 'orders', '4711');
         SELECT posthaste.enqueue('call', '{"n": 1}', queue => 'a')"#;
     client.batch_execute(rows).await?;
-    let dry = ["relay", "--dry-run"];
+    let dry = ["relay", "preview"];
     let shown = stage.run_on(&database, &dry).await?.good()?;
     let sent = stage
-        .run_on(&database, &["relay", "--once"])
+        .run_on(&database, &["relay", "run", "--once"])
         .await?
         .good()?;
     let mut sent: Vec<&str> = sent.lines().collect();
@@ -47,7 +47,7 @@ async fn a_dry_run_shows_byte_for_byte_what_is_sent() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_what_would_be_refused_and_why() -> anyhow::Result<()> {
+async fn a_preview_says_what_would_be_refused_and_why() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let route = "[route.audit]\nqueue = \"a\"\nto = \"bullmq://127.0.0.1:1\"\n\
@@ -55,7 +55,7 @@ async fn a_dry_run_says_what_would_be_refused_and_why() -> anyhow::Result<()> {
     stage.write("posthaste.toml", route)?;
     let rows = r#"SELECT posthaste.enqueue('n', '{"queue": "a:b"}', queue => 'a')"#;
     client.batch_execute(rows).await?;
-    let dry = ["relay", "--dry-run"];
+    let dry = ["relay", "preview"];
     let shown = stage.run_on(&database, &dry).await?.good()?;
     let why = "\"error\":\"BullMQ has no queue with a colon, or without a name\"";
     assert!(shown.contains(why), "{shown}");
@@ -69,7 +69,7 @@ async fn a_route_that_nothing_feeds_says_where_the_jobs_are() -> anyhow::Result<
     stage.write("posthaste.toml", LINES)?;
     let staged = "INSERT INTO posthaste.staged_jobs (job_name, job_args) VALUES ('m', '[1]')";
     client.batch_execute(staged).await?;
-    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let why = "route audit: nothing is in a, and no pattern of posthaste.route leads there, \
         while 1 jobs wait in default";
     assert!(said.err.contains(why), "{}", said.err);
@@ -82,7 +82,7 @@ async fn a_route_that_nothing_feeds_says_where_the_jobs_are() -> anyhow::Result<
     let led = "INSERT INTO posthaste.route (pattern, queue) VALUES ('m*', 'a')";
     client.batch_execute(led).await?;
     client.batch_execute(staged).await?;
-    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     assert!(!said.err.contains("default"), "{}", said.err);
     assert!(said.good()?.ends_with("audit: 1 sent"));
     Ok(())
@@ -95,10 +95,10 @@ async fn once_does_not_wait_for_a_destination_that_takes_nothing_or_a_queue_that
     let client = database.client().await?;
     let dead = "[route.audit]\nqueue = \"a\"\nto = \"sidekiq://127.0.0.1:1/0\"\n";
     stage.write("posthaste.toml", dead)?;
-    let nothing = stage.run_on(&database, &["relay", "--once"]).await?;
+    let nothing = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     assert_eq!(nothing.good()?, "audit: 0 sent");
     enqueue(&client, 2).await?;
-    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     assert_eq!(
         (said.code, said.out.trim()),
         (Some(1), "audit: 0 sent"),
@@ -111,7 +111,7 @@ async fn once_does_not_wait_for_a_destination_that_takes_nothing_or_a_queue_that
     stage.write("posthaste.toml", LINES)?;
     let pause = stage.run_on(&database, &["queues", "pause", "a"]).await?;
     pause.good()?;
-    let said = stage.run_on(&database, &["relay", "--once"]).await?;
+    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let why = "route audit: 2 jobs wait in a, which is paused";
     assert!(said.err.contains(why), "{}", said.err);
     assert_eq!(said.good()?, "audit: 0 sent");
@@ -126,7 +126,7 @@ async fn what_was_refused_for_good_says_why() -> anyhow::Result<()> {
     stage.write("posthaste.toml", route)?;
     enqueue(&client, 2).await?;
     let said = stage
-        .run_on(&database, &["relay", "--once"])
+        .run_on(&database, &["relay", "run", "--once"])
         .await?
         .good()?;
     let why = "audit: 0 sent, 2 rejected for good; \

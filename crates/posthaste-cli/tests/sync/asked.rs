@@ -20,7 +20,7 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
         good(&stage, &database, &arguments).await
     };
     let far = ours("reindex pages --progress").await?;
-    assert_eq!(far, "pages: 0 left, 0 done");
+    assert_eq!(far, "pages: 0 left, 0 completed");
     // From the fifth to the ninth day, and before the tenth.
     let window =
         "reindex pages --column edited_at --since 2001-01-06T00:00Z --until 2001-01-11T00:00Z";
@@ -29,8 +29,8 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
     let taken = "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' AND (kwargs ->> 'id')::integer BETWEEN 5 AND 9";
     assert_eq!(count(&client, taken).await?, 5);
     let far = ours("reindex pages --progress").await?;
-    assert_eq!(far, "pages: 5 left, 0 done");
-    ours("sync --once").await?;
+    assert_eq!(far, "pages: 5 left, 0 completed");
+    ours("sync run --once").await?;
     let far: Value = serde_json::from_str(&ours("reindex pages --progress --json").await?)?;
     assert_eq!(far["left"], 0);
     let audit = stage.run_on(&database, &["sync", "audit"]).await?;
@@ -82,14 +82,23 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
     let jobs = async || {
         count(&client, "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' AND state = 'available' AND priority = 1000").await
     };
-    let plan = ours(&["reindex", "pages", "--where", "t.id <= 7", "--dry-run"]).await?;
+    let plan = ours(&[
+        "sync",
+        "reindex",
+        "pages",
+        "--where",
+        "t.id <= 7",
+        "--dry-run",
+    ])
+    .await?;
     assert!(
         plan.contains("FROM public.page t WHERE (t.id <= 7)") && plan.contains("-- about "),
         "{plan}"
     );
     assert_eq!(jobs().await?, 0);
-    ours(&["reindex", "pages", "--pause"]).await?;
+    ours(&["sync", "reindex", "pages", "--pause"]).await?;
     ours(&[
+        "sync",
         "reindex",
         "pages",
         "--where",
@@ -101,6 +110,7 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
     .await?;
     assert_eq!(jobs().await?, 7);
     ours(&[
+        "sync",
         "reindex",
         "pages",
         "--column",
@@ -112,7 +122,7 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
     ])
     .await?;
     assert_eq!(jobs().await?, 7);
-    ours(&["reindex", "pages", "--ids", "8,999"]).await?;
+    ours(&["sync", "reindex", "pages", "--ids", "8,999"]).await?;
     assert_eq!(jobs().await?, 9);
     let tagged =
         "SELECT count(*) FROM posthaste.job WHERE tag = 'mine' AND kwargs ->> 'force' = 'true'";
@@ -129,25 +139,25 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
         ),
         (&9.into(), &true.into())
     );
-    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     eventually(BOUND, "the change is found", async || {
-        Ok(ours(&["search", "beside"]).await? == "21  beside")
+        Ok(ours(&["sync", "search", "beside"]).await? == "21  beside")
     })
     .await?;
     assert_eq!(jobs().await?, 9);
     sync.terminate()?;
     assert!(sync.exit(BOUND).await?.success());
     // What rests is not waited for.
-    ours(&["sync", "--once"]).await?;
+    ours(&["sync", "run", "--once"]).await?;
     assert_eq!(jobs().await?, 9);
     assert_eq!(
-        ours(&["reindex", "pages", "--cancel"]).await?,
+        ours(&["sync", "reindex", "pages", "--cancel"]).await?,
         "pages: 9 jobs cancelled"
     );
-    ours(&["reindex", "pages", "--resume"]).await?;
-    ours(&["reindex", "pages", "--all"]).await?;
-    let mut sync = stage.spawn_on(&database, &["sync"])?;
-    let far = ours(&["reindex", "pages", "--wait"]).await?;
+    ours(&["sync", "reindex", "pages", "--resume"]).await?;
+    ours(&["sync", "reindex", "pages", "--all"]).await?;
+    let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
+    let far = ours(&["sync", "reindex", "pages", "--wait"]).await?;
     // Sums since the installation are a moment behind.
     assert!(far.starts_with("pages: 0 left, "), "{far}");
     sync.terminate()?;

@@ -19,9 +19,9 @@ async fn a_search_shows_as_many_as_were_asked_for_although_the_best_are_gone() -
              INSERT INTO page (title, body) SELECT 'haste', repeat('haste ', 50) FROM generate_series(1, 10)",
         )
         .await?;
-    good(&stage, &database, &["sync", "--once"]).await?;
+    good(&stage, &database, &["sync", "run", "--once"]).await?;
     let ids = async |limit: &str| -> anyhow::Result<Vec<u64>> {
-        let found = ["search", "haste", "--limit", limit, "--json"];
+        let found = ["sync", "search", "haste", "--limit", limit, "--json"];
         let found: Value = serde_json::from_str(&good(&stage, &database, &found).await?)?;
         let found = found.as_array().into_iter().flatten();
         let ids = found.filter_map(|one| one["id"].as_str()?.parse().ok());
@@ -43,14 +43,14 @@ async fn a_search_shows_as_many_as_were_asked_for_although_the_best_are_gone() -
 #[tokio::test(flavor = "multi_thread")]
 async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
-    good(&stage, &database, &["sync", "--once"]).await?;
+    good(&stage, &database, &["sync", "run", "--once"]).await?;
     // Nobody listens there.
     let away = format!("{TABLE}index = 'http://127.0.0.1:1/pages'\n");
     stage.write(
         "posthaste.toml",
         &away.replace("document =", "# document ="),
     )?;
-    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
     client
         .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
@@ -88,7 +88,7 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
     // What was in the way is forgotten with the jobs.
     stage.write("posthaste.toml", &format!("{TABLE}index = 'postgres:'\n"))?;
     eventually(BOUND, "all is in the index", async || {
-        good(&stage, &database, &["sync", "--once"]).await?;
+        good(&stage, &database, &["sync", "run", "--once"]).await?;
         Ok(status().await?["lag_seconds"].is_null())
     })
     .await?;
@@ -108,7 +108,7 @@ async fn an_index_that_its_server_has_blocked_is_said_to_be_behind_and_why() -> 
     }
     let index = format!("{}/{}", OpenSearch::shared()?.url(), unique("blocked"));
     let (stage, database, client) = with_pages(&index).await?;
-    good(&stage, &database, &["sync", "--once"]).await?;
+    good(&stage, &database, &["sync", "run", "--once"]).await?;
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = reqwest::Client::builder().no_proxy().build()?;
     let block = async |is_on: Value| -> anyhow::Result<()> {
@@ -119,7 +119,7 @@ async fn an_index_that_its_server_has_blocked_is_said_to_be_behind_and_why() -> 
         Ok(())
     };
     block(true.into()).await?;
-    let mut sync = stage.spawn_on(&database, &["sync"])?;
+    let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
     client
         .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
@@ -163,7 +163,7 @@ async fn an_index_that_its_server_has_blocked_is_said_to_be_behind_and_why() -> 
 async fn an_audit_of_contents_finds_what_was_changed_where_no_trigger_fires() -> anyhow::Result<()>
 {
     let (stage, database, client) = with_pages("tantivy:index").await?;
-    good(&stage, &database, &["sync", "--once"]).await?;
+    good(&stage, &database, &["sync", "run", "--once"]).await?;
     client
         .batch_execute(
             "ALTER TABLE page DISABLE TRIGGER USER; UPDATE page SET body = 'past' WHERE id = 7;
@@ -187,7 +187,7 @@ async fn an_audit_of_contents_finds_what_was_changed_where_no_trigger_fires() ->
     );
     assert_eq!(good(&stage, &database, &audit).await?, equal);
     assert_eq!(
-        good(&stage, &database, &["search", "past"]).await?,
+        good(&stage, &database, &["sync", "search", "past"]).await?,
         "7  past | old page 7"
     );
     Ok(())
@@ -205,9 +205,9 @@ async fn a_second_sync_of_a_table_leaves_the_first_what_is_its_own() -> anyhow::
     client
         .batch_execute("INSERT INTO page (title) VALUES ('both')")
         .await?;
-    ours(&["sync", "--once"]).await?;
+    ours(&["sync", "run", "--once"]).await?;
     for table in ["pages", "titles"] {
-        let found = ours(&["search", "both", "--in", table]).await?;
+        let found = ours(&["sync", "search", "both", "--in", table]).await?;
         assert_eq!(found.lines().count(), 1, "{table}: {found}");
     }
     assert!(
@@ -239,9 +239,9 @@ async fn a_second_sync_of_a_table_leaves_the_first_what_is_its_own() -> anyhow::
     client
         .batch_execute("UPDATE page SET body = 'still' WHERE id = 3")
         .await?;
-    ours(&["sync", "--once", "pages"]).await?;
+    ours(&["sync", "run", "--once", "pages"]).await?;
     assert_eq!(
-        ours(&["search", "still", "--in", "pages"]).await?,
+        ours(&["sync", "search", "still", "--in", "pages"]).await?,
         "3  still | old page 3"
     );
     Ok(())
@@ -251,7 +251,7 @@ async fn a_second_sync_of_a_table_leaves_the_first_what_is_its_own() -> anyhow::
 async fn an_id_with_a_comma_is_one_id() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let again = [
-        "reindex", "pages", "--id", "a,b", "--id", "c", "--ids", "d,e",
+        "sync", "reindex", "pages", "--id", "a,b", "--id", "c", "--ids", "d,e",
     ];
     let begun = good(&stage, &database, &again).await?;
     assert_eq!(begun, "pages: 4 documents are to be looked at");
@@ -306,7 +306,7 @@ async fn a_partition_without_a_syncs_triggers_is_named_until_they_are_installed_
             "INSERT INTO page (id, title) SELECT n, 'page ' || n FROM generate_series(95, 105) n",
         )
         .await?;
-    good(&stage, &database, &["sync", "--once"]).await?;
+    good(&stage, &database, &["sync", "run", "--once"]).await?;
     client
         .batch_execute(
             "ALTER TABLE page DETACH PARTITION page_1; DROP TABLE page_1;
@@ -323,7 +323,7 @@ async fn a_partition_without_a_syncs_triggers_is_named_until_they_are_installed_
         audit.contains("1 missing") && audit.contains("6 orphaned"),
         "{audit}"
     );
-    let found = good(&stage, &database, &["search", "unseen"]).await?;
+    let found = good(&stage, &database, &["sync", "search", "unseen"]).await?;
     assert!(found.starts_with("201"), "{found}");
     Ok(())
 }

@@ -38,8 +38,8 @@ async fn a_search_server_behind_tls_is_written_to_and_asked_only_if_its_certific
     }
     assert_eq!(fake.requests(), 0);
     for friend in [
-        &["reindex", "pages", "--all"][..],
-        &["sync", "--once"],
+        &["sync", "reindex", "pages", "--all"][..],
+        &["sync", "run", "--once"],
         &prepare,
     ] {
         run(&stage, &database, friend, &trusting).await?.good()?;
@@ -90,8 +90,8 @@ async fn documents_in_another_database_are_true_to_the_rows_of_this_one() -> any
     let index = format!("{TABLE}index = '{}'\n", elsewhere.url());
     stage.write("posthaste.toml", &index)?;
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
-    ours(&["reindex", "pages", "--all"]).await?;
-    ours(&["sync", "--once"]).await?;
+    ours(&["sync", "reindex", "pages", "--all"]).await?;
+    ours(&["sync", "run", "--once"]).await?;
     assert_eq!(
         ours(&["sync", "audit"]).await?,
         "pages: 20 rows, 20 documents; equal"
@@ -101,7 +101,7 @@ async fn documents_in_another_database_are_true_to_the_rows_of_this_one() -> any
     assert_eq!(count(&there, documents).await?, 20);
     assert_eq!(count(&client, documents).await?, 0);
     assert!(
-        ours(&["search", "page 7"])
+        ours(&["sync", "search", "page 7"])
             .await?
             .contains("7  words | old page 7")
     );

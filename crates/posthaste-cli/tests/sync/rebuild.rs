@@ -37,8 +37,8 @@ async fn setup(test: &str, alias: &'static str) -> anyhow::Result<Option<Setup>>
     let url = format!("{address}/{alias}");
     let (stage, database, client) = with_pages(&url).await?;
     client.batch_execute(ROWS).await?;
-    good(&stage, &database, &["reindex", "pages", "--all"]).await?;
-    good(&stage, &database, &["sync", "--once"]).await?;
+    good(&stage, &database, &["sync", "reindex", "pages", "--all"]).await?;
+    good(&stage, &database, &["sync", "run", "--once"]).await?;
     let setup = Setup {
         stage,
         database,
@@ -97,7 +97,7 @@ async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() 
         return Ok(());
     };
     setup.define("german")?;
-    let mut sync = setup.stage.spawn_on(&setup.database, &["sync"])?;
+    let mut sync = setup.stage.spawn_on(&setup.database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
     let is_over = AtomicBool::new(false);
     let traffic = async {
@@ -154,7 +154,9 @@ async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() 
     setup.server.refresh("pages-made-anew-2").await?;
     let documents = setup.server.count("pages-made-anew-2", Some(&live)).await?;
     assert_eq!(i64::try_from(documents)?, rows);
-    let found = setup.ours(&["search", "Haus", "--limit", "3"]).await?;
+    let found = setup
+        .ours(&["sync", "search", "Haus", "--limit", "3"])
+        .await?;
     assert_eq!(found.lines().count(), 3, "{found}");
     ran::note("sync-rebuild");
     Ok(())
@@ -204,7 +206,7 @@ async fn an_index_that_cannot_stand_beside_another_is_not_made_anew() -> anyhow:
     let refused = rebuild.failure()?;
     assert!(
         refused.contains("only an index on Elasticsearch or OpenSearch")
-            && refused.contains("posthaste reindex pages --all"),
+            && refused.contains("posthaste sync reindex pages --all"),
         "{refused}"
     );
     Ok(())

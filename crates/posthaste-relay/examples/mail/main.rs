@@ -12,7 +12,7 @@
 //! sent, and `resolve ID sent` or `resolve ID queued` says what you found out of one. MAIL_FROM is
 //! who sends.
 //!
-//! The relay is `posthaste relay --config crates/posthaste-relay/examples/mail/posthaste.toml`:
+//! The relay is `posthaste relay run --config crates/posthaste-relay/examples/mail/posthaste.toml`:
 //!
 //! ```toml
 //! [route.mail]

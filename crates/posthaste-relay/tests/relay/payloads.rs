@@ -112,7 +112,7 @@ pub(super) struct Put {
     pub(super) payload: Vec<u8>,
     /// What a receiver whose format is JSON is to read.
     pub(super) read: Value,
-    /// As the dry run shows it.
+    /// As the preview shows it.
     shown: Box<RawValue>,
 }
 
@@ -123,7 +123,7 @@ struct Line {
 }
 
 impl Put {
-    /// The dry run has shown these bytes: JSON as it is, but for line breaks that would end a line,
+    /// The preview has shown these bytes: JSON as it is, but for line breaks that would end a line,
     /// a text as one, others as hexadecimal digits.
     pub(super) fn is_shown_as(&self, sent: &[u8]) -> bool {
         let text = std::str::from_utf8(sent).ok().filter(|_| is_text(sent));
@@ -188,7 +188,7 @@ async fn sent_below(size: usize, settings: Value) -> BTreeMap<String, Put> {
     put.collect()
 }
 
-/// Each has arrived as what a receiver is to read, and with the bytes that the dry run has shown,
+/// Each has arrived as what a receiver is to read, and with the bytes that the preview has shown,
 /// but for line breaks that would end a line.
 fn all_read(
     mut put: BTreeMap<String, Put>,

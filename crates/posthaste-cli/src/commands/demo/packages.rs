@@ -53,8 +53,8 @@ const TABLES: [(&str, &str); 2] = [
 /// Which packages, as typed.
 #[derive(clap::Args)]
 pub(crate) struct Packages {
-    /// Then load the packages of this machine (apt-cache dumpavail) and keep a search index true to
-    /// them, while the loading process is killed
+    /// Then load the packages of this machine (apt-cache dumpavail) and keep a search index equal
+    /// to them, while the loading process is killed
     #[arg(long)]
     packages: bool,
 
@@ -217,7 +217,7 @@ async fn far(client: &Client, run: i64) -> anyhow::Result<(u64, u64, u64)> {
     Ok((number("loaded")?, number("changed")?, number("deleted")?))
 }
 
-/// The synced table, as people would write it: `posthaste search` reads it too.
+/// The synced table, as people would write it: `posthaste sync search` reads it too.
 fn settings(packages: u64) -> String {
     let batch = (packages / 100).clamp(25, 250);
     format!(
@@ -294,7 +294,7 @@ impl fmt::Display for Report {
         }
         write!(
             f,
-            "search     posthaste search '{QUERY}': {}",
+            "search     posthaste sync search '{QUERY}': {}",
             self.search.join(", ")
         )
     }

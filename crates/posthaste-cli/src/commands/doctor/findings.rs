@@ -184,11 +184,11 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
     if store.workers == 0 && store.has_waiting {
         found.push(wrong(
             "workers",
-            "jobs wait, and no worker has given a sign of life for a minute",
+            "jobs wait, and no worker has sent a heartbeat for a minute",
             "start one: 'posthaste work', or your own program",
         ));
     } else if store.workers == 0 {
-        let what = "no worker has given a sign of life for a minute";
+        let what = "no worker has sent a heartbeat for a minute";
         let remedy = "start one: 'posthaste work', or your own program";
         found.push(hint("workers", what, remedy));
     }

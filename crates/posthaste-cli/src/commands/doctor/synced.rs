@@ -54,7 +54,7 @@ pub(super) fn of_a_sync(name: &str, behind: &Behind, older_than: f64) -> Option<
     Some(wrong(
         "sync",
         &format!("{due} changes of sync {name} are due and not in its index, for {seconds:.0} s"),
-        "start one: 'posthaste sync', or your own program",
+        "start one: 'posthaste sync run', or your own program",
     ))
 }
 

@@ -37,9 +37,9 @@ pub(super) async fn cancel(
     let met = cancel_all(client, ids).await?;
     show_each(terminal, met, ids, |state| match state.as_deref() {
         Some("cancelled") => "is cancelled".into(),
-        Some("running") => "is running; its worker is told to end it".into(),
+        Some("running") => "is running; its worker is asked to end it".into(),
         Some(state) => format!("had ended before: {state}"),
-        None => "is done, or there never was one".into(),
+        None => "is completed, or there never was one".into(),
     })
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::behind::{self, Behind, Problem};
 use crate::database::Database;
 use crate::failure::Ended;
+use crate::options::per_second;
 use crate::syncs::{self, Config, Sides};
 use crate::terminal::Terminal;
 
@@ -19,11 +20,12 @@ const SHOWN: usize = 10;
 /// What the program ends with when something differs.
 const DIFFERS: u8 = 3;
 
-/// Compare each row with its document and each document with its row, by id and version, or by
-/// contents too. Exit code 0: they are equal; 3: they are not
+/// Compare all rows with all documents, by id and version, or by contents too
+///
+/// Exit code 0: they are equal; 3: they are not.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The tables to audit; without any, all of the file
+    /// Audit these tables; without any, all of the file
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
 
@@ -40,8 +42,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     contents: bool,
 
-    /// Look at this many in a second, at most, on either side
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Look at most at this many a second on either side: 1000/s or 60000/m
+    #[arg(long, value_name = "RATE", value_parser = per_second)]
     rate: Option<u32>,
 }
 
@@ -187,7 +189,7 @@ impl fmt::Display for Report {
             write!(f, "\n  {count} not written: {reason}")?;
         }
         for Problem { reason, jobs, .. } in self.problems.iter().take(behind::SHOWN) {
-            write!(f, "\n  {jobs} jobs not done: {reason}")?;
+            write!(f, "\n  {jobs} jobs not completed: {reason}")?;
         }
         Ok(())
     }

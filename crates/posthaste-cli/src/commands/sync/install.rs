@@ -10,11 +10,11 @@ use crate::database::Database;
 use crate::syncs::{self, Config};
 use crate::terminal::Terminal;
 
-/// Prepare tables to be synced: a column of versions, and triggers that enqueue a job with each
-/// change. Run it again when their settings have changed
+/// Prepare tables to be synced: add a column of versions, and triggers that enqueue a job with each
+/// change; run it again when their settings have changed
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The tables to prepare; without any, all of the file
+    /// Prepare these tables; without any, all of the file
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
 
@@ -57,7 +57,7 @@ pub(super) async fn run(
     terminal.results(&all, "no tables")?;
     if !arguments.dry_run {
         terminal.note(
-            "rows that were there before come into the index by 'posthaste reindex TABLE --all'",
+            "rows that were there before come into the index by 'posthaste sync reindex TABLE --all'",
         );
     }
     Ok(())

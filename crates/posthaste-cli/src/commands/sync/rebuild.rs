@@ -14,24 +14,26 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::database::Database;
+use crate::options::per_second;
 use crate::syncs::{self, Config};
 use crate::terminal::{Progress, Terminal, Unit};
 
-/// Make an index of Elasticsearch or OpenSearch anew, by the definition in the file, while the old
-/// one is searched and kept true; then the alias stands for the new one. Run it again if it was
-/// ended before: it goes on. Exit code 0: the alias stands for the new index; 1: it does not, and
-/// nothing has changed for searches
+/// Build an index of Elasticsearch or OpenSearch anew, by the definition in the file
+///
+/// The old index is searched and kept equal meanwhile; then the alias stands for the new one. Run
+/// it again if it was ended before: it goes on. Exit code 0: the alias stands for the new index; 1:
+/// it does not, and nothing has changed for searches.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The synced table; may be left out where there is one
+    /// Rebuild the index of this table; may be left out where there is one
     #[arg(value_name = "TABLE")]
     table: Option<String>,
 
     #[command(flatten)]
     config: Config,
 
-    /// Write and compare this many documents in a second, at most
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Write and compare at most this many documents a second: 1000/s or 60000/m
+    #[arg(long, value_name = "RATE", value_parser = per_second)]
     rate: Option<u32>,
 
     /// Delete the new index that was begun, instead of going on
@@ -53,7 +55,7 @@ pub(super) async fn run(
         .with_context(|| format!("sync {name}: index"))?;
     let Some(index) = index else {
         bail!(
-            "sync {name}: only an index on Elasticsearch or OpenSearch is made anew beside the old one. Any other: stop the sync, delete the index, and run 'posthaste reindex {name} --all'."
+            "sync {name}: only an index on Elasticsearch or OpenSearch is made anew beside the old one. Any other: stop the sync, delete the index, and run 'posthaste sync reindex {name} --all'."
         );
     };
     let client = database.address().connect().await?;

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use super::{ended, told};
 use crate::terminal::Terminal;
 
-/// Write a transaction down; who recovers brings it to its end. The same one again changes nothing
+/// Write a transaction down, for recovery to finish; the same one again changes nothing
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Its name, of [A-Za-z0-9_-]{1,64}: the same name is the same transaction
+    /// Its name, [A-Za-z0-9_-]{1,64}: the same name is the same transaction
     id: String,
 
     /// Take AMOUNT from one document and give it to another
@@ -24,15 +24,15 @@ pub(super) struct Arguments {
     )]
     transfer: Vec<String>,
 
-    /// Add to a document's balance, or take from it; again for each document
+    /// Add to a document's balance, or take from it. May be given many times
     #[arg(long, value_name = "DOCUMENT=N", value_parser = amount, allow_hyphen_values = true)]
     add: Vec<(String, i64)>,
 
-    /// Set fields of a document's data; again for each document
+    /// Set fields of a document's data. May be given many times
     #[arg(long, value_name = "DOCUMENT=JSON", value_parser = fields)]
     set: Vec<(String, Map<String, Value>)>,
 
-    /// Bring it to its end at once
+    /// Finish it at once
     #[arg(long)]
     run: bool,
 }

@@ -7,20 +7,22 @@ use anyhow::Context as _;
 use posthaste_elastic::two_phase::{Coordinator, Listed, Record, State, Stuck};
 use serde::Serialize;
 
+use crate::options::duration;
 use crate::terminal::Terminal;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// In this state, also a final one; again for more. Without any: all that are open
+    /// Show those in this state, also a final one. May be given many times; without it, all that
+    /// are open
     #[arg(long, value_name = "STATE", value_parser = state, conflicts_with = "unmoved")]
     state: Vec<State>,
 
-    /// Open ones whose state has not changed for this many seconds, the oldest first, each with
-    /// what stands in its way
-    #[arg(long, value_name = "SECONDS")]
-    unmoved: Option<u64>,
+    /// Show open ones whose state has not changed for this long, the oldest first, each with what
+    /// stands in its way
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    unmoved: Option<Duration>,
 
-    /// At most this many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "unmoved", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
 }
@@ -38,8 +40,8 @@ pub(super) async fn run(
     coordinator: &Coordinator,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
-    if let Some(seconds) = arguments.unmoved {
-        let stuck = coordinator.stuck(Duration::from_secs(seconds)).await?;
+    if let Some(time) = arguments.unmoved {
+        let stuck = coordinator.stuck(time).await?;
         let lines: Vec<Unmoved> = stuck.into_iter().map(Unmoved).collect();
         return terminal.results(&lines, "no transaction is so");
     }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use posthaste_elastic::two_phase::{Coordinator, Failure, Recovered, Stuck};
 use serde::Serialize;
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::list::Unmoved;
 use crate::failure;
+use crate::options::{between, duration};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
@@ -17,21 +19,27 @@ const UNMOVED: Duration = Duration::from_secs(3600);
 /// This often those are named.
 const NAME_EVERY: Duration = Duration::from_secs(600);
 
-/// Bring transactions to their ends that others have left behind; any number of processes may
+/// Finish transactions that others have left open; any number of processes may do it
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// End after one pass over those that are due
     #[arg(long)]
     once: bool,
 
-    /// Leave transactions alone until they have been due for this many seconds: their makers may be
-    /// at it
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    grace: u64,
+    /// Recover those that have been due for longer than this: the programs that made the others may
+    /// still be at it
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    older_than: Duration,
 
-    /// Seconds between two passes
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    every: u64,
+    /// Make a pass this often
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = between(1, 86_400))]
+    every: Duration,
+}
+
+impl Arguments {
+    pub(super) fn goes_on(&self) -> bool {
+        !self.once
+    }
 }
 
 /// What a pass came to.
@@ -110,11 +118,11 @@ pub(super) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let grace = Duration::from_secs(arguments.grace);
+    let grace = arguments.older_than;
     let stop = signals.stop();
     let mut named: Option<Instant> = None;
     if !arguments.once {
-        terminal.note("recovering; Ctrl-C stops");
+        terminal.event("recovering", "recovering; Ctrl-C stops", &json!({}))?;
     }
     loop {
         let goes_on = || !stop.is_cancelled();
@@ -137,7 +145,7 @@ pub(super) async fn run(
             }
             Ok((is_time, pass)) => {
                 if pass.says_anything() {
-                    terminal.result(&pass, &pass)?;
+                    terminal.outcome("pass", &pass, &pass)?;
                 }
                 if is_time && pass.not_looked.is_none() {
                     named = Some(Instant::now());
@@ -150,7 +158,7 @@ pub(super) async fn run(
             }
         }
         // Several processes that began together need not stay together.
-        let pause = Duration::from_secs(arguments.every).mul_f64(0.5 + fastrand::f64());
+        let pause = arguments.every.mul_f64(0.5 + fastrand::f64());
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(pause) => {}

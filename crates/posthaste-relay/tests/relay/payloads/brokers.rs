@@ -12,7 +12,7 @@ use super::*;
 /// What brokers take at most is a little less than 1 MiB, with the headers.
 const LARGEST: usize = 1_000_000;
 
-/// Each has come once, with its bytes, which are those that the dry run has shown; and said what
+/// Each has come once, with its bytes, which are those that the preview has shown; and said what
 /// they are, where the receiver is told that.
 fn all_came(
     mut put: BTreeMap<String, Put>,

@@ -1,4 +1,4 @@
-//! `posthaste enqueue`: one job from its arguments, or many from lines of JSON.
+//! `posthaste jobs enqueue`: one job from its arguments, or many from lines of JSON.
 
 mod lines;
 
@@ -17,7 +17,7 @@ use crate::terminal::Terminal;
 /// Enqueue one job, or one for each line of JSON in a file
 #[derive(clap::Args)]
 #[command(after_help = LINES_HELP)]
-pub(crate) struct Arguments {
+pub(super) struct Arguments {
     /// Name of the job: what a worker finds its handler by
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
@@ -106,7 +106,7 @@ struct Enqueued {
     id: i64,
 }
 
-pub(crate) async fn run(
+pub(super) async fn run(
     arguments: &Arguments,
     database: &Database,
     terminal: &Terminal,

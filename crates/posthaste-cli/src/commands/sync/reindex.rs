@@ -1,4 +1,4 @@
-//! `posthaste reindex`: documents of a synced table are looked at again, behind everything new; how
+//! `posthaste sync reindex`: documents of a synced table are looked at again, behind everything new; how
 //! far it is; pause, resume, cancel.
 
 use std::fmt;
@@ -16,11 +16,11 @@ use crate::terminal::{Terminal, Unit};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Index documents of a synced table again, behind everything new: by ids, by time, by any
+/// Write documents of a synced table again, behind everything new: by ids, by time, by any
 /// condition
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// The synced table, as the file calls it
+pub(super) struct Arguments {
+    /// Write documents of this table, as the file calls it
     #[arg(value_name = "TABLE")]
     table: String,
 
@@ -30,15 +30,15 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     instead: Instead,
 
-    /// Also where the index has the row's version: documents would be made otherwise than they were
+    /// Write also where the index has the row's version: when documents are made in another way now
     #[arg(long, conflicts_with = "instead")]
     force: bool,
 
-    /// By what its jobs are told from others
+    /// Give its jobs this tag
     #[arg(long, value_name = "TAG", default_value = "reindex")]
     tag: String,
 
-    /// Among re-indexes, the lower goes first
+    /// Give its jobs this priority: among re-indexes, the lower goes first
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     priority: i32,
 
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "instead")]
     dry_run: bool,
 
-    /// Show how far it is until it is done
+    /// Show how far it is until it has ended
     #[arg(long, conflicts_with_all = ["dry_run", "pause", "cancel"])]
     wait: bool,
 
@@ -99,7 +99,7 @@ struct Instead {
     cancel: bool,
 }
 
-pub(crate) async fn run(
+pub(super) async fn run(
     arguments: &Arguments,
     database: &Database,
     terminal: &Terminal,
@@ -265,7 +265,7 @@ async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
         if ids.is_empty() {
             return Ok(cancelled);
         }
-        let became = super::jobs::cancel_all(client, &ids).await?;
+        let became = crate::commands::jobs::cancel_all(client, &ids).await?;
         let ended = became.iter();
         cancelled += ended
             .filter(|(_, state)| *state == State::Cancelled)
@@ -273,7 +273,7 @@ async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
     }
 }
 
-/// Jobs that are not done. Counters would be cheaper, and are a moment behind: nothing is left when
+/// Jobs that are not completed. Counters would be cheaper, and are a moment behind: nothing is left when
 /// nothing is there.
 async fn left(client: &Client, queue: &str) -> anyhow::Result<i64> {
     let left = client
@@ -304,7 +304,7 @@ struct Progress {
     table: String,
     left: i64,
     /// Since the installation, of all re-indexes of the table.
-    done: i64,
+    completed: i64,
     dead: i64,
     cancelled: i64,
 }
@@ -315,7 +315,7 @@ impl Progress {
         Self {
             table: table.to_owned(),
             left,
-            done: ours().map(|of| of.completed_total).sum(),
+            completed: ours().map(|of| of.completed_total).sum(),
             dead: ours().map(|of| of.dead_total + of.expired_total).sum(),
             cancelled: ours().map(|of| of.cancelled_total).sum(),
         }
@@ -324,8 +324,8 @@ impl Progress {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (table, left, done) = (&self.table, self.left, self.done);
-        write!(f, "{table}: {left} left, {done} done")?;
+        let (table, left, completed) = (&self.table, self.left, self.completed);
+        write!(f, "{table}: {left} left, {completed} completed")?;
         for (count, what) in [(self.dead, "given up"), (self.cancelled, "cancelled")] {
             if count > 0 {
                 write!(f, ", {count} {what}")?;

@@ -1,4 +1,4 @@
-//! `posthaste search`: the index says which rows match, Postgres what they are now.
+//! `posthaste sync search`: the index says which rows match, Postgres what they are now.
 
 use std::fmt;
 
@@ -13,19 +13,18 @@ use crate::terminal::{Terminal, named};
 /// So much of a document stands on a person's line.
 const LINE: usize = 120;
 
-/// Search a synced table: ids from its index, the rows from Postgres by their keys, never a stale
-/// one
+/// Search a synced table: its index says which rows match, Postgres what they are now
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Words, "phrases", -without
+pub(super) struct Arguments {
+    /// Search for words, "phrases", -without
     #[arg(value_name = "WORDS", required = true)]
     words: Vec<String>,
 
-    /// The synced table; may be left out where there is one
+    /// Search this synced table; may be left out where there is one
     #[arg(long = "in", value_name = "TABLE")]
     table: Option<String>,
 
-    /// At most this many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     limit: u16,
 
@@ -33,7 +32,7 @@ pub(crate) struct Arguments {
     config: Config,
 }
 
-pub(crate) async fn run(
+pub(super) async fn run(
     arguments: &Arguments,
     database: &Database,
     terminal: &Terminal,

@@ -1,0 +1,41 @@
+//! `posthaste relay preview`: what would be sent for the jobs that wait now.
+
+use posthaste_relay::preview;
+use serde_json::value::RawValue;
+
+use super::WhichRoutes;
+use crate::database::Database;
+use crate::terminal::Terminal;
+
+/// Show what would be sent for the jobs that wait now, a line of JSON each, and send nothing
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    which: WhichRoutes,
+
+    /// Show at most this many jobs of each route
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+}
+
+pub(super) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let routes = arguments.which.read()?;
+    let client = database.address().connect().await?;
+    let mut all: Vec<Box<RawValue>> = Vec::new();
+    for route in &routes {
+        for line in preview(&client, route, arguments.limit).await? {
+            match terminal.is_json() {
+                true => all.push(RawValue::from_string(line)?),
+                false => terminal.print(&line)?,
+            }
+        }
+    }
+    match terminal.is_json() {
+        true => terminal.document(&all),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,131 @@
+//! `posthaste relay run`: sends jobs to the destinations of posthaste.toml, until it is asked to
+//! stop.
+
+use anyhow::{Context as _, anyhow};
+use futures_util::future::select_all;
+use serde::Serialize;
+use tokio_postgres::Client;
+
+use super::{WhichRoutes, once};
+use crate::database::Database;
+use crate::observe::Listen;
+use crate::routes::{self, Started};
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+use crate::worker::{self, Patience, Settings};
+
+/// Send jobs by the routes of posthaste.toml until you stop it
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    which: WhichRoutes,
+
+    /// End when nothing waits to be sent, or when what is left is for a destination that has taken
+    /// nothing for ten seconds; jobs that are not due yet are not waited for
+    #[arg(long)]
+    once: bool,
+
+    #[command(flatten)]
+    patience: Patience,
+
+    #[command(flatten)]
+    listen: Listen,
+}
+
+impl Arguments {
+    pub(super) fn goes_on(&self) -> bool {
+        !self.once
+    }
+}
+
+/// What the routes have sent until the relay was stopped.
+#[derive(Serialize)]
+struct Sent {
+    routes: once::Report,
+}
+
+pub(super) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let routes = arguments.which.read()?;
+    let client = database.address().connect().await?;
+    let relays = routes::start(routes, database.address()).await?;
+    if let (true, Some(refusal)) = (arguments.once, routes::first_refusal(&relays)) {
+        return Err(refusal);
+    }
+    let settings = Settings {
+        relays: relays
+            .iter()
+            .map(|one| (one.queue.clone(), one.relay.clone()))
+            .collect(),
+        served: arguments.listen.serve(None, terminal).await?,
+        ..Settings::new(arguments.patience)
+    };
+    let worker = worker::start(database.address(), settings)
+        .await
+        .context("the relay did not start")?;
+    for one in &relays {
+        one.tell(terminal)?;
+    }
+    if !arguments.once {
+        warn_astray(&client, &relays, terminal).await?;
+    }
+    terminal.event("working", "Ctrl-C stops", &worker.working())?;
+    let empty = async {
+        match arguments.once {
+            true => once::until_empty(&client, &relays).await,
+            false => std::future::pending().await,
+        }
+    };
+    let over = async {
+        tokio::select! {
+            empty = empty => empty,
+            gone = first_gone(&relays) => Err(gone),
+        }
+    };
+    let ended = worker.run_until(over, database, signals).await;
+    if arguments.once {
+        let report = once::Report::of(&relays);
+        terminal.result(&report, &report)?;
+        if ended.is_ok() {
+            warn_astray(&client, &relays, terminal).await?;
+        }
+    } else {
+        let routes = once::Report::of(&relays);
+        terminal.line("sent", &Sent { routes })?;
+    }
+    ended
+}
+
+async fn warn_astray(
+    client: &Client,
+    relays: &[Started],
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    for line in once::astray(client, relays).await? {
+        terminal.note(&line);
+    }
+    Ok(())
+}
+
+/// Completes when one of the destinations will never take anything again: it says which, and why.
+/// The one that runs the command mends what it was connected to and runs it again; with other
+/// routes gone on with, that one would look as if it were down for a while.
+async fn first_gone(relays: &[Started]) -> anyhow::Error {
+    let gone = relays.iter().map(|one| {
+        Box::pin(async move {
+            one.relay.gone().await;
+            let reason = one.relay.status().last_error.unwrap_or_default();
+            let reason = reason.split(" (os error").next().unwrap_or_default();
+            anyhow!(
+                "route {}: {} takes nothing any more: {reason}. Its jobs wait; this counts as no attempt",
+                one.name,
+                one.label
+            )
+        })
+    });
+    select_all(gone).await.0
+}

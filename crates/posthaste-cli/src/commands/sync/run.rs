@@ -1,0 +1,217 @@
+//! `posthaste sync run`: keeps indexes equal to the tables of posthaste.toml, until it is asked to
+//! stop.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use posthaste_sync::SyncStatus;
+use serde::Serialize;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::database::Database;
+use crate::failure::Ended;
+use crate::observe::Listen;
+use crate::signals::Signals;
+use crate::syncs::{self, Config, Started};
+use crate::terminal::Terminal;
+use crate::worker::{self, Patience, Settings};
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// With --once nobody waits a minute for the look that sees what was written.
+const ONCE_EVERY: Duration = Duration::from_secs(1);
+/// What the program ends with after --once when documents failed.
+const FAILED: u8 = 3;
+
+/// Keep search indexes equal to their tables until you stop it
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Sync these tables; without any, all of the file
+    #[arg(value_name = "TABLE")]
+    tables: Vec<String>,
+
+    #[command(flatten)]
+    config: Config,
+
+    /// End when what is due now is in the index and was seen there; exit code 3 if documents could
+    /// not be made, or were refused
+    #[arg(long)]
+    once: bool,
+
+    #[command(flatten)]
+    patience: Patience,
+
+    #[command(flatten)]
+    listen: Listen,
+}
+
+impl Arguments {
+    pub(super) fn goes_on(&self) -> bool {
+        !self.once
+    }
+}
+
+pub(super) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let tables = syncs::chosen(arguments.config.tables(database)?, &arguments.tables)?;
+    let client = database.address().connect().await?;
+    let period = arguments.once.then_some(ONCE_EVERY);
+    let syncs = syncs::start(tables, database.address(), period).await?;
+    let settings = Settings {
+        syncs: syncs.iter().flat_map(|one| one.syncs.clone()).collect(),
+        served: arguments.listen.serve(None, terminal).await?,
+        ..Settings::new(arguments.patience)
+    };
+    let worker = worker::start(database.address(), settings)
+        .await
+        .context("the sync did not start")?;
+    for one in &syncs {
+        one.tell(terminal)?;
+    }
+    terminal.event("working", "Ctrl-C stops", &worker.working())?;
+    let empty = async {
+        match arguments.once {
+            true => until_seen(&client, &syncs).await,
+            false => std::future::pending().await,
+        }
+    };
+    worker.run_until(empty, database, signals).await?;
+    let tables: Vec<Did> = syncs.iter().map(Did::new).collect();
+    if arguments.once || !terminal.is_json() {
+        terminal.results(&tables, "nothing to sync")?;
+    }
+    match arguments.once {
+        true => all_indexed(&tables),
+        false => terminal.line("synced", &Synced { tables }),
+    }
+}
+
+/// What was done until the sync was stopped.
+#[derive(Serialize)]
+struct Synced {
+    tables: Vec<Did>,
+}
+
+/// Completes when the jobs that were there at the beginning are gone, but for those of documents
+/// that cannot be made or are refused: these are tried after longer and longer waits.
+pub(in crate::commands) async fn until_seen(
+    client: &Client,
+    syncs: &[Started],
+) -> anyhow::Result<()> {
+    let now = client.query_typed_one(include_str!("now.sql"), &[]).await?;
+    let now: Timestamp = now.try_get(0)?;
+    let queues = syncs.iter().flat_map(|one| &one.syncs);
+    let queues: Vec<&str> = queues.map(|(queue, _)| &**queue).collect();
+    loop {
+        let asked = Instant::now();
+        let left = client
+            .query_typed_one(
+                include_str!("left.sql"),
+                &[(&queues, Type::TEXT_ARRAY), (&now, Type::TIMESTAMPTZ)],
+            )
+            .await?;
+        if left.try_get::<_, i64>(0)? == 0 {
+            return Ok(());
+        }
+        // A question that takes long is asked seldom.
+        tokio::time::sleep(LOOK_EVERY.max(asked.elapsed() * 5)).await;
+    }
+}
+
+/// The exit code says whether some documents stayed out of the index.
+fn all_indexed(report: &[Did]) -> anyhow::Result<()> {
+    let failed: Vec<&str> = report
+        .iter()
+        .filter(|one| one.failed + one.rejected > 0)
+        .map(|one| &*one.table)
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let line = format!(
+        "{}: documents could not be made, or were refused; their jobs are tried again, after longer and longer waits. 'posthaste jobs list' says why.",
+        failed.join(", ")
+    );
+    let code = FAILED;
+    Err(Ended { code, line }.into())
+}
+
+/// What was done for a table.
+#[derive(Serialize)]
+struct Did {
+    table: String,
+    done: u64,
+    written: u64,
+    failed: u64,
+    /// For good: the index takes nothing of these ids.
+    rejected: u64,
+    rescheduled: u64,
+    last_error: Option<String>,
+    counts: Vec<Count>,
+}
+
+/// This many jobs of a tag had this done to them, for this reason.
+#[derive(Serialize)]
+struct Count {
+    tag: String,
+    what: String,
+    reason: String,
+    jobs: u64,
+}
+
+impl Did {
+    fn new(one: &Started) -> Self {
+        let statuses = one.syncs.each_ref().map(|(_, sync)| sync.status());
+        let mut counts = BTreeMap::<_, u64>::new();
+        for count in statuses.iter().flat_map(SyncStatus::counts) {
+            *counts
+                .entry((count.tag, count.what, count.reason))
+                .or_default() += count.jobs;
+        }
+        let counts = counts.into_iter().map(|((tag, what, reason), jobs)| Count {
+            tag: tag.to_owned(),
+            what: what.to_owned(),
+            reason: reason.to_owned(),
+            jobs,
+        });
+        let counts = counts.collect();
+        let total = |what: &str| statuses.iter().map(|status| status.total(what)).sum();
+        let mut errors = statuses
+            .iter()
+            .filter_map(|status| status.last_error.clone());
+        Self {
+            table: one.name.clone(),
+            done: total("done"),
+            written: total("written"),
+            failed: total("failed"),
+            rejected: total("rejected"),
+            rescheduled: total("rescheduled"),
+            last_error: errors.next_back(),
+            counts,
+        }
+    }
+}
+
+impl fmt::Display for Did {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (table, done, written) = (&self.table, self.done, self.written);
+        write!(f, "{table}: {done} jobs completed, {written} times written")?;
+        if self.failed > 0 {
+            write!(f, ", {} times failed", self.failed)?;
+        }
+        if self.rejected > 0 {
+            write!(f, ", {} rejected for good", self.rejected)?;
+        }
+        match &self.last_error {
+            Some(error) => write!(f, "; last error: {error}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Which command was meant, where the words that were typed name none.
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// What programs of many systems call a thing that has a command of its own here.
+const INSTEAD: [(&str, &str, &str); 2] = [
+    ("relay", "--dry-run", "relay preview"),
+    ("relay run", "--dry-run", "relay preview"),
+];
+
+/// The commands that somebody may have meant who typed this and got this error; none where the
+/// error says enough.
+pub(crate) fn meant(root: &Command, typed: &[String], error: &clap::Error) -> Vec<String> {
+    let place = Place::of(root, typed);
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let below = place.ending_with(place.next);
+            match below.is_empty() && error.get(ContextKind::SuggestedSubcommand).is_none() {
+                true => place.run().into_iter().collect(),
+                false => below,
+            }
+        }
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            place.run().into_iter().collect()
+        }
+        ErrorKind::UnknownArgument if error.get(ContextKind::SuggestedArg).is_none() => {
+            match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::String(option)) => place.with(option),
+                _ => Vec::new(),
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// How far what was typed names commands.
+struct Place<'a> {
+    /// The commands from the program on.
+    path: Vec<&'a Command>,
+    /// The first word that names none.
+    next: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn of(root: &'a Command, typed: &'a [String]) -> Self {
+        let mut path = vec![root];
+        let mut words = typed.iter();
+        let mut next = "";
+        while let Some(word) = words.next() {
+            if word.starts_with('-') {
+                if takes_the_next(&path, word) {
+                    words.next();
+                }
+                continue;
+            }
+            match path.last().and_then(|last| last.find_subcommand(word)) {
+                Some(inner) => path.push(inner),
+                None => {
+                    next = word;
+                    break;
+                }
+            }
+        }
+        Self { path, next }
+    }
+
+    fn words(&self) -> String {
+        let names = self.path.iter().skip(1).map(|one| one.get_name());
+        names.collect::<Vec<_>>().join(" ")
+    }
+
+    fn last(&self) -> Option<&'a Command> {
+        self.path.last().copied()
+    }
+
+    /// Where a noun has a command that is its work.
+    fn run(&self) -> Option<String> {
+        self.last()?.find_subcommand("run")?;
+        Some(format!("{} run", self.words()))
+    }
+
+    /// All commands below whose last word is this.
+    fn ending_with(&self, word: &str) -> Vec<String> {
+        let inner = self.last().into_iter().flat_map(Command::get_subcommands);
+        let inner = inner.filter(|noun| noun.find_subcommand(word).is_some());
+        let before = self.words();
+        inner
+            .map(|noun| {
+                format!("{before} {} {word}", noun.get_name())
+                    .trim()
+                    .to_owned()
+            })
+            .collect()
+    }
+
+    /// Commands beside or below that have this option.
+    fn with(&self, option: &str) -> Vec<String> {
+        let words = self.words();
+        if let Some((.., instead)) =
+            (INSTEAD.iter()).find(|(of, what, _)| (*of, *what) == (words.as_str(), option))
+        {
+            return vec![(*instead).to_owned()];
+        }
+        let Some(name) = option.strip_prefix("--") else {
+            return Vec::new();
+        };
+        let is_noun = self.last().is_some_and(Command::has_subcommands);
+        let nouns = self.path.iter().skip(1);
+        let nouns = nouns.take(self.path.len().saturating_sub(usize::from(!is_noun) + 1));
+        let Some(noun) = nouns.last() else {
+            return Vec::new();
+        };
+        let verbs = noun.get_subcommands().filter(|verb| {
+            let mut options = verb.get_arguments().filter_map(|one| one.get_long());
+            options.any(|long| long == name)
+        });
+        verbs
+            .map(|verb| format!("{} {}", noun.get_name(), verb.get_name()))
+            .collect()
+    }
+}
+
+/// Whether the word after this option is its value.
+fn takes_the_next(path: &[&Command], option: &str) -> bool {
+    let mut known = path.iter().flat_map(|command| command.get_arguments());
+    let name = option.trim_start_matches('-');
+    known.any(|one| one.get_long() == Some(name) && one.get_action().takes_values())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::Arguments;
+
+    #[test]
+    fn what_is_typed_wrongly_is_answered_with_the_command_that_was_meant() {
+        for (typed, commands) in [
+            ("enqueue x", "jobs enqueue"),
+            ("--database-url postgres://h/d enqueue x", "jobs enqueue"),
+            ("reindex page --all", "sync reindex"),
+            ("search words", "sync search"),
+            ("cancel 7", "jobs cancel"),
+            ("audit", "sync audit|two-phase audit"),
+            ("relay", "relay run"),
+            ("relay mail", "relay run"),
+            ("relay --once", "relay run"),
+            ("relay --dry-run --limit 5", "relay preview"),
+            ("relay run --dry-run", "relay preview"),
+            ("relay run --limit 5", "relay preview"),
+            ("sync", "sync run"),
+            ("sync page", "sync run"),
+            ("sync --once", "sync run"),
+            ("sync --json --once", "sync run"),
+            ("sync run --repair", "sync audit"),
+            // What clap says of these is enough.
+            ("sync instal", ""),
+            ("relay run --onse", ""),
+            ("nothing-of-the-kind", ""),
+            ("work --no-such-thing", ""),
+        ] {
+            let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
+            let all = ["posthaste".to_owned()].into_iter().chain(words.clone());
+            let error = Arguments::command().try_get_matches_from(all).unwrap_err();
+            let root = Arguments::command();
+            assert_eq!(meant(&root, &words, &error).join("|"), commands, "{typed}");
+        }
+    }
+}

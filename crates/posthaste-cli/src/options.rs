@@ -1,0 +1,95 @@
+//! What options of several commands have in common: lengths of time and rates are written the same
+//! way everywhere.
+
+use std::time::Duration;
+
+use jiff::{Span, SpanRelativeTo};
+
+/// How long something is: `30s`, `5m`, `36h` or `30d`; a number alone is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().or_else(|| spelled(text));
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| "write 30s, 5m, 36h or 30d; a number alone is seconds".to_owned())
+}
+
+/// The same, from `least` to `most` seconds.
+pub(crate) fn between(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| match duration(text)? {
+        time if (least..=most).contains(&time.as_secs()) => Ok(time),
+        _ => Err(format!("it must be from {least} to {most} seconds")),
+    }
+}
+
+/// Whole seconds, with a unit.
+fn spelled(text: &str) -> Option<u64> {
+    let span: Span = text.parse().ok()?;
+    let time = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+    let is_whole = time.subsec_nanos() == 0;
+    u64::try_from(time.as_secs()).ok().filter(|_| is_whole)
+}
+
+/// So many in so many seconds: `100/s`, `1000/m`, `5/h` or `1/d`; a number alone is per second.
+pub(crate) fn rate(text: &str) -> Result<(i32, i64), String> {
+    let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
+    let seconds = match unit {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3_600),
+        "d" => Some(86_400),
+        _ => None,
+    };
+    let number = number.parse().ok().filter(|number| *number > 0);
+    number
+        .zip(seconds)
+        .ok_or_else(|| "write a number and s, m, h or d, such as 100/s".to_owned())
+}
+
+/// A rate of at least one a second, as so many a second.
+pub(crate) fn per_second(text: &str) -> Result<u32, String> {
+    let (number, seconds) = rate(text)?;
+    u32::try_from(i64::from(number) / seconds)
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| "it must be at least one a second".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_of_time_is_a_number_of_seconds_or_has_a_unit() {
+        for (text, seconds) in [
+            ("0", 0),
+            ("90", 90),
+            ("30s", 30),
+            ("5m", 300),
+            ("36h", 129_600),
+            ("30d", 2_592_000),
+            ("7 days", 604_800),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for wrong in ["", "long", "-5", "-5m", "1.5", "5 parsecs", "1500ms", "2mo"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(between(2, 60)("1m"), Ok(Duration::from_secs(60)));
+        assert!(between(2, 60)("1").is_err() && between(2, 60)("2m").is_err());
+    }
+
+    #[test]
+    fn a_rate_is_a_number_and_a_unit() {
+        assert_eq!(rate("100/s"), Ok((100, 1)));
+        assert_eq!(rate("90/m"), Ok((90, 60)));
+        assert_eq!(rate("7"), Ok((7, 1)));
+        assert_eq!(per_second("6000/m"), Ok(100));
+        for wrong in ["", "0/s", "-1/s", "5/x", "/s", "many"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+        assert!(per_second("5/h").is_err());
+    }
+}

@@ -1,0 +1,359 @@
+//! What each command gives to programs: `--json`, as docs/reference/cli.md lists it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, ensure};
+use posthaste_testkit::elastic::FakeElastic;
+use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
+use posthaste_testkit::{Child, PgServer, PgVersion, TestDb};
+use serde_json::Value;
+
+use crate::stage::{BOUND, Said, Stage};
+
+/// What a page or a run says of a command.
+#[derive(Debug, Default, PartialEq)]
+struct Form {
+    /// `a document`, `a list`, `lines` or `refused`.
+    kind: &'static str,
+    /// Keys of the document or of what is in the list; events of lines.
+    keys: BTreeSet<String>,
+    /// Those that are not always there.
+    perhaps: BTreeSet<String>,
+}
+
+const KINDS: [&str; 4] = ["a document", "a list", "lines", "refused"];
+
+/// The list of the page, by command and option.
+fn documented() -> anyhow::Result<BTreeMap<String, Form>> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
+    let page = std::fs::read_to_string(page)?;
+    let (_, section) = page.split_once("\n### JSON\n").context("no section")?;
+    let section = section.split("\n#").next().unwrap_or_default();
+    let mut forms = BTreeMap::new();
+    for item in section.split("\n- `").skip(1) {
+        let item = item.split("\n\n").next().unwrap_or_default();
+        let (command, said) = item.split_once("`: ").context("no form")?;
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let kind = KINDS.into_iter().find(|kind| said.starts_with(kind));
+        let kind = kind.with_context(|| format!("{command}: {said}"))?;
+        let (always, perhaps) = said.split_once("perhaps").unwrap_or((&said, ""));
+        let ticked = |text: &str| {
+            text.split('`')
+                .skip(1)
+                .step_by(2)
+                .map(str::to_owned)
+                .collect()
+        };
+        let form = Form {
+            kind,
+            keys: ticked(always),
+            perhaps: ticked(perhaps),
+        };
+        let twice = forms.insert(command.to_owned(), form);
+        ensure!(twice.is_none(), "{command} stands there twice");
+    }
+    Ok(forms)
+}
+
+/// Commands that are run, and what came of them.
+struct Runs {
+    stage: Stage,
+    database: TestDb,
+    seen: BTreeMap<String, Form>,
+}
+
+impl Runs {
+    async fn run(&self, line: &str) -> anyhow::Result<Said> {
+        let words: Vec<&str> = line.split(' ').chain(["--json"]).collect();
+        self.stage.run_on(&self.database, &words).await
+    }
+
+    fn saw(&mut self, item: &str, form: Form) {
+        // The last run shows what others may not have had.
+        self.seen.insert(item.to_owned(), form);
+    }
+
+    /// A command that ends: the item of the page, and what is run.
+    async fn ends(&mut self, item: &str, more: &str) -> anyhow::Result<Value> {
+        let base = item.split(" --").next().unwrap_or_default();
+        let option = item.strip_prefix(base).unwrap_or_default();
+        let line = format!("{base}{option} {more}");
+        let said = self.run(line.trim()).await?;
+        self.ended(item, said).with_context(|| line)
+    }
+
+    fn ended(&mut self, item: &str, said: Said) -> anyhow::Result<Value> {
+        ensure!(matches!(said.code, Some(0 | 3)), "{said:?}");
+        let value: Value = serde_json::from_str(&said.out).with_context(|| said.out.clone())?;
+        let (kind, all) = match &value {
+            Value::Array(all) => ("a list", all.as_slice()),
+            one => ("a document", std::slice::from_ref(one)),
+        };
+        let keys = all.iter().filter_map(Value::as_object);
+        let keys = keys.flat_map(|one| one.keys().cloned()).collect();
+        ensure!(!all.is_empty(), "{item}: nothing was shown");
+        self.saw(
+            item,
+            Form {
+                kind,
+                keys,
+                ..Form::default()
+            },
+        );
+        Ok(value)
+    }
+
+    /// A command that goes on: it is stopped after a line with this event.
+    async fn goes_on(&mut self, item: &str, more: &str, until: &str) -> anyhow::Result<()> {
+        let line = format!("{item} {more}");
+        let words: Vec<&str> = line.split_whitespace().chain(["--json"]).collect();
+        let mut child = self.stage.spawn_on(&self.database, &words)?;
+        self.stopped(item, &mut child, until).await
+    }
+
+    async fn stopped(&mut self, item: &str, child: &mut Child, until: &str) -> anyhow::Result<()> {
+        child
+            .line(&format!("{{\"event\":\"{until}\""), BOUND)
+            .await?;
+        child.terminate()?;
+        ensure!(
+            child.exit(BOUND).await?.success(),
+            "{item}: {:?}",
+            child.stderr()
+        );
+        let mut keys = BTreeSet::new();
+        for line in child.stdout() {
+            let line: Value = serde_json::from_str(&line).with_context(|| line.clone())?;
+            keys.extend(line["event"].as_str().map(str::to_owned));
+        }
+        let kind = "lines";
+        self.saw(
+            item,
+            Form {
+                kind,
+                keys,
+                ..Form::default()
+            },
+        );
+        Ok(())
+    }
+
+    async fn refused(&mut self, item: &str, more: &str) -> anyhow::Result<()> {
+        let said = self.run(&format!("{item} {more}")).await?;
+        ensure!(said.code == Some(2) && said.out.is_empty(), "{said:?}");
+        ensure!(said.err.contains("leave --json out"), "{said:?}");
+        let kind = "refused";
+        self.saw(
+            item,
+            Form {
+                kind,
+                ..Form::default()
+            },
+        );
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_gives_programs_what_the_page_says() -> anyhow::Result<()> {
+    let mut runs = Runs {
+        stage: Stage::new()?,
+        database: TestDb::empty(PgServer::shared(PgVersion::V15)?).await?,
+        seen: BTreeMap::new(),
+    };
+    around(&mut runs).await?;
+    jobs_and_queues(&mut runs).await?;
+    relay(&mut runs).await?;
+    let is_rebuilt = sync(&mut runs).await?;
+    two_phase(&mut runs).await?;
+    work(&mut runs).await?;
+    let documented = documented()?;
+    let mut wrong = Vec::new();
+    for command in runs.stage.commands().await? {
+        if !documented.contains_key(&command) {
+            wrong.push(format!("{command} is not on the page"));
+        }
+    }
+    for (item, form) in &documented {
+        let Some(seen) = runs.seen.get(item) else {
+            if is_rebuilt || item != "sync rebuild" {
+                wrong.push(format!("{item} was not run"));
+            }
+            continue;
+        };
+        let (kind, keys) = (seen.kind, &seen.keys);
+        let known: BTreeSet<String> = form.keys.union(&form.perhaps).cloned().collect();
+        // What a preview shows is what each destination gets.
+        let as_said =
+            (form.keys.is_subset(keys) && keys.is_subset(&known)) || item == "relay preview";
+        if form.kind != kind || !as_said {
+            wrong.push(format!(
+                "{item} is {kind} of {keys:?}, and the page says {form:?}"
+            ));
+        }
+    }
+    let unknown = runs
+        .seen
+        .keys()
+        .filter(|item| !documented.contains_key(*item));
+    wrong.extend(unknown.map(|item| format!("{item} is not on the page: {:?}", runs.seen[item])));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// What surrounds the queue.
+async fn around(runs: &mut Runs) -> anyhow::Result<()> {
+    runs.ends("init", "").await?;
+    std::fs::remove_file(runs.stage.folder.join("posthaste.toml"))?;
+    runs.ends("migrate --print", "--roles").await?;
+    runs.ends("migrate", "--roles").await?;
+    runs.ends("rebase", "--force").await?;
+    runs.refused("completions", "bash").await?;
+    runs.refused("manual", "jobs list").await?;
+    runs.goes_on("console", "--listen 127.0.0.1:0", "listening")
+        .await?;
+
+    let words = ["exporter", "--listen", "127.0.0.1:0", "--json"];
+    let mut exporter = runs.stage.spawn_on(&runs.database, &words)?;
+    let line = exporter.line("{\"event\":\"listening\"", BOUND).await?;
+    let line: Value = serde_json::from_str(&line)?;
+    let url = line["url"].as_str().context("no address")?;
+    let ready = url.replace("/metrics", "/ready");
+    runs.ends("health", &ready).await?;
+    let absent = runs
+        .run(&format!("health {}", url.replace("/metrics", "/absent")))
+        .await?;
+    ensure!(absent.code == Some(1), "{absent:?}");
+    let absent: Value = serde_json::from_str(&absent.out)?;
+    ensure!(absent["ready"] == false, "{absent}");
+    exporter.terminate()?;
+    ensure!(exporter.exit(BOUND).await?.success());
+    runs.goes_on("exporter", "--listen 127.0.0.1:0", "listening")
+        .await
+}
+
+async fn jobs_and_queues(runs: &mut Runs) -> anyhow::Result<()> {
+    let enqueued = runs.ends("jobs enqueue", "mail.send --queue mail").await?;
+    let id = enqueued["id"].as_i64().context("no id")?.to_string();
+    runs.stage
+        .write("lines", &"{\"name\": \"line\"}\n".repeat(3))?;
+    runs.ends("jobs enqueue --file", "lines").await?;
+    runs.ends("jobs list", "").await?;
+    runs.ends("jobs show", &id).await?;
+    runs.ends("jobs retry", &id).await?;
+    runs.ends("status", "").await?;
+    let firing = "--lasting 1s --length-above 0";
+    runs.ends("alerts --once", firing).await?;
+    runs.goes_on("alerts", firing, "begins").await?;
+    runs.ends("jobs cancel", &id).await?;
+    runs.ends("jobs redrive", &id).await?;
+    runs.ends("queues pause", "mail").await?;
+    runs.ends("queues resume", "mail").await?;
+    runs.ends("queues limit", "mail 90/m").await?;
+    runs.ends("queues keep", "mail 24h").await?;
+    runs.ends("queues list", "").await?;
+    runs.ends("doctor", "").await?;
+    Ok(())
+}
+
+async fn relay(runs: &mut Runs) -> anyhow::Result<()> {
+    let route = "[route.lines]\nto = 'stdout:'\nordered = true\n";
+    runs.stage.write("posthaste.toml", route)?;
+    runs.run("jobs enqueue x --queue lines").await?.good()?;
+    runs.ends("relay preview", "--limit 5").await?;
+    runs.goes_on("relay run", "", "working").await?;
+    runs.run("queues pause lines").await?.good()?;
+    runs.ends("relay run --once", "").await?;
+    Ok(())
+}
+
+/// Whether there was a server on which an index can be made anew.
+async fn sync(runs: &mut Runs) -> anyhow::Result<bool> {
+    let client = runs.database.client().await?;
+    let tables = "CREATE TABLE page (id bigint PRIMARY KEY, title text);
+                  INSERT INTO page VALUES (1, 'haste'), (2, 'less')";
+    client.batch_execute(tables).await?;
+    let table = |index: &str| {
+        format!("[sync.pages]\ntable = 'page'\nindex = '{index}'\ndelay = '0s'\nperiod = '1s'\n")
+    };
+    runs.stage.write("posthaste.toml", &table("postgres:"))?;
+    runs.ends("sync install", "").await?;
+    runs.ends("sync reindex --dry-run", "pages --all").await?;
+    runs.ends("sync reindex --pause", "pages").await?;
+    runs.ends("sync reindex", "pages --all").await?;
+    runs.ends("sync reindex --cancel", "pages").await?;
+    runs.ends("sync reindex --resume", "pages").await?;
+    runs.ends("sync reindex --progress", "pages").await?;
+    runs.ends("sync reindex --wait", "pages").await?;
+    runs.ends("sync run --once", "").await?;
+    runs.goes_on("sync run", "", "working").await?;
+    runs.ends("sync audit", "").await?;
+    runs.ends("sync search", "haste").await?;
+    if !receivers::are_here("json", &[Receiver::OpenSearch]) {
+        return Ok(false);
+    }
+    let index = format!("{}/json-of-commands", OpenSearch::shared()?.url());
+    runs.stage.write("posthaste.toml", &table(&index))?;
+    runs.run("sync install").await?.good()?;
+    runs.run("sync reindex pages --all").await?.good()?;
+    runs.run("sync run --once").await?.good()?;
+    runs.ends("sync rebuild --give-up", "pages").await?;
+    runs.ends("sync rebuild", "pages").await?;
+    Ok(true)
+}
+
+async fn two_phase(runs: &mut Runs) -> anyhow::Result<()> {
+    let fake = FakeElastic::start(1).await?;
+    let file = format!("[two_phase]\nelastic = '{}'\n", fake.url());
+    runs.stage.write("posthaste.toml", &file)?;
+    runs.ends("two-phase prepare", "--replicas 0").await?;
+    runs.ends("two-phase open", "alice=1000 bob=0").await?;
+    runs.ends("two-phase create", "rent --transfer alice bob 9")
+        .await?;
+    runs.ends("two-phase list", "").await?;
+    fake.away([("documents", "alice")]);
+    fake.pass(std::time::Duration::from_secs(7_200));
+    fake.call("POST", "/transactions/_refresh", b"");
+    runs.ends("two-phase list --unmoved", "1h").await?;
+    fake.away([]);
+    runs.ends("two-phase show", "rent").await?;
+    runs.ends("two-phase recover --once", "--older-than 0s")
+        .await?;
+    runs.run("two-phase create late --transfer alice bob 1")
+        .await?
+        .good()?;
+    runs.goes_on("two-phase recover", "--older-than 0s --every 1s", "pass")
+        .await?;
+    runs.run("two-phase create never --add alice=-1")
+        .await?
+        .good()?;
+    runs.ends("two-phase roll-back", "never").await?;
+    runs.ends("two-phase balance", "alice bob").await?;
+    runs.ends("two-phase audit", "").await?;
+    runs.ends("two-phase prune", "--older-than 1h").await?;
+    runs.ends("two-phase adopt", "").await?;
+    std::fs::remove_file(runs.stage.folder.join("posthaste.toml"))?;
+    Ok(())
+}
+
+/// What runs jobs.
+async fn work(runs: &mut Runs) -> anyhow::Result<()> {
+    runs.goes_on("work", "--exec x=true", "working").await?;
+    let files = runs.stage.folder.join("files");
+    crate::tree::make(&files, 5)?;
+    runs.ends("demo --once", "files").await?;
+    runs.goes_on("demo", "files", "working").await?;
+    // On a server of its own, which it starts.
+    let route = "[route.lines]\nto = 'stdout:'\n";
+    runs.stage.write("posthaste.toml", route)?;
+    let words = [
+        "up",
+        "--exec",
+        "x=true",
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+    ];
+    let mut up = runs.stage.spawn(&words)?;
+    runs.stopped("up", &mut up, "working").await
+}
