@@ -3,7 +3,7 @@
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// What programs of many systems call a thing that has a command of its own here.
+/// Options that other commands have for what is a command of its own here.
 const INSTEAD: [(&str, &str, &str); 2] = [
     ("relay", "--dry-run", "relay preview"),
     ("relay run", "--dry-run", "relay preview"),
@@ -24,12 +24,10 @@ pub(crate) fn meant(root: &Command, typed: &[String], error: &clap::Error) -> Ve
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             place.run().into_iter().collect()
         }
-        ErrorKind::UnknownArgument if error.get(ContextKind::SuggestedArg).is_none() => {
-            match error.get(ContextKind::InvalidArg) {
-                Some(ContextValue::String(option)) => place.with(option),
-                _ => Vec::new(),
-            }
-        }
+        ErrorKind::UnknownArgument => match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(option)) => place.with(option),
+            _ => Vec::new(),
+        },
         _ => Vec::new(),
     }
 }
