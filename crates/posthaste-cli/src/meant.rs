@@ -104,8 +104,12 @@ impl<'a> Place<'a> {
             return Vec::new();
         };
         let is_noun = self.last().is_some_and(Command::has_subcommands);
-        let nouns = self.path.iter().skip(1);
-        let nouns = nouns.take(self.path.len().saturating_sub(usize::from(!is_noun) + 1));
+        // The program itself is none.
+        let nouns = self.path.get(1..).unwrap_or_default();
+        let nouns = nouns
+            .split_last()
+            .filter(|_| !is_noun)
+            .map_or(nouns, |(_, before)| before);
         let Some(noun) = nouns.last() else {
             return Vec::new();
         };
