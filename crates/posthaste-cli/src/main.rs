@@ -46,8 +46,7 @@ struct Arguments {
     #[command(flatten)]
     database: Choice,
 
-    /// Print results as JSON: one document on standard output, or a line for each thing that happens
-    /// where a command goes on until you stop it
+    /// Print results as JSON: one document, or a line for each thing that happens
     #[arg(long, global = true, help_heading = "Everywhere")]
     json: bool,
 

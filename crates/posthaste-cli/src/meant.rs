@@ -3,7 +3,7 @@
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// What programs of many systems call a thing that has a command of its own here.
+/// Options that other commands have for what is a command of its own here.
 const INSTEAD: [(&str, &str, &str); 2] = [
     ("relay", "--dry-run", "relay preview"),
     ("relay run", "--dry-run", "relay preview"),
@@ -24,12 +24,10 @@ pub(crate) fn meant(root: &Command, typed: &[String], error: &clap::Error) -> Ve
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             place.run().into_iter().collect()
         }
-        ErrorKind::UnknownArgument if error.get(ContextKind::SuggestedArg).is_none() => {
-            match error.get(ContextKind::InvalidArg) {
-                Some(ContextValue::String(option)) => place.with(option),
-                _ => Vec::new(),
-            }
-        }
+        ErrorKind::UnknownArgument => match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(option)) => place.with(option),
+            _ => Vec::new(),
+        },
         _ => Vec::new(),
     }
 }
@@ -106,8 +104,12 @@ impl<'a> Place<'a> {
             return Vec::new();
         };
         let is_noun = self.last().is_some_and(Command::has_subcommands);
-        let nouns = self.path.iter().skip(1);
-        let nouns = nouns.take(self.path.len().saturating_sub(usize::from(!is_noun) + 1));
+        // The program itself is none.
+        let nouns = self.path.get(1..).unwrap_or_default();
+        let nouns = nouns
+            .split_last()
+            .filter(|_| !is_noun)
+            .map_or(nouns, |(_, before)| before);
         let Some(noun) = nouns.last() else {
             return Vec::new();
         };

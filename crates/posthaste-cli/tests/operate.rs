@@ -207,7 +207,7 @@ async fn done_jobs_are_kept_where_that_is_said() -> anyhow::Result<()> {
         "queue mail is worked, completed jobs are kept for 24:00:00"
     );
     let no_time = run(&["queues", "keep", "mail", "soon"]).await?;
-    assert_eq!(no_time.code, Some(1));
+    assert_eq!(no_time.code, Some(2));
     assert_eq!(
         run(&["queues", "keep", "mail", "none"])
             .await?

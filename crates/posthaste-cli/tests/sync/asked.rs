@@ -19,19 +19,19 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
         let arguments: Vec<&str> = arguments.split(' ').collect();
         good(&stage, &database, &arguments).await
     };
-    let far = ours("reindex pages --progress").await?;
+    let far = ours("sync reindex pages --progress").await?;
     assert_eq!(far, "pages: 0 left, 0 completed");
     // From the fifth to the ninth day, and before the tenth.
     let window =
-        "reindex pages --column edited_at --since 2001-01-06T00:00Z --until 2001-01-11T00:00Z";
+        "sync reindex pages --column edited_at --since 2001-01-06T00:00Z --until 2001-01-11T00:00Z";
     let begun = ours(window).await?;
     assert_eq!(begun, "pages: 5 documents are to be looked at");
     let taken = "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' AND (kwargs ->> 'id')::integer BETWEEN 5 AND 9";
     assert_eq!(count(&client, taken).await?, 5);
-    let far = ours("reindex pages --progress").await?;
+    let far = ours("sync reindex pages --progress").await?;
     assert_eq!(far, "pages: 5 left, 0 completed");
     ours("sync run --once").await?;
-    let far: Value = serde_json::from_str(&ours("reindex pages --progress --json").await?)?;
+    let far: Value = serde_json::from_str(&ours("sync reindex pages --progress --json").await?)?;
     assert_eq!(far["left"], 0);
     let audit = stage.run_on(&database, &["sync", "audit"]).await?;
     assert!(
