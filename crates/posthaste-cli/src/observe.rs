@@ -8,6 +8,7 @@ mod labels;
 mod listen;
 mod recorder;
 mod snapshot;
+pub(crate) mod untold;
 
 pub(crate) use collector::Collector;
 pub(crate) use labels::Asked;
