@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use posthaste::Counter;
+use posthaste_relay::Failure;
 
 use super::alerts::Scope;
 use super::labels::{Asked, Labels};
@@ -211,14 +212,13 @@ fn relays(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
         let is_up = up.entry(of.to_vec()).or_default();
         *is_up = f64::max(*is_up, f64::from(sends));
         *accepted.entry(of.to_vec()).or_default() += relay.status.accepted as f64;
-        let mut failed = |reason: &str, count: u64| {
+        // From the beginning, so that a rate sees the first one.
+        for reason in Failure::ALL {
+            let messages = relay.status.failures.get(reason.name());
             let mut key = of.to_vec();
-            key.push(("reason", reason.to_owned()));
-            *failures.entry(key).or_default() += count as f64;
-        };
-        failed("retried", relay.status.retried);
-        failed("unavailable", relay.status.unavailable);
-        failed("rejected", relay.status.rejected);
+            key.push(("reason", reason.name().to_owned()));
+            *failures.entry(key).or_default() += *messages.unwrap_or(&0) as f64;
+        }
     }
     let help = "For how long the next job of a relay's queue has waited.";
     text.metric("posthaste_relay_lag_seconds", "gauge", help, &lag);
@@ -226,7 +226,7 @@ fn relays(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
     text.metric("posthaste_relay_up", "gauge", help, &up);
     let help = "Messages that the destination took, since the relay was started.";
     text.metric("posthaste_relay_accepted_total", "counter", help, &accepted);
-    let help = "Messages that were not taken, each time, since the relay was started.";
+    let help = "Messages that were not taken, each time, by why, since the relay was started.";
     text.metric("posthaste_relay_failures_total", "counter", help, &failures);
 }
 

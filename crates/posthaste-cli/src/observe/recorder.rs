@@ -36,6 +36,10 @@ impl Recorder {
         for (name, help) in HISTOGRAMS {
             metrics::describe_histogram!(name, help);
         }
+        metrics::describe_counter!(
+            posthaste_sync::DOCUMENTS_TOTAL,
+            "Documents that a sync looked at, by what came of it and why."
+        );
         Ok(Self(handle))
     }
 
