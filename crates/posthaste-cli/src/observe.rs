@@ -1,11 +1,16 @@
 //! What is to be seen of a database and of a process: read at a bounded rate, written for
-//! Prometheus, served over HTTP.
+//! Prometheus, served over HTTP, sent to a collector.
 
 pub(crate) mod alerts;
 mod collector;
 mod exposition;
 mod labels;
 mod listen;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(not(feature = "otlp"))]
+#[path = "observe/without_otlp.rs"]
+mod otlp;
 mod recorder;
 mod snapshot;
 pub(crate) mod untold;
@@ -13,3 +18,4 @@ pub(crate) mod untold;
 pub(crate) use collector::Collector;
 pub(crate) use labels::Asked;
 pub(crate) use listen::{Listen, Served};
+pub(crate) use otlp::Otlp;

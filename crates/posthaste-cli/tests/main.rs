@@ -14,6 +14,7 @@ mod killed;
 mod mails;
 mod migrate;
 mod operate;
+mod otlp;
 mod pooler;
 mod private_postgres;
 mod relay;
