@@ -13,6 +13,7 @@ mod meant;
 mod observe;
 mod options;
 mod routes;
+mod screen;
 mod signals;
 mod syncs;
 mod terminal;
@@ -30,7 +31,7 @@ use tracing_subscriber::{EnvFilter, Layer as _};
 
 use commands::{
     alerts, completions, console, demo, doctor, exporter, health, init, jobs, manual, migrate,
-    queues, rebase, relay, status, sync, two_phase, up, work,
+    queues, rebase, relay, status, sync, top, two_phase, up, work,
 };
 use database::{Choice, Database};
 use examples::with_examples;
@@ -71,6 +72,7 @@ enum Command {
     Sync(sync::Arguments),
     TwoPhase(two_phase::Arguments),
     Status(status::Arguments),
+    Top(top::Arguments),
     Doctor(doctor::Arguments),
     Alerts(alerts::Arguments),
     Console(console::Arguments),
@@ -98,6 +100,7 @@ impl Command {
             | Self::Jobs(_)
             | Self::Queues(_)
             | Self::Status(_)
+            | Self::Top(_)
             | Self::Doctor(_)
             | Self::Health(_)
             | Self::Rebase(_)
@@ -271,6 +274,7 @@ async fn command(
             }
             Command::Migrate(arguments) => migrate::run(arguments, database, terminal).await,
             Command::Status(arguments) => status::run(arguments, database, terminal, signals).await,
+            Command::Top(arguments) => top::run(arguments, database, terminal, signals).await,
             Command::Alerts(arguments) => alerts::run(arguments, database, terminal, signals).await,
             Command::Console(arguments) => {
                 console::run(arguments, database, terminal, signals).await
@@ -296,6 +300,7 @@ async fn command(
         | Command::Demo(_)
         | Command::Work(_)
         | Command::Load(_)
+        | Command::Top(_)
         | Command::Alerts(_)
         | Command::Console(_)
         | Command::Exporter(_) => true,

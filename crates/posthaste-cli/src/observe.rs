@@ -4,6 +4,7 @@
 pub(crate) mod alerts;
 mod collector;
 mod exposition;
+pub(crate) mod frame;
 mod labels;
 mod listen;
 #[cfg(feature = "otlp")]
@@ -12,7 +13,7 @@ mod otlp;
 #[path = "observe/without_otlp.rs"]
 mod otlp;
 mod recorder;
-mod snapshot;
+pub(crate) mod snapshot;
 pub(crate) mod untold;
 
 pub(crate) use collector::Collector;

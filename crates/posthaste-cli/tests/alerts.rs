@@ -292,7 +292,9 @@ async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> any
         .iter()
         .map(|line| serde_json::from_str(line))
         .collect();
-    let lines: Vec<_> = lines?.iter().map(|line| line["event"].clone()).collect();
+    let lines = lines?.into_iter().map(|line| line["event"].clone());
+    let is_told = |event: &Value| event == "begins" || event == "ends";
+    let lines: Vec<_> = lines.filter(is_told).collect();
     let expected = ["begins", "ends", "begins", "ends", "begins", "ends"];
     assert_eq!(jobs, expected);
     assert_eq!(lines, expected);

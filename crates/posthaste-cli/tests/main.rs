@@ -24,6 +24,7 @@ mod status;
 mod stopping;
 mod sync;
 mod tls;
+mod top;
 mod tree;
 mod two_phase;
 mod up;

@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 use crate::connect::Address;
 use crate::database::Database;
 use crate::failure::Ended;
-use crate::observe::alerts::{Finding, History, Limits, Reading, Scope};
+use crate::observe::alerts::{Asked, Finding, History, Limits, Reading, Scope};
 use crate::observe::untold::{Event, Untold};
-use crate::options::between;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, tame};
 
@@ -27,17 +26,8 @@ pub(crate) struct Arguments {
     #[arg(long = "exempt-tag", value_name = "TAG")]
     exempt: Vec<String>,
 
-    /// Alert if fewer jobs of a queue than this are completed a minute
-    #[arg(long, value_name = "JOBS")]
-    completed_below: Option<f64>,
-
-    /// Alert if more jobs of a queue than this are due and not completed
-    #[arg(long, value_name = "JOBS")]
-    length_above: Option<u64>,
-
-    /// Alert when it has been so for this long
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = between(1, 86_400))]
-    lasting: Duration,
+    #[command(flatten)]
+    asked: Asked,
 
     /// Enqueue a job `posthaste.alert` in this queue for each alert that begins or ends: a route
     /// takes it to mail or a webhook
@@ -73,7 +63,8 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let lasting = arguments.lasting;
+    let limits = arguments.asked.limits();
+    let lasting = limits.lasting;
     let mut watch = Watch {
         arguments,
         address: database.address(),
@@ -83,11 +74,7 @@ pub(crate) async fn run(
             queues: arguments.queues.clone(),
             exempt: arguments.exempt.clone(),
         },
-        limits: Limits {
-            completed_below: arguments.completed_below,
-            length_above: arguments.length_above,
-            lasting,
-        },
+        limits,
         history: History::default(),
         untold: Untold::default(),
         id: uuid::Uuid::new_v4(),

@@ -37,7 +37,7 @@ async fn messages_that_were_not_taken_are_counted_by_the_kind_of_failure() -> an
         ));
     }
     stage.write("posthaste.toml", &routes)?;
-    let mut relay = stage.spawn_on(&database, &["relay"])?;
+    let mut relay = stage.spawn_on(&database, &["relay", "run"])?;
     relay.error_line("Ctrl-C stops", BOUND).await?;
     database.client().await?.batch_execute(&enqueue).await?;
     let (_exporter, root) = exporter(&stage, &database).await?;
@@ -80,7 +80,7 @@ async fn documents_of_a_sync_are_counted_by_their_tag_and_reason() -> anyhow::Re
     client.batch_execute(table).await?;
     let install = ["sync", "install"];
     stage.run_on(&database, &install).await?.good()?;
-    let mut sync = stage.spawn_on(&database, &["sync", "--listen", "127.0.0.1:0"])?;
+    let mut sync = stage.spawn_on(&database, &["sync", "run", "--listen", "127.0.0.1:0"])?;
     let root = served(&mut sync).await?;
     let insert = "SET posthaste.tag = 'api.create';
                   INSERT INTO page SELECT n, 'page' FROM generate_series(1, 3) n";
