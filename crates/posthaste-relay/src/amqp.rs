@@ -27,6 +27,7 @@ use super::message::Message;
 use super::reason::{Failure, Reason};
 use super::shared_connection::{SharedConnection, Use};
 use super::together::in_order;
+use verdict::failed;
 
 /// An address that swallows packets is given up after this.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -95,8 +96,7 @@ impl Amqp {
             broker.ends_well();
             return unavailable(Reason::of(Failure::Full, reason));
         }
-        let mut answers = unavailable("nothing was sent".into());
-        let mut is_sound = true;
+        let (mut answers, mut is_sound) = (unavailable("nothing was sent".into()), true);
         // The broker closes a channel whose exchange it does not know: that concerns the messages
         // for that exchange and no others.
         for group in by_exchange(&letters) {
@@ -190,11 +190,9 @@ impl Amqp {
         let connection = handshake::connect(self.uri.clone(), properties);
         let connection = tokio::time::timeout(CONNECT, connection).await;
         let connection = connection
-            .map_err(|_| {
-                let reason = format!("RabbitMQ: no connection within {} s", CONNECT.as_secs());
-                Reason::of(Failure::Timeout, reason)
-            })?
-            .map_err(|error| verdict::failed(&error))?;
+            .map_err(|_| format!("RabbitMQ: no connection within {} s", CONNECT.as_secs()))
+            .map_err(Reason::late)?
+            .map_err(|error| failed(&error))?;
         Ok(Broker::new(connection))
     }
 }
@@ -240,9 +238,7 @@ impl Broker {
         tokio::select! {
             // What was confirmed counts, also where publishers are blocked by now.
             biased;
-            outcomes = self.publish(letters, mandatory) => {
-                outcomes.map_err(|error| verdict::failed(&error))
-            }
+            outcomes = self.publish(letters, mandatory) => outcomes.map_err(|error| failed(&error)),
             reason = self.blocked() => Err(Reason::of(Failure::Full, reason)),
         }
     }

@@ -136,10 +136,8 @@ impl Nats {
             .connect(&self.servers);
         let client = tokio::time::timeout(CONNECT, connected).await;
         let client = client
-            .map_err(|_| {
-                let reason = format!("NATS: no connection within {} s", CONNECT.as_secs());
-                Reason::of(Failure::Timeout, reason)
-            })?
+            .map_err(|_| format!("NATS: no connection within {} s", CONNECT.as_secs()))
+            .map_err(Reason::late)?
             .map_err(|error| Reason::of(of_connecting(error.kind()), format!("NATS: {error}")))?;
         Ok(Live { client, gone })
     }

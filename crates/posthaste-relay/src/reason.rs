@@ -80,6 +80,14 @@ impl Reason {
     }
 }
 
+#[cfg(any(feature = "amqp", feature = "nats"))]
+impl Reason {
+    /// There was no answer in time.
+    pub(crate) fn late(text: impl Into<String>) -> Self {
+        Self::of(Failure::Timeout, text)
+    }
+}
+
 impl From<String> for Reason {
     fn from(text: String) -> Self {
         let failure = None;
