@@ -53,6 +53,7 @@ two-phase: ## Check the two-phase commit: the model in full, schedules, the real
 
 bench: ## Measure against the rivals, into docs/benchmarks; ARGS go to the bench
 	@scripts/setup.sh bench
+	cargo build --quiet --release -p posthaste-cli
 	cargo run --release -p posthaste-bench -- $(ARGS)
 
 fmt: ## Format

@@ -2,7 +2,7 @@
 # Installs what this machine lacks. Does nothing, quickly, when nothing is lacking.
 #
 #   scripts/setup.sh up      the build chain, and a Postgres 15 or newer to run privately
-#   scripts/setup.sh test    also PostgreSQL 15 and 18 with client tools, PgBouncer and libfaketime
+#   scripts/setup.sh test    also PostgreSQL 15 and 18 with client tools, PgBouncer, libfaketime and promtool
 #   scripts/setup.sh test receivers  also the servers and workers behind the relay, as far as this machine can have them
 #   scripts/setup.sh receivers  all of these servers and workers, or it fails
 #   scripts/setup.sh ci      what `test` and `receivers` need, cargo-deny and mdBook
@@ -38,8 +38,7 @@ main() {
     case ${1:-up} in
     up) ensure build_chain any_postgres ;;
     test)
-        ensure build_chain nextest pg15 pg18 pgbouncer faketime
-        wish promtool
+        ensure build_chain nextest pg15 pg18 pgbouncer faketime promtool
         if [ "${2:-}" = receivers ]; then wish "${receivers[@]}"; fi
         ;;
     receivers) ensure "${receivers[@]}" ;;
@@ -342,7 +341,7 @@ install_packages() {
 
 # Tests start their own; Debian's packages also start one for the machine, now and after each boot, which nobody asked for.
 service_of() {
-    case $1 in prometheus | pgbouncer | redis-server | rabbitmq-server | nats-server) echo "$1" ;; esac
+    case $1 in prometheus | prometheus-alertmanager | pgbouncer | redis-server | rabbitmq-server | nats-server) echo "$1" ;; esac
 }
 stop_the_service() {
     if command -v systemctl >/dev/null; then as_root systemctl disable --now "$1"; else as_root service "$1" stop; fi

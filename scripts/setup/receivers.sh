@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The servers behind the relay, and workers on them that people run: sourced by scripts/setup.sh.
+# The servers behind the relay and beside the exporter, and workers on them that people run: sourced by scripts/setup.sh.
 
-receivers=(redis rabbitmq nats kafka opensearch sidekiq asynq python_workers bullmq)
+receivers=(redis rabbitmq nats kafka opensearch sidekiq asynq python_workers bullmq promtool alertmanager)
 received=$tools/receivers
 receivers_sources=lab/testkit/receivers
 
@@ -22,6 +22,11 @@ has_nats() { has_command nats-server; }
 packages_for_nats() { packages+=(nats-server); }
 install_nats() { :; }
 missing_nats() { missing+=("NATS (Debian: nats-server)"); }
+
+has_alertmanager() { has_command prometheus-alertmanager || has_command alertmanager; }
+packages_for_alertmanager() { packages+=(prometheus-alertmanager); }
+install_alertmanager() { :; }
+missing_alertmanager() { missing+=("Alertmanager (Debian: prometheus-alertmanager)"); }
 
 has_command() { [ -n "$(PATH="$PATH:/usr/sbin:/usr/local/sbin" type -P "$1")" ]; }
 

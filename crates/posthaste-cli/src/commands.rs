@@ -16,6 +16,7 @@ pub(crate) mod rebase;
 pub(crate) mod relay;
 pub(crate) mod status;
 pub(crate) mod sync;
+pub(crate) mod top;
 pub(crate) mod two_phase;
 pub(crate) mod up;
 pub(crate) mod work;

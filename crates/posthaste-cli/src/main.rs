@@ -13,6 +13,7 @@ mod meant;
 mod observe;
 mod options;
 mod routes;
+mod screen;
 mod signals;
 mod syncs;
 mod terminal;
@@ -24,15 +25,18 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 use commands::{
     alerts, completions, console, demo, doctor, exporter, health, init, jobs, manual, migrate,
-    queues, rebase, relay, status, sync, two_phase, up, work,
+    queues, rebase, relay, status, sync, top, two_phase, up, work,
 };
 use database::{Choice, Database};
 use examples::with_examples;
 use local_postgres::Absent;
+use observe::Otlp;
 use signals::Signals;
 use terminal::Terminal;
 
@@ -67,6 +71,7 @@ enum Command {
     Sync(sync::Arguments),
     TwoPhase(two_phase::Arguments),
     Status(status::Arguments),
+    Top(top::Arguments),
     Doctor(doctor::Arguments),
     Alerts(alerts::Arguments),
     Console(console::Arguments),
@@ -94,6 +99,7 @@ impl Command {
             | Self::Jobs(_)
             | Self::Queues(_)
             | Self::Status(_)
+            | Self::Top(_)
             | Self::Doctor(_)
             | Self::Health(_)
             | Self::Rebase(_)
@@ -101,6 +107,14 @@ impl Command {
             | Self::Manual(_)
             | Self::Load(_) => false,
         }
+    }
+
+    /// What it does goes on, so that somebody may want to look at it.
+    fn lasts(&self) -> bool {
+        matches!(
+            self,
+            Self::Up(_) | Self::Work(_) | Self::Relay(_) | Self::Sync(_) | Self::Exporter(_)
+        )
     }
 }
 
@@ -123,7 +137,6 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     more_descriptors();
     let terminal = Terminal::new(arguments.json, arguments.command.goes_on());
-    log_to(&terminal);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -131,8 +144,20 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(1, &format!("cannot start: {error}")),
     };
+    let otlp = match arguments.command.lasts() {
+        true => Otlp::start(runtime.handle()),
+        false => Ok(None),
+    };
+    let otlp = match otlp {
+        Ok(otlp) => otlp,
+        Err(error) => return fail(1, &failure::line(&error)),
+    };
+    log_to(&terminal, otlp.as_ref());
     let outcome = runtime.block_on(run(&arguments, &terminal));
     let outcome = outcome.and_then(|()| terminal.line("stopped", &serde_json::json!({})));
+    if let Some(otlp) = otlp {
+        otlp.end();
+    }
     // A thread that still reads standard input would be waited for until somebody presses return.
     runtime.shutdown_background();
     match outcome {
@@ -248,6 +273,7 @@ async fn command(
             }
             Command::Migrate(arguments) => migrate::run(arguments, database, terminal).await,
             Command::Status(arguments) => status::run(arguments, database, terminal, signals).await,
+            Command::Top(arguments) => top::run(arguments, database, terminal, signals).await,
             Command::Alerts(arguments) => alerts::run(arguments, database, terminal, signals).await,
             Command::Console(arguments) => {
                 console::run(arguments, database, terminal, signals).await
@@ -273,6 +299,7 @@ async fn command(
         | Command::Demo(_)
         | Command::Work(_)
         | Command::Load(_)
+        | Command::Top(_)
         | Command::Alerts(_)
         | Command::Console(_)
         | Command::Exporter(_) => true,
@@ -299,13 +326,17 @@ async fn command(
     }
 }
 
-fn log_to(terminal: &Terminal) {
+/// Lines to a terminal, and spans to a collector if there is one.
+fn log_to(terminal: &Terminal, otlp: Option<&Otlp>) {
     let filter = EnvFilter::try_from_env("POSTHASTE_LOG").unwrap_or_else(|_| EnvFilter::new(LOG));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(terminal.clone())
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
+        .with_filter(filter);
+    tracing_subscriber::registry()
+        .with(otlp.map(Otlp::layer))
+        .with(lines)
         .init();
 }
 

@@ -1,14 +1,22 @@
 //! What is to be seen of a database and of a process: read at a bounded rate, written for
-//! Prometheus, served over HTTP.
+//! Prometheus, served over HTTP, sent to a collector.
 
 pub(crate) mod alerts;
 mod collector;
 mod exposition;
+pub(crate) mod frame;
 mod labels;
 mod listen;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(not(feature = "otlp"))]
+#[path = "observe/without_otlp.rs"]
+mod otlp;
 mod recorder;
-mod snapshot;
+pub(crate) mod snapshot;
+pub(crate) mod untold;
 
 pub(crate) use collector::Collector;
 pub(crate) use labels::Asked;
 pub(crate) use listen::{Listen, Served};
+pub(crate) use otlp::Otlp;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use posthaste_testkit::{Child, TestDb, eventually};
 use serde_json::Value;
+use tokio_postgres::Client;
 
 use crate::stage::{self, BOUND, Stage, count};
 
@@ -209,5 +210,93 @@ async fn a_bulk_reindex_with_its_own_tag_fires_no_alert() -> anyhow::Result<()> 
     played.until_busy().await?;
     let exempt = ["--exempt-tag", "reindex*"];
     assert_eq!(played.alerts(&exempt).await?, only(&[]));
+    Ok(())
+}
+
+/// New sessions may write or not, and old ones are ended: as when a replica answers for a while.
+async fn let_write(client: &Client, database: &TestDb, may: bool) -> anyhow::Result<()> {
+    let name: String = client
+        .query_one("SELECT current_database()::text", &[])
+        .await?
+        .try_get(0)?;
+    let value = if may { "off" } else { "on" };
+    let set = format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = {value}");
+    // This session writes in any case.
+    let own = "SET default_transaction_read_only = off";
+    client.batch_execute(&format!("{own}; {set}")).await?;
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    client.batch_execute(end).await?;
+    drop(database.client().await?);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let mut child = stage.spawn_on(
+        &database,
+        &[
+            "--json",
+            "alerts",
+            "--queue",
+            "mail",
+            "--length-above",
+            "0",
+            "--lasting",
+            "1",
+            "--notify",
+            "alerts",
+        ],
+    )?;
+    child.error_line("looking", BOUND).await?;
+    let told = "SELECT count(*) FROM posthaste.job WHERE queue = 'alerts'";
+    let enqueue = "SELECT posthaste.enqueue('slow', queue => 'mail')";
+    let cancel = "SELECT posthaste.cancel(id) FROM posthaste.job WHERE queue = 'mail'";
+
+    // Three alerts: what could not be told meanwhile is told afterwards, in its order.
+    let_write(&client, &database, false).await?;
+    for _ in 0..2 {
+        client.batch_execute(enqueue).await?;
+        child.line("\"event\":\"begins\"", BOUND).await?;
+        client.batch_execute(cancel).await?;
+        child.line("\"event\":\"ends\"", BOUND).await?;
+    }
+    let failed = child.stderr().join("\n");
+    assert!(failed.contains("could not be enqueued"), "{failed}");
+    client.batch_execute(enqueue).await?;
+    child.line("\"event\":\"begins\"", BOUND).await?;
+    assert_eq!(count(&client, told).await?, 0);
+    let_write(&client, &database, true).await?;
+    eventually(BOUND, "what was owed is told", async || {
+        Ok(count(&client, told).await? >= 5)
+    })
+    .await?;
+    // The database is lost, and nothing begins again.
+    let_write(&client, &database, true).await?;
+    client.batch_execute(cancel).await?;
+    child.line("\"event\":\"ends\"", BOUND).await?;
+    eventually(BOUND, "its end is told", async || {
+        Ok(count(&client, told).await? >= 6)
+    })
+    .await?;
+    child.terminate()?;
+    assert!(child.exit(BOUND).await?.success());
+
+    let jobs = "SELECT kwargs ->> 'event' FROM posthaste.job WHERE queue = 'alerts' ORDER BY id";
+    let rows = client.query(jobs, &[]).await?;
+    let jobs: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let lines: Result<Vec<Value>, _> = child
+        .stdout()
+        .iter()
+        .map(|line| serde_json::from_str(line))
+        .collect();
+    let lines = lines?.into_iter().map(|line| line["event"].clone());
+    let is_told = |event: &Value| event == "begins" || event == "ends";
+    let lines: Vec<_> = lines.filter(is_told).collect();
+    let expected = ["begins", "ends", "begins", "ends", "begins", "ends"];
+    assert_eq!(jobs, expected);
+    assert_eq!(lines, expected);
     Ok(())
 }

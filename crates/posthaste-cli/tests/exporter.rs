@@ -1,6 +1,8 @@
 //! Metrics and health, as Prometheus and a container meet them.
 
 mod files;
+mod prometheus;
+mod reasons;
 
 use std::time::Duration;
 

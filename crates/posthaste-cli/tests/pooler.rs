@@ -114,6 +114,7 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     pooled
         .good("alerts --once --lasting 1 --length-above 1000")
         .await?;
+    ensure!(pooled.good("top --once").await?.contains("late"));
     served(pooled, "exporter", "/metrics", "posthaste_database_up 1").await?;
     served(pooled, "console", "/jobs", "mail.send").await?;
     relay(pooled).await?;

@@ -24,8 +24,10 @@ use tokio::task::JoinSet;
 
 use super::destination::Answer;
 use super::message::Message;
+use super::reason::{Failure, Reason};
 use super::shared_connection::{SharedConnection, Use};
 use super::together::in_order;
+use verdict::failed;
 
 /// An address that swallows packets is given up after this.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -78,7 +80,7 @@ impl Amqp {
 
     /// Publishes all that could be encoded; an answer for each.
     pub(super) async fn publish(&self, letters: Vec<Result<Letter<'_>, Answer>>) -> Vec<Answer> {
-        let unavailable = |reason: String| {
+        let unavailable = |reason: Reason| {
             let answer = Answer::unavailable(reason);
             let answers = letters.iter().map(|letter| match letter {
                 Ok(_) => answer.clone(),
@@ -92,10 +94,9 @@ impl Amqp {
         };
         if let Some(reason) = broker.is_blocked() {
             broker.ends_well();
-            return unavailable(reason);
+            return unavailable(Reason::of(Failure::Full, reason));
         }
-        let mut answers = unavailable("nothing was sent".into());
-        let mut is_sound = true;
+        let (mut answers, mut is_sound) = (unavailable("nothing was sent".into()), true);
         // The broker closes a channel whose exchange it does not know: that concerns the messages
         // for that exchange and no others.
         for group in by_exchange(&letters) {
@@ -141,7 +142,7 @@ impl Amqp {
                 .find_map(Result::err)
                 .filter(|error| !error.is_amqp_soft_error())
                 .map_or(Ok(()), |error| Err(said(&error))),
-            Err(reason) => Err(reason),
+            Err(reason) => Err(reason.into()),
         };
         if outcome.is_ok() || broker.is_blocked().is_some() {
             broker.ends_well();
@@ -177,20 +178,21 @@ impl Amqp {
         Ok(unread)
     }
 
-    async fn open(&self) -> Result<Use<'_, Broker>, String> {
+    async fn open(&self) -> Result<Use<'_, Broker>, Reason> {
         let is_alive = |broker: &Broker| broker.connection.status().connected();
         self.link
             .open(is_alive, async || self.connect().await)
             .await
     }
 
-    async fn connect(&self) -> Result<Broker, String> {
+    async fn connect(&self) -> Result<Broker, Reason> {
         let properties = ConnectionProperties::default().with_connection_name("posthaste".into());
         let connection = handshake::connect(self.uri.clone(), properties);
         let connection = tokio::time::timeout(CONNECT, connection).await;
         let connection = connection
-            .map_err(|_| format!("RabbitMQ: no connection within {} s", CONNECT.as_secs()))?
-            .map_err(|error| said(&error))?;
+            .map_err(|_| format!("RabbitMQ: no connection within {} s", CONNECT.as_secs()))
+            .map_err(Reason::late)?
+            .map_err(|error| failed(&error))?;
         Ok(Broker::new(connection))
     }
 }
@@ -232,12 +234,12 @@ impl Broker {
         &self,
         letters: &[&Letter<'_>],
         mandatory: bool,
-    ) -> Result<Vec<lapin::Result<Confirmation>>, String> {
+    ) -> Result<Vec<lapin::Result<Confirmation>>, Reason> {
         tokio::select! {
             // What was confirmed counts, also where publishers are blocked by now.
             biased;
-            outcomes = self.publish(letters, mandatory) => outcomes.map_err(|error| said(&error)),
-            reason = self.blocked() => Err(reason),
+            outcomes = self.publish(letters, mandatory) => outcomes.map_err(|error| failed(&error)),
+            reason = self.blocked() => Err(Reason::of(Failure::Full, reason)),
         }
     }
 
@@ -317,12 +319,10 @@ pub(super) fn short(what: &str, text: &str) -> Result<ShortString, Answer> {
     if text.len() <= LONGEST {
         return Ok(text.into());
     }
-    Err(Answer::Rejected {
-        reason: format!(
-            "{what} has {} bytes, of which AMQP takes {LONGEST}",
-            text.len()
-        ),
-    })
+    Err(Answer::rejected(format!(
+        "{what} has {} bytes, of which AMQP takes {LONGEST}",
+        text.len()
+    )))
 }
 
 /// Headers go out in one frame, for which RabbitMQ has 128 KiB unless it is set otherwise; more

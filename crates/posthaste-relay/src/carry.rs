@@ -116,16 +116,20 @@ impl Shared {
             .note(&*self.destination, messages.iter().zip(&answers));
         let mut left = Vec::new();
         let mut accepted = 0;
+        let mut failures = Vec::new();
         let (mut silence, mut backpressure) = (None, None);
         for ((ticket, message), answer) in tickets.into_iter().zip(messages).zip(answers) {
+            let failure = answer.as_ref().and_then(Answer::failure);
             match answer {
                 None => ticket.give_back(),
                 Some(Answer::Unavailable { reason }) => {
                     silence = Some(reason);
+                    failures.extend(failure);
                     left.push(PendingMessage { ticket, message });
                 }
                 Some(Answer::Backpressure { reason }) => {
                     backpressure = Some(reason);
+                    failures.extend(failure);
                     left.push(PendingMessage { ticket, message });
                 }
                 Some(Answer::Accepted) => {
@@ -138,6 +142,9 @@ impl Shared {
         let mut status = self.status();
         status.accepted += accepted;
         status.unavailable += left.len() as u64;
+        for failure in failures {
+            status.failed(failure, 1);
+        }
         if accepted > 0 {
             status.failing_since = None;
         } else if !left.is_empty() {
@@ -171,7 +178,7 @@ impl Shared {
             () = self.aborted.cancelled() => None,
             () = tokio::time::sleep(limit) => {
                 let seconds = limit.as_secs_f64();
-                Some(Answer::unavailable(format!("no answer within {seconds} s")))
+                Some(Answer::late(format!("no answer within {seconds} s")))
             }
             // Another relay takes over. It lies with no message.
             () = self.lease_is_over(lease) => Some(Answer::Backpressure {
@@ -250,13 +257,8 @@ impl Shared {
         }
         for pending in left {
             let reason = self.status().last_error.clone().unwrap_or_default();
-            self.settle(
-                pending.ticket,
-                Answer::Retry {
-                    reason,
-                    after: None,
-                },
-            );
+            // It was counted when it was not answered.
+            self.finish(pending.ticket, Answer::retry(reason));
         }
         Left::Nothing
     }
@@ -304,6 +306,18 @@ impl Shared {
     }
 
     pub(super) fn settle(&self, ticket: Ticket, answer: Answer) {
+        self.count(&answer);
+        self.finish(ticket, answer);
+    }
+
+    fn count(&self, answer: &Answer) {
+        if let Some(failure) = answer.failure() {
+            self.status().failed(failure, 1);
+        }
+    }
+
+    /// By what was counted already, or is none.
+    fn finish(&self, ticket: Ticket, answer: Answer) {
         match answer {
             Answer::Accepted => {
                 let mut status = self.status();
@@ -315,7 +329,9 @@ impl Shared {
             Answer::Rejected { reason } => {
                 self.status().rejected(&reason);
                 self.complain(&reason);
-                ticket.settle(Outcome::Discard { reason });
+                ticket.settle(Outcome::Discard {
+                    reason: reason.into(),
+                });
             }
             Answer::Retry { reason, after } => {
                 self.status().retried += 1;

@@ -7,6 +7,7 @@ use posthaste::Error;
 use uuid::Uuid;
 
 use super::message::Message;
+use super::reason::{Failure, Reason};
 
 /// What became of one message.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,12 +17,12 @@ pub enum Answer {
     /// It will never be taken: the job is discarded, with the reason.
     Rejected {
         /// Why; shown to people, without arguments and secrets.
-        reason: String,
+        reason: Reason,
     },
     /// It was not taken this time, and that lies with this message: an attempt is counted.
     Retry {
         /// Why.
-        reason: String,
+        reason: Reason,
         /// How long to wait, where the destination said it; else the back-off decides.
         after: Option<Duration>,
     },
@@ -30,20 +31,20 @@ pub enum Answer {
     /// id.
     Unavailable {
         /// What was seen.
-        reason: String,
+        reason: Reason,
     },
     /// The destination is there and takes nothing like it for now, whichever message it is: a queue
     /// is full, a partition has too few replicas. No attempt is counted; it is sent again in a
     /// moment.
     Backpressure {
         /// What it said.
-        reason: String,
+        reason: Reason,
     },
     /// The destination cannot tell duplicates, and nobody can find out whether it has this one: the
     /// route's policy decides.
     Ambiguous {
         /// What was seen.
-        reason: String,
+        reason: Reason,
     },
 }
 
@@ -52,24 +53,29 @@ pub enum Answer {
 pub(crate) const NO_FILES: &str = "this process may open no more files (ulimit -n)";
 
 impl Answer {
-    pub(crate) fn unavailable(reason: impl std::fmt::Display) -> Self {
-        Self::Unavailable {
-            reason: reason.to_string(),
-        }
+    pub(crate) fn unavailable(reason: impl Into<Reason>) -> Self {
+        let reason = reason.into();
+        Self::Unavailable { reason }
     }
 
-    #[cfg(any(
-        feature = "amqp",
-        feature = "celery-redis",
-        feature = "kafka",
-        feature = "sidekiq",
-        feature = "smtp",
-        feature = "webhook"
-    ))]
-    pub(crate) fn rejected(reason: impl Into<String>) -> Self {
-        Self::Rejected {
-            reason: reason.into(),
-        }
+    pub(crate) fn rejected(reason: impl Into<Reason>) -> Self {
+        let reason = reason.into();
+        Self::Rejected { reason }
+    }
+
+    /// To be tried again after the back-off.
+    pub(crate) fn retry(reason: impl Into<Reason>) -> Self {
+        let (reason, after) = (reason.into(), None);
+        Self::Retry { reason, after }
+    }
+
+    pub(crate) fn full(reason: impl Into<Reason>) -> Self {
+        let reason = reason.into();
+        Self::Backpressure { reason }
+    }
+
+    pub(crate) fn late(reason: impl Into<String>) -> Self {
+        Self::unavailable(Reason::of(Failure::Timeout, reason))
     }
 
     /// The same for each of them.

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::destination::{Answer, Destination};
 use super::message::Message;
+use super::reason::{Failure, Reason};
 use super::shared_connection::{SharedConnection, Use};
 
 /// Asking for the cluster's metadata takes no longer than this.
@@ -195,7 +196,7 @@ impl Producer {
     fn produce(&self, message: &Message) -> Result<DeliveryFuture, Answer> {
         if let Some(problem) = report::problem_of_topic(&message.kind) {
             let reason = format!("the topic {:?} {problem}", message.kind);
-            return Err(Answer::Rejected { reason });
+            return Err(Answer::rejected(reason));
         }
         if let Some(reason) = message.problem_of_headers(report::rejects_header) {
             return Err(Answer::rejected(reason));
@@ -237,7 +238,8 @@ impl Producer {
         tokio::select! {
             answers = join_all(answers) => answers,
             () = self.down.cancelled() => {
-                Answer::unavailable("Kafka: no broker can be reached").for_all(batch)
+                let reason = "Kafka: no broker can be reached";
+                Answer::unavailable(Reason::of(Failure::Connect, reason)).for_all(batch)
             }
         }
     }

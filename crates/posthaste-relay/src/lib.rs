@@ -49,6 +49,7 @@ mod preview;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod readers;
+mod reason;
 #[cfg(feature = "redis")]
 mod redis;
 mod reference;
@@ -104,6 +105,7 @@ pub use nats::Nats;
 pub use preview::preview;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMq;
+pub use reason::{Failure, Reason};
 pub use route::Route;
 #[cfg(feature = "sidekiq")]
 pub use sidekiq::{HowMany, Sidekiq, Times};

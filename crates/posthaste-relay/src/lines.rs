@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 
 use super::destination::{Answer, Destination};
 use super::message::Message;
+use super::reason::{Failure, Reason};
 
 /// Writes one line of JSON for each message: `{"id", "name", "kind", "queue", "enqueued_at", "tag",
 /// "attempt", "headers", "payload"}`; the payload is JSON where it is, else a text, and with
@@ -139,12 +140,15 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Destination for Lines<W> {
             for message in batch {
                 match encode(message) {
                     Ok(line) => lines.extend(line),
-                    Err(error) => return Answer::unavailable(error).for_all(batch),
+                    Err(error) => return Answer::unavailable(error.to_string()).for_all(batch),
                 }
             }
             match self.write(&lines).await {
                 Ok(()) => Answer::Accepted.for_all(batch),
-                Err(error) => Answer::unavailable(error).for_all(batch),
+                Err(error) => {
+                    let reason = Reason::of(Failure::Connect, error.to_string());
+                    Answer::unavailable(reason).for_all(batch)
+                }
             }
         })
     }

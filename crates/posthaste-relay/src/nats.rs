@@ -6,7 +6,10 @@ mod wire;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, Event, HeaderMap, Request, RequestErrorKind, ServerAddr};
+use async_nats::{
+    Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Request, RequestErrorKind,
+    ServerAddr,
+};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use posthaste::Error;
@@ -14,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::destination::{Answer, Destination, UnsafeSetting};
 use super::message::Message;
+use super::reason::{Failure, Reason};
 use super::shared_connection::{SharedConnection, Use};
 use super::together::in_order;
 
@@ -107,14 +111,14 @@ impl Nats {
         Self { stream, ..self }
     }
 
-    async fn open(&self) -> Result<Use<'_, Live>, String> {
+    async fn open(&self) -> Result<Use<'_, Live>, Reason> {
         let is_alive = |live: &Live| !live.gone.is_cancelled();
         self.link
             .open(is_alive, async || self.connect().await)
             .await
     }
 
-    async fn connect(&self) -> Result<Live, String> {
+    async fn connect(&self) -> Result<Live, Reason> {
         let gone = CancellationToken::new();
         let told = gone.clone();
         let connected = self
@@ -132,15 +136,17 @@ impl Nats {
             .connect(&self.servers);
         let client = tokio::time::timeout(CONNECT, connected).await;
         let client = client
-            .map_err(|_| format!("NATS: no connection within {} s", CONNECT.as_secs()))?
-            .map_err(|error| format!("NATS: {error}"))?;
+            .map_err(|_| format!("NATS: no connection within {} s", CONNECT.as_secs()))
+            .map_err(Reason::late)?
+            .map_err(|error| Reason::of(of_connecting(error.kind()), format!("NATS: {error}")))?;
         Ok(Live { client, gone })
     }
 
-    fn options(&self) -> Result<ConnectOptions, String> {
+    fn options(&self) -> Result<ConnectOptions, Reason> {
         if let Some(credentials) = &self.credentials {
             let options = ConnectOptions::with_credentials(credentials);
-            return options.map_err(|_| "NATS: the credentials cannot be read".to_owned());
+            return options
+                .map_err(|_| Reason::of(Failure::Auth, "NATS: the credentials cannot be read"));
         }
         // A name without a password is a token.
         let token = self.servers.first().and_then(|server| {
@@ -155,7 +161,7 @@ impl Nats {
 
     /// What is sent, or why it never will be.
     fn encode(&self, message: &Message, most: usize) -> Result<HeaderMap, Answer> {
-        let refuse = |reason: String| Err(Answer::Rejected { reason });
+        let refuse = |reason: String| Err(Answer::rejected(reason));
         if let Some(problem) = wire::problem_of_subject(&message.kind) {
             return refuse(format!("the subject {:?} {problem}", message.kind));
         }
@@ -178,9 +184,8 @@ impl Nats {
             bytes += length;
         }
         if bytes > most {
-            return refuse(format!(
-                "it has {bytes} bytes, of which NATS takes {most} (max_payload)"
-            ));
+            let reason = format!("it has {bytes} bytes, of which NATS takes {most} (max_payload)");
+            return Err(Answer::rejected(Reason::of(Failure::TooLarge, reason)));
         }
         Ok(headers)
     }
@@ -204,11 +209,17 @@ impl Nats {
                 }
                 answer
             }
-            Err(error) if error.kind() == RequestErrorKind::NoResponders => Answer::Retry {
-                reason: format!("NATS has no stream for the subject {:?}", message.kind),
-                after: None,
-            },
-            Err(error) => Answer::unavailable(format!("NATS: {error}")),
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => {
+                let reason = format!("NATS has no stream for the subject {:?}", message.kind);
+                Answer::retry(Reason::of(Failure::NoRoute, reason))
+            }
+            Err(error) => {
+                let failure = match error.kind() {
+                    RequestErrorKind::TimedOut => Failure::Timeout,
+                    _ => Failure::Connect,
+                };
+                Answer::unavailable(Reason::of(failure, format!("NATS: {error}")))
+            }
         }
     }
 
@@ -259,6 +270,15 @@ impl Nats {
     }
 }
 
+fn of_connecting(error: ConnectErrorKind) -> Failure {
+    use ConnectErrorKind::{Authentication, AuthorizationViolation, TimedOut};
+    match error {
+        Authentication | AuthorizationViolation => Failure::Auth,
+        TimedOut => Failure::Timeout,
+        _ => Failure::Connect,
+    }
+}
+
 /// A connection, and whether it was lost since: its client would open another by itself, and nobody
 /// would know what became of that which was under way.
 struct Live {
@@ -268,10 +288,12 @@ struct Live {
 
 impl Live {
     /// What it comes to, unless the connection is lost before.
-    async fn unless_gone<T>(&self, asked: impl Future<Output = T>) -> Result<T, String> {
+    async fn unless_gone<T>(&self, asked: impl Future<Output = T>) -> Result<T, Reason> {
         tokio::select! {
             answered = asked => Ok(answered),
-            () = self.gone.cancelled() => Err("NATS: the connection was lost".into()),
+            () = self.gone.cancelled() => {
+                Err(Reason::of(Failure::Connect, "NATS: the connection was lost"))
+            }
         }
     }
 }
@@ -308,7 +330,7 @@ impl Destination for Nats {
 
     fn rejects(&self, message: &Message) -> Option<String> {
         match self.encode(message, usize::MAX) {
-            Err(Answer::Rejected { reason }) => Some(reason),
+            Err(Answer::Rejected { reason }) => Some(reason.into()),
             _ => None,
         }
     }

@@ -29,7 +29,7 @@ impl Shared {
                         packed.1.push(message);
                     }
                     Ok(Err(until)) => ticket.settle(Outcome::Snooze { until }),
-                    Err(reason) => self.settle(ticket, Answer::Rejected { reason }),
+                    Err(reason) => self.settle(ticket, Answer::rejected(reason)),
                 },
                 Err(Unread::Settled(answer)) => self.settle(ticket, answer),
                 Err(Unread::Unavailable(reason)) => {
@@ -54,7 +54,7 @@ impl Shared {
                 continue;
             }
             if self.may_have_gone(&job) {
-                let reason = "a relay died while it had it".to_owned();
+                let reason = "a relay died while it had it".into();
                 self.settle(ticket, Answer::Ambiguous { reason });
                 continue;
             }
@@ -63,7 +63,7 @@ impl Shared {
                     opened.0.push(ticket);
                     opened.1.push(job);
                 }
-                Err(reason) => self.settle(ticket, Answer::Rejected { reason }),
+                Err(reason) => self.settle(ticket, Answer::rejected(reason)),
             }
         }
         opened

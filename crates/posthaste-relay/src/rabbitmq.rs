@@ -137,7 +137,7 @@ impl Destination for RabbitMq {
 
     fn rejects(&self, message: &Message) -> Option<String> {
         match self.encode(message, Timestamp::now()) {
-            Err(Answer::Rejected { reason }) => Some(reason),
+            Err(Answer::Rejected { reason }) => Some(reason.into()),
             _ => None,
         }
     }

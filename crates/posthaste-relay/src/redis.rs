@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use posthaste::Error;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Pipeline, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, Pipeline, RedisError, Value};
 use tokio::sync::OnceCell;
 
 use super::destination::{Answer, UnsafeSetting};
+use super::reason::{Failure, Reason};
 
 #[cfg(any(feature = "asynq", feature = "bullmq"))]
 pub(super) use calls::{Calls, Script};
@@ -79,7 +80,7 @@ impl Redis {
     pub(super) async fn ask(
         &self,
         commands: &mut Pipeline,
-    ) -> Result<Vec<Result<Value, RedisError>>, String> {
+    ) -> Result<Vec<Result<Value, RedisError>>, Reason> {
         let slot = Arc::clone(&self.slot());
         let mut doubt = Doubt {
             redis: self,
@@ -87,10 +88,10 @@ impl Redis {
             is_over: false,
         };
         let connection = slot.get_or_try_init(|| self.connect()).await;
-        let mut connection = connection.map_err(|error| said(&error))?.clone();
+        let mut connection = connection.map_err(|error| failed(&error))?.clone();
         let answers = commands.ignore_errors().query_async(&mut connection).await;
         let answers: Vec<Result<Value, RedisError>> =
-            answers.map_err(|error: RedisError| said(&error))?;
+            answers.map_err(|error: RedisError| failed(&error))?;
         let is_refused = |answer: &Result<_, _>| answer.as_ref().is_err_and(is_backpressure);
         doubt.is_over = !answers.iter().any(is_refused);
         Ok(answers)
@@ -146,7 +147,7 @@ impl Redis {
             commands.cmd("CONFIG").arg("GET").arg(setting);
         }
         let answers = self.ask(&mut commands).await;
-        let answers = answers.map_err(|reason| Error::invalid("redis", reason))?;
+        let answers = answers.map_err(|reason| Error::invalid("redis", String::from(reason)))?;
         let settings: Result<Vec<(String, String)>, RedisError> = answers
             .into_iter()
             .map(|answer| Ok(redis::from_redis_value(answer?)?))
@@ -201,6 +202,22 @@ fn said(error: &RedisError) -> String {
     }
 }
 
+/// Why nothing is known of what was sent.
+fn failed(error: &RedisError) -> Reason {
+    Reason::of(kind(error), said(error))
+}
+
+fn kind(error: &RedisError) -> Failure {
+    match error.code() {
+        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Failure::Auth,
+        _ if error.kind() == ErrorKind::AuthenticationFailed => Failure::Auth,
+        _ if error.is_timeout() => Failure::Timeout,
+        None if error.is_io_error() || error.is_connection_dropped() => Failure::Connect,
+        Some(_) => Failure::Error,
+        None => Failure::Other,
+    }
+}
+
 /// Whether it lies with the server, and it may take the same in a while.
 fn is_backpressure(error: &RedisError) -> bool {
     let Some(code) = error.code() else {
@@ -218,14 +235,11 @@ fn is_backpressure(error: &RedisError) -> bool {
 
 /// What the server's refusal says of a message.
 pub(super) fn refusal(error: &RedisError) -> Answer {
-    let reason = said(error);
+    let reason = Reason::of(kind(error), said(error));
     match error.code() {
         // Something else lies where the receiver's queue should be, so others may pass.
-        Some("WRONGTYPE") => Answer::Retry {
-            reason,
-            after: None,
-        },
-        _ if is_backpressure(error) => Answer::Backpressure { reason },
+        Some("WRONGTYPE") => Answer::retry(said(error)),
+        _ if is_backpressure(error) => Answer::full(said(error)),
         _ => Answer::unavailable(reason),
     }
 }
@@ -295,12 +309,26 @@ mod tests {
     }
 
     #[test]
+    fn each_refusal_has_its_kind_of_failure() {
+        for (said, failure) in [
+            ("OOM command not allowed", "full"),
+            ("NOAUTH Authentication required.", "auth"),
+            ("WRONGPASS invalid username-password pair", "auth"),
+            ("WRONGTYPE Operation against a key", "error"),
+            ("ERR something - else", "error"),
+        ] {
+            let kind = answer(said).failure().map(crate::Failure::name);
+            assert_eq!(kind, Some(failure), "{said}");
+        }
+    }
+
+    #[test]
     fn a_server_that_does_not_know_a_command_has_its_arguments_repeated_by_nobody() {
         let said = "ERR unknown command 'LPUSH', with args beginning with: 'queue:a' 'geheim'";
         let Answer::Unavailable { reason } = answer(said) else {
             panic!("{:?}", answer(said));
         };
-        assert_eq!(reason, "Redis: ERR unknown command 'LPUSH'");
+        assert_eq!(&*reason, "Redis: ERR unknown command 'LPUSH'");
     }
 
     fn weak(policy: &str, appendonly: &str, fsync: &str) -> Vec<String> {

@@ -65,7 +65,7 @@ pub(super) async fn read(
     client: &tokio_postgres::Client,
     Reference { table, id }: &Reference,
 ) -> Result<Vec<u8>, Unread> {
-    let refused = |reason: String| Unread::Settled(Answer::Rejected { reason });
+    let refused = |reason: String| Unread::Settled(Answer::rejected(reason));
     let statement = statements.get(table);
     let statement = statement.ok_or_else(|| {
         refused(format!(
@@ -90,8 +90,10 @@ impl Unread {
     /// Why, for people.
     pub(super) fn reason(self) -> String {
         match self {
-            Self::Unavailable(reason)
-            | Self::Settled(Answer::Rejected { reason } | Answer::Retry { reason, .. }) => reason,
+            Self::Unavailable(reason) => reason,
+            Self::Settled(Answer::Rejected { reason } | Answer::Retry { reason, .. }) => {
+                reason.into()
+            }
             Self::Settled(_) => String::new(),
         }
     }
@@ -110,13 +112,10 @@ fn judge(error: &tokio_postgres::Error, table: &str) -> Unread {
     let reason = format!("the row of {table} cannot be read: {}", error.message());
     match error.code().code().get(..2) {
         // An id that is no number where the table has numbers.
-        Some("22") => Unread::Settled(Answer::Rejected { reason }),
+        Some("22") => Unread::Settled(Answer::rejected(reason)),
         // Connections, resources, an operator's hand, and what a deadlock or a failover ends.
         Some("08" | "40" | "53" | "55" | "57" | "58") => Unread::Unavailable(reason),
-        _ => Unread::Settled(Answer::Retry {
-            reason,
-            after: None,
-        }),
+        _ => Unread::Settled(Answer::retry(reason)),
     }
 }
 

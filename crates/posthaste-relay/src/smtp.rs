@@ -134,7 +134,7 @@ impl Smtp {
                 Some(session) => session,
                 None => match self.server.connect().await {
                     Ok(session) => session,
-                    Err(reason) => return Answer::Unavailable { reason },
+                    Err(reason) => return Answer::unavailable(reason),
                 },
             };
             let sent = session.send(mail, || self.known.learn(id, &risk)).await;
@@ -145,8 +145,11 @@ impl Smtp {
                 }
                 // The server closed it between two mails.
                 Sent::Gone(_) if was_used => {}
-                Sent::Gone(reason) => return Answer::Unavailable { reason },
-                Sent::Lost(reason) => return Answer::Ambiguous { reason },
+                Sent::Gone(reason) => return Answer::unavailable(reason),
+                Sent::Lost(reason) => {
+                    let reason = reason.into();
+                    return Answer::Ambiguous { reason };
+                }
             }
         }
     }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use posthaste::Error;
 use tokio_postgres::Client;
 
+use crate::reason::Failure;
 use crate::store;
 
 /// How a relay goes, since it was started.
@@ -30,6 +31,8 @@ pub struct RelayStatus {
     /// How many messages were rejected for good, by the reason; the first few reasons by
     /// themselves, all others together.
     pub rejections: BTreeMap<String, u64>,
+    /// How many messages were not taken, each time, by the [kind of failure](super::Failure).
+    pub failures: BTreeMap<String, u64>,
 }
 
 /// This many reasons are counted by themselves.
@@ -43,6 +46,11 @@ impl RelayStatus {
     /// Something was not taken.
     pub(super) fn fails(&mut self) {
         self.failing_since.get_or_insert_with(Timestamp::now);
+    }
+
+    /// These were not taken, for this kind of failure.
+    pub(super) fn failed(&mut self, failure: Failure, messages: u64) {
+        *self.failures.entry(failure.name().to_owned()).or_default() += messages;
     }
 
     /// One more was rejected for good.

@@ -62,6 +62,7 @@ pub(crate) async fn flush(
     let status = stats.status;
     let error = status.last_error.as_deref().map(storable);
     let rejections = serde_json::json!(status.rejections).to_string();
+    let failures = serde_json::json!(status.failures).to_string();
     let what = "cannot write how a relay goes";
     let sql = include_str!("store/flush_relay.sql");
     attendant
@@ -82,6 +83,7 @@ pub(crate) async fn flush(
                 &status.failing_since,
                 &error,
                 &rejections,
+                &failures,
             ],
         )
         .await
@@ -124,6 +126,7 @@ fn report(row: &Row) -> Result<RelayReport, tokio_postgres::Error> {
             last_error: row.try_get(11)?,
             // What cannot be read is a newer version's.
             rejections: serde_json::from_str(row.try_get(13)?).unwrap_or_default(),
+            failures: serde_json::from_str(row.try_get(14)?).unwrap_or_default(),
         },
         updated_at: row.try_get(12)?,
     })

@@ -12,12 +12,13 @@ use posthaste::consumer::Outcome;
 use posthaste::http::{self, Secret, Turns};
 use posthaste::{Error, RetryLater};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Client, ClientBuilder, Url};
+use reqwest::{Client, ClientBuilder, StatusCode, Url};
 use uuid::Uuid;
 
 use super::destination::{Answer, Destination, NO_FILES};
 use super::known::Known;
 use super::message::Message;
+use super::reason::{Failure, Reason};
 use reach::Forbidden;
 pub use reach::Reach;
 
@@ -164,7 +165,10 @@ impl Webhook {
             .timeout(self.time_limit)
             .body(message.body().to_vec());
         match request.send().await {
-            Ok(answer) => self.judge(http::outcome(answer).await),
+            Ok(answer) => {
+                let failure = of_status(answer.status());
+                self.judge(http::outcome(answer).await, failure)
+            }
             Err(error) => unavailable(&error, message.queue.is_some()),
         }
     }
@@ -203,16 +207,14 @@ impl Webhook {
         Ok(headers)
     }
 
-    fn judge(&self, outcome: Result<Outcome, RetryLater>) -> Answer {
+    fn judge(&self, outcome: Result<Outcome, RetryLater>, failure: Failure) -> Answer {
+        let of = |reason| Reason::of(failure, reason);
         match outcome {
-            Ok(Outcome::Discard { reason }) if self.again => Answer::Retry {
-                reason,
-                after: None,
-            },
-            Ok(Outcome::Discard { reason }) => Answer::Rejected { reason },
+            Ok(Outcome::Discard { reason }) if self.again => Answer::retry(of(reason)),
+            Ok(Outcome::Discard { reason }) => Answer::rejected(of(reason)),
             Ok(_) => Answer::Accepted,
             Err(later) => Answer::Retry {
-                reason: later.to_string(),
+                reason: of(later.to_string()),
                 after: later.wait(),
             },
         }
@@ -236,21 +238,34 @@ impl Webhook {
     }
 }
 
+/// What an answer that is no success says.
+fn of_status(status: StatusCode) -> Failure {
+    match status.as_u16() {
+        401 | 403 | 407 => Failure::Auth,
+        404 | 405 | 410 => Failure::NoRoute,
+        408 | 504 => Failure::Timeout,
+        413 | 414 | 431 => Failure::TooLarge,
+        429 | 503 | 507 => Failure::Full,
+        400..=499 => Failure::Refused,
+        _ => Failure::Error,
+    }
+}
+
 /// Without an answer an address of a message's own is that message's trouble; the destination's is
 /// everybody's. What this process lacks is neither's.
 fn unavailable(error: &reqwest::Error, is_own: bool) -> Answer {
     if http::lacks_files(error) {
-        let reason = NO_FILES.into();
-        return Answer::Backpressure { reason };
+        return Answer::full(Reason::of(Failure::Other, NO_FILES));
     }
-    let reason = http::said(error);
+    let failure = match error.is_timeout() {
+        true => Failure::Timeout,
+        false => Failure::Connect,
+    };
+    let reason = Reason::of(failure, http::said(error));
     match is_own {
-        true if Forbidden::is_cause_of(error) => Answer::Rejected { reason },
-        true => Answer::Retry {
-            reason,
-            after: None,
-        },
-        false => Answer::Unavailable { reason },
+        true if Forbidden::is_cause_of(error) => Answer::rejected(http::said(error)),
+        true => Answer::retry(reason),
+        false => Answer::unavailable(reason),
     }
 }
 

@@ -156,7 +156,8 @@ impl Shared {
                 Err(misread) => {
                     let reason = misread.to_string();
                     let outcome = SyncOutcome::Failed(reason.clone());
-                    self.status().count(&delivery.job.tag, &outcome);
+                    let counted = [(&*delivery.job, &outcome)];
+                    self.status().count(counted.into_iter());
                     delivery.ticket.settle(Outcome::Discard { reason });
                 }
             }
@@ -168,8 +169,9 @@ impl Shared {
         let outcomes = self.pass(&requests).await;
         let mut was_tried = false;
         let mut rescheduled = None;
+        let jobs = requested.iter().map(|(delivery, _)| &*delivery.job);
+        self.status().count(jobs.zip(&outcomes));
         for ((delivery, _), outcome) in requested.into_iter().zip(outcomes) {
-            self.status().count(&delivery.job.tag, &outcome);
             match &outcome {
                 SyncOutcome::Rescheduled(reason) => rescheduled = Some(reason.clone()),
                 _ => was_tried = true,

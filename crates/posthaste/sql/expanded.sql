@@ -1206,7 +1206,8 @@ CREATE TABLE posthaste.relay (
   route       text        NOT NULL,
   destination text        NOT NULL,
   last_error  text,
-  rejections    jsonb       NOT NULL    -- how many were rejected, by the reason
+  rejections    jsonb       NOT NULL,   -- how many were rejected, by the reason
+  failures      jsonb       NOT NULL    -- how many were not taken, by the kind of failure
 ) PARTITION BY LIST (slot);
 CREATE INDEX relay_queue ON posthaste.relay (queue, worker, at);
 
@@ -13817,7 +13818,7 @@ CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.put_out();
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', '232c7ec3b2dbd1af', '0.1.0')
+  VALUES ('0001_initial', 'e0fb7b8ecfed6f29', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 

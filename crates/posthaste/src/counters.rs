@@ -68,7 +68,7 @@ pub struct Counter {
 }
 
 /// For how long the next job of a queue and priority has waited.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Oldest {
     /// The queue.

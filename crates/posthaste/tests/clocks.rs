@@ -321,8 +321,8 @@ const TAKE_LEASE: &str = include_str!("../../posthaste-relay/src/store/ordered_r
 const BEATS: &str = include_str!("../src/store/beats.sql");
 const RELAYS: &str = include_str!("../../posthaste-relay/src/store/relays.sql");
 const TELL: &str = "INSERT INTO posthaste.relay (slot, worker, queue, route, destination, state,
-      accepted, rejected, retried, unavailable, rejections)
-    VALUES ((SELECT posthaste.volume('relay')), $1, 'mail', 'r', 'd', $2, 0, 0, 0, 0, '{}')";
+      accepted, rejected, retried, unavailable, rejections, failures)
+    VALUES ((SELECT posthaste.volume('relay')), $1, 'mail', 'r', 'd', $2, 0, 0, 0, 0, '{}', '{}')";
 
 async fn asks(store: &Store, sql: &str, values: &[&(dyn ToSql + Sync)]) -> anyhow::Result<bool> {
     Ok(!store.client.query(sql, values).await?.is_empty())

@@ -12,12 +12,14 @@ pub(crate) mod enqueue;
 pub(crate) mod idle;
 pub(crate) mod latency;
 pub(crate) mod memory;
+pub(crate) mod pages;
 pub(crate) mod paused;
 pub(crate) mod pinned;
 pub(crate) mod relay;
 pub(crate) mod sync;
 pub(crate) mod two_phase;
 pub(crate) mod wal;
+pub(crate) mod watch;
 
 pub(crate) use about::about;
 use about::title;
@@ -27,7 +29,7 @@ use crate::bench::Bench;
 use crate::report::Bar;
 
 /// All bars in the order in which they are measured and shown.
-pub(crate) const ORDER: [&str; 16] = [
+pub(crate) const ORDER: [&str; 18] = [
     "drain",
     "pinned",
     "churn",
@@ -40,6 +42,8 @@ pub(crate) const ORDER: [&str; 16] = [
     "wal",
     "memory",
     "counters",
+    "watch",
+    "pages",
     "relay",
     "two-phase",
     "sync",
@@ -52,6 +56,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, name: &str) -> Bar {
         "paused" => paused::ROUNDS,
         "crowd" => crowd::ROUNDS,
         "counters" => counters::ROUNDS,
+        "pages" => pages::ROUNDS,
         "audit" => audit::ROUNDS,
         _ => bench.plan.rounds,
     };
@@ -79,6 +84,8 @@ async fn attempt(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         "relay" => relay::measure(bench, bar).await,
         "two-phase" => two_phase::measure(bench, bar).await,
         "counters" => counters::measure(bench, bar).await,
+        "watch" => watch::measure(bench, bar).await,
+        "pages" => pages::measure(bench, bar).await,
         "sync" => sync::measure(bench, bar).await,
         "audit" => audit::measure(bench, bar).await,
         unknown => bail!("there is no bar named {unknown}"),

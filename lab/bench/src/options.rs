@@ -63,6 +63,9 @@ pub(crate) struct RunOptions {
     /// Rows of the bar `audit`.
     #[arg(long)]
     pub(crate) audit_rows: Option<u64>,
+    /// Jobs that wait in the bar `pages`, and as many that are done.
+    #[arg(long)]
+    pub(crate) pages_jobs: Option<u64>,
     /// The major version of Postgres, 15 to 18; `POSTHASTE_PG15_BIN` and its like name the folder
     /// of its programs.
     #[arg(long, default_value = "15")]
@@ -135,6 +138,7 @@ pub(crate) struct Plan {
     pub(crate) transfers: usize,
     pub(crate) sync_rows: u64,
     pub(crate) audit_rows: u64,
+    pub(crate) pages_jobs: u64,
 }
 
 impl Plan {
@@ -151,6 +155,7 @@ impl Plan {
         plan.relay_jobs = options.relay_jobs.unwrap_or(plan.relay_jobs);
         plan.sync_rows = options.sync_rows.unwrap_or(plan.sync_rows);
         plan.audit_rows = options.audit_rows.unwrap_or(plan.audit_rows);
+        plan.pages_jobs = options.pages_jobs.unwrap_or(plan.pages_jobs);
         plan.crowd_jobs = options.crowd_jobs.unwrap_or(plan.crowd_jobs);
         plan
     }
@@ -179,6 +184,7 @@ impl Plan {
             transfers: 4_000,
             sync_rows: 200_000,
             audit_rows: 10_000_000,
+            pages_jobs: 10_000_000,
         }
     }
 
@@ -205,6 +211,7 @@ impl Plan {
             transfers: 300,
             sync_rows: 10_000,
             audit_rows: 100_000,
+            pages_jobs: 50_000,
         }
     }
 }

@@ -1,18 +1,17 @@
 //! `posthaste alerts`: looks at queues again and again, and says when one fails.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use deadpool_postgres::Client;
 use posthaste::NewJob;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::connect::Address;
 use crate::database::Database;
 use crate::failure::Ended;
-use crate::observe::alerts::{Alert, Finding, History, Limits, Reading, Scope};
-use crate::options::between;
+use crate::observe::alerts::{Asked, Finding, History, Limits, Reading, Scope};
+use crate::observe::untold::{Event, Untold};
 use crate::signals::Signals;
 use crate::terminal::{Terminal, tame};
 
@@ -27,17 +26,8 @@ pub(crate) struct Arguments {
     #[arg(long = "exempt-tag", value_name = "TAG")]
     exempt: Vec<String>,
 
-    /// Alert if fewer jobs of a queue than this are completed a minute
-    #[arg(long, value_name = "JOBS")]
-    completed_below: Option<f64>,
-
-    /// Alert if more jobs of a queue than this are due and not completed
-    #[arg(long, value_name = "JOBS")]
-    length_above: Option<u64>,
-
-    /// Alert when it has been so for this long
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = between(1, 86_400))]
-    lasting: Duration,
+    #[command(flatten)]
+    asked: Asked,
 
     /// Enqueue a job `posthaste.alert` in this queue for each alert that begins or ends: a route
     /// takes it to mail or a webhook
@@ -52,9 +42,6 @@ pub(crate) struct Arguments {
 /// This many looks while something lasts, at most one a second.
 const LOOKS: u32 = 20;
 
-/// What fires, by what and where.
-type Firing = BTreeMap<(Alert, String), Finding>;
-
 /// The one that looks.
 struct Watch<'a> {
     arguments: &'a Arguments,
@@ -64,7 +51,9 @@ struct Watch<'a> {
     scope: Scope,
     limits: Limits,
     history: History,
-    firing: Firing,
+    untold: Untold,
+    /// Names the jobs of this process, so that one whose enqueue had no answer is there once.
+    id: uuid::Uuid,
     begun: Instant,
 }
 
@@ -74,7 +63,8 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let lasting = arguments.lasting;
+    let limits = arguments.asked.limits();
+    let lasting = limits.lasting;
     let mut watch = Watch {
         arguments,
         address: database.address(),
@@ -84,13 +74,10 @@ pub(crate) async fn run(
             queues: arguments.queues.clone(),
             exempt: arguments.exempt.clone(),
         },
-        limits: Limits {
-            completed_below: arguments.completed_below,
-            length_above: arguments.length_above,
-            lasting,
-        },
+        limits,
         history: History::default(),
-        firing: Firing::new(),
+        untold: Untold::default(),
+        id: uuid::Uuid::new_v4(),
         begun: Instant::now(),
     };
     watch.look().await?;
@@ -100,22 +87,25 @@ pub(crate) async fn run(
     looks.tick().await;
     loop {
         tokio::select! {
-            () = signals.stop().cancelled() => return Ok(()),
+            () = signals.stop().cancelled() => {
+                watch.say_what_is_owed();
+                return Ok(());
+            }
             error = database.gone() => return Err(error),
             _ = looks.tick() => {}
         }
         match watch.look().await {
             Ok(()) => {}
             Err(error) if arguments.once => return Err(error),
-            // It comes back, and what must last begins anew.
-            Err(error) => tracing::warn!("the database could not be read: {error:#}"),
+            // It comes back: what was read and what is to be told is kept.
+            Err(error) => tracing::warn!("{error:#}"),
         }
         if arguments.once && watch.begun.elapsed() >= lasting {
             if terminal.is_json() {
-                let firing: Vec<&Finding> = watch.firing.values().collect();
+                let firing: Vec<&Finding> = watch.untold.firing().collect();
                 terminal.document(&firing)?;
             }
-            return match watch.firing.len() {
+            return match watch.untold.firing().len() {
                 0 => Ok(()),
                 1 => Err(ended("1 alert".into())),
                 many => Err(ended(format!("{many} alerts"))),
@@ -141,7 +131,11 @@ impl Watch<'_> {
         // Taken out, so that what fails leaves no broken connection behind.
         let client = match self.client.take() {
             Some(client) => client,
-            None => self.address.connect().await?,
+            None => self
+                .address
+                .connect()
+                .await
+                .context("the database could not be read")?,
         };
         self.look_by(&client).await?;
         self.client = Some(client);
@@ -151,48 +145,59 @@ impl Watch<'_> {
     async fn look_by(&mut self, client: &Client) -> anyhow::Result<()> {
         let counters = posthaste::Client::new(posthaste::Unnamed(client))
             .counters()
-            .await?;
+            .await
+            .context("the database could not be read")?;
         let reading = Reading {
             at: self.begun.elapsed().as_secs_f64(),
             queues: self.scope.watched(&counters),
         };
         self.history.add(reading, self.limits.lasting);
-        let found = self.history.findings(&self.limits);
-        let found = found.into_iter();
-        let now: Firing = found
-            .map(|one| ((one.alert, one.queue.clone()), one))
-            .collect();
-        let before = std::mem::take(&mut self.firing);
-        for (key, finding) in &now {
-            if !before.contains_key(key) {
-                self.tell("begins", finding, client).await?;
-            }
+        let left_out = self.untold.found(self.history.findings(&self.limits));
+        if left_out > 0 {
+            tracing::warn!("{left_out} alerts were never enqueued: too many were owed");
         }
-        for (key, finding) in &before {
-            if !now.contains_key(key) {
-                self.tell("ends", finding, client).await?;
+        while let Some(event) = self.untold.to_print() {
+            let what = event.what.name();
+            match self.terminal.is_json() {
+                // With --once, what fires at the end is one document.
+                true => self.terminal.line(what, &said(event)?)?,
+                false => {
+                    let line = format!("{what}: {}", event.finding);
+                    self.terminal.print(&tame(&line))?;
+                }
             }
+            self.untold.is_printed();
         }
-        self.firing = now;
+        while let Some(event) = self.untold.to_enqueue() {
+            if let Some(queue) = &self.arguments.notify {
+                let mut said = said(event)?;
+                said["event"] = json!(event.what.name());
+                let job = NewJob::new("posthaste.alert", &said)?
+                    .queue(queue.as_str())
+                    .unique_key(format!("posthaste.alert:{}:{}", self.id, event.number));
+                posthaste::enqueue(posthaste::Unnamed(client), job)
+                    .await
+                    .context("an alert could not be enqueued, and is at the next look")?;
+            }
+            self.untold.is_enqueued();
+        }
         Ok(())
     }
 
-    async fn tell(&self, what: &str, finding: &Finding, client: &Client) -> anyhow::Result<()> {
-        let mut said = serde_json::to_value(finding)?;
-        let Some(fields) = said.as_object_mut() else {
-            bail!("a finding is no object");
-        };
-        fields.insert("text".into(), json!(finding.to_string()));
-        match self.terminal.is_json() {
-            // With --once, what fires at the end is one document.
-            true => self.terminal.line(what, &said)?,
-            false => self.terminal.print(&tame(&format!("{what}: {finding}")))?,
+    fn say_what_is_owed(&self) {
+        match self.untold.owed() {
+            0 => {}
+            owed => tracing::warn!("stops, and could not enqueue the last {owed} alerts"),
         }
-        if let Some(queue) = &self.arguments.notify {
-            said["event"] = json!(what);
-            let job = NewJob::new("posthaste.alert", &said)?.queue(queue.as_str());
-            posthaste::enqueue(posthaste::Unnamed(client), job).await?;
-        }
-        Ok(())
     }
+}
+
+/// What programs are told of it.
+fn said(event: &Event) -> anyhow::Result<Value> {
+    let mut said = serde_json::to_value(&event.finding)?;
+    let Some(fields) = said.as_object_mut() else {
+        bail!("a finding is no object");
+    };
+    fields.insert("text".into(), json!(event.finding.to_string()));
+    Ok(said)
 }

@@ -295,7 +295,7 @@ pub(crate) fn one_line(text: &str) -> String {
 }
 
 /// An age in the unit in which people would say it.
-fn age(seconds: f64) -> String {
+pub(crate) fn age(seconds: f64) -> String {
     match seconds {
         ..60.0 => format!("{:.0} s", seconds.max(0.0)),
         60.0..3600.0 => format!("{:.0} min", seconds / 60.0),

@@ -10,6 +10,8 @@ use std::time::Duration;
 use posthaste::{Counter, Counters};
 use serde::Serialize;
 
+use crate::options::between;
+
 /// What is too few, too many, and for how long.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
@@ -19,6 +21,32 @@ pub(crate) struct Limits {
     pub(crate) length_above: Option<u64>,
     /// For how long one of both before it is an alert.
     pub(crate) lasting: Duration,
+}
+
+/// The same, as typed.
+#[derive(clap::Args)]
+pub(crate) struct Asked {
+    /// Alert if fewer jobs of a queue than this are completed a minute
+    #[arg(long, value_name = "JOBS")]
+    completed_below: Option<f64>,
+
+    /// Alert if more jobs of a queue than this are due and not completed
+    #[arg(long, value_name = "JOBS")]
+    length_above: Option<u64>,
+
+    /// Alert when it has been so for this long
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = between(1, 86_400))]
+    lasting: Duration,
+}
+
+impl Asked {
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            completed_below: self.completed_below,
+            length_above: self.length_above,
+            lasting: self.lasting,
+        }
+    }
 }
 
 /// What an alert looks at, of one queue.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use deadpool_postgres::Client;
 use tokio::sync::Mutex;
 
-use super::exposition;
+use super::exposition::{self, Metric};
 use super::labels::{Asked, Labels};
 use super::snapshot::Snapshot;
 use crate::connect::Address;
@@ -25,7 +25,7 @@ struct State {
     asked: Asked,
     labels: Labels,
     client: Option<Client>,
-    last: Option<(Instant, String)>,
+    last: Option<(Instant, Arc<Vec<Metric>>)>,
 }
 
 impl Collector {
@@ -40,21 +40,27 @@ impl Collector {
     }
 
     /// The metrics of the whole database, a few seconds old at most.
-    pub(crate) async fn text(&self) -> anyhow::Result<String> {
+    pub(crate) async fn metrics(&self) -> anyhow::Result<Arc<Vec<Metric>>> {
         let mut state = self.0.lock().await;
-        if let Some((at, text)) = &state.last
+        if let Some((at, metrics)) = &state.last
             && at.elapsed() < FRESH
         {
-            return Ok(text.clone());
+            return Ok(Arc::clone(metrics));
         }
-        let text = tokio::time::timeout(WITHIN, state.read()).await??;
-        state.last = Some((Instant::now(), text.clone()));
-        Ok(text)
+        let metrics = tokio::time::timeout(WITHIN, state.read()).await??;
+        let metrics = Arc::new(metrics);
+        state.last = Some((Instant::now(), Arc::clone(&metrics)));
+        Ok(metrics)
+    }
+
+    /// The same for Prometheus.
+    pub(crate) async fn text(&self) -> anyhow::Result<String> {
+        Ok(exposition::text(&self.metrics().await?))
     }
 }
 
 impl State {
-    async fn read(&mut self) -> anyhow::Result<String> {
+    async fn read(&mut self) -> anyhow::Result<Vec<Metric>> {
         // Taken out, so that a reading that fails or is given up leaves no connection behind that
         // still answers the one before.
         let client = match self.client.take() {
@@ -64,12 +70,12 @@ impl State {
         let begun = Instant::now();
         let snapshot = Snapshot::read(&client).await?;
         self.client = Some(client);
-        let mut text = exposition::text(&snapshot, &mut self.labels, &self.asked);
-        let seconds = begun.elapsed().as_secs_f64();
-        text.push_str(&format!(
-            "# HELP posthaste_scrape_seconds How long the database took to answer.\n\
-             # TYPE posthaste_scrape_seconds gauge\nposthaste_scrape_seconds {seconds}\n"
-        ));
-        Ok(text)
+        let mut metrics = exposition::metrics(&snapshot, &mut self.labels, &self.asked);
+        let (name, help) = (
+            "posthaste_scrape_seconds",
+            "How long the database took to answer.",
+        );
+        metrics.push(Metric::value(name, help, begun.elapsed().as_secs_f64()));
+        Ok(metrics)
     }
 }

@@ -1,9 +1,10 @@
-//! A snapshot as text that Prometheus reads. No IO and no clock.
+//! A snapshot as metrics, and these as text that Prometheus reads. No IO and no clock.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use posthaste::Counter;
+use posthaste_relay::Failure;
 
 use super::alerts::Scope;
 use super::labels::{Asked, Labels};
@@ -38,27 +39,74 @@ fn outcomes(of: &Counter) -> [(&'static str, i64); 5] {
 }
 
 /// Series of one metric, by their labels.
-type Series = BTreeMap<Vec<(&'static str, String)>, f64>;
+pub(crate) type Series = BTreeMap<Vec<(&'static str, String)>, f64>;
 
-/// Writes metrics one after the other.
+/// One metric, with all its series.
+pub(crate) struct Metric {
+    pub(crate) name: &'static str,
+    /// `counter` or `gauge`.
+    pub(crate) kind: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) series: Series,
+}
+
+impl Metric {
+    /// A gauge without labels.
+    pub(super) fn value(name: &'static str, help: &'static str, value: f64) -> Self {
+        Self {
+            name,
+            kind: "gauge",
+            help,
+            series: Series::from([(Vec::new(), value)]),
+        }
+    }
+}
+
+/// Metrics, one after the other.
 #[derive(Default)]
-struct Text(String);
+struct All(Vec<Metric>);
 
-impl Text {
-    fn metric(&mut self, name: &str, kind: &str, help: &str, series: &Series) {
+impl All {
+    fn metric(
+        &mut self,
+        name: &'static str,
+        kind: &'static str,
+        help: &'static str,
+        series: &Series,
+    ) {
+        self.0.push(Metric {
+            name,
+            kind,
+            help,
+            series: series.clone(),
+        });
+    }
+}
+
+/// As Prometheus reads them.
+pub(super) fn text(metrics: &[Metric]) -> String {
+    let mut text = String::new();
+    for Metric {
+        name,
+        kind,
+        help,
+        series,
+    } in metrics
+    {
         // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in series {
             let labels: Vec<String> = labels
                 .iter()
                 .map(|(label, value)| format!("{label}=\"{}\"", escaped(value)))
                 .collect();
             let _ = match labels.is_empty() {
-                true => writeln!(self.0, "{name} {value}"),
-                false => writeln!(self.0, "{name}{{{}}} {value}", labels.join(",")),
+                true => writeln!(text, "{name} {value}"),
+                false => writeln!(text, "{name}{{{}}} {value}", labels.join(",")),
             };
         }
     }
+    text
 }
 
 fn escaped(value: &str) -> String {
@@ -69,19 +117,19 @@ fn escaped(value: &str) -> String {
 }
 
 /// The whole snapshot.
-pub(super) fn text(snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) -> String {
-    let mut text = Text::default();
-    jobs(&mut text, snapshot, labels);
-    asked_for(&mut text, snapshot, labels, asked);
-    watched(&mut text, snapshot, labels, asked);
-    waits(&mut text, snapshot, labels);
-    relays(&mut text, snapshot, labels);
-    syncs(&mut text, snapshot, labels);
-    store(&mut text, snapshot);
-    text.0
+pub(super) fn metrics(snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) -> Vec<Metric> {
+    let mut all = All::default();
+    jobs(&mut all, snapshot, labels);
+    asked_for(&mut all, snapshot, labels, asked);
+    watched(&mut all, snapshot, labels, asked);
+    waits(&mut all, snapshot, labels);
+    relays(&mut all, snapshot, labels);
+    syncs(&mut all, snapshot, labels);
+    store(&mut all, snapshot);
+    all.0
 }
 
-fn jobs(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
+fn jobs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut now, mut finished) = (Series::new(), Series::new());
     let (mut failed, mut again) = (Series::new(), Series::new());
     for counter in &snapshot.counters.jobs {
@@ -101,17 +149,17 @@ fn jobs(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
         *again.entry(named.to_vec()).or_default() += counter.retried_total as f64;
     }
     let help = "Jobs in each state now.";
-    text.metric("posthaste_jobs", "gauge", help, &now);
+    all.metric("posthaste_jobs", "gauge", help, &now);
     let help = "Jobs that ended since the installation, by how.";
-    text.metric("posthaste_jobs_finished_total", "counter", help, &finished);
+    all.metric("posthaste_jobs_finished_total", "counter", help, &finished);
     let help = "Attempts that failed and were counted.";
-    text.metric("posthaste_attempts_failed_total", "counter", help, &failed);
+    all.metric("posthaste_attempts_failed_total", "counter", help, &failed);
     let help = "Runs after which the job was rescheduled, an attempt counted or not.";
-    text.metric("posthaste_runs_rescheduled_total", "counter", help, &again);
+    all.metric("posthaste_runs_rescheduled_total", "counter", help, &again);
 }
 
 /// What only some queues are asked for.
-fn asked_for(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) {
+fn asked_for(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) {
     let (mut tags, mut priorities) = (Series::new(), Series::new());
     for counter in &snapshot.counters.jobs {
         let queue = labels.queue(&counter.queue);
@@ -137,16 +185,16 @@ fn asked_for(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels, asked: &
     }
     if !tags.is_empty() {
         let help = "Jobs in each state now, by tag.";
-        text.metric("posthaste_tag_jobs", "gauge", help, &tags);
+        all.metric("posthaste_tag_jobs", "gauge", help, &tags);
     }
     if !priorities.is_empty() {
         let help = "Jobs in each state now, by priority.";
-        text.metric("posthaste_priority_jobs", "gauge", help, &priorities);
+        all.metric("posthaste_priority_jobs", "gauge", help, &priorities);
     }
 }
 
 /// What the alerts look at.
-fn watched(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) {
+fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) {
     let scope = Scope {
         queues: Vec::new(),
         exempt: asked.exempt.clone(),
@@ -160,19 +208,19 @@ fn watched(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels, asked: &As
         *expired.entry(key).or_default() += of.expired as f64;
     }
     let help = "Completed jobs, without those of exempt tags.";
-    text.metric(
+    all.metric(
         "posthaste_watched_completed_total",
         "counter",
         help,
         &completed,
     );
     let help = "Jobs that are due and not completed, without those of exempt tags.";
-    text.metric("posthaste_watched_length", "gauge", help, &lengths);
+    all.metric("posthaste_watched_length", "gauge", help, &lengths);
     let help = "Jobs that expired and are kept, without those of exempt tags.";
-    text.metric("posthaste_watched_expired", "gauge", help, &expired);
+    all.metric("posthaste_watched_expired", "gauge", help, &expired);
 }
 
-fn waits(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
+fn waits(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut ages, mut unworked) = (Series::new(), Series::new());
     // A queue in which nothing waits has an age too, or an alert would stay as it was.
     for counter in &snapshot.counters.jobs {
@@ -190,12 +238,12 @@ fn waits(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
     }
     let name = "posthaste_oldest_available_age_seconds";
     let help = "For how long the next job of a queue has waited; 0 where none waits.";
-    text.metric(name, "gauge", help, &ages);
+    all.metric(name, "gauge", help, &ages);
     let help = "1 where jobs wait in a queue that no worker works on.";
-    text.metric("posthaste_queue_unworked", "gauge", help, &unworked);
+    all.metric("posthaste_queue_unworked", "gauge", help, &unworked);
 }
 
-fn relays(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
+fn relays(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut lag, mut up) = (Series::new(), Series::new());
     let (mut accepted, mut failures) = (Series::new(), Series::new());
     for relay in &snapshot.relays {
@@ -211,26 +259,25 @@ fn relays(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
         let is_up = up.entry(of.to_vec()).or_default();
         *is_up = f64::max(*is_up, f64::from(sends));
         *accepted.entry(of.to_vec()).or_default() += relay.status.accepted as f64;
-        let mut failed = |reason: &str, count: u64| {
+        // From the beginning, so that a rate sees the first one.
+        for reason in Failure::ALL {
+            let messages = relay.status.failures.get(reason.name());
             let mut key = of.to_vec();
-            key.push(("reason", reason.to_owned()));
-            *failures.entry(key).or_default() += count as f64;
-        };
-        failed("retried", relay.status.retried);
-        failed("unavailable", relay.status.unavailable);
-        failed("rejected", relay.status.rejected);
+            key.push(("reason", reason.name().to_owned()));
+            *failures.entry(key).or_default() += *messages.unwrap_or(&0) as f64;
+        }
     }
     let help = "For how long the next job of a relay's queue has waited.";
-    text.metric("posthaste_relay_lag_seconds", "gauge", help, &lag);
+    all.metric("posthaste_relay_lag_seconds", "gauge", help, &lag);
     let help = "1 while a relay of the queue sends or stands by.";
-    text.metric("posthaste_relay_up", "gauge", help, &up);
+    all.metric("posthaste_relay_up", "gauge", help, &up);
     let help = "Messages that the destination took, since the relay was started.";
-    text.metric("posthaste_relay_accepted_total", "counter", help, &accepted);
-    let help = "Messages that were not taken, each time, since the relay was started.";
-    text.metric("posthaste_relay_failures_total", "counter", help, &failures);
+    all.metric("posthaste_relay_accepted_total", "counter", help, &accepted);
+    let help = "Messages that were not taken, each time, by why, since the relay was started.";
+    all.metric("posthaste_relay_failures_total", "counter", help, &failures);
 }
 
-fn syncs(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
+fn syncs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut lag, mut due) = (Series::new(), Series::new());
     let (mut failing, mut given_up) = (Series::new(), Series::new());
     for sync in &snapshot.syncs {
@@ -241,16 +288,16 @@ fn syncs(text: &mut Text, snapshot: &Snapshot, labels: &mut Labels) {
         given_up.insert(key, sync.given_up() as f64);
     }
     let help = "For how long the oldest change has been due and not seen in the index.";
-    text.metric("posthaste_sync_lag_seconds", "gauge", help, &lag);
+    all.metric("posthaste_sync_lag_seconds", "gauge", help, &lag);
     let help = "Changes that are due and not yet seen in the index.";
-    text.metric("posthaste_sync_due", "gauge", help, &due);
+    all.metric("posthaste_sync_due", "gauge", help, &due);
     let help = "For how long writes to the index have failed; 0 while they do not.";
-    text.metric("posthaste_sync_failing_seconds", "gauge", help, &failing);
+    all.metric("posthaste_sync_failing_seconds", "gauge", help, &failing);
     let help = "Changes that were given up.";
-    text.metric("posthaste_sync_given_up", "gauge", help, &given_up);
+    all.metric("posthaste_sync_given_up", "gauge", help, &given_up);
 }
 
-fn store(text: &mut Text, snapshot: &Snapshot) {
+fn store(all: &mut All, snapshot: &Snapshot) {
     let segments = &snapshot.segments;
     let state = |state: &str| vec![("state", state.to_owned())];
     let series = Series::from([
@@ -258,7 +305,7 @@ fn store(text: &mut Text, snapshot: &Snapshot) {
         (state("sealed"), segments.sealed as f64),
     ]);
     let help = "Segments of the ready log: in use, and of these full and to be emptied.";
-    text.metric("posthaste_segments", "gauge", help, &series);
+    all.metric("posthaste_segments", "gauge", help, &series);
     let (mut ages, mut seconds) = (Series::new(), Series::new());
     for holder in &snapshot.horizon {
         let key = vec![("holder", holder.kind.clone())];
@@ -267,10 +314,10 @@ fn store(text: &mut Text, snapshot: &Snapshot) {
     }
     let help =
         "How many transactions back rows are kept from being removed, by the kind of holder.";
-    text.metric("posthaste_xmin_age", "gauge", help, &ages);
+    all.metric("posthaste_xmin_age", "gauge", help, &ages);
     let name = "posthaste_oldest_transaction_age_seconds";
     let help = "For how long the oldest transaction of a kind has been open.";
-    text.metric(name, "gauge", help, &seconds);
+    all.metric(name, "gauge", help, &seconds);
 }
 
 #[cfg(test)]
@@ -279,11 +326,11 @@ mod tests {
 
     #[test]
     fn labels_hold_whatever_a_name_holds() {
-        let mut text = Text::default();
+        let mut all = All::default();
         let series = Series::from([(vec![("name", "a\"b\\c\nd".to_owned())], 1.5)]);
-        text.metric("m", "gauge", "Help.", &series);
+        all.metric("m", "gauge", "Help.", &series);
         assert_eq!(
-            text.0,
+            text(&all.0),
             "# HELP m Help.\n# TYPE m gauge\nm{name=\"a\\\"b\\\\c\\nd\"} 1.5\n"
         );
     }

@@ -15,7 +15,9 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::collector::Collector;
-use super::recorder::Recorder;
+use super::exposition::{self, Metric};
+use super::otlp;
+use super::recorder::{self, Recorder};
 use crate::failure;
 use crate::terminal::Terminal;
 
@@ -23,6 +25,9 @@ use crate::terminal::Terminal;
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A database that owes an answer for longer than this leaves a worker not ready.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The one metric that is there where none could be read.
+pub(super) const DATABASE_UP: &str = "posthaste_database_up";
+pub(super) const DATABASE_UP_HELP: &str = "1 if the database could be read.";
 /// How often a process says how it goes.
 const TELLS: Duration = Duration::from_millis(500);
 
@@ -75,7 +80,11 @@ impl Listen {
         collector: Option<Collector>,
         terminal: &Terminal,
     ) -> anyhow::Result<Option<Served>> {
+        if let Some(collector) = &collector {
+            otlp::observe(collector.clone());
+        }
         let Some(address) = self.listen else {
+            recorder::install_for_a_collector_alone()?;
             return Ok(None);
         };
         let listener = TcpListener::bind(address).await;
@@ -149,10 +158,8 @@ impl Served {
                 (String::new(), 0)
             }
         };
-        format!(
-            "{text}# HELP posthaste_database_up 1 if the database could be read.\n\
-             # TYPE posthaste_database_up gauge\nposthaste_database_up {is_up}\n"
-        )
+        let up = Metric::value(DATABASE_UP, DATABASE_UP_HELP, f64::from(is_up));
+        text + &exposition::text(&[up])
     }
 }
 

@@ -136,7 +136,7 @@ impl Worker {
         };
         let answer = self.send(&mail, &mut lease).await;
         let down = match &answer {
-            Answer::Unavailable { reason } => Some(reason.clone()),
+            Answer::Unavailable { reason } => Some(reason.to_string()),
             _ => None,
         };
         let (outcome, end) = self.meaning(answer, &lease);
@@ -197,8 +197,12 @@ impl Worker {
         let task = &lease.task;
         let (state, reason, end) = match answer {
             Answer::Accepted => ("sent", None, End::Completed),
-            Answer::Rejected { reason } => ("failed", Some(reason.clone()), End::Archived(reason)),
+            Answer::Rejected { reason } => {
+                let reason = String::from(reason);
+                ("failed", Some(reason.clone()), End::Archived(reason))
+            }
             Answer::Retry { reason, after } if task.may_be_retried() => {
+                let reason = String::from(reason);
                 let later = || self.retries.after(task.retried(), fastrand::f64());
                 let end = End::Again(after.unwrap_or_else(later), reason.clone());
                 ("queued", Some(reason), end)
@@ -209,9 +213,11 @@ impl Worker {
                 ("failed", Some(reason.clone()), End::Archived(reason))
             }
             Answer::Unavailable { reason } | Answer::Backpressure { reason } => {
+                let reason = String::from(reason);
                 ("queued", Some(reason.clone()), End::Back(MOMENT, reason))
             }
             Answer::Ambiguous { reason } => {
+                let reason = String::from(reason);
                 ("unknown", Some(reason.clone()), End::Archived(reason))
             }
         };

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use lapin::message::BasicReturnMessage;
-use lapin::protocol::{AMQPError, AMQPErrorKind, AMQPSoftError};
+use lapin::protocol::{AMQPError, AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use lapin::{BasicProperties, Confirmation, ErrorKind};
 
 use super::{Letter, said};
 use crate::destination::Answer;
+use crate::reason::{Failure, Reason};
 
 /// The answers to a batch that was published on a channel of its own.
 pub(super) struct Verdicts {
@@ -25,7 +26,7 @@ enum PublishResult {
 /// By what the channel said of each, or by why there is nothing to be known.
 pub(super) fn of(
     letters: &[&Letter<'_>],
-    outcomes: Result<Vec<lapin::Result<Confirmation>>, String>,
+    outcomes: Result<Vec<lapin::Result<Confirmation>>, Reason>,
 ) -> Verdicts {
     let outcomes = match outcomes {
         Ok(outcomes) => outcomes,
@@ -52,7 +53,7 @@ pub(super) fn of(
     let closed = failed.iter().find_map(|error| refusal(error));
     let lost = failed.first().map(|error| match closed {
         Some(refusal) => by_refusal(refusal, failed.len() == 1),
-        None => Answer::unavailable(said(error)),
+        None => Answer::unavailable(self::failed(error)),
     });
     let is_sound = failed.is_empty() || closed.is_some();
     let answers = letters.iter().zip(&results).map(|(letter, result)| {
@@ -60,20 +61,20 @@ pub(super) fn of(
             id(&letter.properties).and_then(|id| returned.get(&id)),
             result,
         ) {
-            (Some(reason), _) => Answer::Retry {
-                reason: format!(
+            (Some(reason), _) => {
+                let reason = format!(
                     "{reason}, for the exchange {:?} and the routing key {:?}",
                     letter.exchange, letter.routing_key
-                ),
-                after: None,
-            },
+                );
+                Answer::retry(Reason::of(Failure::NoRoute, reason))
+            }
             (None, PublishResult::Confirmed) => Answer::Accepted,
-            (None, PublishResult::NotConfirmed) => Answer::Backpressure {
-                reason: "RabbitMQ did not take it: a queue is full, or has failed".into(),
-            },
-            (None, PublishResult::Failed(_)) => lost
-                .clone()
-                .unwrap_or_else(|| Answer::unavailable("it was lost")),
+            (None, PublishResult::NotConfirmed) => {
+                Answer::full("RabbitMQ did not take it: a queue is full, or has failed")
+            }
+            (None, PublishResult::Failed(_)) => lost.clone().unwrap_or_else(|| {
+                Answer::unavailable(Reason::of(Failure::Connect, "it was lost"))
+            }),
         }
     });
     Verdicts {
@@ -117,6 +118,28 @@ fn id(properties: &BasicProperties) -> Option<String> {
     id.map(ToString::to_string)
 }
 
+/// Why nothing is known of what was sent.
+pub(super) fn failed(error: &lapin::Error) -> Reason {
+    let failure = match error.kind() {
+        ErrorKind::ProtocolError(refusal) => kind(refusal.kind()),
+        _ => Failure::Connect,
+    };
+    Reason::of(failure, said(error))
+}
+
+fn kind(refusal: &AMQPErrorKind) -> Failure {
+    match refusal {
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED)
+        | AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => Failure::Auth,
+        AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND | AMQPSoftError::NOROUTE) => Failure::NoRoute,
+        AMQPErrorKind::Soft(AMQPSoftError::CONTENTTOOLARGE) => Failure::TooLarge,
+        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => Failure::Refused,
+        AMQPErrorKind::Hard(AMQPHardError::RESOURCEERROR) => Failure::Full,
+        AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED) => Failure::Connect,
+        _ => Failure::Error,
+    }
+}
+
 /// Why the broker closed the channel, which it does for a message and not because it is in trouble
 /// itself.
 fn refusal(error: &lapin::Error) -> Option<&AMQPError> {
@@ -129,21 +152,18 @@ fn refusal(error: &lapin::Error) -> Option<&AMQPError> {
 /// One message closed the channel for all of them. Where it may be any of several, they are sent
 /// again in parts until it is found.
 fn by_refusal(refusal: &AMQPError, is_alone: bool) -> Answer {
-    let reason = format!("RabbitMQ: {}", refusal.get_message());
+    let reason = Reason::of(
+        kind(refusal.kind()),
+        format!("RabbitMQ: {}", refusal.get_message()),
+    );
     match refusal.kind() {
         // They all go to the same exchange. It may be declared yet.
-        AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => Answer::Retry {
-            reason,
-            after: None,
-        },
+        AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => Answer::retry(reason),
         // It is too large, or something in it cannot be read: it will be so the next time.
         AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if is_alone => {
-            Answer::Rejected { reason }
+            Answer::rejected(reason)
         }
-        _ if is_alone => Answer::Retry {
-            reason,
-            after: None,
-        },
+        _ if is_alone => Answer::retry(reason),
         _ => Answer::unavailable(reason),
     }
 }

@@ -3,6 +3,7 @@
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::destination::Answer;
+use crate::reason::{Failure, Reason};
 
 /// The longest name of a topic.
 const LONGEST: usize = 249;
@@ -15,11 +16,11 @@ pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
         NotEnoughReplicas, NotEnoughReplicasAfterAppend, PolicyViolation, TopicAuthorizationFailed,
         UnknownPartition, UnknownTopic, UnknownTopicOrPartition,
     };
-    let reason = said(error);
+    let reason = Reason::of(kind(error), said(error));
     match error.rdkafka_error_code() {
-        Some(InvalidTopic) => Answer::Rejected { reason },
+        Some(InvalidTopic) => Answer::rejected(reason),
         Some(MessageSizeTooLarge | InvalidMessageSize | InvalidRecord) if is_alone => {
-            Answer::Rejected { reason }
+            Answer::rejected(reason)
         }
         Some(
             UnknownTopic
@@ -27,16 +28,40 @@ pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
             | UnknownPartition
             | TopicAuthorizationFailed
             | PolicyViolation,
-        ) => Answer::Retry {
-            reason,
-            after: None,
-        },
+        ) => Answer::retry(reason),
         // The client goes on until its own time is over where a broker says that it has too few
         // replicas, or no leader: no record is to blame for that.
         Some(MessageTimedOut | NotEnoughReplicas | NotEnoughReplicasAfterAppend) => {
-            Answer::Backpressure { reason }
+            Answer::full(reason)
         }
         _ => Answer::unavailable(reason),
+    }
+}
+
+fn kind(error: &KafkaError) -> Failure {
+    use RDKafkaErrorCode::{
+        AllBrokersDown, BrokerTransportFailure, ClusterAuthorizationFailed, InvalidMessageSize,
+        InvalidTopic, MessageSizeTooLarge, MessageTimedOut, NotEnoughReplicas,
+        NotEnoughReplicasAfterAppend, OperationTimedOut, PolicyViolation, QueueFull,
+        RequestTimedOut, SaslAuthenticationFailed, TopicAuthorizationFailed, UnknownPartition,
+        UnknownTopic, UnknownTopicOrPartition,
+    };
+    match error.rdkafka_error_code() {
+        Some(MessageSizeTooLarge | InvalidMessageSize) => Failure::TooLarge,
+        Some(InvalidTopic | UnknownTopic | UnknownTopicOrPartition | UnknownPartition) => {
+            Failure::NoRoute
+        }
+        Some(
+            TopicAuthorizationFailed
+            | ClusterAuthorizationFailed
+            | SaslAuthenticationFailed
+            | PolicyViolation,
+        ) => Failure::Auth,
+        Some(MessageTimedOut | OperationTimedOut | RequestTimedOut) => Failure::Timeout,
+        Some(NotEnoughReplicas | NotEnoughReplicasAfterAppend | QueueFull) => Failure::Full,
+        Some(AllBrokersDown | BrokerTransportFailure) => Failure::Connect,
+        Some(_) => Failure::Error,
+        None => Failure::Other,
     }
 }
 
@@ -104,6 +129,24 @@ mod tests {
         let error = KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge);
         assert!(matches!(answer(&error, true), Answer::Rejected { .. }));
         assert!(matches!(answer(&error, false), Answer::Unavailable { .. }));
+    }
+
+    #[test]
+    fn each_code_has_its_kind_of_failure() {
+        use RDKafkaErrorCode as Code;
+        for (code, failure) in [
+            (Code::MessageSizeTooLarge, "too_large"),
+            (Code::UnknownTopicOrPartition, "no_route"),
+            (Code::TopicAuthorizationFailed, "auth"),
+            (Code::MessageTimedOut, "timeout"),
+            (Code::NotEnoughReplicas, "full"),
+            (Code::BrokerTransportFailure, "connect"),
+            (Code::Unknown, "error"),
+        ] {
+            let answer = answer(&KafkaError::MessageProduction(code), true);
+            let said = answer.failure().map(crate::Failure::name);
+            assert_eq!(said, Some(failure), "{code:?}");
+        }
     }
 
     #[test]

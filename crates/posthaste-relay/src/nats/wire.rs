@@ -6,6 +6,7 @@ use async_nats::{HeaderName, HeaderValue};
 use serde::Deserialize;
 
 use crate::destination::{Answer, UnsafeSetting};
+use crate::reason::{Failure, Reason};
 use crate::window::too_short;
 
 /// Bytes of a block of headers beside its lines: the version, and an empty line.
@@ -167,22 +168,15 @@ pub(super) fn answer(payload: &[u8]) -> (Answer, bool) {
     match &reply.error {
         None if !reply.stream.is_empty() => (Answer::Accepted, false),
         None => {
-            let reason = "what took it is no stream: it did not acknowledge it".into();
-            let after = None;
-            (Answer::Retry { reason, after }, false)
+            let reason = "what took it is no stream: it did not acknowledge it";
+            (Answer::retry(Reason::of(Failure::NoRoute, reason)), false)
         }
         Some(error) if TOO_LARGE.contains(&error.err_code) => {
-            let reason = said(error);
-            (Answer::Rejected { reason }, false)
+            let reason = Reason::of(Failure::TooLarge, said(error));
+            (Answer::rejected(reason), false)
         }
-        Some(error) if error.code == UNAVAILABLE => {
-            let reason = said(error);
-            (Answer::Backpressure { reason }, true)
-        }
-        Some(error) => {
-            let (reason, after) = (said(error), None);
-            (Answer::Retry { reason, after }, false)
-        }
+        Some(error) if error.code == UNAVAILABLE => (Answer::full(said(error)), true),
+        Some(error) => (Answer::retry(said(error)), false),
     }
 }
 
@@ -198,6 +192,7 @@ mod tests {
 
     use super::{Reply, answer, problem_of_subject};
     use crate::destination::Answer;
+    use crate::reason::{Failure, Reason};
 
     #[test]
     fn a_duplicate_is_accepted_and_a_service_that_answers_is_no_stream() {
@@ -218,11 +213,8 @@ mod tests {
             let error = json!({"code": code, "err_code": err_code, "description": "d"});
             answer(json!({ "error": error }).to_string().as_bytes())
         };
-        let reason = || "NATS: d (10054)".to_owned();
-        assert_eq!(
-            of(400, 10054),
-            (Answer::Rejected { reason: reason() }, false)
-        );
+        let too_large = Reason::of(Failure::TooLarge, "NATS: d (10054)");
+        assert_eq!(of(400, 10054), (Answer::rejected(too_large), false));
         assert!(matches!(
             of(503, 10077),
             (Answer::Backpressure { .. }, true)

@@ -68,8 +68,7 @@ impl<'a> Calls<'a> {
 
     /// No call for this message: the receiver would never take it.
     pub(in super::super) fn refuse(&mut self, message: usize, reason: impl Into<String>) {
-        let reason = reason.into();
-        self.answers[message] = Answer::Rejected { reason };
+        self.answers[message] = Answer::rejected(reason.into());
     }
 
     /// Sends them; an answer for each message of the batch.

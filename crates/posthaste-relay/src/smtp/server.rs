@@ -17,6 +17,7 @@ use url::Url;
 use super::mail::Mail;
 use super::said::{Step, judge};
 use crate::destination::Answer;
+use crate::reason::{Failure, Reason};
 
 /// An address that swallows packets is given up after this.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -47,7 +48,7 @@ pub(super) enum Sent {
     /// An answer; the connection goes on.
     Answered(Answer),
     /// The connection is gone, and the mail was not taken.
-    Gone(String),
+    Gone(Reason),
     /// The connection is gone, and nobody knows whether the mail was taken.
     Lost(String),
 }
@@ -96,17 +97,18 @@ impl Server {
     }
 
     /// Connects, encrypts and says who we are. Any error is about the server: no mail was begun.
-    pub(super) async fn connect(&self) -> Result<Session, String> {
+    pub(super) async fn connect(&self) -> Result<Session, Reason> {
         let opened = tokio::time::timeout(CONNECT, self.open());
         let opened = opened
             .await
-            .unwrap_or_else(|_| Err("no answer in time".into()));
-        opened.map_err(|reason| format!("cannot connect: {reason}"))
+            .unwrap_or_else(|_| Err((Failure::Timeout, "no answer in time".into())));
+        opened.map_err(|(failure, reason)| Reason::of(failure, format!("cannot connect: {reason}")))
     }
 
-    async fn open(&self) -> Result<Session, String> {
+    async fn open(&self) -> Result<Session, (Failure, String)> {
+        let lost = |reason| (Failure::Connect, reason);
         let parameters = match self.tls {
-            Tls::FromTheStart => Some(self.parameters()?),
+            Tls::FromTheStart => Some(self.parameters().map_err(lost)?),
             _ => None,
         };
         let us = ClientId::default();
@@ -117,19 +119,23 @@ impl Server {
             parameters,
             None,
         );
-        let mut connection = connection.await.map_err(|error| said(&error))?;
+        let mut connection = connection.await.map_err(|error| lost(said(&error)))?;
         let encrypts = match self.tls {
             Tls::Never | Tls::FromTheStart => false,
             Tls::WhereOffered => connection.can_starttls(),
             Tls::Demanded => true,
         };
         if encrypts {
-            let begun = connection.starttls(self.parameters()?, &us).await;
-            begun.map_err(|error| said(&error))?;
+            let parameters = self.parameters().map_err(lost)?;
+            let begun = connection.starttls(parameters, &us).await;
+            begun.map_err(|error| lost(said(&error)))?;
         }
         if let Some(user) = &self.user {
             let known = connection.auth(&[Mechanism::Plain, Mechanism::Login], user);
-            known.await.map_err(|error| said(&error))?;
+            known.await.map_err(|error| match error.status() {
+                Some(_) => (Failure::Auth, said(&error)),
+                None => lost(said(&error)),
+            })?;
         }
         Ok(Session(connection))
     }

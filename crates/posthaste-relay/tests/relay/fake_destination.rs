@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use posthaste::{Backoff, Error};
-use posthaste_relay::{Answer, Destination, Message, Relay, RelayBuilder, UnsafeSetting};
+use posthaste_relay::{Answer, Destination, Message, Reason, Relay, RelayBuilder, UnsafeSetting};
 
 /// What the destination does with messages of a kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,7 +71,7 @@ impl FakeDestination {
             let names = batch.iter().map(|message| message.kind.clone());
             inner.batches.push(names.collect());
             let does = |message: &Message| inner.does.get(message.kind.as_str()).copied();
-            let reason = || "as it was told".to_owned();
+            let reason = || Reason::from("as it was told");
             if inner.is_down || batch.iter().any(|one| does(one) == Some(Does::Break)) {
                 return Some(vec![Answer::Unavailable { reason: reason() }; batch.len()]);
             }

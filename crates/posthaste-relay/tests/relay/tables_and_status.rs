@@ -177,6 +177,8 @@ async fn a_relay_tells_since_when_it_fails_and_what_it_rejected_and_silence_is_s
                 let status = &one.status;
                 status.failing_since.is_some()
                     && status.rejections.get("as it was told") == Some(&2)
+                    && status.failures.get("refused") == Some(&2)
+                    && status.failures.get("full").is_some_and(|times| *times > 0)
             }))
         };
         eventually(SOON, "it says so", fails).await.unwrap();

@@ -642,7 +642,8 @@ CREATE TABLE posthaste.relay (
   route       text        NOT NULL,
   destination text        NOT NULL,
   last_error  text,
-  rejections    jsonb       NOT NULL    -- how many were rejected, by the reason
+  rejections    jsonb       NOT NULL,   -- how many were rejected, by the reason
+  failures      jsonb       NOT NULL    -- how many were not taken, by the kind of failure
 ) PARTITION BY LIST (slot);
 CREATE INDEX relay_queue ON posthaste.relay (queue, worker, at);
 

@@ -368,12 +368,12 @@ SELECT pg_catalog.row_to_json(a)::text AS answer
   FROM (SELECT f.*, posthaste.delivery_id(f.id) AS delivery_id FROM posthaste.find($1::bigint) f) a;
 
 -- flush_relay.sql
--- takes: int8, text, text, text, text, int8, int8, int8, int8, timestamptz, timestamptz, text, text
+-- takes: int8, text, text, text, text, int8, int8, int8, int8, timestamptz, timestamptz, text, text, text
 INSERT INTO posthaste.relay
   (slot, worker, queue, route, destination, state, accepted, rejected, retried, unavailable,
-   down_since, failing_since, last_error, rejections)
+   down_since, failing_since, last_error, rejections, failures)
 SELECT (SELECT posthaste.volume('relay')), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
-       $13::text::jsonb;
+       $13::text::jsonb, $14::text::jsonb;
 
 -- horizon.sql
 -- returns: kind text, name text, detail text, seconds float8, behind int8
@@ -915,7 +915,7 @@ SELECT EXISTS (SELECT FROM posthaste.queue s WHERE s.name = q.name AND s.paused_
   FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY q(name, n) ORDER BY q.n;
 
 -- relays.sql
--- returns: worker int8, queue text, route text, destination text, state text, accepted int8, rejected int8, retried int8, unavailable int8, down_since timestamptz, failing_since timestamptz, last_error text, written_at timestamptz, rejections text
+-- returns: worker int8, queue text, route text, destination text, state text, accepted int8, rejected int8, retried int8, unavailable int8, down_since timestamptz, failing_since timestamptz, last_error text, written_at timestamptz, rejections text, failures text
 WITH newest AS (
   SELECT DISTINCT ON (r.queue, r.worker) r.*, w.id IS NOT NULL AS lives,
          least(r.at, now.at) AS written_at
@@ -927,7 +927,7 @@ SELECT n.worker, n.queue, n.route, n.destination,
             WHEN n.written_at < clock_timestamp() - interval '30 s' THEN 'silent'
             ELSE n.state END,
        n.accepted, n.rejected, n.retried, n.unavailable,
-       n.down_since, n.failing_since, n.last_error, n.written_at, n.rejections::text
+       n.down_since, n.failing_since, n.last_error, n.written_at, n.rejections::text, n.failures::text
   FROM newest n
  WHERE n.lives OR NOT EXISTS (SELECT FROM newest o WHERE o.queue = n.queue
          AND (o.lives OR (o.written_at, o.worker) > (n.written_at, n.worker)))

@@ -19,6 +19,8 @@ pub(super) fn title(name: &str) -> &'static str {
         "sync" => "an index made true to its table, and seen to be",
         "audit" => "very many rows held against their documents",
         "counters" => "all counters while very many jobs wait",
+        "watch" => "ten open consoles and a scrape every five seconds",
+        "pages" => "the console's pages while very many jobs wait",
         _ => "",
     }
 }
@@ -40,6 +42,16 @@ pub(crate) fn about(name: &str) -> &'static str {
             "Claim times at a steady rate: with nothing else, with a long transaction, and while \
              pg_dump runs. Times are the server's own, of claims that found jobs. Each run checks \
              that the transaction stayed open and that segments rotated."
+        }
+        "watch" => {
+            "A drain with nobody who looks and one beside a console with ten open pages and an \
+             exporter that is scraped every five seconds, both processes of their own; then the \
+             processor time of the server's sessions while nothing else happens."
+        }
+        "pages" => {
+            "From the request to the last byte of a page of the console, a process of its own, \
+             while as many jobs are done as wait. The median of twenty, after a first one that \
+             opens its session."
         }
         "paused" => {
             "Disk and processor time of the server while one queue is paused and another works at \

@@ -136,7 +136,7 @@ async fn read(bench: &Bench<'_>, jobs: u64, shape: &Shape) -> Result<Figures> {
 }
 
 /// Claims and closes this many jobs, by the thousand, of each queue as many.
-async fn drain(client: &Client, jobs: u64, queues: i64) -> Result<()> {
+pub(super) async fn drain(client: &Client, jobs: u64, queues: i64) -> Result<()> {
     let statements = posthaste::statements();
     let worker: i64 = client
         .query_one(statements.get("register")?, &[])

@@ -1,5 +1,5 @@
-//! What stands behind the relay and the index sync: the real servers, and the workers on them that
-//! people run.
+//! What stands behind the relay, the index sync and the metrics: the real servers, and the workers on
+//! them that people run.
 //!
 //! `scripts/setup.sh receivers` installs them. A machine that cannot have one of them goes on
 //! without: a test asks by [`are_here`] for those that it needs, and `make test` ends by naming the
@@ -27,6 +27,7 @@
 mod kafka;
 mod nats;
 mod opensearch;
+mod prometheus;
 mod rabbitmq;
 mod redis;
 mod service;
@@ -40,13 +41,14 @@ use crate::ran;
 pub use kafka::Kafka;
 pub use nats::Nats;
 pub use opensearch::OpenSearch;
+pub use prometheus::{Alertmanager, Prometheus};
 pub use rabbitmq::RabbitMq;
 pub use redis::Redis;
 pub use service::Service;
 pub use worker::{Effect, Worker};
 pub use workers::{Encrypts, Guarded, Smtp};
 
-/// A server behind the relay or the index sync, or the worker of one.
+/// A server behind the relay, the index sync or the metrics, or the worker of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {
     /// Debian's Redis.
@@ -69,11 +71,15 @@ pub enum Receiver {
     BullMq,
     /// aiosmtpd.
     Smtp,
+    /// Debian's Prometheus, with promtool.
+    Prometheus,
+    /// Debian's Alertmanager.
+    Alertmanager,
 }
 
 impl Receiver {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Redis,
         Self::RabbitMq,
         Self::Nats,
@@ -84,6 +90,8 @@ impl Receiver {
         Self::Celery,
         Self::BullMq,
         Self::Smtp,
+        Self::Prometheus,
+        Self::Alertmanager,
     ];
 
     /// The name in the ledger of what ran.
@@ -99,6 +107,8 @@ impl Receiver {
             Self::Celery => "celery",
             Self::BullMq => "bullmq",
             Self::Smtp => "smtp",
+            Self::Prometheus => "prometheus",
+            Self::Alertmanager => "alertmanager",
         }
     }
 
@@ -114,6 +124,11 @@ impl Receiver {
             Self::Asynq => installed("asynq", "worker"),
             Self::Celery | Self::Smtp => installed("python", "bin/python"),
             Self::BullMq => installed("bullmq", "node_modules").and_then(|_| program("node")),
+            Self::Prometheus => program("promtool").and_then(|_| program("prometheus")),
+            // As Debian calls it, and as its makers do.
+            Self::Alertmanager => {
+                program("prometheus-alertmanager").or_else(|_| program("alertmanager"))
+            }
         }
     }
 }

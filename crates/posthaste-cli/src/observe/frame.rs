@@ -1,0 +1,364 @@
+//! `posthaste top`: one look at a whole database. Snapshots in, lines out: no IO and no clock.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::alerts::Finding;
+use super::snapshot::Snapshot;
+use crate::commands::status::age;
+use crate::terminal::named;
+
+/// Jobs that were completed, by queue, at one moment in seconds since some beginning.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Completed {
+    pub(crate) at: f64,
+    pub(crate) queues: BTreeMap<String, i64>,
+}
+
+impl Completed {
+    pub(crate) fn of(snapshot: &Snapshot, at: f64) -> Self {
+        let mut queues = BTreeMap::new();
+        for of in &snapshot.counters.jobs {
+            *queues.entry(of.queue.clone()).or_default() += of.completed_total;
+        }
+        Self { at, queues }
+    }
+
+    /// A second, since then; nothing where a queue or the time between them is new.
+    fn since(&self, then: &Self, queue: &str) -> Option<f64> {
+        let seconds = self.at - then.at;
+        let (before, now) = (then.queues.get(queue)?, self.queues.get(queue)?);
+        // A store that was restored counts anew.
+        let jobs = if now >= before { now - before } else { *now };
+        (seconds > 0.0).then(|| jobs as f64 / seconds)
+    }
+}
+
+/// One queue.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Line {
+    pub(crate) queue: String,
+    /// For how long the next job has waited.
+    pub(crate) late_seconds: Option<f64>,
+    /// Whether a worker works on what waits.
+    pub(crate) is_worked: bool,
+    pub(crate) completed_a_second: Option<f64>,
+    pub(crate) available: i64,
+    pub(crate) running: i64,
+    pub(crate) scheduled: i64,
+    pub(crate) retrying: i64,
+    pub(crate) dead: i64,
+    pub(crate) expired: i64,
+}
+
+/// A relay or a synced table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Carried {
+    pub(crate) what: String,
+    pub(crate) state: String,
+    pub(crate) lag_seconds: Option<f64>,
+}
+
+/// Who keeps rows from being removed, the oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Pin {
+    pub(crate) holder: String,
+    pub(crate) transactions: i64,
+    pub(crate) seconds: Option<f64>,
+}
+
+/// What is shown at once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Frame {
+    pub(crate) completed_a_second: Option<f64>,
+    pub(crate) alerts: Vec<Finding>,
+    pub(crate) queues: Vec<Line>,
+    pub(crate) carried: Vec<Carried>,
+    pub(crate) horizon: Vec<Pin>,
+    pub(crate) segments_sealed: i64,
+}
+
+impl Frame {
+    /// Of what was read now; rates are those since `then`.
+    pub(crate) fn of(
+        snapshot: &Snapshot,
+        now: &Completed,
+        then: Option<&Completed>,
+        alerts: Vec<Finding>,
+    ) -> Self {
+        let mut queues = BTreeMap::<&str, Line>::new();
+        for of in &snapshot.counters.jobs {
+            let line = queues.entry(&of.queue).or_insert_with(|| Line {
+                queue: of.queue.clone(),
+                late_seconds: None,
+                is_worked: true,
+                completed_a_second: then.and_then(|then| now.since(then, &of.queue)),
+                available: 0,
+                running: 0,
+                scheduled: 0,
+                retrying: 0,
+                dead: 0,
+                expired: 0,
+            });
+            line.available += of.available + of.blocked + of.quarantined;
+            line.running += of.running + of.awaiting;
+            line.scheduled += of.scheduled;
+            line.retrying += of.retrying;
+            line.dead += of.dead + of.discarded;
+            line.expired += of.expired;
+        }
+        for oldest in &snapshot.counters.oldest {
+            if let Some(line) = queues.get_mut(&*oldest.queue) {
+                let late = line.late_seconds.unwrap_or_default();
+                line.late_seconds = Some(late.max(oldest.seconds));
+                line.is_worked &= oldest.is_worked;
+            }
+        }
+        let late = |queue: &str| queues.get(queue).and_then(|line| line.late_seconds);
+        let relays = snapshot.relays.iter().map(|relay| Carried {
+            what: format!("{} to {}", relay.queue, relay.destination),
+            state: relay.state.to_string(),
+            lag_seconds: late(&relay.queue),
+        });
+        let syncs = snapshot.syncs.iter().map(|sync| Carried {
+            what: format!("sync {}", sync.name()),
+            state: match sync.failing_seconds() {
+                Some(_) => "failing".into(),
+                None => "up".into(),
+            },
+            lag_seconds: sync.lag_seconds(),
+        });
+        let carried = relays.chain(syncs).collect();
+        let mut horizon: Vec<Pin> = snapshot
+            .horizon
+            .iter()
+            .map(|holder| Pin {
+                holder: holder.kind.clone(),
+                transactions: holder.transactions,
+                seconds: holder.seconds,
+            })
+            .collect();
+        horizon.sort_by_key(|pin| std::cmp::Reverse(pin.transactions));
+        let mut queues: Vec<Line> = queues.into_values().collect();
+        // The latest first; of two that are as late, the longer one.
+        queues.sort_by(|one, other| {
+            let late = |line: &Line| line.late_seconds.unwrap_or(-1.0);
+            let by_late = late(other).total_cmp(&late(one));
+            by_late.then(other.available.cmp(&one.available))
+        });
+        let rates = queues.iter().map(|line| line.completed_a_second);
+        Self {
+            completed_a_second: rates.flatten().reduce(|one, other| one + other),
+            alerts,
+            queues,
+            carried,
+            horizon,
+            segments_sealed: snapshot.segments.sealed,
+        }
+    }
+
+    /// Lines of at most so many columns; where there are more than `rows`, the queues that are least
+    /// late are left out, and how many is said.
+    pub(crate) fn lines(&self, title: &str, columns: usize, rows: usize) -> Vec<String> {
+        let sum = |of: fn(&Line) -> i64| self.queues.iter().map(of).sum::<i64>();
+        let mut lines = vec![
+            named(title),
+            format!(
+                "{} available, {} running, {} scheduled, {} retrying; {} completed a second",
+                sum(|line| line.available),
+                sum(|line| line.running),
+                sum(|line| line.scheduled),
+                sum(|line| line.retrying),
+                rate(self.completed_a_second)
+            ),
+        ];
+        for finding in &self.alerts {
+            lines.push(named(&format!("ALERT {finding}")));
+        }
+        let mut below: Vec<String> = Vec::new();
+        for one in &self.carried {
+            let lag = one.lag_seconds.map_or("-".to_owned(), age);
+            below.push(named(&format!("{}: {}, lag {lag}", one.what, one.state)));
+        }
+        if self.segments_sealed > 0 {
+            below.push(format!(
+                "full segments to be emptied: {}",
+                self.segments_sealed
+            ));
+        }
+        let pins: Vec<String> = self.horizon.iter().map(Pin::text).collect();
+        if !pins.is_empty() {
+            below.push(format!("rows are kept by: {}", pins.join("; ")));
+        }
+        lines.push(String::new());
+        lines.push(head());
+        // What stands below gives way to the queue that is the latest.
+        let taken = lines.len() + below.len() + usize::from(!below.is_empty());
+        let room = rows.saturating_sub(taken).max(2);
+        let shown = match self.queues.len() {
+            many if many > room => room - 1,
+            all => all,
+        };
+        lines.extend(self.queues.iter().take(shown).map(Line::text));
+        if shown < self.queues.len() {
+            lines.push(format!("and {} queues more", self.queues.len() - shown));
+        }
+        if !below.is_empty() {
+            lines.push(String::new());
+        }
+        lines.extend(below);
+        lines.truncate(rows);
+        let cut = |line: String| line.chars().take(columns).collect();
+        lines.into_iter().map(cut).collect()
+    }
+}
+
+fn head() -> String {
+    format!(
+        "{:24}  {:>8}  {:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}",
+        "queue",
+        "late",
+        "completed",
+        "available",
+        "running",
+        "scheduled",
+        "retrying",
+        "dead",
+        "expired"
+    )
+}
+
+impl Line {
+    fn text(&self) -> String {
+        let late = self.late_seconds.map_or("-".to_owned(), age);
+        let rate = self.completed_a_second;
+        let rate = rate.map_or("-".to_owned(), |rate| format!("{rate:.1}/s"));
+        let worked = match self.is_worked {
+            true => "",
+            false => "  no worker",
+        };
+        format!(
+            "{:24}  {late:>8}  {rate:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}{worked}",
+            named(&self.queue),
+            self.available,
+            self.running,
+            self.scheduled,
+            self.retrying,
+            self.dead,
+            self.expired
+        )
+    }
+}
+
+impl Pin {
+    fn text(&self) -> String {
+        let (holder, transactions) = (named(&self.holder), self.transactions);
+        let since = self.seconds.map(|seconds| format!(", {}", age(seconds)));
+        let since = since.unwrap_or_default();
+        format!("{holder} ({transactions} transactions{since})")
+    }
+}
+
+fn rate(jobs: Option<f64>) -> String {
+    jobs.map_or("-".to_owned(), |jobs| format!("{jobs:.1}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste::{Counter, Counters, Oldest};
+
+    use super::*;
+    use crate::observe::snapshot::{Holder, Segments};
+
+    fn counter(queue: &str, available: i64, completed: i64) -> Counter {
+        let mut counter = Counter::default();
+        counter.queue = queue.into();
+        (counter.available, counter.completed_total) = (available, completed);
+        counter
+    }
+
+    fn snapshot(jobs: Vec<Counter>, late: &[(&str, f64, bool)]) -> Snapshot {
+        let oldest = late.iter().map(|(queue, seconds, is_worked)| {
+            let mut oldest = Oldest::default();
+            oldest.queue = (*queue).into();
+            (oldest.seconds, oldest.is_worked) = (*seconds, *is_worked);
+            oldest
+        });
+        let oldest = oldest.collect();
+        Snapshot {
+            counters: Counters { jobs, oldest },
+            relays: Vec::new(),
+            syncs: Vec::new(),
+            segments: Segments::default(),
+            horizon: vec![Holder {
+                kind: "prepared".into(),
+                transactions: 1_234,
+                seconds: Some(90.0),
+            }],
+        }
+    }
+
+    fn frame(snapshot: &Snapshot, then: Option<&Completed>) -> Frame {
+        Frame::of(snapshot, &Completed::of(snapshot, 12.0), then, Vec::new())
+    }
+
+    #[test]
+    fn the_latest_queue_stands_first_and_of_those_that_are_not_late_the_longest() {
+        let jobs = ["short", "long", "late"].map(|queue| {
+            let available = i64::try_from(queue.len()).unwrap_or_default();
+            counter(queue, available, 0)
+        });
+        let seen = snapshot(jobs.into(), &[("late", 70.0, false), ("long", 3.0, true)]);
+        let frame = frame(&seen, None);
+        let order: Vec<&str> = frame.queues.iter().map(|line| &*line.queue).collect();
+        assert_eq!(order, ["late", "long", "short"]);
+        let lines = frame.lines("posthaste", 200, 50);
+        let late = lines.iter().find(|line| line.starts_with("late"));
+        let late = late.map(String::as_str).unwrap_or_default();
+        assert!(
+            late.contains("1 min") && late.ends_with("no worker"),
+            "{late}"
+        );
+        let last = lines.last().map(String::as_str);
+        let kept = "rows are kept by: prepared (1234 transactions, 2 min)";
+        assert_eq!(last, Some(kept), "{lines:?}");
+    }
+
+    #[test]
+    fn rates_are_those_since_the_look_before() {
+        let then = Completed {
+            at: 10.0,
+            queues: BTreeMap::from([("mail".into(), 100), ("restored".into(), 500)]),
+        };
+        let jobs = ["mail", "restored", "new"].map(|queue| counter(queue, 1, 150));
+        let frame = frame(&snapshot(jobs.into(), &[]), Some(&then));
+        let of = |queue: &str| {
+            let line = frame.queues.iter().find(|line| line.queue == queue);
+            line.and_then(|line| line.completed_a_second)
+        };
+        assert_eq!(of("mail"), Some(25.0));
+        assert_eq!(of("restored"), Some(75.0));
+        assert_eq!(of("new"), None);
+        assert_eq!(frame.completed_a_second, Some(100.0));
+    }
+
+    #[test]
+    fn a_small_screen_shows_what_is_latest_and_how_much_is_left_out() {
+        let jobs = (0..40).map(|n| counter(&format!("q{n}\x1b[2J"), 1, 0));
+        let seen = snapshot(jobs.collect(), &[("q7\x1b[2J", 5.0, true)]);
+        let frame = frame(&seen, None);
+        for (columns, rows) in [(40, 12), (80, 24), (10, 8)] {
+            let lines = frame.lines("posthaste", columns, rows);
+            assert!(lines.len() <= rows, "{lines:?}");
+            let widths = lines.iter().map(|line| line.chars().count());
+            assert!(widths.max() <= Some(columns), "{lines:?}");
+            assert!(lines.iter().any(|line| line.starts_with("q7")), "{lines:?}");
+            assert!(
+                lines.iter().any(|line| line.starts_with("and ")),
+                "{lines:?}"
+            );
+            assert!(!lines.concat().contains('\x1b'), "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! OTLP: where the environment names a collector, as OpenTelemetry's own variables do, metrics and
+//! the spans of runs are sent to it.
+//!
+//! Nothing waits for the collector. Spans wait in a queue of a fixed length, and are dropped where
+//! it is full; metrics are sums.
+
+mod meters;
+mod post;
+mod spans;
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use opentelemetry::KeyValue;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::{MetricExporter, SpanExporter, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Stream};
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tokio::runtime::Handle;
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::registry::LookupSpan;
+
+use meters::Meters;
+pub(crate) use meters::observe;
+use post::Post;
+use spans::Runs;
+
+/// Where a collector is named.
+const ENDPOINTS: [&str; 3] = [
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+];
+/// Whoever ends waits no longer than this for what is still to be sent, of each kind.
+const LAST: Duration = Duration::from_secs(2);
+/// Series of one metric; labels are bounded themselves.
+const SERIES: usize = 50_000;
+/// Metrics are sent.
+static IS_ON: OnceLock<()> = OnceLock::new();
+/// Of the library, whose spans these are.
+const SCOPE: &str = "posthaste";
+
+/// What is sent until the process ends.
+pub(crate) struct Otlp {
+    spans: SdkTracerProvider,
+    metrics: SdkMeterProvider,
+}
+
+/// What the environment says, unless it is empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether attributes and metrics have the names of OpenTelemetry's conventions for messaging,
+/// which are in development.
+fn has_messaging_names() -> bool {
+    let chosen = variable("OTEL_SEMCONV_STABILITY_OPT_IN").unwrap_or_default();
+    chosen.split(',').any(|one| one.trim() == "messaging")
+}
+
+impl Otlp {
+    /// Sends from now on, on this runtime, if a collector is named.
+    pub(crate) fn start(runtime: &Handle) -> anyhow::Result<Option<Self>> {
+        let is_named = ENDPOINTS.iter().any(|name| variable(name).is_some());
+        let is_disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value == "true");
+        if !is_named || is_disabled {
+            return Ok(None);
+        }
+        match variable("OTEL_EXPORTER_OTLP_PROTOCOL").as_deref() {
+            None | Some("http/protobuf") => {}
+            Some(other) => bail!(
+                "OTEL_EXPORTER_OTLP_PROTOCOL is {other}: this program speaks http/protobuf alone"
+            ),
+        }
+        let post = Post::new(runtime.clone())?;
+        let wrong = "the environment's OTEL_EXPORTER_OTLP_… cannot be used";
+        let spans = SpanExporter::builder().with_http();
+        let spans = spans.with_http_client(post.clone());
+        let spans = Runs::to(spans.build().context(wrong)?, has_messaging_names());
+        let metrics = MetricExporter::builder().with_http();
+        let metrics = metrics.with_http_client(post);
+        let reader = PeriodicReader::builder(metrics.build().context(wrong)?).build();
+        let most = |_: &_| {
+            Stream::builder()
+                .with_cardinality_limit(SERIES)
+                .build()
+                .ok()
+        };
+        let metrics = SdkMeterProvider::builder()
+            .with_resource(resource())
+            .with_reader(reader)
+            .with_view(most)
+            .build();
+        opentelemetry::global::set_meter_provider(metrics.clone());
+        let _ = IS_ON.set(());
+        let spans = SdkTracerProvider::builder()
+            .with_resource(resource())
+            .with_batch_exporter(spans)
+            .build();
+        Ok(Some(Self { spans, metrics }))
+    }
+
+    /// Sees the spans of runs, and what became of each.
+    pub(crate) fn layer<S>(&self) -> impl Layer<S> + use<S>
+    where
+        S: Subscriber + for<'span> LookupSpan<'span>,
+    {
+        let of_runs = filter_fn(|seen| {
+            let is_run = seen.is_span() && seen.name() == "job";
+            seen.target().starts_with("posthaste::")
+                && (is_run || seen.target() == "posthaste::consumer::ticket")
+        });
+        tracing_opentelemetry::layer()
+            .with_tracer(self.spans.tracer(SCOPE))
+            .with_location(false)
+            .with_threads(false)
+            .with_tracked_inactivity(false)
+            .with_filter(of_runs.with_max_level_hint(LevelFilter::INFO))
+    }
+
+    /// Sends what is left, or gives it up where nobody takes it in time.
+    pub(crate) fn end(self) {
+        // That it could not be sent was said.
+        let _ = self.spans.shutdown_with_timeout(LAST);
+        let _ = self.metrics.shutdown_with_timeout(LAST);
+    }
+}
+
+/// What records for the collector, if there is one.
+pub(crate) fn meters() -> Option<Meters> {
+    IS_ON.get().map(|()| Meters::new())
+}
+
+/// Who sends. The environment may say more, and otherwise.
+fn resource() -> Resource {
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    let named = variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+    let is_named = variable("OTEL_SERVICE_NAME").is_some() || named.contains("service.name=");
+    let resource = Resource::builder().with_attribute(version);
+    match is_named {
+        true => resource.build(),
+        false => resource.with_service_name("posthaste").build(),
+    }
+}

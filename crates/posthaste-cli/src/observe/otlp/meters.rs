@@ -1,0 +1,190 @@
+//! Metrics of the process and of the database, as instruments of OpenTelemetry.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::{
+    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{AsyncInstrument, Meter};
+
+use super::SCOPE;
+use crate::observe::collector::Collector;
+use crate::observe::exposition::{Metric, Series};
+use crate::observe::listen::{DATABASE_UP, DATABASE_UP_HELP};
+use crate::observe::recorder::SECONDS;
+
+/// How often the database is read for the collector, or as often as it is told.
+const READS: Duration = Duration::from_secs(15);
+
+/// Records what the library tells, for the collector.
+pub(crate) struct Meters {
+    meter: Meter,
+    has_messaging_names: bool,
+    counters: Mutex<BTreeMap<String, opentelemetry::metrics::Counter<u64>>>,
+    histograms: Mutex<BTreeMap<String, opentelemetry::metrics::Histogram<f64>>>,
+}
+
+impl Meters {
+    pub(crate) fn new() -> Self {
+        Self {
+            meter: opentelemetry::global::meter(SCOPE),
+            has_messaging_names: super::has_messaging_names(),
+            counters: Mutex::default(),
+            histograms: Mutex::default(),
+        }
+    }
+
+    /// The name and the attributes of a metric, as they are sent.
+    fn named(&self, key: &Key) -> (String, Vec<KeyValue>) {
+        let is_run = key.name() == posthaste::metrics::RUN_SECONDS;
+        let is_messaging = self.has_messaging_names && is_run;
+        let labels = key.labels().map(|label| {
+            let name = match label.key() {
+                "queue" if is_messaging => "messaging.destination.name".to_owned(),
+                name if is_messaging => format!("posthaste.{name}"),
+                name => name.to_owned(),
+            };
+            KeyValue::new(name, label.value().to_owned())
+        });
+        let mut attributes: Vec<_> = labels.collect();
+        if !is_messaging {
+            return (key.name().to_owned(), attributes);
+        }
+        attributes.extend([
+            KeyValue::new("messaging.system", "posthaste"),
+            KeyValue::new("messaging.operation.name", "process"),
+        ]);
+        ("messaging.process.duration".into(), attributes)
+    }
+}
+
+impl Recorder for Meters {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let (name, attributes) = self.named(key);
+        let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || self.meter.u64_counter(name.clone()).build();
+        let instrument = all.entry(name.clone()).or_insert_with(new).clone();
+        Counter::from_arc(Arc::new(Counts {
+            instrument,
+            attributes,
+        }))
+    }
+
+    /// The library has none.
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        let (name, attributes) = self.named(key);
+        let all = self.histograms.lock();
+        let mut all = all.unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let histogram = self.meter.f64_histogram(name.clone()).with_unit("s");
+            histogram.with_boundaries(SECONDS.to_vec()).build()
+        };
+        let instrument = all.entry(name.clone()).or_insert_with(new).clone();
+        Histogram::from_arc(Arc::new(Times {
+            instrument,
+            attributes,
+        }))
+    }
+}
+
+struct Counts {
+    instrument: opentelemetry::metrics::Counter<u64>,
+    attributes: Vec<KeyValue>,
+}
+
+impl CounterFn for Counts {
+    fn increment(&self, value: u64) {
+        self.instrument.add(value, &self.attributes);
+    }
+
+    /// The library counts up only.
+    fn absolute(&self, _: u64) {}
+}
+
+struct Times {
+    instrument: opentelemetry::metrics::Histogram<f64>,
+    attributes: Vec<KeyValue>,
+}
+
+impl HistogramFn for Times {
+    fn record(&self, value: f64) {
+        self.instrument.record(value, &self.attributes);
+    }
+}
+
+/// What was read last of the database, by the name of the metric.
+type Last = Arc<Mutex<BTreeMap<&'static str, Series>>>;
+
+/// Tells what a whole database holds, from now on.
+pub(crate) fn observe(collector: Collector) {
+    if super::IS_ON.get().is_none() {
+        return;
+    }
+    tokio::spawn(async move {
+        let (last, mut known) = (Last::default(), BTreeSet::new());
+        let mut reads = tokio::time::interval(often());
+        reads.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            reads.tick().await;
+            // What could not be read is not told as it was.
+            let read = collector.metrics().await;
+            let is_up = f64::from(u8::from(read.is_ok()));
+            let up = Metric::value(DATABASE_UP, DATABASE_UP_HELP, is_up);
+            let read = read.unwrap_or_default();
+            let read = read.iter().chain([&up]);
+            for metric in read.clone() {
+                if known.insert(metric.name) {
+                    tell(metric, &last);
+                }
+            }
+            let all = read.map(|one| (one.name, one.series.clone()));
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = all.collect();
+        }
+    });
+}
+
+/// No less often than it is sent.
+fn often() -> Duration {
+    let told = super::variable("OTEL_METRIC_EXPORT_INTERVAL");
+    let told = told.and_then(|text| text.parse().ok());
+    told.map_or(READS, Duration::from_millis)
+        .clamp(Duration::from_millis(100), READS)
+}
+
+/// An instrument for this metric.
+fn tell(metric: &Metric, last: &Last) {
+    let meter = opentelemetry::global::meter(SCOPE);
+    let (name, help, last) = (metric.name, metric.help, Arc::clone(last));
+    let look = move |observer: &dyn AsyncInstrument<f64>| {
+        let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        for (labels, value) in last.get(name).into_iter().flatten() {
+            let attributes: Vec<KeyValue> = labels
+                .iter()
+                .map(|(label, value)| KeyValue::new(*label, value.clone()))
+                .collect();
+            observer.observe(*value, &attributes);
+        }
+    };
+    match metric.kind {
+        "counter" => {
+            let counter = meter.f64_observable_counter(name).with_description(help);
+            drop(counter.with_callback(look).build());
+        }
+        _ => {
+            let gauge = meter.f64_observable_gauge(name).with_description(help);
+            drop(gauge.with_callback(look).build());
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Posts to the collector, on the runtime of the process; who exports has a thread of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use tokio::runtime::Handle;
+
+/// A collector that does not answer is given up after this.
+const WITHIN: Duration = Duration::from_secs(10);
+/// So much of an answer is read: nobody looks at it.
+const ANSWER: usize = 64 << 10;
+
+/// The way to the collector, shared by spans and metrics.
+#[derive(Clone, Debug)]
+pub(super) struct Post {
+    client: reqwest::Client,
+    runtime: Handle,
+    fails: Arc<AtomicBool>,
+}
+
+impl Post {
+    pub(super) fn new(runtime: Handle) -> anyhow::Result<Self> {
+        let client = reqwest::Client::builder().timeout(WITHIN);
+        Ok(Self {
+            client: client.build()?,
+            runtime,
+            fails: Arc::default(),
+        })
+    }
+
+    /// Says once that it does not take anything, until it does again.
+    fn learn(&self, wrong: Option<String>) {
+        let failed = self.fails.swap(wrong.is_some(), Ordering::Relaxed);
+        match wrong {
+            Some(wrong) if !failed => tracing::warn!(
+                "the collector of OpenTelemetry takes nothing, and what it misses is lost: {wrong}"
+            ),
+            None if failed => tracing::info!("the collector of OpenTelemetry takes it again"),
+            _ => {}
+        }
+    }
+}
+
+#[async_trait]
+impl HttpClient for Post {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let sent = self.runtime.spawn(send(self.client.clone(), request));
+        let answer = sent.await.map_err(HttpError::from).and_then(|sent| sent);
+        self.learn(match &answer {
+            Ok(answer) if answer.status().is_success() => None,
+            Ok(answer) => Some(format!("the answer was {}", answer.status().as_u16())),
+            Err(error) => Some(error.to_string()),
+        });
+        answer
+    }
+}
+
+async fn send(
+    client: reqwest::Client,
+    request: Request<Bytes>,
+) -> Result<Response<Bytes>, HttpError> {
+    let request = reqwest::Request::try_from(request)?;
+    let answer = client.execute(request).await;
+    let mut answer = answer.map_err(|error| posthaste::http::said(&error))?;
+    let mut said = Vec::new();
+    while let Some(chunk) = answer.chunk().await? {
+        said.extend_from_slice(&chunk);
+        if said.len() > ANSWER {
+            said.truncate(ANSWER);
+            break;
+        }
+    }
+    let mut response = Response::new(Bytes::from(said));
+    *response.status_mut() = answer.status();
+    *response.headers_mut() = std::mem::take(answer.headers_mut());
+    Ok(response)
+}

@@ -1,0 +1,74 @@
+//! `posthaste top`, printed and on a terminal.
+
+use posthaste_testkit::Child;
+use serde_json::Value;
+
+use crate::stage::{self, BOUND, Stage};
+
+/// Two queues, of which one is late, and somebody who keeps rows.
+const JOBS: &str = "SELECT posthaste.enqueue('a', queue => 'mail') FROM generate_series(1, 3);
+                    SELECT posthaste.enqueue('b', queue => 'later',
+                                             scheduled_at => now() + interval '1 day')";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_says_who_is_late_what_fires_and_who_keeps_rows() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let (client, reader) = (database.client().await?, database.client().await?);
+    client.batch_execute(JOBS).await?;
+    let keeps = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
+    reader.batch_execute(keeps).await?;
+    let limits = ["--length-above", "2", "--lasting", "1"];
+    let json = [&["--json", "top"], &limits[..]].concat();
+    let said = stage.run_on(&database, &json).await?.good()?;
+    let frame: Value = serde_json::from_str(&said)?;
+    let first = &frame["queues"][0];
+    assert_eq!(first["queue"], "mail", "{frame}");
+    assert_eq!(
+        (&first["available"], &first["is_worked"]),
+        (&3.into(), &false.into())
+    );
+    assert!(first["late_seconds"].as_f64() > Some(0.0), "{frame}");
+    assert_eq!(first["completed_a_second"], 0.0, "{frame}");
+    assert_eq!(frame["queues"][1]["scheduled"], 1, "{frame}");
+    assert_eq!(frame["alerts"][0]["alert"], "queue_length", "{frame}");
+    let holders = frame["horizon"].as_array().into_iter().flatten();
+    let mut holders = holders.map(|one| &one["holder"]);
+    assert!(holders.any(|one| one == "transaction"), "{frame}");
+
+    let once = [&["top", "--once"], &limits[..]].concat();
+    let said = stage.run_on(&database, &once).await?.good()?;
+    assert!(
+        said.contains("ALERT PosthasteQueueLong mail: 3 jobs"),
+        "{said}"
+    );
+    assert!(said.contains("rows are kept by: transaction"), "{said}");
+    let late = said.lines().find(|line| line.starts_with("mail"));
+    assert!(
+        late.is_some_and(|line| line.ends_with("no worker")),
+        "{said}"
+    );
+    let piped = stage.run_on(&database, &["top"]).await?.failure()?;
+    assert!(piped.contains("no terminal"), "{piped}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_leaves_the_terminal_as_it_was_when_q_is_pressed() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    database.client().await?.batch_execute(JOBS).await?;
+    // A terminal of its own, which says at the end how it is set.
+    let terminal = r#"exec script -qec "$*; s=\$?; stty -a; exit \$s" /dev/null"#;
+    let mut command = stage.through("sh", terminal, &["top", "--every", "1h"]);
+    command.env("DATABASE_URL", database.url());
+    let mut top = Child::spawn_fed(&mut command, b"q".to_vec())?;
+    let status = top.exit(BOUND).await?;
+    let shown = top.stdout().join("\n");
+    assert!(status.success(), "{shown}");
+    for part in ["\u{1b}[?1049h", "q quits", "mail", "\u{1b}[?1049l"] {
+        assert!(shown.contains(part), "{part:?}: {shown:?}");
+    }
+    let after = shown.rsplit("\u{1b}[?1049l").next().unwrap_or_default();
+    let is_set = |mode: &str| after.split_whitespace().any(|word| word == mode);
+    assert!(is_set("icanon") && is_set("echo"), "{after}");
+    Ok(())
+}

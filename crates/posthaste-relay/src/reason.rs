@@ -1,0 +1,157 @@
+//! Why a destination did not take a message: a text for people, and a kind that can be counted.
+
+use std::fmt;
+use std::ops::Deref;
+
+use super::destination::Answer;
+
+/// What kinds of failures there are. They are labels of metrics: few, and none is made of what
+/// somebody said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Failure {
+    /// There is no connection, or it was lost.
+    Connect,
+    /// There was no answer in time.
+    Timeout,
+    /// It does not know us, or does not allow us this.
+    Auth,
+    /// It takes no more for now: a queue is full, a rate was exceeded.
+    Full,
+    /// It has no queue, stream, topic or address for the message.
+    NoRoute,
+    /// The message is too large for it.
+    TooLarge,
+    /// It will never take the message.
+    Refused,
+    /// It answered with an error of its own, and is asked again.
+    Error,
+    /// Nobody can find out whether it has the message.
+    Ambiguous,
+    /// Anything else.
+    Other,
+}
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Connect,
+        Self::Timeout,
+        Self::Auth,
+        Self::Full,
+        Self::NoRoute,
+        Self::TooLarge,
+        Self::Refused,
+        Self::Error,
+        Self::Ambiguous,
+        Self::Other,
+    ];
+
+    /// As metrics and the database have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Auth => "auth",
+            Self::Full => "full",
+            Self::NoRoute => "no_route",
+            Self::TooLarge => "too_large",
+            Self::Refused => "refused",
+            Self::Error => "error",
+            Self::Ambiguous => "ambiguous",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Why a destination did not take a message. A text becomes one whose kind is that of its
+/// [`Answer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    text: String,
+    failure: Option<Failure>,
+}
+
+impl Reason {
+    /// A reason whose kind is known.
+    pub fn of(failure: Failure, text: impl Into<String>) -> Self {
+        let (text, failure) = (text.into(), Some(failure));
+        Self { text, failure }
+    }
+}
+
+#[cfg(any(feature = "amqp", feature = "nats"))]
+impl Reason {
+    /// There was no answer in time.
+    pub(crate) fn late(text: impl Into<String>) -> Self {
+        Self::of(Failure::Timeout, text)
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Self {
+        let failure = None;
+        Self { text, failure }
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> Self {
+        reason.text
+    }
+}
+
+impl Deref for Reason {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Reason {}
+
+impl Answer {
+    /// The kind of failure; nothing for a message that was accepted.
+    pub fn failure(&self) -> Option<Failure> {
+        let (reason, otherwise) = match self {
+            Self::Accepted => return None,
+            Self::Rejected { reason } => (reason, Failure::Refused),
+            Self::Retry { reason, .. } => (reason, Failure::Error),
+            Self::Unavailable { reason } => (reason, Failure::Other),
+            Self::Backpressure { reason } => (reason, Failure::Full),
+            Self::Ambiguous { reason } => (reason, Failure::Ambiguous),
+        };
+        Some(reason.failure.unwrap_or(otherwise))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_has_a_kind_of_failure_and_a_reason_that_knows_better_decides() {
+        let of = |answer: Answer| answer.failure().map(Failure::name);
+        assert_eq!(of(Answer::Accepted), None);
+        assert_eq!(of(Answer::rejected("no")), Some("refused"));
+        assert_eq!(of(Answer::retry("no")), Some("error"));
+        assert_eq!(of(Answer::unavailable("no")), Some("other"));
+        assert_eq!(of(Answer::full("no")), Some("full"));
+        let reason = || Reason::of(Failure::Auth, "no");
+        assert_eq!(of(Answer::rejected(reason())), Some("auth"));
+        assert_eq!(of(Answer::unavailable(reason())), Some("auth"));
+    }
+}

@@ -1,0 +1,225 @@
+//! What it costs to be looked at: ten open consoles and a scrape every five seconds, beside a drain
+//! and beside nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use posthaste_testkit::Child;
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep};
+
+use super::drain::drain_posthaste;
+use crate::bench::Bench;
+use crate::contestants::posthaste::{self, Manner};
+use crate::database::{Database, instruments};
+use crate::processes::{TICKS_PER_SECOND, own_ticks, tree_ticks};
+use crate::report::Bar;
+use crate::rounds::{Figures, play};
+use crate::taint::Watch;
+use crate::verdict::{Bound, Evidence, Requirement};
+
+const ALONE: &str = "a drain";
+const WATCHED: &str = "a drain, watched";
+const IDLE: &str = "nothing, watched";
+const RATE: &str = "jobs_per_second";
+const CONSOLES: u64 = 10;
+const SCRAPES: Duration = Duration::from_secs(5);
+/// A drain lasts for several scrapes.
+const TIMES: u64 = 5;
+const STARTS: Duration = Duration::from_secs(60);
+
+/// Plays the rounds and judges them.
+pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
+    let (jobs, rounds) = (bench.plan.drain_jobs * TIMES, bench.plan.rounds);
+    bar.parameter("jobs", jobs);
+    bar.parameter("consoles", CONSOLES);
+    bar.parameter("seconds between scrapes", SCRAPES.as_secs());
+    let seconds = bench.plan.idle_seconds;
+    bar.parameter("seconds of nothing", seconds);
+    play(
+        &[ALONE, WATCHED, IDLE],
+        rounds,
+        &mut bar.runs,
+        async |index| {
+            let database = Database::fresh(bench.server).await?;
+            match index {
+                0 => drain_posthaste(&database, jobs, Manner::fast()).await,
+                1 => watched(&database, jobs).await,
+                _ => idle(&database, seconds).await,
+            }
+        },
+    )
+    .await?;
+    let evidence = Evidence::from_runs(&bar.runs, rounds);
+    let share = Requirement::bar(
+        "share of the drain that nobody watches",
+        "x",
+        Bound::AtLeast(0.98),
+    );
+    let idle = Requirement::bar("of one core of the server, idle", "%", Bound::AtMost(1.0));
+    bar.judgements = vec![
+        evidence.ratio(share, WATCHED, ALONE, RATE)?,
+        evidence.median(idle, IDLE, "server_percent")?,
+    ];
+    Ok(())
+}
+
+async fn watched(database: &Database, jobs: u64) -> Result<Figures> {
+    posthaste::prepare(database).await?;
+    let watchers = Watchers::start(database).await?;
+    let figures = drain_posthaste(database, jobs, Manner::fast()).await?;
+    let (events, scrapes) = watchers.stop().await?;
+    Ok(figures.with("events", events).with("scrapes", scrapes))
+}
+
+async fn idle(database: &Database, seconds: u64) -> Result<Figures> {
+    posthaste::prepare(database).await?;
+    let watchers = Watchers::start(database).await?;
+    let observer = database.connect().await?;
+    // Connections are open, and plans are made.
+    sleep(SCRAPES * 2).await;
+    let sessions: Vec<u32> = observer
+        .query(instruments().get("other_backends")?, &[])
+        .await?
+        .iter()
+        .filter_map(|row| u32::try_from(row.get::<_, i32>(0)).ok())
+        .collect();
+    ensure!(!sessions.is_empty(), "nobody looks");
+    let of = |pid: &u32| own_ticks(*pid).unwrap_or_default();
+    let ticks = || -> u64 { sessions.iter().map(of).sum() };
+    let watch = Watch::begin()?;
+    let (before, theirs) = (ticks(), watchers.ticks()?);
+    sleep(Duration::from_secs(seconds)).await;
+    let (after, theirs_after) = (ticks(), watchers.ticks()?);
+    let processor = watch.finish()?;
+    let (events, scrapes) = watchers.stop().await?;
+    let percent = |ticks: u64| ticks as f64 / TICKS_PER_SECOND / seconds as f64 * 100.0;
+    Ok(Figures::measured_under(processor)
+        .with("sessions", sessions.len() as f64)
+        .with("server_percent", percent(after - before))
+        .with("watchers_percent", percent(theirs_after - theirs))
+        .with("events", events)
+        .with("scrapes", scrapes))
+}
+
+/// A process of the command that serves.
+pub(super) struct Served {
+    child: Child,
+    pub(super) root: String,
+}
+
+impl Served {
+    /// Starts the command, which was built beside this program, and waits until it says where.
+    pub(super) async fn start(database: &Database, command: &str) -> Result<Self> {
+        let program = program()?;
+        let mut started = posthaste_testkit::command(program);
+        started.args([command, "--listen", "127.0.0.1:0"]);
+        started.env("DATABASE_URL", database.url());
+        let mut child = Child::spawn(&mut started)?;
+        let line = child.error_line("http://", STARTS).await?;
+        let url = line.split("http://").nth(1).context("no address")?;
+        let address = url.split(['/', ',']).next().context("no address")?;
+        let root = format!("http://{address}");
+        Ok(Self { child, root })
+    }
+
+    pub(super) async fn stop(mut self) -> Result<()> {
+        self.child.terminate()?;
+        let status = self.child.exit(STARTS).await?;
+        ensure!(status.success(), "{:?}", self.child.stderr());
+        Ok(())
+    }
+}
+
+fn program() -> Result<PathBuf> {
+    let program = std::env::current_exe()?.with_file_name("posthaste");
+    ensure!(
+        program.is_file(),
+        "there is no {}: cargo build --release -p posthaste-cli",
+        program.display()
+    );
+    Ok(program)
+}
+
+pub(super) fn client() -> Result<reqwest::Client> {
+    Ok(reqwest::Client::builder().no_proxy().build()?)
+}
+
+/// Everybody who looks.
+struct Watchers {
+    console: Served,
+    exporter: Served,
+    looks: JoinSet<Result<()>>,
+    events: Arc<AtomicU64>,
+    scrapes: Arc<AtomicU64>,
+}
+
+impl Watchers {
+    async fn start(database: &Database) -> Result<Self> {
+        let console = Served::start(database, "console").await?;
+        let exporter = Served::start(database, "exporter").await?;
+        let (client, mut looks) = (client()?, JoinSet::new());
+        let (events, scrapes) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        for _ in 0..CONSOLES {
+            let asked = client
+                .get(format!("{}/events", console.root))
+                .send()
+                .await?;
+            let mut page = asked.error_for_status()?;
+            let events = Arc::clone(&events);
+            looks.spawn(async move {
+                while page.chunk().await?.is_some() {
+                    events.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            });
+        }
+        let (url, counted) = (format!("{}/metrics", exporter.root), Arc::clone(&scrapes));
+        looks.spawn(async move {
+            let mut pace = interval(SCRAPES);
+            loop {
+                pace.tick().await;
+                let text = client.get(&url).send().await?.text().await?;
+                ensure!(text.contains("posthaste_database_up 1"), "{text}");
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Ok(Self {
+            console,
+            exporter,
+            looks,
+            events,
+            scrapes,
+        })
+    }
+
+    fn ticks(&self) -> Result<u64> {
+        let both = [&self.console, &self.exporter];
+        both.iter().map(|one| tree_ticks(one.child.pid())).sum()
+    }
+
+    /// How many events the consoles had, and how often was scraped; an error where somebody did
+    /// not look to the end.
+    async fn stop(mut self) -> Result<(f64, f64)> {
+        if let Some(ended) = self.looks.try_join_next() {
+            ended??;
+            anyhow::bail!("a console was closed");
+        }
+        let (events, scrapes) = (&self.events, &self.scrapes);
+        let (events, scrapes) = (
+            events.load(Ordering::Relaxed),
+            scrapes.load(Ordering::Relaxed),
+        );
+        ensure!(
+            events >= CONSOLES && scrapes > 0,
+            "{events} events, {scrapes} scrapes"
+        );
+        self.looks.shutdown().await;
+        self.console.stop().await?;
+        self.exporter.stop().await?;
+        Ok((events as f64, scrapes as f64))
+    }
+}

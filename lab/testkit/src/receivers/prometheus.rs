@@ -1,0 +1,128 @@
+//! Prometheus and its Alertmanager, with every interval at a second.
+
+use std::fs;
+use std::ops::Deref;
+use std::path::Path;
+
+use super::Receiver;
+use super::service::{Service, on_free_ports};
+use crate::account::Account;
+use crate::{ports, ran};
+
+/// A private Alertmanager, which posts what fires and what has ended to a webhook.
+#[derive(Debug)]
+pub struct Alertmanager {
+    port: u16,
+    service: Service,
+}
+
+impl Alertmanager {
+    /// Starts one that posts to this URL.
+    pub fn start(webhook: &str) -> anyhow::Result<Self> {
+        let started = on_free_ports(|| Self::start_once(webhook))?;
+        ran::note(Receiver::Alertmanager.name());
+        Ok(started)
+    }
+
+    fn start_once(webhook: &str) -> anyhow::Result<Self> {
+        let program = Receiver::Alertmanager.find()?;
+        let account = Account::for_servers()?;
+        let folder = Service::folder(account)?;
+        let port = ports::free()?;
+        let (config, data) = (folder.path().join("config.yml"), folder.path().join("data"));
+        let text = format!(
+            "route: {{receiver: test, group_by: ['...'], group_wait: 1s, group_interval: 1s, \
+             repeat_interval: 1h}}\n\
+             receivers: [{{name: test, webhook_configs: [{{url: '{webhook}', \
+             send_resolved: true}}]}}]\n"
+        );
+        write(account, &config, &text)?;
+        let service = Service::start("Alertmanager", folder, "Listening on", move || {
+            let mut command = account.command(&program);
+            command
+                .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+                .arg("--cluster.listen-address=")
+                .arg(format!("--config.file={}", config.display()))
+                .arg(format!("--storage.path={}", data.display()));
+            command
+        })?;
+        Ok(Self { port, service })
+    }
+
+    /// Where Prometheus finds it: `host:port`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+}
+
+impl Deref for Alertmanager {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
+    }
+}
+
+/// A private Prometheus, which scrapes and judges every second.
+#[derive(Debug)]
+pub struct Prometheus {
+    port: u16,
+    service: Service,
+}
+
+impl Prometheus {
+    /// Starts one that scrapes this `host:port`, judges by this file of rules, and tells that
+    /// Alertmanager.
+    pub fn start(rules: &Path, target: &str, alertmanager: &Alertmanager) -> anyhow::Result<Self> {
+        let rules = fs::read_to_string(rules)?;
+        let started = on_free_ports(|| Self::start_once(&rules, target, alertmanager))?;
+        ran::note(Receiver::Prometheus.name());
+        Ok(started)
+    }
+
+    fn start_once(rules: &str, target: &str, alerts: &Alertmanager) -> anyhow::Result<Self> {
+        let program = Receiver::Prometheus.find()?;
+        let account = Account::for_servers()?;
+        let folder = Service::folder(account)?;
+        let port = ports::free()?;
+        let (config, data) = (folder.path().join("config.yml"), folder.path().join("data"));
+        // A copy: the account of servers may not reach the original.
+        write(account, &folder.path().join("rules.yml"), rules)?;
+        let text = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
+             rule_files: [rules.yml]\n\
+             alerting: {{alertmanagers: [{{static_configs: [{{targets: ['{}']}}]}}]}}\n\
+             scrape_configs: [{{job_name: test, static_configs: [{{targets: ['{target}']}}]}}]\n",
+            alerts.address()
+        );
+        write(account, &config, &text)?;
+        let service = Service::start("Prometheus", folder, "Server is ready", move || {
+            let mut command = account.command(&program);
+            command
+                .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+                .arg("--rules.alert.resend-delay=1s")
+                .arg(format!("--config.file={}", config.display()))
+                .arg(format!("--storage.tsdb.path={}", data.display()));
+            command
+        })?;
+        Ok(Self { port, service })
+    }
+
+    /// Where it is asked.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Deref for Prometheus {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
+    }
+}
+
+fn write(account: Account, file: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(file, text)?;
+    Ok(account.own(file)?)
+}
