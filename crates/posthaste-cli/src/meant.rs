@@ -107,8 +107,8 @@ impl<'a> Place<'a> {
         };
         let is_noun = self.last().is_some_and(Command::has_subcommands);
         let nouns = self.path.iter().skip(1);
-        let nouns = nouns.take(self.path.len().saturating_sub(usize::from(!is_noun) + 1));
-        let Some(noun) = nouns.last() else {
+        let mut nouns = nouns.take(self.path.len().saturating_sub(usize::from(!is_noun) + 1));
+        let Some(noun) = nouns.next_back() else {
             return Vec::new();
         };
         let verbs = noun.get_subcommands().filter(|verb| {
