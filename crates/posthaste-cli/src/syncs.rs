@@ -127,7 +127,7 @@ fn names(tables: &[Synced]) -> String {
 
 /// The queue of re-indexes of a table.
 pub(crate) fn reindex_queue(table: &str) -> String {
-    format!("{}.reindex", posthaste_sync::queue(table))
+    posthaste_sync::reindex_queue(table)
 }
 
 /// The rows of a table.

@@ -31,7 +31,7 @@ function showCell([key, text, name]) {
   const classes = Array.from(cell.classList).filter((one) => kept.has(one));
   cell.className = classes.concat(name ? [name] : []).join(" ");
   void cell.offsetWidth;
-  if (key !== "as_of" && !key.endsWith(".seen")) cell.classList.add("new");
+  if (key !== "as_of" && !/\.(seen|told|fails)$/.test(key)) cell.classList.add("new");
 }
 
 function showVerdicts(verdicts) {
@@ -117,9 +117,11 @@ function select() {
   changed();
 }
 
-// Without a selection it is the line one stands on.
+// Without a selection it is the line one stands on; a button of another line is none of ours.
 function act(key) {
-  const button = document.querySelector(`button[data-key="${key}"]`);
+  const wanted = `button[data-key="${key}"]`;
+  const button = rows()[here]?.querySelector(wanted)
+    ?? all(wanted).find((one) => !one.closest("tr"));
   if (!button) return;
   if (boxes().length && !selected()) {
     const box = rows()[here]?.querySelector("input[type=checkbox]");
@@ -140,6 +142,7 @@ const keys = {
   x: select,
   r: () => act("r"),
   c: () => act("c"),
+  t: () => act("t"),
   g: () => { goes = true; },
   "/": () => document.getElementById("filter")?.focus(),
   "?": () => document.getElementById("keys").showModal(),

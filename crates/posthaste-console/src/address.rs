@@ -23,6 +23,12 @@ pub(crate) fn queue(name: &str) -> String {
     filtered("/jobs", &filter)
 }
 
+/// A name for a hidden field, from which [`Fields::name`](crate::form::Fields::name) has it back as
+/// it was: browsers change line breaks, and nothing in it turns the page around.
+pub(crate) fn exact(name: &str) -> String {
+    url::form_urlencoded::byte_serialize(name.as_bytes()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -69,12 +69,32 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         .route("/queues/pause", post(pages::queues::pause))
         .route("/queues/resume", post(pages::queues::resume))
         .route("/queues/limit", post(pages::queues::limit))
+        .route("/queues/keep", post(pages::queues::keep))
+        .route(
+            "/queues/drain",
+            get(pages::drain::show).post(pages::drain::begin),
+        )
         .route("/jobs", get(pages::jobs::show))
         .route("/jobs/retry", post(pages::act::retry))
         .route("/jobs/cancel", post(pages::act::cancel))
         .route("/jobs/redrive", post(pages::act::redrive))
+        .route("/jobs/delete", post(pages::act::delete))
         .route("/jobs/{id}", get(pages::job::show))
+        .route("/scheduled", get(pages::jobs::scheduled))
+        .route("/periodic", get(pages::periodic::show))
+        .route("/periodic/run", post(pages::periodic::run))
+        .route("/periodic/off", post(pages::periodic::switch_off))
+        .route("/periodic/on", post(pages::periodic::switch_on))
         .route("/dead", get(pages::jobs::dead))
+        .route("/destinations", get(pages::destinations::show))
+        .route("/transactions", get(pages::transactions::show))
+        .route("/sync", get(pages::sync::show))
+        .route(
+            "/sync/reindex",
+            get(pages::reindex::preview).post(pages::reindex::begin),
+        )
+        .route("/workers", get(pages::workers::show))
+        .route("/settings", get(pages::settings::show))
         .route("/bulk", get(pages::bulk::preview).post(pages::bulk::act))
         .route("/events", get(pages::live::events))
         .route("/login", get(pages::login::show).post(pages::login::enter))

@@ -1,11 +1,15 @@
 //! Which jobs a page is about: a text that people type and send to each other, such as
 //! `queue:mail state:retrying error:"refused"`. No IO.
 
+mod since;
+
 use std::str::FromStr as _;
 
+use jiff::Timestamp;
 use posthaste::State;
 
 use crate::words;
+pub(crate) use since::Since;
 
 /// The longest filter that is read.
 const LONGEST: usize = 1_000;
@@ -21,24 +25,30 @@ pub(crate) struct Filter {
     pub(crate) error: Option<String>,
     /// A part of the arguments, of those that are shown.
     pub(crate) text: Option<String>,
+    /// Enqueued from then on; of jobs that were given up, given up from then on.
+    pub(crate) since: Option<Since>,
     /// One job by its number.
     pub(crate) id: Option<i64>,
 }
 
 impl Filter {
-    /// Reads what was typed; else says what it does not understand.
-    pub(crate) fn parse(typed: &str) -> Result<Self, String> {
+    /// Reads what was typed at this time; else says what it does not understand.
+    pub(crate) fn parse(typed: &str, now: Timestamp) -> Result<Self, String> {
         if typed.len() > LONGEST {
             return Err(format!("a filter has at most {LONGEST} bytes"));
         }
         let mut filter = Self::default();
         for word in words(typed)? {
-            filter.take(word)?;
+            filter.take(word, now)?;
         }
         Ok(filter)
     }
 
-    fn take(&mut self, (key, value): (Option<String>, String)) -> Result<(), String> {
+    fn take(
+        &mut self,
+        (key, value): (Option<String>, String),
+        now: Timestamp,
+    ) -> Result<(), String> {
         if value.contains('\0') {
             return Err("a filter has no NUL".to_owned());
         }
@@ -55,6 +65,7 @@ impl Filter {
             "tag" => self.tag = Some(value),
             "error" => self.error = Some(value),
             "text" => self.text = Some(value),
+            "since" => self.since = Some(Since::parse(value, now)?),
             "id" => {
                 let id = value.parse();
                 self.id = Some(id.map_err(|_| format!("id:{value} is no number"))?);
@@ -80,6 +91,11 @@ impl Filter {
         }
         pattern.push('%');
         Some(pattern)
+    }
+
+    /// From when on.
+    pub(crate) fn since_at(&self) -> Option<Timestamp> {
+        self.since.as_ref().map(|since| since.at)
     }
 
     /// The same with another state.
@@ -130,13 +146,44 @@ impl Filter {
     }
 }
 
-const KEYS: &str = ": there are queue, name, tag, state, error, text and id";
+impl Filter {
+    /// The conditions of a statement that says the same, of waiting jobs or of kept ones.
+    pub(crate) fn conditions(&self, is_of_kept: bool) -> String {
+        let state = self.state.map(|state| words::state(state).to_owned());
+        let pattern = self.error_pattern();
+        let since = self.since.as_ref().map(|since| since.at.to_string());
+        let since_when = if is_of_kept { "died_at" } else { "enqueued_at" };
+        let all = [
+            ("queue", "=", &self.queue),
+            ("name", "=", &self.name),
+            ("tag", "=", &self.tag),
+            ("state", "=", &state),
+            ("last_error", "LIKE", &pattern),
+            (since_when, ">=", &since),
+        ];
+        let said: Vec<String> = all
+            .into_iter()
+            .filter_map(|(column, is, value)| {
+                let value = value.as_ref()?.replace('\'', "''");
+                let value = words::plain(&value, LONGEST);
+                Some(format!("{column} {is} '{value}'"))
+            })
+            .collect();
+        match said.is_empty() {
+            true => "true".to_owned(),
+            false => said.join(" AND "),
+        }
+    }
+}
+
+const KEYS: &str = ": there are queue, name, tag, state, error, text, since and id";
 
 /// As it is typed.
 impl std::fmt::Display for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.map(|state| words::state(state).to_owned());
         let id = self.id.map(|id| id.to_string());
+        let since = self.since.as_ref().map(|since| since.typed.clone());
         let parts = [
             ("queue", &self.queue),
             ("state", &state),
@@ -144,6 +191,7 @@ impl std::fmt::Display for Filter {
             ("tag", &self.tag),
             ("error", &self.error),
             ("text", &self.text),
+            ("since", &since),
             ("id", &id),
         ];
         let mut is_first = true;
@@ -167,7 +215,7 @@ fn quoted(value: &str) -> String {
 }
 
 /// As a shell reads it back.
-fn shell(value: &str) -> String {
+pub(crate) fn shell(value: &str) -> String {
     let is_plain = |one: char| one.is_ascii_alphanumeric() || "._-/:@".contains(one);
     match !value.is_empty() && value.chars().all(is_plain) {
         true => value.to_owned(),
@@ -211,33 +259,38 @@ fn quote(letters: &mut impl Iterator<Item = char>, word: &mut String) -> Result<
 mod tests {
     use super::*;
 
+    fn read(typed: &str) -> Result<Filter, String> {
+        Filter::parse(typed, "2026-11-24T12:04:31Z".parse().unwrap())
+    }
+
     #[test]
     fn a_filter_is_read_back_as_it_was() {
-        let typed =
-            r#"queue:mail state:retrying name:"a b" tag:"" error:"re\"f:u\\sed" text:7 id:4"#;
-        let filter = Filter::parse(typed).unwrap();
+        let typed = r#"queue:mail state:retrying name:"a b" tag:"" error:"re\"f:u\\sed" text:7
+                       since:11:30 id:4"#;
+        let filter = read(typed).unwrap();
         assert_eq!(filter.queue.as_deref(), Some("mail"));
         assert_eq!(filter.state, Some(State::Retrying));
         assert_eq!(filter.error.as_deref(), Some("re\"f:u\\sed"));
         assert_eq!(filter.tag.as_deref(), Some(""));
-        assert_eq!(Filter::parse(&filter.to_string()).unwrap(), filter);
+        assert_eq!(read(&filter.to_string()).unwrap(), filter);
     }
 
     #[test]
     fn a_word_alone_is_a_name_and_a_number_alone_is_a_job() {
         assert_eq!(
-            Filter::parse("mail.send").unwrap().name.as_deref(),
+            read("mail.send").unwrap().name.as_deref(),
             Some("mail.send")
         );
-        assert_eq!(Filter::parse(" 4711 ").unwrap().id, Some(4711));
-        assert_eq!(Filter::parse("").unwrap(), Filter::default());
+        assert_eq!(read(" 4711 ").unwrap().id, Some(4711));
+        assert_eq!(read("").unwrap(), Filter::default());
     }
 
     #[test]
     fn what_is_not_understood_is_named() {
-        let said = |typed: &str| Filter::parse(typed).unwrap_err();
+        let said = |typed: &str| read(typed).unwrap_err();
         assert_eq!(said("state:lost"), "there is no state lost");
-        assert!(said("since:11:30").starts_with("there is no condition since:"));
+        assert!(said("until:11:30").starts_with("there is no condition until:"));
+        assert!(said("since:noon").starts_with("since:noon is no time"));
         assert_eq!(said("name:\"a"), "a quote is not closed");
         assert_eq!(said("id:x"), "id:x is no number");
         assert!(said("name:a\0").contains("NUL"));
@@ -246,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_pattern_stands_for_what_was_typed_and_a_shell_reads_options_back() {
-        let filter = Filter::parse(r#"error:"50%_\\" queue:"it's""#).unwrap();
+        let filter = read(r#"error:"50%_\\" queue:"it's""#).unwrap();
         assert_eq!(filter.error_pattern().as_deref(), Some("%50\\%\\_\\\\%"));
         assert!(
             filter.options().contains(r"--queue 'it'\''s'"),

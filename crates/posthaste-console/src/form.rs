@@ -38,6 +38,18 @@ impl Fields {
             .ok_or_else(|| Fault::bad(format!("{name} is missing")))
     }
 
+    /// A name that must be there: as it is, or as a page of ours wrote it into `….exact`.
+    pub(crate) fn name(&self, name: &'static str) -> Result<String, Fault> {
+        match self.get(&format!("{name}.exact")) {
+            Some(exact) => {
+                let read = url::form_urlencoded::parse(exact.as_bytes()).next();
+                let read = read.map(|(read, _)| read.into_owned());
+                read.ok_or_else(|| Fault::bad(format!("{name} is missing")))
+            }
+            None => self.text(name).map(str::to_owned),
+        }
+    }
+
     /// A number, clamped; what is no number is refused.
     pub(crate) fn number(
         &self,
@@ -137,6 +149,17 @@ mod tests {
         ] {
             assert_eq!(back(to), "/", "{to}");
         }
+    }
+
+    #[test]
+    fn a_name_comes_back_as_a_page_wrote_it() {
+        let name = "a=b&c\r\n\u{202e}\"";
+        let mut text = url::form_urlencoded::Serializer::new(String::new());
+        let text = text.append_pair("queue.exact", &crate::address::exact(name));
+        let fields = Fields::parse(text.finish().as_bytes());
+        assert_eq!(fields.name("queue").unwrap(), name);
+        assert_eq!(Fields::parse(b"queue=a").name("queue").unwrap(), "a");
+        assert!(Fields::parse(b"").name("queue").is_err());
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(crate) struct Look<'a> {
     pub(crate) sums: &'a Sums,
     pub(crate) secrets: &'a Secrets,
     pub(crate) at: Option<Place>,
+    /// Only what is due later, the next first.
+    pub(crate) is_by_due: bool,
     pub(crate) limit: usize,
 }
 
@@ -57,7 +59,10 @@ impl Look<'_> {
             is_gone: false,
             took: Duration::ZERO,
         };
-        let mut places = store::places(session).await?;
+        let mut places = match self.is_by_due {
+            true => vec![Place::FIRST_DUE],
+            false => store::places(session).await?,
+        };
         if let Some(at) = &self.at {
             let Some(here) = places.iter().position(|place| place.is_beside(at)) else {
                 found.is_gone = true;
@@ -132,6 +137,11 @@ impl Look<'_> {
                 let kept = store::kept(session, *state, (*at, *id), self.filter, limit).await?;
                 let end = kept.end.filter(|_| kept.is_bounded);
                 (kept.jobs, end.map(|(at, id)| Place::Kept(*state, at, id)))
+            }
+            Place::Due(at, id) => {
+                let due = store::due(session, (*at, *id), self.filter, limit).await?;
+                let end = due.end.filter(|_| due.is_bounded);
+                (due.jobs, end.map(|(at, id)| Place::Due(at, id)))
             }
         };
         let next = match jobs.len() >= wanted {

@@ -81,7 +81,7 @@ impl Settings {
 pub enum Role {
     /// Look.
     Observer,
-    /// Look, and pause, resume, limit, retry, cancel and redrive.
+    /// Look, and act: pause, limit, retry, cancel, redrive, delete, re-index and the like.
     Operator,
 }
 

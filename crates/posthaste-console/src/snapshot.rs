@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use posthaste::{Counter, Counters, State};
+use posthaste::{Counter, Counters, HolderKind, State};
 use posthaste_relay::RelayReport;
 
 use crate::filter::Filter;
@@ -58,14 +58,71 @@ pub(crate) struct Worker {
     pub(crate) leads: bool,
 }
 
+/// Somebody who keeps vacuum back.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
-    pub(crate) kind: String,
+    pub(crate) kind: HolderKind,
     pub(crate) name: String,
     pub(crate) detail: String,
     pub(crate) seconds: Option<f64>,
     pub(crate) behind: i64,
 }
+
+impl Holder {
+    /// Those who have done so for more than a second; a replica's slot stands for both.
+    pub(crate) fn of(all: Vec<posthaste::Holder>) -> Vec<Self> {
+        let worth = all
+            .into_iter()
+            .filter(|one| !one.is_by_slot && one.seconds.is_none_or(|seconds| seconds > 1.0));
+        let said = worth.filter_map(|one| Some(Self::read(&one, one.transactions?)));
+        said.take(SHOWN).collect()
+    }
+
+    fn read(one: &posthaste::Holder, behind: i64) -> Self {
+        let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let name = text(&one.name).unwrap_or_default();
+        let role = text(&one.role).unwrap_or_else(|| "nobody".to_owned());
+        let from = text(&one.address).unwrap_or_else(|| "this machine".to_owned());
+        let by = match text(&one.application) {
+            Some(application) => format!("{role} from {from} by {application}"),
+            None => format!("{role} from {from}"),
+        };
+        let (name, detail) = match one.kind {
+            HolderKind::Prepared => {
+                let database = text(&one.database).unwrap_or_default();
+                (name, format!("of {role} in database {database}"))
+            }
+            HolderKind::Slot => (
+                name,
+                if one.is_read {
+                    "read"
+                } else {
+                    "read by nobody"
+                }
+                .to_owned(),
+            ),
+            HolderKind::Replica => {
+                let name = text(&one.application).unwrap_or_else(|| "a replica".to_owned());
+                (name, format!("from {from}"))
+            }
+            _ => {
+                let state = text(&one.state).unwrap_or_else(|| "unknown".to_owned());
+                let pid = one.pid.unwrap_or_default();
+                (format!("pid {pid}"), format!("{by}, {state}"))
+            }
+        };
+        Self {
+            kind: one.kind,
+            name,
+            detail,
+            seconds: one.seconds,
+            behind,
+        }
+    }
+}
+
+/// No more of them are of use.
+const SHOWN: usize = 200;
 
 /// Sums of several counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

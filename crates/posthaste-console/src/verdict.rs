@@ -136,7 +136,7 @@ fn of_workers(snapshot: &Snapshot) -> Vec<Verdict> {
         let (name, silent) = (plain(&worker.name, 80), age(worker.silent));
         let what = format!("Worker {name} has given no sign of life for {silent}.");
         let then = "If it is dead, its jobs are rescued by another worker and run again alone.";
-        found.push(warn(what, then.to_owned()).at("/#workers"));
+        found.push(warn(what, then.to_owned()).at("/workers"));
     }
     found
 }
@@ -210,7 +210,7 @@ fn of_relay(snapshot: &Snapshot, relay: &RelayReport) -> Option<Verdict> {
     if relay.state == RelayState::Stopped {
         snapshot.oldest(&relay.queue)?;
         let what = format!("Nobody relays queue {name} any more: {waits}.");
-        return Some(bad(what, "Start its relay.".to_owned()).at("/#relays"));
+        return Some(bad(what, "Start its relay.".to_owned()).at("/destinations"));
     }
     let since = fails_since(relay)?;
     let lasts = age(seconds(since, snapshot.server.at).max(0.0));
@@ -232,7 +232,7 @@ fn of_relay(snapshot: &Snapshot, relay: &RelayReport) -> Option<Verdict> {
             format!("{waits}."),
         ),
     };
-    Some(bad(what, then).at("/#relays"))
+    Some(bad(what, then).at("/destinations"))
 }
 
 fn of_jobs_given_up(snapshot: &Snapshot) -> Vec<Verdict> {
@@ -279,7 +279,7 @@ fn of_transactions(snapshot: &Snapshot, limits: &Limits) -> Option<Verdict> {
     let what = format!("A transaction has been open for {open}: {name} ({detail}).");
     let then = "Claims do not care. Rows of your own tables that died since cannot be removed. End \
                 it if nobody needs it.";
-    Some(warn(what, then.to_owned()).at("/#horizon"))
+    Some(warn(what, then.to_owned()).at("/transactions"))
 }
 
 fn of_segments(snapshot: &Snapshot) -> Option<Verdict> {
@@ -287,6 +287,6 @@ fn of_segments(snapshot: &Snapshot) -> Option<Verdict> {
         let what = "The oldest segment of the queue cannot be truncated.";
         let then = "Disk grows. A session holds a lock on it, or a job of it still runs: \
                     posthaste doctor names it.";
-        warn(what.to_owned(), then.to_owned()).at("/#horizon")
+        warn(what.to_owned(), then.to_owned()).at("/transactions")
     })
 }

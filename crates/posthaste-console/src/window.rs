@@ -24,6 +24,13 @@ pub(crate) enum Place {
     Slot(i32, Tid),
     /// Given up so, at or before this time, with numbers below this one where it is that time.
     Kept(State, Timestamp, i64),
+    /// Due after this time, or at it with numbers above this one: the next first.
+    Due(Timestamp, i64),
+}
+
+impl Place {
+    /// Before everything that is due.
+    pub(crate) const FIRST_DUE: Self = Self::Due(Timestamp::UNIX_EPOCH, 0);
 }
 
 /// A place in a table: a page, and a line of it.
@@ -80,6 +87,7 @@ impl Place {
             ),
             Self::Slot(..) => matches!(state, State::Available | State::Blocked | State::Expired),
             Self::Kept(kept, ..) => state == *kept,
+            Self::Due(..) => matches!(state, State::Scheduled | State::Retrying),
         }
     }
 }
@@ -100,6 +108,7 @@ impl std::fmt::Display for Place {
             Self::InFlight(id) => write!(f, "flight-{id}"),
             Self::Slot(slot, at) => write!(f, "slot{slot}-{}.{}", at.page, at.line),
             Self::Kept(state, at, id) => write!(f, "{state}-{}.{id}", at.as_microsecond()),
+            Self::Due(at, id) => write!(f, "due-{}.{id}", at.as_microsecond()),
         }
     }
 }
@@ -118,9 +127,10 @@ impl FromStr for Place {
             "flight" => Ok(Self::InFlight(number(at)?)),
             _ => {
                 let (first, second) = at.split_once('.').ok_or(NoPlace)?;
-                match kind.strip_prefix("slot") {
-                    Some(slot) => slot_place(slot, first, second),
-                    None => kept_place(kind, first, second),
+                match (kind, kind.strip_prefix("slot")) {
+                    ("due", _) => Ok(Self::Due(moment(first)?, number(second)?)),
+                    (_, Some(slot)) => slot_place(slot, first, second),
+                    (_, None) => kept_place(kind, first, second),
                 }
             }
         }
@@ -140,8 +150,11 @@ fn slot_place(slot: &str, page: &str, line: &str) -> Result<Place, NoPlace> {
 
 fn kept_place(state: &str, at: &str, id: &str) -> Result<Place, NoPlace> {
     let state = KEPT.into_iter().find(|kept| words::state(*kept) == state);
-    let at = Timestamp::from_microsecond(number(at)?).map_err(|_| NoPlace)?;
-    Ok(Place::Kept(state.ok_or(NoPlace)?, at, number(id)?))
+    Ok(Place::Kept(state.ok_or(NoPlace)?, moment(at)?, number(id)?))
+}
+
+fn moment(at: &str) -> Result<Timestamp, NoPlace> {
+    Timestamp::from_microsecond(number(at)?).map_err(|_| NoPlace)
 }
 
 fn number<T: FromStr>(text: &str) -> Result<T, NoPlace> {
@@ -160,6 +173,7 @@ mod tests {
             Place::InFlight(i64::MAX),
             Place::Slot(6, Tid { page: 3, line: 12 }),
             Place::Kept(State::Dead, at, 4),
+            Place::Due(at, 9),
         ] {
             assert_eq!(place.to_string().parse(), Ok(place));
         }
@@ -175,6 +189,7 @@ mod tests {
             "slot1-99999999999.1",
             "available-1.1",
             "dead-x.1",
+            "due-x.1",
             "dead-99999999999999999999.1",
             "dead-9223372036854775807.1",
         ] {

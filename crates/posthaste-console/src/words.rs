@@ -72,7 +72,8 @@ pub(crate) fn bytes(number: i64) -> String {
     match number {
         ..1024.0 => format!("{number} B"),
         ..1_048_576.0 => format!("{:.1} KiB", number / 1_024.0),
-        _ => format!("{:.1} MiB", number / 1_048_576.0),
+        ..1_073_741_824.0 => format!("{:.1} MiB", number / 1_048_576.0),
+        _ => format!("{:.1} GiB", number / 1_073_741_824.0),
     }
 }
 

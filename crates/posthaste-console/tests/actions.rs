@@ -153,7 +153,7 @@ async fn a_filter_is_redriven_after_a_preview_that_counts() {
     ];
     assert_eq!(console.act("/bulk", &all).await, "/dead?did=redrive&jobs=4");
     assert_eq!(state(&client, expired).await, "expired");
-    for filter in ["text:x", "7", "state:running", "since:1"] {
+    for filter in ["text:x", "7", "state:running", "since:1", "since:1h"] {
         let fields = [("do", "redrive"), ("filter", filter)];
         let answer = console.post("/bulk", &fields).await;
         assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{filter}");
@@ -176,6 +176,120 @@ async fn a_filter_is_retried_and_leaves_the_others_waiting() {
     let rows = client.query(waiting, &[]).await.unwrap();
     let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     assert_eq!(names, ["later"]);
+}
+
+#[tokio::test]
+async fn a_filter_is_cancelled_wherever_its_jobs_wait_and_the_others_stay() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let sql = "INSERT INTO posthaste.job (name, queue, scheduled_at) \
+               SELECT CASE WHEN g % 3 = 0 THEN 'other' ELSE 'wrong' END, 'mail', \
+                      now() + CASE WHEN g % 2 = 0 THEN interval '1 day' ELSE interval '0' END \
+               FROM generate_series(1, 3000) g";
+    client.execute(sql, &[]).await.unwrap();
+    let console = console(&database).await;
+    let page = console.page("/bulk?do=cancel&filter=name:wrong").await;
+    assert!(page.contains("<strong>2,000 jobs</strong>"), "{page}");
+    assert!(page.contains("posthaste.cancel_many(ARRAY("), "{page}");
+    assert!(
+        page.contains("WHERE name = &#39;wrong&#39; LIMIT 1000"),
+        "{page}"
+    );
+    let some = [
+        ("do", "cancel"),
+        ("filter", "name:wrong"),
+        ("at_most", "300"),
+    ];
+    assert_eq!(console.act("/bulk", &some).await, "/?did=cancel&jobs=300");
+    let rest = [
+        ("do", "cancel"),
+        ("filter", "name:wrong"),
+        ("at_most", "100000"),
+        ("back", "/jobs"),
+    ];
+    assert_eq!(
+        console.act("/bulk", &rest).await,
+        "/jobs?did=cancel&jobs=1700"
+    );
+    let left = "SELECT name, state, count(*) FROM posthaste.job GROUP BY 1, 2 ORDER BY 1, 2";
+    let rows = client.query(left, &[]).await.unwrap();
+    let left: Vec<(String, String, i64)> = rows
+        .iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2)))
+        .collect();
+    let of = |name: &str, state: &str, jobs| (name.to_owned(), state.to_owned(), jobs);
+    assert_eq!(
+        left,
+        [
+            of("other", "available", 500),
+            of("other", "scheduled", 500),
+            of("wrong", "cancelled", 2_000)
+        ]
+    );
+}
+
+#[tokio::test]
+async fn kept_jobs_are_deleted_after_one_was_asked_whether_one_is_sure() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let waits = enqueue(&client, "waits", "mail", "{}").await.to_string();
+    let dead = given_up(&client, "dead", "old", "refused").await;
+    let number = dead.to_string();
+    let console = console(&database).await;
+    let fields = [
+        ("id", number.as_str()),
+        ("id", waits.as_str()),
+        ("back", "/dead"),
+    ];
+    let asked = console.post("/jobs/delete", &fields).await;
+    assert_eq!(asked.status(), StatusCode::OK);
+    let page = asked.text().await.unwrap();
+    assert!(page.contains("<strong>2 jobs</strong>"), "{page}");
+    assert!(
+        page.contains("DELETE FROM posthaste.dead WHERE id IN ("),
+        "{page}"
+    );
+    assert_eq!(state(&client, dead).await, "dead");
+    let mut sure = fields.to_vec();
+    sure.push(("sure", "yes"));
+    assert_eq!(
+        console.act("/jobs/delete", &sure).await,
+        "/dead?did=delete&jobs=1"
+    );
+    let left = "SELECT count(*) FROM posthaste.dead";
+    assert_eq!(
+        client.query_one(left, &[]).await.unwrap().get::<_, i64>(0),
+        0
+    );
+    assert_eq!(state(&client, waits.parse().unwrap()).await, "available");
+}
+
+#[tokio::test]
+async fn a_filter_of_kept_jobs_is_deleted_and_says_which_state_is_meant() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    for n in 0..5 {
+        given_up(&client, "dead", if n < 3 { "a" } else { "b" }, "refused").await;
+    }
+    let expired = given_up(&client, "expired", "a", "").await;
+    let console = console(&database).await;
+    let page = console
+        .page("/bulk?do=delete&filter=state:dead+name:a")
+        .await;
+    assert!(page.contains("<strong>3 jobs</strong>"), "{page}");
+    let fields = [("do", "delete"), ("filter", "state:dead name:a since:1h")];
+    assert_eq!(console.act("/bulk", &fields).await, "/?did=delete&jobs=3");
+    let left = "SELECT count(*) FROM posthaste.dead WHERE state = 'dead' AND name = 'b'";
+    assert_eq!(
+        client.query_one(left, &[]).await.unwrap().get::<_, i64>(0),
+        2
+    );
+    assert_eq!(state(&client, expired).await, "expired");
+    let whichever = console
+        .post("/bulk", &[("do", "delete"), ("filter", "name:b")])
+        .await;
+    assert_eq!(whichever.status(), StatusCode::BAD_REQUEST);
+    assert!(whichever.text().await.unwrap().contains("say which"));
 }
 
 /// What was logged.

@@ -100,9 +100,16 @@ async fn an_observer_sees_no_buttons_and_is_refused_every_action() {
         "/jobs/cancel",
         "/jobs/retry",
         "/jobs/redrive",
+        "/jobs/delete",
+        "/periodic/run",
+        "/periodic/off",
+        "/periodic/on",
         "/queues/pause",
         "/queues/resume",
         "/queues/limit",
+        "/queues/keep",
+        "/sync/reindex",
+        "/queues/drain",
         "/bulk",
     ] {
         let answer = console.post(path, &fields).await;

@@ -39,11 +39,44 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
         )
         .await
         .unwrap();
+    let periodic = "INSERT INTO posthaste.periodic (name, schedule, time_zone, job, queue, tag, kwargs) \
+                    VALUES ($1, $1, $1, $1, $2, $1, $3::text::jsonb)";
+    client
+        .execute(periodic, &[&name, &queue, &kwargs])
+        .await
+        .unwrap();
+    let relay = "INSERT INTO posthaste.relay (slot, worker, queue, route, destination, state, \
+                   accepted, rejected, retried, unavailable, failing_since, last_error, rejections) \
+                 SELECT (SELECT posthaste.volume('relay')), w.id, $2::text, $1::text, $1::text, \
+                   'down', 1, 1, 1, 1, now(), $1::text, jsonb_build_object($1::text, 1) \
+                 FROM posthaste.worker w";
+    client.execute(relay, &[&name, &queue]).await.unwrap();
+    let later = "SELECT posthaste.enqueue($1, $3::text::jsonb, queue => $2, tag => $1, \
+                 scheduled_at => now() + interval '1 day')";
+    client
+        .execute(later, &[&name, &queue, &kwargs])
+        .await
+        .unwrap();
     let console = console(&database).await;
     let filter = "/jobs?filter=%3Cscript%3Ealert(1)%22%20onload%3D";
     let job = format!("/jobs/{id}");
     let dead = format!("/jobs/{kept}");
-    for path in ["/", "/queues", "/jobs", "/dead", &job, &dead] {
+    for path in [
+        "/",
+        "/queues",
+        "/jobs",
+        "/scheduled",
+        "/periodic",
+        "/destinations",
+        "/transactions",
+        "/sync",
+        "/workers",
+        "/settings",
+        "/queues/drain?queue=mail",
+        "/dead",
+        &job,
+        &dead,
+    ] {
         let page = console.page(path).await;
         is_harmless(&page, path);
         assert!(!page.contains("s3cr3t"), "{path}");
@@ -53,6 +86,10 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
         "/%3Cscript%3Ealert(1)%3C/script%3E",
         "/jobs/%3Cimg%20src%3Dx%3E",
         "/jobs?at=%3Cimg%20src%3Dx%3E",
+        "/queues/drain?queue=%3Cimg%20src%3Dx%3E",
+        "/sync/reindex?table=%3Cimg%20src%3Dx%3E&by=all",
+        "/bulk?do=cancel&filter=%22%3Cimg%20src%3Dx%3E%22",
+        "/bulk?do=delete&filter=state:dead+%22%3Cimg%20src%3Dx%3E%22",
         "/bulk?do=redrive&filter=%22%3Cimg%20src%3Dx%3E%22",
         "/?did=%3Cscript%3Ealert(1)%3C/script%3E&jobs=-1",
     ];

@@ -167,11 +167,43 @@ async fn limits_are_clamped_and_what_is_no_cursor_or_number_is_refused() {
             "{path}"
         );
     }
-    let page = console.page("/jobs?filter=since:11:30").await;
-    assert!(page.contains("there is no condition since:"), "{page}");
+    let page = console.page("/jobs?filter=until:11:30").await;
+    assert!(page.contains("there is no condition until:"), "{page}");
+    let page = console.page("/jobs?filter=since:noon").await;
+    assert!(page.contains("since:noon is no time"), "{page}");
     let page = console.page("/bulk?do=redrive&at_most=99999999").await;
     assert!(
         page.contains("value=\"100000\"") || page.contains("0 jobs"),
         "{page}"
     );
+}
+
+#[tokio::test]
+async fn a_time_leaves_out_what_was_enqueued_or_given_up_before() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let old = enqueue(&client, "old", "mail", "{}").await;
+    let later = "SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 day')";
+    let later: i64 = client.query_one(later, &[]).await.unwrap().get(0);
+    let kept = given_up(&client, "dead", "old", "").await;
+    client
+        .execute(
+            "UPDATE posthaste.dead SET died_at = now() - interval '2 hours'",
+            &[],
+        )
+        .await
+        .unwrap();
+    let fresh = given_up(&client, "dead", "fresh", "").await;
+    let console = console(&database).await;
+    let both: BTreeSet<i64> = [old, later].into();
+    assert_eq!(all(&console, "/jobs?filter=since:1h").await, both);
+    assert_eq!(all(&console, "/jobs?filter=since:0s").await.len(), 0);
+    assert_eq!(
+        all(&console, "/scheduled?filter=since:1h").await,
+        [later].into()
+    );
+    assert_eq!(all(&console, "/scheduled?filter=since:0s").await.len(), 0);
+    assert_eq!(all(&console, "/dead?filter=since:1h").await, [fresh].into());
+    let all_kept: BTreeSet<i64> = [kept, fresh].into();
+    assert_eq!(all(&console, "/dead?filter=since:3h").await, all_kept);
 }

@@ -11,10 +11,14 @@
 )]
 
 mod actions;
+mod destinations;
 mod door;
 mod hostile;
 mod lists;
 mod live;
+mod operate;
 mod pages;
 mod replica;
+mod schedules;
 mod support;
+mod sync;

@@ -75,11 +75,22 @@ async fn the_overview_names_the_transaction_that_holds_the_horizon() {
         .unwrap();
     let pid = format!("pid {}", row.get::<_, i32>(0));
     let console = console(&database).await;
-    posthaste_testkit::eventually(support::SOON, "the holder is named", async || {
-        Ok(console.page("/").await.contains(&pid))
-    })
-    .await
-    .unwrap();
+    for path in ["/", "/transactions"] {
+        posthaste_testkit::eventually(support::SOON, "the holder is named", async || {
+            Ok(console.page(path).await.contains(&pid))
+        })
+        .await
+        .unwrap();
+    }
+    let page = console.page("/transactions").await;
+    for part in [
+        "Nothing: claims do not care",
+        "idle in transaction",
+        "pg_terminate_backend",
+        "posthaste doctor",
+    ] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
     transaction.rollback().await.unwrap();
 }
 
@@ -159,6 +170,14 @@ async fn an_observers_role_in_the_database_is_enough_to_read_every_page() {
         "/",
         "/queues",
         "/jobs",
+        "/scheduled",
+        "/periodic",
+        "/destinations",
+        "/transactions",
+        "/sync",
+        "/workers",
+        "/settings",
+        "/queues/drain?queue=mail",
         "/dead",
         &job,
         "/bulk?do=redrive&filter=error:x",

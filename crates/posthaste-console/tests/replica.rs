@@ -21,7 +21,21 @@ async fn a_replica_is_read_and_refuses_every_action() {
     .await
     .unwrap();
     let job = format!("/jobs/{id}");
-    for path in ["/", "/queues", "/jobs", "/dead", &job] {
+    for path in [
+        "/",
+        "/queues",
+        "/jobs",
+        "/scheduled",
+        "/periodic",
+        "/destinations",
+        "/transactions",
+        "/sync",
+        "/workers",
+        "/settings",
+        "/queues/drain?queue=mail",
+        "/dead",
+        &job,
+    ] {
         let page = console.page(path).await;
         assert!(page.contains("This is a read-only replica"), "{path}");
         assert!(!page.contains("data-key="), "{path} has buttons");
@@ -31,10 +45,23 @@ async fn a_replica_is_read_and_refuses_every_action() {
     let fields = [
         ("id", id.as_str()),
         ("queue", "mail"),
+        ("name", "nightly"),
+        ("sure", "yes"),
         ("do", "redrive"),
         ("filter", ""),
     ];
-    for path in ["/jobs/cancel", "/jobs/redrive", "/queues/pause", "/bulk"] {
+    for path in [
+        "/jobs/cancel",
+        "/jobs/redrive",
+        "/jobs/delete",
+        "/queues/pause",
+        "/queues/keep",
+        "/sync/reindex",
+        "/queues/drain",
+        "/periodic/run",
+        "/periodic/off",
+        "/bulk",
+    ] {
         let answer = console.post(path, &fields).await;
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
         assert!(

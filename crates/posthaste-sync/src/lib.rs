@@ -27,6 +27,7 @@
 
 mod audit;
 mod audited;
+mod behind;
 mod carry;
 mod decide;
 mod direct;
@@ -38,6 +39,7 @@ mod index;
 mod job;
 mod pass;
 mod postgres;
+mod reindex;
 mod source;
 mod status;
 mod store;
@@ -52,6 +54,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use audit::Audit;
 pub use audited::{Audited, Difference};
+pub use behind::{Behind, Problem, behind};
 pub use decide::{Mark, Reason, Seen};
 pub use direct::{Direct, DirectCounts};
 #[cfg(feature = "elastic")]
@@ -63,6 +66,7 @@ pub use pass::{Pass, SyncOutcome, SyncRequest};
 pub use postgres::{Postgres, Weight};
 #[cfg(feature = "elastic")]
 pub use posthaste_elastic::Client as ElasticClient;
+pub use reindex::{Reindex, ReindexPlan, reindex_queue};
 pub use source::{Body, Query, Row, RowVersion, Source, SourceError, Table, rows_of};
 pub use status::{DOCUMENTS_TOTAL, SyncCount, SyncStatus};
 pub(crate) use synced::Installed;

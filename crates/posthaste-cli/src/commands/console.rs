@@ -20,7 +20,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8088")]
     listen: SocketAddr,
 
-    /// Let people pause, limit, retry, cancel and redrive; the database's user needs the rights
+    /// Let people act: pause, retry, cancel, redrive, delete and re-index; the database's user needs
+    /// the rights
     #[arg(long)]
     operate: bool,
 

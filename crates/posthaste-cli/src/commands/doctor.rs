@@ -80,13 +80,15 @@ async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Fact
     let older_than = arguments.older_than.as_secs_f64();
     // Unnamed statements throughout: behind a pooler, a named one may be asked of another server
     // process.
-    let holders = client
+    let locks = client
         .query_typed(
-            include_str!("doctor/holders.sql"),
+            include_str!("doctor/locks.sql"),
             &[(&older_than, tokio_postgres::types::Type::FLOAT8)],
         )
         .await?;
-    facts.holders = holders.iter().map(holder).collect::<Result<_, _>>()?;
+    facts.holders = locks.iter().map(lock).collect::<Result<_, _>>()?;
+    let all = posthaste::holders(&client).await?;
+    facts.holders.extend(holders::in_the_way(&all, older_than));
     if facts.schema.is_some() {
         return Ok(facts);
     }
@@ -208,9 +210,9 @@ async fn store(client: &Client) -> anyhow::Result<Option<Store>> {
     }))
 }
 
-fn holder(row: &Row) -> Result<Holder, tokio_postgres::Error> {
+fn lock(row: &Row) -> Result<Holder, tokio_postgres::Error> {
     Ok(Holder {
-        kind: row.try_get("kind")?,
+        kind: "lock".to_owned(),
         name: row.try_get("name")?,
         seconds: row.try_get("seconds")?,
     })

@@ -1,7 +1,9 @@
 //! What a whole database holds at one moment.
 
+use std::collections::BTreeMap;
+
 use deadpool_postgres::Client;
-use posthaste::Counters;
+use posthaste::{Counters, HolderKind};
 use posthaste_relay::RelayReport;
 
 use crate::commands::status::tables;
@@ -41,18 +43,39 @@ impl Snapshot {
             live: row.get(0),
             sealed: row.get(1),
         });
-        let horizon = client.query_typed(include_str!("horizon.sql"), &[]).await?;
-        let horizon = horizon.iter().map(|row| Holder {
-            kind: row.get(0),
-            transactions: row.get(1),
-            seconds: row.get(2),
-        });
+        let horizon = posthaste::holders(client).await?;
         Ok(Self {
             relays: posthaste_relay::relays(client).await?,
             syncs,
             segments: segments.unwrap_or_default(),
-            horizon: horizon.collect(),
+            horizon: by_kind(&horizon),
             counters,
         })
     }
+}
+
+/// How far back each kind of holder keeps rows; nothing for a kind that holds nothing.
+fn by_kind(holders: &[posthaste::Holder]) -> Vec<Holder> {
+    let mut kinds: BTreeMap<&str, Holder> = BTreeMap::new();
+    // What a replica keeps by a slot is the slot's.
+    for holder in holders.iter().filter(|one| !one.is_by_slot) {
+        let kind = match holder.kind {
+            HolderKind::Prepared => "prepared",
+            HolderKind::Replica => "replica",
+            HolderKind::Slot => "slot",
+            _ => "transaction",
+        };
+        let Some(transactions) = holder.transactions else {
+            continue;
+        };
+        let all = kinds.entry(kind).or_insert_with(|| Holder {
+            kind: kind.to_owned(),
+            transactions,
+            seconds: None,
+        });
+        all.transactions = all.transactions.max(transactions);
+        let longest = all.seconds.into_iter().chain(holder.seconds);
+        all.seconds = longest.reduce(f64::max);
+    }
+    kinds.into_values().collect()
 }

@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
+use askama::Template;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use posthaste::{JobId, State as JobState};
 
-use super::{check_may_act, notice};
+use super::frame::Frame;
+use super::{check_may_act, notice, page};
 use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
 use crate::form::Form;
 use crate::guard::Visit;
-use crate::store::{Session, StoreError};
+use crate::store::{self, Session, StoreError};
+use crate::words;
 
 pub(crate) async fn retry(
     State(app): State<Arc<App>>,
@@ -51,7 +55,7 @@ pub(crate) async fn cancel(
 }
 
 /// One call cancels in two hundred lanes at most, and those of the others once more.
-async fn cancelled(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
+pub(super) async fn cancelled(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
     let (mut left, mut ended) = (ids.to_vec(), 0);
     while !left.is_empty() {
         let session = Session::act(&app.pool).await?;
@@ -88,6 +92,45 @@ async fn redriven(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
     let sent = session.jobs()?.redrive(ids).await?;
     session.end().await?;
     Ok(sent.len())
+}
+
+#[derive(Template)]
+#[template(path = "sure.html")]
+struct Sure {
+    frame: Frame,
+    ids: Vec<i64>,
+    count: String,
+    back: String,
+}
+
+/// Deletes kept jobs for good; asks first.
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app).await?;
+    let ids = fields.jobs()?;
+    if fields.get("sure") != Some("yes") {
+        let figures = app.collector.seen().await?;
+        let number = i64::try_from(ids.len()).unwrap_or(i64::MAX);
+        let sure = Sure {
+            frame: Frame::new(&app, &visit, &figures, "Delete", "/dead"),
+            ids: ids.iter().map(|id| id.0).collect(),
+            count: words::counted(number, "job", "jobs"),
+            back: fields.back().to_owned(),
+        };
+        return Ok(page(StatusCode::OK, &sure));
+    }
+    let deleted = store::delete_jobs(&app.pool, &ids).await;
+    let jobs = audit::log(&visit, "delete", &named(&ids), deleted)?;
+    app.collector.refresh().await;
+    // Its own page, if it was one, is gone.
+    let back = match fields.back().starts_with("/jobs/") {
+        true => "/dead",
+        false => fields.back(),
+    };
+    Ok(notice::done(back, "delete", jobs))
 }
 
 /// The numbers of jobs, as a line of the log has them.

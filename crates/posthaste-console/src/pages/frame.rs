@@ -38,18 +38,26 @@ pub(super) struct Frame {
     pub(super) is_live: bool,
 }
 
-const PAGES: [(&str, &str, &str); 5] = [
-    ("/", "Overview", "o"),
-    ("/queues", "Queues", "q"),
-    ("/jobs", "Jobs", "j"),
-    ("/dead", "Dead", "d"),
-    ("/dead?filter=state%3Aexpired", "Expired", "e"),
+/// Where it is, what it is called, its letter, and its figure in the margin.
+type Page = (&'static str, &'static str, &'static str, &'static str);
+
+/// Those of jobs stand above the line, those of the rest below it.
+const PAGES: [Page; 12] = [
+    ("/", "Overview", "o", ""),
+    ("/queues", "Queues", "q", "margin.queues"),
+    ("/jobs", "Jobs", "j", "margin.jobs"),
+    ("/scheduled", "Scheduled", "s", "margin.scheduled"),
+    ("/periodic", "Periodic", "p", ""),
+    ("/dead", "Dead", "d", "margin.dead"),
+    (EXPIRED, "Expired", "e", "margin.expired"),
+    ("/destinations", "Destinations", "l", "margin.relays"),
+    ("/sync", "Index sync", "i", ""),
+    ("/transactions", "Transactions", "h", "margin.holders"),
+    ("/workers", "Workers", "w", "margin.workers"),
+    ("/settings", "Settings", ",", ""),
 ];
-const PARTS: [(&str, &str, &str); 3] = [
-    ("/#relays", "Relays", "l"),
-    ("/#workers", "Workers", "w"),
-    ("/#horizon", "Horizon", "h"),
-];
+/// Jobs that expired, which have a place in the margin of their own.
+pub(super) const EXPIRED: &str = "/dead?filter=state%3Aexpired";
 
 impl Frame {
     pub(super) fn new(
@@ -67,19 +75,9 @@ impl Frame {
         frame.may_act = app.settings.role == Role::Operator && !server.is_replica;
         frame.as_of = Some(figures.as_of());
         frame.is_live = true;
-        let mut cells = figures.margin().into_iter();
-        let counted = [
-            "/queues",
-            "/jobs",
-            "/dead",
-            PAGES[4].0,
-            "/#relays",
-            "/#workers",
-        ];
-        for item in &mut frame.items {
-            if counted.contains(&item.href) {
-                item.cell = cells.next();
-            }
+        let cells = figures.margin();
+        for (item, (_, _, _, key)) in frame.items.iter_mut().zip(PAGES) {
+            item.cell = cells.iter().find(|cell| cell.key == key).cloned();
         }
         frame
     }
@@ -90,8 +88,7 @@ impl Frame {
         title: impl Into<String>,
         current: &str,
     ) -> Self {
-        let all = PAGES.into_iter().chain(PARTS);
-        let items = all.map(|(href, label, letter)| Item {
+        let items = PAGES.into_iter().map(|(href, label, letter, _)| Item {
             href,
             label,
             letter,

@@ -18,7 +18,7 @@ use crate::filter::Filter;
 use crate::form::Query;
 use crate::guard::Visit;
 use crate::redact::Piece;
-use crate::store::{Session, StoreError};
+use crate::store::{self, Session, StoreError, Waiting};
 use crate::words;
 
 /// So much of the arguments is shown, and of an error.
@@ -26,6 +26,10 @@ const ARGUMENTS: usize = 64 * 1024;
 const ERROR: usize = 8_000;
 /// So many attempts are told.
 const ATTEMPTS: usize = 50;
+
+/// So many of those who wait behind it are told, and so many are counted.
+const BEHIND: usize = 10;
+const COUNTED: i64 = 200;
 
 /// One thing that happened, or will.
 struct Happening {
@@ -48,6 +52,8 @@ struct JobPage {
     /// Where the other jobs of its queue and of its name are.
     queue_link: String,
     name_link: String,
+    /// Who waits behind it, where it has an ordering key.
+    order: Option<Order>,
     arguments: Vec<Piece>,
     bytes: String,
     is_cut: bool,
@@ -71,7 +77,11 @@ pub(crate) async fn show(
     Query(fields): Query,
 ) -> Result<Response, Fault> {
     let number: i64 = id.parse().map_err(|_| unknown(&words::plain(&id, 40)))?;
-    let (job, failures) = read(&app, JobId(number))
+    let Read {
+        job,
+        failures,
+        waiting,
+    } = read(&app, JobId(number))
         .await?
         .ok_or_else(|| unknown(&id))?;
     let figures = app.collector.seen().await?;
@@ -85,6 +95,11 @@ pub(crate) async fn show(
         state: words::state(job.state),
         story: story(&job, &failures, now),
         facts: facts(&job, now),
+        order: job
+            .ordering_key
+            .as_ref()
+            .filter(|_| !is_over(job.state))
+            .map(|_| Order::of(number, &waiting, now)),
         queue_link: address::queue(&job.queue),
         name_link: address::filtered(
             "/jobs",
@@ -113,15 +128,91 @@ fn unknown(id: &str) -> Fault {
     )
 }
 
-async fn read(app: &App, id: JobId) -> Result<Option<(FoundJob, Vec<Failure>)>, StoreError> {
+/// What is known of it.
+struct Read {
+    job: FoundJob,
+    failures: Vec<Failure>,
+    /// Who waits for its turn of the same key.
+    waiting: Vec<Waiting>,
+}
+
+async fn read(app: &App, id: JobId) -> Result<Option<Read>, StoreError> {
     let session = Session::read(&app.pool).await?;
     let Some(job) = session.jobs()?.find(id).await? else {
         session.end().await?;
         return Ok(None);
     };
     let failures = session.jobs()?.failures(id).await?;
+    let waiting = match &job.ordering_key {
+        Some(key) if !is_over(job.state) => store::waiting_for_turn(&session, key, COUNTED).await?,
+        _ => Vec::new(),
+    };
     session.end().await?;
-    Ok(Some((job, failures)))
+    Ok(Some(Read {
+        job,
+        failures,
+        waiting,
+    }))
+}
+
+/// Whether it has ended, so that nobody waits behind it.
+fn is_over(state: JobState) -> bool {
+    matches!(
+        state,
+        JobState::Completed
+            | JobState::Dead
+            | JobState::Discarded
+            | JobState::Expired
+            | JobState::Cancelled
+    )
+}
+
+/// The others of its ordering key.
+struct Order {
+    before: Option<String>,
+    behind: Vec<Behind>,
+    more: Option<String>,
+}
+
+/// A job that waits behind it.
+struct Behind {
+    id: i64,
+    name: String,
+    queue: String,
+    waits: String,
+}
+
+impl Order {
+    /// From those who wait for their turn, the next first: it is among them, or has its turn.
+    fn of(id: i64, waiting: &[Waiting], now: Timestamp) -> Self {
+        let number = |jobs: usize| i64::try_from(jobs).unwrap_or(i64::MAX);
+        let is_all = number(waiting.len()) < COUNTED;
+        let at = waiting.iter().position(|one| one.id == id);
+        let first = at.map_or(0, |at| at + 1);
+        let behind = &waiting[first..];
+        let left = behind.len().saturating_sub(BEHIND);
+        let more = match (left, is_all) {
+            (0, true) => None,
+            (_, true) => Some(format!("{} more", words::count(number(left)))),
+            (_, false) => Some(format!("{} more, or others", words::count(number(left)))),
+        };
+        Self {
+            before: at
+                .filter(|at| *at > 0)
+                .map(|at| words::counted(number(at), "job waits", "jobs wait") + " before it"),
+            behind: behind
+                .iter()
+                .take(BEHIND)
+                .map(|one| Behind {
+                    id: one.id,
+                    name: words::plain(&one.name, 80),
+                    queue: words::plain(&one.queue, 60),
+                    waits: words::age(words::seconds(one.enqueued_at, now).max(0.0)),
+                })
+                .collect(),
+            more,
+        }
+    }
 }
 
 fn story(job: &FoundJob, failures: &[Failure], now: Timestamp) -> Vec<Happening> {
@@ -280,7 +371,10 @@ fn actions(job: &FoundJob) -> Vec<Button> {
             vec![cancel]
         }
         JobState::Dead | JobState::Discarded | JobState::Expired | JobState::Cancelled => {
-            vec![button("redrive", "Redrive", "r", "main")]
+            let mut delete = button("delete", "Delete", "", "bad");
+            // The page that asks whether one is sure has the statement.
+            delete.command = String::new();
+            vec![button("redrive", "Redrive", "r", "main"), delete]
         }
         JobState::Completed => Vec::new(),
     }

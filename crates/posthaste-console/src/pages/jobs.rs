@@ -9,11 +9,12 @@ use axum::response::{IntoResponse, Redirect, Response};
 use jiff::Timestamp;
 use posthaste::State as JobState;
 
-use super::frame::Frame;
+use super::frame::{EXPIRED, Frame};
 use super::page;
 use crate::address;
 use crate::app::App;
 use crate::fault::Fault;
+use crate::figures::Figures;
 use crate::filter::Filter;
 use crate::form::{Fields, Query};
 use crate::guard::Visit;
@@ -30,7 +31,7 @@ const MOST: u32 = 200;
 /// So much of the arguments stands in a line.
 const ARGUMENTS: usize = 120;
 
-const LISTED: [JobState; 7] = [
+pub(super) const LISTED: [JobState; 7] = [
     JobState::Available,
     JobState::Running,
     JobState::Scheduled,
@@ -39,6 +40,9 @@ const LISTED: [JobState; 7] = [
     JobState::Awaiting,
     JobState::Quarantined,
 ];
+
+/// What is due later.
+const LATER: [JobState; 2] = [JobState::Scheduled, JobState::Retrying];
 
 /// A state to filter by.
 struct Chip {
@@ -82,7 +86,7 @@ struct Jobs {
     is_continued: bool,
     searches: bool,
     took: String,
-    bulk: Option<Bulk>,
+    bulk: Vec<Bulk>,
 }
 
 /// Acting on all that match.
@@ -96,12 +100,47 @@ pub(crate) async fn show(
     visit: Visit,
     Query(fields): Query,
 ) -> Result<Response, Fault> {
-    let typed = fields.get("filter").unwrap_or_default().to_owned();
-    let (filter, problem) = match Filter::parse(&typed) {
+    let figures = app.collector.seen().await?;
+    let (filter, problem) = match typed(&fields, &figures) {
         Ok(filter) => (filter, None),
         Err(problem) => (Filter::default(), Some(problem)),
     };
-    list(&app, &visit, &fields, "/jobs", typed, filter, problem).await
+    list(&app, &visit, &fields, "/jobs", &figures, filter, problem).await
+}
+
+/// The filter as it was typed.
+fn typed(fields: &Fields, figures: &Figures) -> Result<Filter, String> {
+    let typed = fields.get("filter").unwrap_or_default();
+    Filter::parse(typed, figures.snapshot.server.at)
+}
+
+/// Those that are due later, the next first.
+pub(crate) async fn scheduled(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let parsed = typed(&fields, &figures).and_then(|filter| match filter.state {
+        Some(state) if !LATER.contains(&state) => Err(format!(
+            "here are scheduled and retrying jobs, none {state}"
+        )),
+        _ => Ok(filter),
+    });
+    let (filter, problem) = match parsed {
+        Ok(filter) => (filter, None),
+        Err(problem) => (Filter::default(), Some(problem)),
+    };
+    list(
+        &app,
+        &visit,
+        &fields,
+        "/scheduled",
+        &figures,
+        filter,
+        problem,
+    )
+    .await
 }
 
 /// Those that were given up: dead ones, unless the filter has another state.
@@ -110,8 +149,8 @@ pub(crate) async fn dead(
     visit: Visit,
     Query(fields): Query,
 ) -> Result<Response, Fault> {
-    let typed = fields.get("filter").unwrap_or_default().to_owned();
-    let parsed = Filter::parse(&typed).and_then(|filter| match filter.state {
+    let figures = app.collector.seen().await?;
+    let parsed = typed(&fields, &figures).and_then(|filter| match filter.state {
         Some(state) if !KEPT.contains(&state) => Err(format!(
             "here are dead, discarded, expired and cancelled jobs, none {state}"
         )),
@@ -124,7 +163,7 @@ pub(crate) async fn dead(
             Some(problem),
         ),
     };
-    list(&app, &visit, &fields, "/dead", typed, filter, problem).await
+    list(&app, &visit, &fields, "/dead", &figures, filter, problem).await
 }
 
 async fn list(
@@ -132,14 +171,14 @@ async fn list(
     visit: &Visit,
     fields: &Fields,
     path: &'static str,
-    typed: String,
+    figures: &Figures,
     filter: Filter,
     problem: Option<String>,
 ) -> Result<Response, Fault> {
     if let Some(id) = filter.id {
         return Ok(Redirect::to(&format!("/jobs/{id}")).into_response());
     }
-    let figures = app.collector.seen().await?;
+    let typed = fields.get("filter").unwrap_or_default().to_owned();
     let sums = figures.snapshot.sums_of(&filter);
     let limit = fields.number("limit", (1, MOST))?.unwrap_or(PAGE);
     let at = fields.get("at").map(str::parse::<Place>).transpose();
@@ -150,20 +189,22 @@ async fn list(
         sums: &sums,
         secrets: &app.secrets,
         at,
+        is_by_due: path == "/scheduled",
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
     };
     let found = look.take(&app.pool).await?;
     let is_kept = filter.state.is_some_and(|state| KEPT.contains(&state));
     let (title, current) = match (path, filter.state) {
-        ("/dead", Some(JobState::Expired)) => ("Expired", "/dead?filter=state%3Aexpired"),
+        ("/dead", Some(JobState::Expired)) => ("Expired", EXPIRED),
         ("/dead", Some(JobState::Discarded)) => ("Discarded", "/dead"),
         ("/dead", Some(JobState::Cancelled)) => ("Cancelled", "/dead"),
         ("/dead", _) => ("Dead", "/dead"),
+        ("/scheduled", _) => ("Scheduled", "/scheduled"),
         _ => ("Jobs", "/jobs"),
     };
     let now = figures.snapshot.server.at;
     let jobs = Jobs {
-        frame: Frame::new(app, visit, &figures, title, current).with_notice(fields),
+        frame: Frame::new(app, visit, figures, title, current).with_notice(fields),
         problem,
         chips: chips(path, &filter, &sums),
         rows: found
@@ -190,6 +231,8 @@ async fn list(
 fn chips(path: &str, filter: &Filter, sums: &Sums) -> Vec<Chip> {
     let states = if path == "/dead" {
         &KEPT[..]
+    } else if path == "/scheduled" {
+        &LATER[..]
     } else {
         &LISTED[..]
     };
@@ -218,31 +261,43 @@ fn next(path: &str, typed: &str, limit: u32, found: &Found) -> Option<String> {
     Some(address::of(path, &fields))
 }
 
-fn bulk(filter: &Filter, sums: &Sums, is_kept: bool) -> Option<Bulk> {
+/// What can be done to all that match.
+fn bulk(filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
     if filter.text.is_some() || filter.id.is_some() {
-        return None;
+        return Vec::new();
     }
     let waits = [
         JobState::Scheduled,
         JobState::Retrying,
         JobState::Quarantined,
     ];
-    let (action, verb) = match filter.state {
-        Some(_) if is_kept => ("redrive", "Redrive"),
-        Some(state) if waits.contains(&state) => ("retry", "Retry"),
-        _ => return None,
+    let actions: &[(&str, &str)] = match filter.state {
+        Some(_) if is_kept => &[("redrive", "Redrive"), ("delete", "Delete")],
+        Some(state) if waits.contains(&state) => &[("retry", "Retry"), ("cancel", "Cancel")],
+        // All of everything is no filter.
+        None if *filter == Filter::default() => &[],
+        _ => &[("cancel", "Cancel")],
     };
-    let number = filter.state.map_or(0, |state| sums.of(state));
-    let says = match (&filter.error, number) {
-        (Some(_), _) => format!("{verb} all that match"),
-        (None, 0) => return None,
-        (None, _) => format!("{verb} all {} that match", words::count(number)),
+    let number = match filter.state {
+        Some(state) => sums.of(state),
+        None => sums.pending(),
     };
-    let fields = [("do", action), ("filter", &filter.to_string())];
-    Some(Bulk {
-        href: address::of("/bulk", &fields),
-        says,
-    })
+    let is_counted = filter.error.is_none() && filter.since.is_none();
+    let fitting = actions.iter().filter(|(action, _)| {
+        let takes_since = matches!(*action, "cancel" | "delete");
+        (takes_since || filter.since.is_none()) && !(is_counted && number == 0)
+    });
+    let links = fitting.map(|(action, verb)| {
+        let fields = [("do", *action), ("filter", &filter.to_string())];
+        Bulk {
+            href: address::of("/bulk", &fields),
+            says: match is_counted {
+                true => format!("{verb} all {} that match", words::count(number)),
+                false => format!("{verb} all that match"),
+            },
+        }
+    });
+    links.collect()
 }
 
 fn row(job: &JobRow, now: Timestamp, secrets: &Secrets) -> Row {
@@ -252,6 +307,8 @@ fn row(job: &JobRow, now: Timestamp, secrets: &Secrets) -> Row {
         JobState::Scheduled | JobState::Retrying if until > 0.0 => {
             format!("in {}", words::age(until))
         }
+        // It is due, and no leader has sent it to work yet.
+        JobState::Scheduled | JobState::Retrying => format!("{} late", words::age(-until)),
         _ => match job.died_at {
             Some(at) => format!("{} ago", since(at)),
             None => since(job.enqueued_at.max(job.scheduled_at.min(now))),

@@ -3,6 +3,8 @@
 pub(crate) mod act;
 pub(crate) mod assets;
 pub(crate) mod bulk;
+pub(crate) mod destinations;
+pub(crate) mod drain;
 mod frame;
 pub(crate) mod health;
 pub(crate) mod job;
@@ -11,7 +13,13 @@ pub(crate) mod live;
 pub(crate) mod login;
 mod notice;
 pub(crate) mod overview;
+pub(crate) mod periodic;
 pub(crate) mod queues;
+pub(crate) mod reindex;
+pub(crate) mod settings;
+pub(crate) mod sync;
+pub(crate) mod transactions;
+pub(crate) mod workers;
 
 use askama::Template;
 use axum::http::{Method, StatusCode};

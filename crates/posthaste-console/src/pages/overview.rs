@@ -51,13 +51,7 @@ pub(crate) async fn show(
 
 fn horizon(figures: &Figures) -> Option<Horizon> {
     let holder = figures.holders().first()?;
-    let name = words::plain(&holder.name, 80);
-    let by = match holder.kind.as_str() {
-        "prepared" => format!("the prepared transaction {name}"),
-        "slot" => format!("the replication slot {name}"),
-        "replica" => format!("a reader on {name}"),
-        _ => name,
-    };
+    let by = super::transactions::named(holder);
     let held = match holder.seconds {
         Some(seconds) => format!("{} by {by}", words::age(seconds)),
         None => format!("by {by}"),
@@ -66,17 +60,8 @@ fn horizon(figures: &Figures) -> Option<Horizon> {
     Some(Horizon {
         held,
         who: words::plain(&holder.detail, 200),
-        queue: match segments {
-            ..3 => "Nothing: claims do not care, and segments are truncated.".to_owned(),
-            _ => format!("{segments} segments wait to be truncated; claims do not care."),
-        },
-        tables: match holder.behind {
-            0 => "Nothing yet: no transaction has begun since.".to_owned(),
-            behind => format!(
-                "Rows that died within the last {} cannot be removed.",
-                words::counted(behind, "transaction", "transactions")
-            ),
-        },
+        queue: super::transactions::queue_pays(segments),
+        tables: super::transactions::tables_pay(holder.behind),
         others: figures.holders().len() - 1,
     })
 }

@@ -33,9 +33,23 @@ struct Queues {
     frame: Frame,
     figures: Arc<Figures>,
     per: [(u32, &'static str); 4],
+    units: [(u32, &'static str); 2],
 }
 
 impl Queues {
+    /// For how long done jobs are kept, in the unit that divides it, else in hours.
+    fn keep(&self, seconds: &Option<f64>) -> (u32, String) {
+        let Some(seconds) = *seconds else {
+            return (3_600, String::new());
+        };
+        let unit = if seconds % 86_400.0 == 0.0 {
+            86_400
+        } else {
+            3_600
+        };
+        (unit, format!("{:.0}", (seconds / f64::from(unit)).ceil()))
+    }
+
     fn is_per(&self, seconds: &u32, per: &f64) -> bool {
         f64::from(*seconds) == *per
     }
@@ -51,6 +65,7 @@ pub(crate) async fn show(
         frame: Frame::new(&app, &visit, &figures, "Queues", "/queues").with_notice(&fields),
         figures,
         per: PER,
+        units: UNITS,
     };
     Ok(page(StatusCode::OK, &queues))
 }
@@ -61,7 +76,7 @@ pub(crate) async fn pause(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app).await?;
-    let queue = fields.text("queue")?;
+    let queue = &fields.name("queue")?;
     audit::log(&visit, "pause", queue, paused(&app, queue, true).await)?;
     Ok(done(&app, &fields, "pause").await)
 }
@@ -72,12 +87,12 @@ pub(crate) async fn resume(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app).await?;
-    let queue = fields.text("queue")?;
+    let queue = &fields.name("queue")?;
     audit::log(&visit, "resume", queue, paused(&app, queue, false).await)?;
     Ok(done(&app, &fields, "resume").await)
 }
 
-async fn paused(app: &App, queue: &str, is_paused: bool) -> Result<usize, StoreError> {
+pub(super) async fn paused(app: &App, queue: &str, is_paused: bool) -> Result<usize, StoreError> {
     let session = Session::act(&app.pool).await?;
     match is_paused {
         true => session.jobs()?.pause(queue).await?,
@@ -92,7 +107,7 @@ pub(crate) async fn limit(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app).await?;
-    let queue = fields.text("queue")?;
+    let queue = &fields.name("queue")?;
     let rate = rate(&fields)?;
     let (action, on) = match &rate {
         Some(rate) => ("limit", format!("{queue}: {rate:?}")),
@@ -119,6 +134,37 @@ fn rate(fields: &Fields) -> Result<Option<Rate>, Fault> {
 async fn limited(app: &App, queue: &str, rate: Option<Rate>) -> Result<usize, StoreError> {
     let session = Session::act(&app.pool).await?;
     session.jobs()?.limit(queue, rate).await?;
+    session.end().await.map(|()| 0)
+}
+
+/// Times for which done jobs are kept.
+const UNITS: [(u32, &str); 2] = [(3_600, "hours"), (86_400, "days")];
+/// The longest, in hours.
+const LONGEST: u32 = 3_660 * 24;
+
+pub(crate) async fn keep(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app).await?;
+    let queue = &fields.name("queue")?;
+    let number = fields.number("keep", (1, LONGEST))?;
+    let unit = fields.number("unit", (3_600, 86_400))?.unwrap_or(3_600);
+    let seconds = number.map(|number| u64::from(number) * u64::from(unit));
+    let seconds = seconds.map(|seconds| seconds.min(u64::from(LONGEST) * 3_600));
+    let (action, on) = match seconds {
+        Some(seconds) => ("keep", format!("{queue}: {seconds} s")),
+        None => ("forget", queue.to_owned()),
+    };
+    let keep = seconds.map(Duration::from_secs);
+    audit::log(&visit, action, &on, kept(&app, queue, keep).await)?;
+    Ok(done(&app, &fields, action).await)
+}
+
+async fn kept(app: &App, queue: &str, keep: Option<Duration>) -> Result<usize, StoreError> {
+    let session = Session::act(&app.pool).await?;
+    session.jobs()?.keep(queue, keep).await?;
     session.end().await.map(|()| 0)
 }
 

@@ -44,6 +44,17 @@ impl StoreError {
     }
 }
 
+impl StoreError {
+    /// Of documents that a form chooses: what the server does not understand is the form's.
+    pub(super) fn of_choice(error: posthaste::Error) -> Self {
+        let code = error.sqlstate().map(|code| code.code().to_owned());
+        match code.as_deref() {
+            Some("42703" | "42883" | "42804" | "42725") => Self::Refused(with_causes(&error)),
+            _ => error.into(),
+        }
+    }
+}
+
 impl From<posthaste::Error> for StoreError {
     fn from(error: posthaste::Error) -> Self {
         let said = with_causes(&error);

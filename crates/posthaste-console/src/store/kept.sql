@@ -6,6 +6,7 @@ WITH near AS MATERIALIZED (
     FROM posthaste.dead d
    WHERE d.state = $1::text AND d.died_at <= $2::timestamptz
      AND (d.died_at, d.id) < ($2::timestamptz, $3::bigint)
+     AND d.died_at >= coalesce($10::timestamptz, '-infinity')
    ORDER BY d.died_at DESC, d.id DESC LIMIT $8::bigint
 ), meant AS MATERIALIZED (
   SELECT n.id FROM near n

@@ -6,4 +6,5 @@ SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue = $2::text)
                           AND ($5::text IS NULL OR d.last_error LIKE $5::text)) AS meant,
        count(*) AS looked_at
   FROM (SELECT d.queue, d.name, d.tag, d.last_error FROM posthaste.dead d
-         WHERE $1::text IS NULL OR d.state = $1::text LIMIT $6::bigint) d
+         WHERE ($1::text IS NULL OR d.state = $1::text)
+           AND ($7::timestamptz IS NULL OR d.died_at >= $7::timestamptz) LIMIT $6::bigint) d

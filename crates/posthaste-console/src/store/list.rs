@@ -1,6 +1,5 @@
 //! Jobs, a bounded look at a time.
 
-use deadpool_postgres::Pool;
 use jiff::Timestamp;
 use posthaste::State;
 use tokio_postgres::Row;
@@ -13,6 +12,8 @@ use crate::words;
 
 /// Kept jobs that one look reads at most.
 const LOOKED_AT: i64 = 20_000;
+/// Jobs that are due later, of which one look reads whole rows.
+const LOOKED_AT_DUE: i64 = 5_000;
 
 /// A job in a list.
 #[derive(Clone, Debug)]
@@ -97,7 +98,8 @@ pub(crate) async fn slot(
     };
     let (from, before) = (from.text(), before.text());
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
-    let values: [(&(dyn ToSql + Sync), Type); 9] = [
+    let since = filter.since_at();
+    let values: [(&(dyn ToSql + Sync), Type); 10] = [
         (&slot, Type::INT4),
         (&from, Type::TEXT),
         (&before, Type::TEXT),
@@ -107,6 +109,7 @@ pub(crate) async fn slot(
         (&state, Type::TEXT),
         (&error, Type::TEXT),
         (&limit, Type::INT8),
+        (&since, Type::TIMESTAMPTZ),
     ];
     let rows = session.client()?.query_typed(sql, &values).await?;
     let read = rows.iter().map(|row| {
@@ -127,10 +130,11 @@ pub(crate) async fn numbered(
     let (sql, below, go_on): (_, _, fn(i64) -> Place) = match place {
         Place::Running(below) => (include_str!("running.sql"), *below, Place::Running),
         Place::InFlight(below) => (include_str!("in_flight.sql"), *below, Place::InFlight),
-        Place::Slot(..) | Place::Kept(..) => return Ok(Vec::new()),
+        Place::Slot(..) | Place::Kept(..) | Place::Due(..) => return Ok(Vec::new()),
     };
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
-    let values: [(&(dyn ToSql + Sync), Type); 7] = [
+    let since = filter.since_at();
+    let values: [(&(dyn ToSql + Sync), Type); 8] = [
         (&below, Type::INT8),
         (&filter.queue, Type::TEXT),
         (&filter.name, Type::TEXT),
@@ -138,6 +142,7 @@ pub(crate) async fn numbered(
         (&state, Type::TEXT),
         (&error, Type::TEXT),
         (&limit, Type::INT8),
+        (&since, Type::TIMESTAMPTZ),
     ];
     let rows = session.client()?.query_typed(sql, &values).await?;
     let read = rows
@@ -146,7 +151,7 @@ pub(crate) async fn numbered(
     read.collect()
 }
 
-/// What one look at kept jobs found.
+/// What one look at kept jobs, or at those that are due later, found.
 pub(crate) struct Kept {
     pub(crate) jobs: Vec<JobRow>,
     /// Where the look ended, and whether it was at its bound there.
@@ -163,7 +168,8 @@ pub(crate) async fn kept(
     limit: i64,
 ) -> Result<Kept, StoreError> {
     let (name, error) = (words::state(state), filter.error_pattern());
-    let values: [(&(dyn ToSql + Sync), Type); 9] = [
+    let since = filter.since_at();
+    let values: [(&(dyn ToSql + Sync), Type); 10] = [
         (&name, Type::TEXT),
         (&at, Type::TIMESTAMPTZ),
         (&id, Type::INT8),
@@ -173,52 +179,71 @@ pub(crate) async fn kept(
         (&error, Type::TEXT),
         (&LOOKED_AT, Type::INT8),
         (&limit, Type::INT8),
+        (&since, Type::TIMESTAMPTZ),
     ];
     let rows = session
         .client()?
         .query_typed(include_str!("kept.sql"), &values)
         .await?;
-    let mut found = Kept {
-        jobs: Vec::new(),
-        end: None,
-        is_bounded: false,
-    };
-    for row in rows {
-        let (id, died_at): (i64, Timestamp) = (row.try_get("id")?, row.try_get("died_at")?);
-        if row.try_get::<_, Option<String>>("name")?.is_none() {
-            found.end = Some((died_at, id));
-            found.is_bounded = i64::from(row.try_get::<_, i32>("kwargs_bytes")?) >= LOOKED_AT;
-            continue;
+    let mut kept = Kept::read(&rows, "died_at", LOOKED_AT, |at, id| {
+        Place::Kept(state, at, id)
+    })?;
+    for job in &mut kept.jobs {
+        if let Place::Kept(_, at, _) = &job.place {
+            job.died_at = Some(*at);
         }
-        let mut job = JobRow::read(&row, Place::Kept(state, died_at, id))?;
-        job.died_at = Some(died_at);
-        found.jobs.push(job);
     }
-    Ok(found)
+    Ok(kept)
 }
 
-/// How many kept jobs are meant; and whether only some were looked at.
-pub(crate) async fn kept_count(
-    pool: &Pool,
+impl Kept {
+    /// Jobs, and a row without a name that says where the look ended.
+    fn read(
+        rows: &[Row],
+        column: &str,
+        most: i64,
+        place: impl Fn(Timestamp, i64) -> Place,
+    ) -> Result<Self, StoreError> {
+        let mut found = Self {
+            jobs: Vec::new(),
+            end: None,
+            is_bounded: false,
+        };
+        for row in rows {
+            let (id, at): (i64, Timestamp) = (row.try_get("id")?, row.try_get(column)?);
+            if row.try_get::<_, Option<String>>("name")?.is_some() {
+                found.jobs.push(JobRow::read(row, place(at, id))?);
+                continue;
+            }
+            found.end = Some((at, id));
+            found.is_bounded = i64::from(row.try_get::<_, i32>("kwargs_bytes")?) >= most;
+        }
+        Ok(found)
+    }
+}
+
+/// Jobs that are due after this time, the next first.
+pub(crate) async fn due(
+    session: &Session,
+    (at, id): (Timestamp, i64),
     filter: &Filter,
-    most: i64,
-) -> Result<(i64, bool), StoreError> {
-    let session = Session::read(pool).await?;
+    limit: i64,
+) -> Result<Kept, StoreError> {
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
-    let values: [(&(dyn ToSql + Sync), Type); 6] = [
-        (&state, Type::TEXT),
+    let since = filter.since_at();
+    let values: [(&(dyn ToSql + Sync), Type); 10] = [
+        (&at, Type::TIMESTAMPTZ),
+        (&id, Type::INT8),
         (&filter.queue, Type::TEXT),
         (&filter.name, Type::TEXT),
         (&filter.tag, Type::TEXT),
+        (&state, Type::TEXT),
         (&error, Type::TEXT),
-        (&most, Type::INT8),
+        (&since, Type::TIMESTAMPTZ),
+        (&LOOKED_AT_DUE, Type::INT8),
+        (&limit, Type::INT8),
     ];
-    let sql = include_str!("kept_count.sql");
+    let sql = include_str!("due.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    let Some(row) = rows.first() else {
-        return Ok((0, false));
-    };
-    let (meant, looked_at): (i64, i64) = (row.try_get("meant")?, row.try_get("looked_at")?);
-    session.end().await?;
-    Ok((meant, looked_at >= most))
+    Kept::read(&rows, "scheduled_at", LOOKED_AT_DUE, Place::Due)
 }

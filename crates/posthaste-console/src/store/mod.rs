@@ -2,11 +2,25 @@
 //! qualified.
 
 mod error;
+mod kept;
 mod list;
+mod order;
+mod periodic;
+mod server;
 mod session;
 mod snapshot;
+mod synced;
+mod tables;
+mod workers;
 
 pub(crate) use error::StoreError;
-pub(crate) use list::{JobRow, kept, kept_count, numbered, places, slot};
+pub(crate) use kept::{delete_jobs, delete_kept, kept_count};
+pub(crate) use list::{JobRow, due, kept, numbered, places, slot};
+pub(crate) use order::{Waiting, waiting_for_turn};
+pub(crate) use periodic::{Periodic, periodic, run_periodic, switch_periodic};
+pub(crate) use server::{Installed, Log, Step, installed};
 pub(crate) use session::Session;
 pub(crate) use snapshot::read as read_snapshot;
+pub(crate) use synced::{Synced, begin_reindex, behind, plan_reindex, synced};
+pub(crate) use tables::{DeadRows, dead_rows};
+pub(crate) use workers::{Ended, ended_workers, running_by_worker};

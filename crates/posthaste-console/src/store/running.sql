@@ -14,4 +14,5 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
    AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
    AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR $5::text = 'running')
    AND ($6::text IS NULL OR j.last_error LIKE $6::text)
+   AND ($8::timestamptz IS NULL OR j.enqueued_at >= $8::timestamptz)
  ORDER BY j.id DESC LIMIT $7::bigint

@@ -22,6 +22,7 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
      AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
      AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
+     AND ($10::timestamptz IS NULL OR s.enqueued_at >= $10::timestamptz)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
                       WHERE $1::integer = 6 AND e.xid = s.xid AND e.id = s.id)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_7 e

@@ -18,7 +18,7 @@ pub(crate) async fn read(pool: &Pool) -> Result<Snapshot, StoreError> {
         relays: posthaste_relay::relays(client).await?,
         queues: all(client, include_str!("queues.sql"), queue).await?,
         workers: all(client, include_str!("workers.sql"), worker).await?,
-        holders: all(client, include_str!("horizon.sql"), holder).await?,
+        holders: Holder::of(posthaste::holders(client).await?),
         took: started.elapsed(),
         server,
     };
@@ -73,15 +73,5 @@ fn worker(row: &Row) -> Result<Worker, tokio_postgres::Error> {
         silent: row.try_get("silent")?,
         queues: row.try_get("queues")?,
         leads: row.try_get("leads")?,
-    })
-}
-
-fn holder(row: &Row) -> Result<Holder, tokio_postgres::Error> {
-    Ok(Holder {
-        kind: row.try_get("kind")?,
-        name: row.try_get("name")?,
-        detail: row.try_get("detail")?,
-        seconds: row.try_get("seconds")?,
-        behind: row.try_get("behind")?,
     })
 }

@@ -22,6 +22,7 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
      AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
      AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
+     AND ($10::timestamptz IS NULL OR s.enqueued_at >= $10::timestamptz)
      AND NOT coalesce(posthaste.is_claimed(s.xid, s.id, c.lo, c.hi, c.at_xid, c.at_id, c.exhausted),
                       false)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e

@@ -1,5 +1,7 @@
 //! Statements of the sync (sql/functions/sync.sql of posthaste): rows and their versions.
 
+pub(crate) mod behind;
+pub(crate) mod reindex;
 pub(crate) mod search;
 
 use std::ops::Deref;

@@ -4,6 +4,7 @@ mod acknowledge;
 pub(crate) mod client;
 pub(crate) mod counters;
 mod duties;
+pub(crate) mod holders;
 mod lanes;
 pub(crate) mod link;
 pub(crate) mod migrate;

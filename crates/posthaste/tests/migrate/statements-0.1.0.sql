@@ -19,6 +19,65 @@ UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp() WHERE i
 SELECT id, beat, stopped_at IS NOT NULL AS stopped FROM posthaste.worker
  WHERE stopped_at IS NULL OR (NOT clean AND stopped_at > posthaste.steady() - interval '1 day');
 
+-- behind.sql
+-- returns: sync text, reason text, jobs int8, seconds float8, is_over bool
+WITH queue AS (
+  SELECT s.name AS sync, 'sync.' || s.name AS name, s.delay, true AS is_change
+    FROM posthaste.synced s
+  UNION ALL
+  SELECT s.name, 'sync.' || s.name || '.reindex', interval '0', false FROM posthaste.synced s
+), tried AS MATERIALIZED (
+  SELECT q.sync, q.is_change, left(j.last_error, 300) AS reason,
+         j.state IN ('dead', 'discarded', 'expired') AS is_over,
+         j.last_error LIKE '%: written, and to be seen' AS is_written,
+         extract(epoch FROM clock_timestamp()
+                 - CASE WHEN j.last_error IS NULL OR j.scheduled_at < j.enqueued_at + q.delay
+                        THEN j.scheduled_at ELSE j.enqueued_at + q.delay END)::float8 AS seconds
+    FROM queue q JOIN posthaste.job j ON j.queue = q.name
+   WHERE j.state <> 'cancelled'
+)
+SELECT t.sync, NULL::text AS reason, count(*) AS jobs, max(t.seconds) AS seconds, false AS is_over
+  FROM tried t
+ WHERE t.is_change AND NOT t.is_over AND (t.reason IS NOT NULL OR t.seconds >= 0::float8)
+ GROUP BY t.sync
+UNION ALL
+SELECT t.sync, t.reason, count(*), max(t.seconds), t.is_over
+  FROM tried t WHERE t.reason IS NOT NULL AND NOT t.is_written
+ GROUP BY t.sync, t.reason, t.is_over
+ ORDER BY seconds DESC, sync, reason;
+
+-- behind_key.sql
+-- takes: text, int8
+-- returns: id int8, name text, queue text, enqueued_at timestamptz
+WITH stand AS MATERIALIZED (
+  SELECT coalesce((SELECT s.turn FROM posthaste.stand($1::text) s), -1::bigint) AS turn
+)
+SELECT w.id, w.name, w.queue, w.enqueued_at FROM (
+  (SELECT r.turn, r.id, r.name, coalesce(r.own_queue, r.queue) AS queue, r.enqueued_at
+     FROM posthaste.scheduled_6 r LEFT JOIN (
+          SELECT * FROM posthaste.promote_cursor_6 c ORDER BY c.page DESC LIMIT 1) p ON true
+    WHERE r.ordering_key = $1::text AND r.turn > (SELECT s.turn FROM stand s)
+      AND r.scheduled_at = '9999-01-01Z'
+      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
+                       WHERE e.xid = r.xid AND e.id = r.id)
+      AND NOT coalesce(posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi,
+                                          p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted),
+                       false)
+    ORDER BY r.ordering_key, r.turn LIMIT $2::bigint)
+  UNION ALL
+  (SELECT r.turn, r.id, r.name, coalesce(r.own_queue, r.queue), r.enqueued_at
+     FROM posthaste.scheduled_7 r LEFT JOIN (
+          SELECT * FROM posthaste.promote_cursor_7 c ORDER BY c.page DESC LIMIT 1) p ON true
+    WHERE r.ordering_key = $1::text AND r.turn > (SELECT s.turn FROM stand s)
+      AND r.scheduled_at = '9999-01-01Z'
+      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_7 e
+                       WHERE e.xid = r.xid AND e.id = r.id)
+      AND NOT coalesce(posthaste.promoted(r.xid, r.scheduled_at, r.id, p.t_lo, p.t_hi, p.lo, p.hi,
+                                          p.at_xid, p.at_due, p.at_id, p.late_done, p.exhausted),
+                       false)
+    ORDER BY r.ordering_key, r.turn LIMIT $2::bigint)) w
+ ORDER BY w.turn LIMIT $2::bigint;
+
 -- cancel.sql
 -- takes: _int8
 -- returns: answer text
@@ -122,6 +181,14 @@ SELECT pg_catalog.row_to_json(a)::text AS answer
                  LIMIT $8::bigint) k) a
  ORDER BY extract(epoch FROM a.ended_at) * $7::numeric, a.id * $7::bigint;
 
+-- dead_rows.sql
+-- returns: name text, dead int8, live int8, vacuumed_at timestamptz
+SELECT pg_catalog.format('%s.%s', t.schemaname, t.relname) AS name, t.n_dead_tup AS dead,
+       t.n_live_tup AS live, greatest(t.last_vacuum, t.last_autovacuum) AS vacuumed_at
+  FROM pg_catalog.pg_stat_user_tables t
+ WHERE t.n_dead_tup > 0::bigint AND t.schemaname <> 'posthaste'
+ ORDER BY t.n_dead_tup DESC, t.relid LIMIT 10;
+
 -- deaths.sql
 -- takes: int8, int8
 -- returns: int8 int8, int8 int8, int4 int4, int8 int8, text text, text text, text text, text text
@@ -152,41 +219,21 @@ INSERT INTO posthaste.lane (queue, priority) SELECT $1, priority FROM found
 ON CONFLICT (queue, priority) DO UPDATE SET priority = excluded.priority
 RETURNING priority;
 
--- doctor/holders.sql
+-- doctor/locks.sql
 -- takes: float8
--- returns: kind text, name text, seconds int8
-SELECT kind, name, floor(seconds)::bigint AS seconds FROM (
-  SELECT DISTINCT 'lock' AS kind,
+-- returns: name text, seconds int8
+SELECT l.name, floor(l.seconds)::bigint AS seconds FROM (
+  SELECT DISTINCT
          pg_catalog.format('session %s (%s, %s)', a.pid, a.usename,
                            coalesce(nullif(a.application_name, ''), 'no name')) AS name,
          extract(epoch FROM clock_timestamp() - a.xact_start) AS seconds
     FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_stat_activity a ON a.pid = l.pid
-   WHERE l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   WHERE l.granted
+     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
      AND c.relnamespace = to_regnamespace('posthaste')::oid
-     AND c.relname ~ '_[0-7]$'::text
-  UNION ALL
-  SELECT 'transaction',
-         pg_catalog.format('session %s (%s, %s)', a.pid, a.usename,
-                           coalesce(nullif(a.application_name, ''), 'no name')),
-         extract(epoch FROM clock_timestamp() - a.xact_start)
-    FROM pg_stat_activity a
-   WHERE a.backend_type = 'client backend' AND a.pid <> pg_backend_pid() AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
-  UNION ALL
-  SELECT 'prepared', pg_catalog.format('%s in database %s', p.gid, p.database),
-         extract(epoch FROM clock_timestamp() - p.prepared) FROM pg_prepared_xacts p
-  UNION ALL
-  SELECT 'slot', s.slot_name::text || CASE WHEN s.active THEN '' ELSE ', which nobody reads' END,
-         NULL
-    FROM pg_replication_slots s WHERE NOT s.active OR (s.slot_type = 'logical' AND s.xmin IS NOT NULL)
-  UNION ALL
-  SELECT 'replica',
-         pg_catalog.format('%s (%s)', coalesce(nullif(r.application_name, ''), 'no name'),
-                           coalesce(host(r.client_addr), 'this machine')), NULL
-    FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
-   WHERE age(coalesce(r.backend_xmin, s.xmin)) > 10000
-) held
- WHERE seconds::double precision >= $1::double precision OR kind IN ('slot', 'replica')
- ORDER BY kind, seconds DESC, name;
+     AND c.relname ~ '_[0-7]$'::text) l
+ WHERE l.seconds::double precision >= $1::double precision
+ ORDER BY l.seconds DESC, l.name;
 
 -- doctor/pid.sql
 -- returns: pg_backend_pid int4
@@ -315,6 +362,74 @@ SELECT s.name, c.oid IS NULL AS is_gone, lacking.parts
  WHERE c.oid IS NULL OR pg_catalog.cardinality(lacking.parts) > 0
  ORDER BY s.name;
 
+-- due.sql
+-- takes: timestamptz, int8, text, text, text, text, text, timestamptz, int8, int8
+-- returns: id int8, scheduled_at timestamptz, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+WITH cursor AS MATERIALIZED (
+  (SELECT 6::smallint AS slot, p.* FROM posthaste.promote_cursor_6 p ORDER BY p.page DESC LIMIT 1)
+  UNION ALL
+  (SELECT 7::smallint, p.* FROM posthaste.promote_cursor_7 p ORDER BY p.page DESC LIMIT 1)
+), sent AS MATERIALIZED (
+  SELECT c.slot, CASE WHEN c.exhausted THEN c.t_hi ELSE c.t_lo END AS until FROM cursor c
+), beginning AS MATERIALIZED (
+  SELECT s.slot, greatest($1::timestamptz, s.until) AS due,
+         CASE WHEN s.until >= $1::timestamptz THEN 9223372036854775807 ELSE $2::bigint END AS id
+    FROM (SELECT g.slot, max(n.until) AS until
+            FROM (SELECT 6::smallint AS slot UNION ALL SELECT 7::smallint) g
+            LEFT JOIN sent n ON n.slot = g.slot GROUP BY g.slot) s
+), near AS MATERIALIZED (
+  SELECT n.* FROM (
+    (SELECT s.* FROM posthaste.scheduled_6 s
+      WHERE (s.scheduled_at, s.id) > ((SELECT b.due FROM beginning b WHERE b.slot = 6::smallint),
+                                      (SELECT b.id FROM beginning b WHERE b.slot = 6::smallint))
+      ORDER BY s.scheduled_at, s.id LIMIT $9::bigint)
+    UNION ALL
+    (SELECT s.* FROM posthaste.scheduled_7 s
+      WHERE (s.scheduled_at, s.id) > ((SELECT b.due FROM beginning b WHERE b.slot = 7::smallint),
+                                      (SELECT b.id FROM beginning b WHERE b.slot = 7::smallint))
+      ORDER BY s.scheduled_at, s.id LIMIT $9::bigint)) n
+   WHERE n.scheduled_at < '9999-01-01Z'
+   ORDER BY n.scheduled_at, n.id LIMIT $9::bigint
+), meant AS MATERIALIZED (
+  SELECT n.id, n.scheduled_at, n.name, coalesce(n.own_queue, n.queue) AS queue,
+         coalesce(n.own_priority, n.priority) AS priority,
+         CASE WHEN n.attempt > 0 THEN 'retrying' ELSE 'scheduled' END AS state, n.attempt,
+         n.max_attempts, n.enqueued_at, n.tag, left(n.last_error, 400) AS last_error,
+         CASE WHEN n.kwargs_bytes <= 4096 THEN n.kwargs::text END AS kwargs, n.kwargs_bytes
+    FROM near n LEFT JOIN cursor c ON c.slot = n.slot
+   WHERE ($3::text IS NULL OR coalesce(n.own_queue, n.queue) = $3::text)
+     AND ($4::text IS NULL OR n.name = $4::text) AND ($5::text IS NULL OR n.tag = $5::text)
+     AND ($6::text IS NULL OR ($6::text = 'retrying') = (n.attempt > 0))
+     AND ($7::text IS NULL OR n.last_error LIKE $7::text)
+     AND ($8::timestamptz IS NULL OR n.enqueued_at >= $8::timestamptz)
+     AND n.expires_at > clock_timestamp()
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
+                      WHERE n.slot = 6::smallint AND e.xid = n.xid AND e.id = n.id)
+     AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_7 e
+                      WHERE n.slot = 7::smallint AND e.xid = n.xid AND e.id = n.id)
+     AND NOT coalesce(posthaste.promoted(n.xid, n.scheduled_at, n.id, c.t_lo, c.t_hi, c.lo, c.hi,
+                                         c.at_xid, c.at_due, c.at_id, c.late_done, c.exhausted),
+                      false)
+   ORDER BY n.scheduled_at, n.id LIMIT $10::bigint
+), looked AS (
+  SELECT n.id, n.scheduled_at, count(*) OVER () AS rows
+    FROM near n ORDER BY n.scheduled_at DESC, n.id DESC LIMIT 1
+)
+SELECT m.id, m.scheduled_at, m.name, m.queue, m.priority, m.state, m.attempt, m.max_attempts,
+       m.enqueued_at, m.tag, m.last_error, m.kwargs, m.kwargs_bytes
+  FROM meant m
+UNION ALL
+SELECT l.id, l.scheduled_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       l.rows::integer
+  FROM looked l
+ ORDER BY scheduled_at, id;
+
+-- ended_workers.sql
+-- returns: id int8, name text, started_at timestamptz, stopped_at timestamptz, clean bool
+SELECT w.id, w.name, w.started_at, w.stopped_at, w.clean
+  FROM posthaste.worker w WHERE w.stopped_at IS NOT NULL
+ ORDER BY w.stopped_at DESC, w.id DESC LIMIT 20;
+
 -- enqueue.sql
 -- takes: text, jsonb, text, int4, timestamptz, timestamptz, text, text, int4, text, text
 -- returns: id int8
@@ -375,33 +490,40 @@ INSERT INTO posthaste.relay
 SELECT (SELECT posthaste.volume('relay')), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
        $13::text::jsonb, $14::text::jsonb;
 
--- horizon.sql
--- returns: kind text, name text, detail text, seconds float8, behind int8
-SELECT h.kind, h.name, h.detail, h.seconds::double precision AS seconds, h.behind::bigint AS behind
+-- holders.sql
+-- returns: kind text, pid int4, name text, role text, application text, address text, database text, state text, is_read bool, is_logical bool, is_by_slot bool, seconds float8, transactions int8
+SELECT h.kind, h.pid, h.name, h.role, h.application, h.address, h.database, h.state, h.is_read,
+       h.is_logical, h.is_by_slot, h.seconds::double precision AS seconds,
+       h.transactions::bigint AS transactions
   FROM (
-  SELECT 'session' AS kind, pg_catalog.format('pid %s', a.pid) AS name,
-         pg_catalog.format('%s from %s, %s', a.usename,
-                           coalesce(pg_catalog.host(a.client_addr), 'this machine'),
-                           coalesce(nullif(a.state, ''), 'unknown')) AS detail,
-         extract(epoch FROM clock_timestamp() - a.xact_start) AS seconds,
-         greatest(pg_catalog.age(a.backend_xmin), pg_catalog.age(a.backend_xid)) AS behind
+  SELECT 'session' AS kind, a.pid, NULL::text AS name, a.usename::text AS role,
+         a.application_name AS application, pg_catalog.host(a.client_addr) AS address,
+         a.datname::text AS database, a.state, false AS is_read, false AS is_logical,
+         false AS is_by_slot, extract(epoch FROM clock_timestamp() - a.xact_start) AS seconds,
+         greatest(pg_catalog.age(a.backend_xmin), pg_catalog.age(a.backend_xid)) AS transactions
     FROM pg_catalog.pg_stat_activity a
    WHERE a.backend_type = 'client backend' AND a.pid <> pg_catalog.pg_backend_pid()
+     AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
   UNION ALL
-  SELECT 'prepared', p.gid, pg_catalog.format('of %s in database %s', p.owner, p.database),
-         extract(epoch FROM clock_timestamp() - p.prepared), pg_catalog.age(p.transaction)
+  SELECT 'prepared', NULL, p.gid, p.owner::text, NULL, NULL, p.database::text, NULL, false, false,
+         false, extract(epoch FROM clock_timestamp() - p.prepared), pg_catalog.age(p.transaction)
     FROM pg_catalog.pg_prepared_xacts p
   UNION ALL
-  SELECT 'slot', s.slot_name::text, CASE WHEN s.active THEN 'read' ELSE 'read by nobody' END, NULL,
+  SELECT 'slot', s.active_pid, s.slot_name::text, NULL, NULL, NULL, s.database::text, NULL,
+         s.active, s.slot_type = 'logical' AND s.xmin IS NOT NULL, false, NULL,
          greatest(pg_catalog.age(s.xmin), pg_catalog.age(s.catalog_xmin))
     FROM pg_catalog.pg_replication_slots s
   UNION ALL
-  SELECT 'replica', coalesce(nullif(r.application_name, ''), 'a replica'),
-         pg_catalog.format('from %s', coalesce(pg_catalog.host(r.client_addr), 'this machine')),
-         NULL, pg_catalog.age(r.backend_xmin)
-    FROM pg_catalog.pg_stat_replication r) h
- WHERE h.behind IS NOT NULL AND (h.seconds IS NULL OR h.seconds > 1::numeric)
- ORDER BY h.behind DESC, h.seconds DESC NULLS LAST LIMIT 5;
+  SELECT 'replica', r.pid, NULL, r.usename::text, r.application_name,
+         pg_catalog.host(r.client_addr), NULL, r.state, false, false, r.backend_xmin IS NULL, NULL,
+         pg_catalog.age(coalesce(r.backend_xmin, s.xmin))
+    FROM pg_catalog.pg_stat_replication r
+    LEFT JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid) h
+ ORDER BY h.transactions DESC NULLS LAST, h.seconds DESC NULLS LAST LIMIT 5000;
+
+-- in the code
+-- takes: _int8
+DELETE FROM posthaste.dead AS d WHERE d.id = ANY ($1::bigint[]);
 
 -- in the code
 LISTEN posthaste;
@@ -607,7 +729,7 @@ SELECT posthaste.tick($1, $2, $3, $4, $5, $6, $7);
 SELECT priority FROM posthaste.lane WHERE queue = $1 ORDER BY priority;
 
 -- in_flight.sql
--- takes: int8, text, text, text, text, text, int8
+-- takes: int8, text, text, text, text, text, int8, timestamptz
 -- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
 SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, j.state AS state, j.attempt,
        j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
@@ -618,6 +740,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, j.state AS state, j.
    AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
    AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR j.state = $5::text)
    AND ($6::text IS NULL OR j.last_error LIKE $6::text)
+   AND ($8::timestamptz IS NULL OR j.enqueued_at >= $8::timestamptz)
  ORDER BY j.id DESC LIMIT $7::bigint;
 
 -- is_idle.sql
@@ -630,13 +753,14 @@ SELECT NOT EXISTS (
           OR state IN ('scheduled', 'retrying') AND scheduled_at <= clock_timestamp())) AS is_idle;
 
 -- kept.sql
--- takes: text, timestamptz, int8, text, text, text, text, int8, int8
+-- takes: text, timestamptz, int8, text, text, text, text, int8, int8, timestamptz
 -- returns: id int8, died_at timestamptz, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
 WITH near AS MATERIALIZED (
   SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error
     FROM posthaste.dead d
    WHERE d.state = $1::text AND d.died_at <= $2::timestamptz
      AND (d.died_at, d.id) < ($2::timestamptz, $3::bigint)
+     AND d.died_at >= coalesce($10::timestamptz, '-infinity')
    ORDER BY d.died_at DESC, d.id DESC LIMIT $8::bigint
 ), meant AS MATERIALIZED (
   SELECT n.id FROM near n
@@ -657,7 +781,7 @@ SELECT l.id, l.died_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NU
  ORDER BY died_at DESC, id DESC;
 
 -- kept_count.sql
--- takes: text, text, text, text, text, int8
+-- takes: text, text, text, text, text, int8, timestamptz
 -- returns: meant int8, looked_at int8
 SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue = $2::text)
                           AND ($3::text IS NULL OR d.name = $3::text)
@@ -665,7 +789,23 @@ SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue = $2::text)
                           AND ($5::text IS NULL OR d.last_error LIKE $5::text)) AS meant,
        count(*) AS looked_at
   FROM (SELECT d.queue, d.name, d.tag, d.last_error FROM posthaste.dead d
-         WHERE $1::text IS NULL OR d.state = $1::text LIMIT $6::bigint) d;
+         WHERE ($1::text IS NULL OR d.state = $1::text)
+           AND ($7::timestamptz IS NULL OR d.died_at >= $7::timestamptz) LIMIT $6::bigint) d;
+
+-- kept_delete.sql
+-- takes: text, text, text, text, text, timestamptz, int8
+DELETE FROM posthaste.dead AS x WHERE x.id = ANY (ARRAY(
+  SELECT d.id FROM posthaste.dead d
+   WHERE d.state = $1::text AND d.died_at >= coalesce($6::timestamptz, '-infinity')
+     AND ($2::text IS NULL OR d.queue = $2::text) AND ($3::text IS NULL OR d.name = $3::text)
+     AND ($4::text IS NULL OR d.tag = $4::text) AND ($5::text IS NULL OR d.last_error LIKE $5::text)
+   ORDER BY d.died_at, d.id LIMIT $7::bigint));
+
+-- kept_for.sql
+-- returns: attempts float8, inbox float8
+SELECT extract(epoch FROM s.keep_attempts)::double precision AS attempts,
+       extract(epoch FROM s.keep_inbox)::double precision AS inbox
+  FROM posthaste.setting s;
 
 -- lead.sql
 -- takes: int8, int8
@@ -705,6 +845,19 @@ SELECT pg_catalog.row_to_json(a)::text AS answer
 -- returns: listener_bit int8
 SELECT posthaste.listener_bit(u.queue)
   FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY u (queue, n) ORDER BY u.n;
+
+-- log.sql
+-- returns: ready int8, sealed int8, overflow int8, scheduled int8, bytes int8, dead_bytes int8
+SELECT s.ready_current - s.ready_low + 1::bigint AS ready, s.ready_scan - s.ready_low AS sealed,
+       s.overflow_current - s.overflow_low + 1::bigint AS overflow,
+       s.scheduled_current - s.scheduled_low + 1::bigint AS scheduled,
+       (SELECT sum(pg_catalog.pg_total_relation_size(
+                 ('posthaste.' || t.name)::regclass))::bigint
+          FROM (SELECT 'ready_' || g::text AS name FROM generate_series(0, 5) g
+                UNION ALL SELECT 'claim_' || g::text FROM generate_series(0, 5) g
+                UNION ALL SELECT 'scheduled_' || g::text FROM generate_series(6, 7) g) t) AS bytes,
+       pg_catalog.pg_total_relation_size('posthaste.dead'::regclass) AS dead_bytes
+  FROM posthaste.segments() s;
 
 -- migrate_place.sql
 -- returns: answer text
@@ -777,6 +930,24 @@ SELECT name, schedule, time_zone, missed, next_at, clock_timestamp() AS now,
  WHERE next_at IS NULL OR next_at <= clock_timestamp() + interval '1 s'
     OR looked_at > clock_timestamp() LIMIT 1000;
 
+-- periodic_list.sql
+-- returns: name text, schedule text, time_zone text, missed text, job text, queue text, tag text, next_at timestamptz, is_off bool, enqueued_at timestamptz, kwargs text
+SELECT p.name, p.schedule, p.time_zone, p.missed, p.job, p.queue, p.tag,
+       CASE WHEN p.next_at < '9999-01-01Z' THEN p.next_at END AS next_at,
+       coalesce(p.next_at >= '9999-01-01Z', false) AS is_off,
+       CASE WHEN p.made::text <> '{}' THEN p.looked_at END AS enqueued_at,
+       CASE WHEN pg_catalog.octet_length(p.kwargs::text) <= 4096 THEN p.kwargs::text END AS kwargs
+  FROM posthaste.periodic p ORDER BY p.name LIMIT 1000;
+
+-- periodic_off.sql
+-- takes: text
+UPDATE posthaste.periodic AS p SET next_at = '9999-01-01Z', looked_at = NULL WHERE p.name = $1::text;
+
+-- periodic_on.sql
+-- takes: text
+UPDATE posthaste.periodic AS p SET next_at = NULL, looked_at = NULL
+ WHERE p.name = $1::text AND p.next_at >= '9999-01-01Z';
+
 -- periodic_put.sql
 -- takes: text, text, text, text, text, jsonb, text, int4, text, int4
 INSERT INTO posthaste.periodic AS p (name, schedule, time_zone, missed, job, kwargs, queue, priority, tag, max_attempts)
@@ -787,6 +958,13 @@ ON CONFLICT (name) DO UPDATE SET schedule = excluded.schedule, time_zone = exclu
                  THEN p.next_at END,
   made = CASE WHEN (p.schedule, p.time_zone) = (excluded.schedule, excluded.time_zone)
               THEN p.made ELSE '{}' END;
+
+-- periodic_run.sql
+-- takes: text
+-- returns: id int8
+SELECT posthaste.enqueue(p.job, p.kwargs, p.queue, p.priority, clock_timestamp(),
+                         NULL::timestamptz, p.tag, NULL::text, p.max_attempts) AS id
+  FROM posthaste.periodic p WHERE p.name = $1::text;
 
 -- publish_horizon.sql
 -- takes: int8
@@ -856,13 +1034,8 @@ SELECT r.id
                          $7::integer) r (id)
  ORDER BY r.id;
 
--- reindex/left.sql
--- takes: text
--- returns: count int8
-SELECT count(*) FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined');
-
--- reindex/statement.sql
--- takes: text, text, text, text, text, _text, text, int4, bool, text
+-- reindex.sql
+-- takes: text, text, text, text, text, _text, text, int4, bool, text, text
 -- returns: format text, ?column? text
 WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetype) AS (
   SELECT t.typtype, t.typcategory, t.typnamespace, t.typname, t.typbasetype
@@ -896,11 +1069,18 @@ SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
       ELSE pg_catalog.format(
         'SELECT t.%I::text AS id FROM %I.%I t WHERE %s', s.key, n.nspname, c.relname,
         pg_catalog.concat_ws(' AND ', coalesce('(' || $2::text || ')', 'true'),
+          CASE WHEN $11::text IS NOT NULL
+            THEN pg_catalog.format(k.compared, $3::text, b.made, '=', $11) END,
           CASE WHEN $4::text IS NOT NULL
             THEN pg_catalog.format(k.compared, $3::text, b.made, '>=', $4) END,
           CASE WHEN $5::text IS NOT NULL
             THEN pg_catalog.format(k.compared, $3, b.made, '<', $5) END)) END) r(taken)
  WHERE s.name = $1;
+
+-- reindex/left.sql
+-- takes: text
+-- returns: count int8
+SELECT count(*) FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined');
 
 -- reindex/waiting.sql
 -- takes: text
@@ -947,7 +1127,7 @@ SELECT pg_catalog.json_build_array(r.job_id, r.is_now)::text AS answer
  ORDER BY r.job_id;
 
 -- running.sql
--- takes: int8, text, text, text, text, text, int8
+-- takes: int8, text, text, text, text, text, int8, timestamptz
 -- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
 SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, j.attempt,
        j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
@@ -963,10 +1143,53 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
    AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
    AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR $5::text = 'running')
    AND ($6::text IS NULL OR j.last_error LIKE $6::text)
+   AND ($8::timestamptz IS NULL OR j.enqueued_at >= $8::timestamptz)
  ORDER BY j.id DESC LIMIT $7::bigint;
 
+-- running_by_worker.sql
+-- returns: worker int8, jobs int8
+SELECT j.worker, count(*) AS jobs FROM (
+  SELECT c.worker, r.id FROM (
+    SELECT b.worker, b.batch, b.token FROM posthaste.claim_0 b
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = b.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_0(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT c.worker, r.id FROM (
+    SELECT b.worker, b.batch, b.token FROM posthaste.claim_1 b
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_1 w WHERE w.batch = b.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_1(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_1 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT c.worker, r.id FROM (
+    SELECT b.worker, b.batch, b.token FROM posthaste.claim_2 b
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_2 w WHERE w.batch = b.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_2(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_2 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT c.worker, r.id FROM (
+    SELECT b.worker, b.batch, b.token FROM posthaste.claim_3 b
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_3 w WHERE w.batch = b.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_3(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_3 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT c.worker, r.id FROM (
+    SELECT b.worker, b.batch, b.token FROM posthaste.claim_4 b
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_4 w WHERE w.batch = b.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_4(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_4 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT c.worker, r.id FROM (
+    SELECT b.worker, b.batch, b.token FROM posthaste.claim_5 b
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_5 w WHERE w.batch = b.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_5(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_5 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT f.worker, f.id FROM posthaste.in_flight f WHERE f.state = 'running') j
+ WHERE j.worker IS NOT NULL GROUP BY j.worker;
+
 -- scheduled.sql
--- takes: int4, text, text, text, text, text, text, text, int8
+-- takes: int4, text, text, text, text, text, text, text, int8, timestamptz
 -- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
 WITH page AS MATERIALIZED (
     (SELECT * FROM posthaste.promote_cursor_6 WHERE $1::integer = 6 ORDER BY page DESC LIMIT 1)
@@ -989,6 +1212,7 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
      AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
      AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
+     AND ($10::timestamptz IS NULL OR s.enqueued_at >= $10::timestamptz)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
                       WHERE $1::integer = 6 AND e.xid = s.xid AND e.id = s.id)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_7 e
@@ -1098,6 +1322,10 @@ SELECT k.slot::integer AS slot,
 SELECT s.name, s.relation::regclass::text, EXISTS (SELECT FROM posthaste.queue q WHERE q.name = 'sync.' || s.name || '.reindex' AND q.paused_at IS NOT NULL)
   FROM posthaste.synced s ORDER BY s.name;
 
+-- steps.sql
+-- returns: name text, version text, applied_at timestamptz
+SELECT m.name, m.version, m.applied_at FROM posthaste.migration m ORDER BY m.name LIMIT 100;
+
 -- stop.sql
 -- takes: int8, bool
 WITH left_office AS (UPDATE posthaste.leader SET until = clock_timestamp() WHERE worker = $1)
@@ -1105,33 +1333,6 @@ UPDATE posthaste.worker SET stopped_at = clock_timestamp(),
        clean = $2 AND NOT EXISTS (SELECT FROM posthaste.open_of($1, NULL))
                   AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = $1 AND h.state = 'running')
  WHERE id = $1 AND stopped_at IS NULL;
-
--- sync/behind.sql
--- returns: sync text, reason text, jobs int8, seconds float8, is_over bool
-WITH queue AS (
-  SELECT s.name AS sync, 'sync.' || s.name AS name, s.delay, true AS is_change
-    FROM posthaste.synced s
-  UNION ALL
-  SELECT s.name, 'sync.' || s.name || '.reindex', interval '0', false FROM posthaste.synced s
-), tried AS MATERIALIZED (
-  SELECT q.sync, q.is_change, left(j.last_error, 300) AS reason,
-         j.state IN ('dead', 'discarded', 'expired') AS is_over,
-         j.last_error LIKE '%: written, and to be seen' AS is_written,
-         extract(epoch FROM clock_timestamp()
-                 - CASE WHEN j.last_error IS NULL OR j.scheduled_at < j.enqueued_at + q.delay
-                        THEN j.scheduled_at ELSE j.enqueued_at + q.delay END)::float8 AS seconds
-    FROM queue q JOIN posthaste.job j ON j.queue = q.name
-   WHERE j.state <> 'cancelled'
-)
-SELECT t.sync, NULL::text AS reason, count(*) AS jobs, max(t.seconds) AS seconds, false AS is_over
-  FROM tried t
- WHERE t.is_change AND NOT t.is_over AND (t.reason IS NOT NULL OR t.seconds >= 0::float8)
- GROUP BY t.sync
-UNION ALL
-SELECT t.sync, t.reason, count(*), max(t.seconds), t.is_over
-  FROM tried t WHERE t.reason IS NOT NULL AND NOT t.is_written
- GROUP BY t.sync, t.reason, t.is_over
- ORDER BY seconds DESC, sync, reason;
 
 -- sync/installed.sql
 -- takes: text
@@ -1195,6 +1396,15 @@ SELECT r.id, r.version, r.document IS NOT NULL
 SELECT NULL::text, NULL::bigint, NULL::jsonb WHERE $1::text[] IS NULL
 ) r (id, version, document);
 
+-- synced.sql
+-- returns: name text, relation text, key text, delay float8, columns _text
+SELECT s.name, s.relation::regclass::text AS relation, s.key::text AS key,
+       extract(epoch FROM s.delay)::double precision AS delay,
+       ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+              WHERE a.attrelid = s.relation::oid AND a.attnum > 0::smallint AND NOT a.attisdropped
+              ORDER BY a.attnum LIMIT 200) AS columns
+  FROM posthaste.synced s ORDER BY s.name LIMIT 200;
+
 -- waiting.sql
 -- takes: text, int8
 -- returns: id int8, delivery_id uuid, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
@@ -1203,7 +1413,7 @@ SELECT j.id, posthaste.delivery_id(j.id), j.enqueued_at, j.scheduled_at, j.expir
   FROM posthaste.job j WHERE j.queue = $1 AND j.state = 'available' ORDER BY j.priority, j.id LIMIT $2;
 
 -- waiting.sql
--- takes: int4, text, text, text, text, text, text, text, int8
+-- takes: int4, text, text, text, text, text, text, text, int8, timestamptz
 -- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
 WITH cursor AS MATERIALIZED (
     SELECT * FROM posthaste.cursors_0() WHERE $1::integer = 0
@@ -1227,6 +1437,7 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
      AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
      AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
+     AND ($10::timestamptz IS NULL OR s.enqueued_at >= $10::timestamptz)
      AND NOT coalesce(posthaste.is_claimed(s.xid, s.id, c.lo, c.hi, c.at_xid, c.at_id, c.exhausted),
                       false)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e

@@ -1,7 +1,73 @@
 //! What it means that somebody keeps space from coming back: no IO.
 
+use posthaste::HolderKind;
+
 use super::facts::Holder;
 use super::findings::{Finding, hint, wrong};
+
+/// Readers of a replica that look back no further are no news.
+const FAR: i64 = 10_000;
+
+/// Those who have been in the way for longer than so many seconds, by kind; of slots and replicas
+/// nobody says since when, and that it is so is enough.
+pub(super) fn in_the_way(all: &[posthaste::Holder], older_than: f64) -> Vec<Holder> {
+    let mut found: Vec<Holder> = all
+        .iter()
+        .filter(|one| match one.kind {
+            HolderKind::Slot => !one.is_read || one.is_logical,
+            HolderKind::Replica => one.transactions > Some(FAR),
+            _ => one.seconds >= Some(older_than),
+        })
+        .map(named)
+        .collect();
+    let order = |one: &Holder| {
+        (
+            one.kind.clone(),
+            std::cmp::Reverse(one.seconds),
+            one.name.clone(),
+        )
+    };
+    found.sort_by_key(order);
+    found
+}
+
+fn named(one: &posthaste::Holder) -> Holder {
+    let name = one.name.as_deref().unwrap_or_default();
+    let application = one.application.as_deref().filter(|name| !name.is_empty());
+    let application = application.unwrap_or("no name");
+    let (kind, name) = match one.kind {
+        HolderKind::Prepared => {
+            let database = one.database.as_deref().unwrap_or_default();
+            ("prepared", format!("{name} in database {database}"))
+        }
+        // A replica with hot_standby_feedback tells how far back its readers look. One that nobody
+        // reads tells the present every ten seconds (wal_receiver_status_interval), so it is behind
+        // too, by as many transactions as came since.
+        HolderKind::Replica => {
+            let address = one.address.as_deref().unwrap_or("this machine");
+            ("replica", format!("{application} ({address})"))
+        }
+        HolderKind::Slot => {
+            let unread = if one.is_read {
+                ""
+            } else {
+                ", which nobody reads"
+            };
+            ("slot", format!("{name}{unread}"))
+        }
+        _ => {
+            let (pid, role) = (one.pid.unwrap_or_default(), one.role.as_deref());
+            let role = role.unwrap_or_default();
+            let name = format!("session {pid} ({role}, {application})");
+            ("transaction", name)
+        }
+    };
+    Holder {
+        kind: kind.to_owned(),
+        name,
+        seconds: one.seconds.map(|seconds| seconds.floor() as i64),
+    }
+}
 
 pub(super) fn of_a_holder(holder: &Holder) -> Option<Finding> {
     let Holder { name, .. } = holder;

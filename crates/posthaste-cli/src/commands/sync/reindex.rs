@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use posthaste::{Counters, State};
+use posthaste_sync::{Reindex, ReindexPlan};
 use serde::Serialize;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -128,11 +129,11 @@ pub(super) async fn run(
         );
     }
     if arguments.which.is_given() {
-        let plan = Plan::make(&client, name, &queue, arguments).await?;
+        let plan = Plan::make(&client, name, arguments).await?;
         if arguments.dry_run {
             return terminal.result(&plan, &plan);
         }
-        let jobs = client.execute_typed(&plan.statement, &[]).await;
+        let jobs = plan.begin(&client).await;
         let jobs = jobs.with_context(|| format!("the re-index of {name} did not begin"))?;
         let line = format!("{name}: {jobs} documents are to be looked at");
         if !arguments.wait {
@@ -170,43 +171,30 @@ struct Plan {
 }
 
 impl Plan {
-    async fn make(
-        client: &Client,
-        name: &str,
-        queue: &str,
-        arguments: &Arguments,
-    ) -> anyhow::Result<Self> {
+    async fn make(client: &Client, name: &str, arguments: &Arguments) -> anyhow::Result<Self> {
         let which = &arguments.which;
-        let ids: Vec<&String> = which.ids.iter().chain(&which.id).collect();
-        let ids = Some(ids).filter(|ids| !ids.is_empty());
-        let row = client
-            .query_typed_one(
-                include_str!("reindex/statement.sql"),
-                &[
-                    (&name, Type::TEXT),
-                    (&which.condition, Type::TEXT),
-                    (&which.column, Type::TEXT),
-                    (&which.since, Type::TEXT),
-                    (&which.until, Type::TEXT),
-                    (&ids, Type::TEXT_ARRAY),
-                    (&arguments.tag, Type::TEXT),
-                    (&arguments.priority, Type::INT4),
-                    (&arguments.force, Type::BOOL),
-                    (&queue, Type::TEXT),
-                ],
-            )
-            .await?;
-        let (statement, explain): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-        let explained = client
-            .query_typed_one(&explain, &[])
-            .await
-            .context("these documents cannot be chosen")?;
-        let plan: serde_json::Value = explained.try_get(0)?;
-        let about = plan[0]["Plan"]["Plan Rows"].as_f64();
-        Ok(Self {
-            statement,
-            about: about.unwrap_or_default(),
-        })
+        let ids: Vec<String> = which.ids.iter().chain(&which.id).cloned().collect();
+        let reindex = Reindex {
+            ids: Some(ids).filter(|ids| !ids.is_empty()),
+            condition: which.condition.clone(),
+            column: which.column.clone(),
+            equals: None,
+            since: which.since.clone(),
+            until: which.until.clone(),
+            tag: arguments.tag.clone(),
+            priority: arguments.priority,
+            force: arguments.force,
+        };
+        let ReindexPlan { statement, about } = reindex.plan(client, name).await?;
+        Ok(Self { statement, about })
+    }
+
+    async fn begin(&self, client: &Client) -> Result<u64, posthaste::Error> {
+        let plan = ReindexPlan {
+            statement: self.statement.clone(),
+            about: self.about,
+        };
+        plan.begin(client).await
     }
 }
 

@@ -1,6 +1,6 @@
 -- The statement of a re-index with its literals, and one that says about how many rows it takes: what
 -- is shown is what is run. $2: a condition; $3 to $5: a column and the times between which it lies;
--- $6: ids, which need not have rows any more. The server's own operators compare the column: for
+-- $11: a value that it has; $6: ids, which need not have rows any more. The server's own operators compare the column: for
 -- varchar or a domain somebody else's would match better. An extension's type has its own elsewhere.
 WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetype) AS (
   SELECT t.typtype, t.typcategory, t.typnamespace, t.typname, t.typbasetype
@@ -34,6 +34,8 @@ SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
       ELSE pg_catalog.format(
         'SELECT t.%I::text AS id FROM %I.%I t WHERE %s', s.key, n.nspname, c.relname,
         pg_catalog.concat_ws(' AND ', coalesce('(' || $2::text || ')', 'true'),
+          CASE WHEN $11::text IS NOT NULL
+            THEN pg_catalog.format(k.compared, $3::text, b.made, '=', $11) END,
           CASE WHEN $4::text IS NOT NULL
             THEN pg_catalog.format(k.compared, $3::text, b.made, '>=', $4) END,
           CASE WHEN $5::text IS NOT NULL

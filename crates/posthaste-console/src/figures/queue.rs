@@ -1,0 +1,149 @@
+//! Queues as lines of tables.
+
+use std::collections::VecDeque;
+
+use super::{Cell, Past};
+use crate::snapshot::{Snapshot, Sums};
+use crate::verdict::Limits;
+use crate::words;
+
+/// A rate is told over this many seconds.
+const RATE_OVER: f64 = 20.0;
+
+/// A queue, as a line of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueLine {
+    pub(crate) name: String,
+    pub(crate) sums: Sums,
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) state: Cell,
+    /// Jobs done at each look, as the points of a line; empty where nothing was.
+    pub(crate) line: String,
+    pub(crate) come_rate: Option<f64>,
+    pub(crate) done_rate: Option<f64>,
+    pub(crate) is_paused: bool,
+    /// What its rate is limited to, in words.
+    pub(crate) limit: Option<String>,
+    pub(crate) rate: Option<i32>,
+    pub(crate) per: f64,
+    pub(crate) burst: Option<i32>,
+    pub(crate) keep: Option<String>,
+    pub(crate) keep_seconds: Option<f64>,
+}
+
+pub(super) fn line(
+    snapshot: &Snapshot,
+    past: &VecDeque<Past>,
+    limits: &Limits,
+    name: &str,
+    sums: Sums,
+) -> QueueLine {
+    let oldest = snapshot.oldest(name);
+    let seconds = oldest.map(|one| one.seconds);
+    let settings = snapshot.settings(name);
+    let is_paused = snapshot.paused_at(name).is_some();
+    let is_late = !is_paused && seconds.is_some_and(|one| one > limits.late_after);
+    let rates = rates(past, name);
+    let workers = snapshot.workers_on(name);
+    let unworked = oldest.is_some_and(|one| !one.is_worked);
+    let (word, class) = match () {
+        () if is_paused => ("paused", "paused"),
+        () if unworked => ("no worker", "failing"),
+        () if is_late => ("behind", "failing"),
+        () if workers > 0 => ("worked", "up"),
+        () => ("idle", "idle"),
+    };
+    let key = |what: &str| format!("queue.{name}.{what}");
+    let wait = seconds.map_or_else(|| "–".to_owned(), words::age);
+    let wait_class = if is_late {
+        "late"
+    } else if seconds.is_none() {
+        "zero"
+    } else {
+        ""
+    };
+    let rate = |what: &str, rate: Option<f64>| match rate {
+        Some(rate) if rate >= 0.05 => Cell::new(key(what), words::rate(rate), ""),
+        Some(_) => Cell::new(key(what), "0".to_owned(), "zero"),
+        None => Cell::new(key(what), "–".to_owned(), "zero"),
+    };
+    let per = settings.and_then(|one| one.per).unwrap_or(1.0);
+    let burst = settings.and_then(|one| one.burst);
+    QueueLine {
+        name: name.to_owned(),
+        sums,
+        cells: vec![
+            Cell::number(key("available"), sums.available),
+            Cell::number(key("running"), sums.running).wide(),
+            Cell::number(key("retrying"), sums.retrying).wide(),
+            Cell::number(key("scheduled"), sums.scheduled + sums.blocked).wide(),
+            Cell::new(key("oldest"), wait, wait_class),
+            rate("come", rates.map(|one| one.0)).wide(),
+            rate("done", rates.map(|one| one.1)).wide(),
+            Cell::number(key("workers"), i64::try_from(workers).unwrap_or(i64::MAX)).wide(),
+        ],
+        state: Cell::new(key("state"), word.to_owned(), class),
+        line: points(past, name),
+        come_rate: rates.map(|one| one.0),
+        done_rate: rates.map(|one| one.1),
+        is_paused,
+        limit: settings
+            .and_then(|one| one.rate)
+            .map(|rate| limit_words(rate, per, burst)),
+        rate: settings.and_then(|one| one.rate),
+        per,
+        burst,
+        keep_seconds: settings.and_then(|one| one.keep),
+        keep: settings.and_then(|one| one.keep).map(words::age),
+    }
+}
+
+fn limit_words(rate: i32, per: f64, burst: Option<i32>) -> String {
+    let time = match per {
+        1.0 => "a second".to_owned(),
+        60.0 => "a minute".to_owned(),
+        3_600.0 => "an hour".to_owned(),
+        other => format!("in {}", words::span(other)),
+    };
+    let rate = words::count(rate.into());
+    match burst {
+        Some(burst) => format!("{rate} {time}, {} at once", words::count(burst.into())),
+        None => format!("{rate} {time}"),
+    }
+}
+
+/// How many jobs of a queue come and are done a second, over the last looks.
+fn rates(past: &VecDeque<Past>, queue: &str) -> Option<(f64, f64)> {
+    let last = past.back()?;
+    let since = |one: &&Past| words::seconds(one.at, last.at) <= RATE_OVER;
+    let first = past.iter().find(since)?;
+    let seconds = words::seconds(first.at, last.at);
+    if seconds < 0.5 {
+        return None;
+    }
+    let (first, last) = (first.of(queue), last.of(queue));
+    let rate = |first: i64, last: i64| ((last - first) as f64 / seconds).max(0.0);
+    Some((rate(first.come, last.come), rate(first.done, last.done)))
+}
+
+/// Jobs done a second at each look, as points of a line of 88 by 20.
+fn points(past: &VecDeque<Past>, queue: &str) -> String {
+    let rates: Vec<f64> = past
+        .iter()
+        .zip(past.iter().skip(1))
+        .map(|(one, next)| {
+            let seconds = words::seconds(one.at, next.at).max(0.001);
+            ((next.of(queue).done - one.of(queue).done) as f64 / seconds).max(0.0)
+        })
+        .collect();
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    if rates.len() < 2 || most <= 0.0 {
+        return String::new();
+    }
+    let step = 88.0 / (rates.len() - 1) as f64;
+    let points = rates
+        .iter()
+        .enumerate()
+        .map(|(at, rate)| format!("{:.1},{:.1}", at as f64 * step, 19.0 - rate / most * 17.0));
+    points.collect::<Vec<_>>().join(" ")
+}

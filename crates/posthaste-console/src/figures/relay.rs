@@ -1,0 +1,102 @@
+//! Relays as lines of tables.
+
+use posthaste_relay::{RelayReport, RelayState};
+
+use super::Cell;
+use crate::snapshot::Snapshot;
+use crate::verdict;
+use crate::words;
+
+/// A relay, as a line of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct RelayLine {
+    pub(crate) name: String,
+    pub(crate) queue: String,
+    pub(crate) destination: String,
+    /// What went wrong last, while it fails.
+    pub(crate) last_error: Option<String>,
+    /// What went wrong last, however long ago.
+    pub(crate) error: Option<String>,
+    pub(crate) is_failing: bool,
+    /// Since when its queue is paused.
+    pub(crate) paused: Option<String>,
+    /// Messages rejected for good, by the reason.
+    pub(crate) rejections: Vec<(String, String)>,
+    pub(crate) cells: Vec<Cell>,
+    /// What the page of destinations shows: how it stands, and what it did since it was started.
+    pub(crate) stands: Vec<Cell>,
+    pub(crate) did: Vec<Cell>,
+    pub(crate) state: Cell,
+}
+
+/// What a relay is called: by its route, else by its queue.
+pub(crate) fn relay_name(relay: &RelayReport) -> String {
+    match relay.route.is_empty() {
+        true => relay.queue.clone(),
+        false => relay.route.clone(),
+    }
+}
+
+pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport) -> RelayLine {
+    let now = snapshot.server.at;
+    let key = |what: &str| format!("relay.{}.{}.{what}", relay.queue, relay.worker);
+    let waited = snapshot.oldest(&relay.queue).map(|one| one.seconds);
+    let since = verdict::fails_since(relay);
+    let fails = since.is_some();
+    let lag_class = match waited {
+        None => "zero",
+        Some(_) if fails => "late",
+        Some(_) => "",
+    };
+    let (word, class) = match relay.state {
+        RelayState::Up if fails => ("failing", "failing"),
+        RelayState::Up => ("up", "up"),
+        RelayState::Standby => ("standby", "idle"),
+        RelayState::Stopped => ("stopped", "paused"),
+        other => (other.name(), "failing"),
+    };
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let none = || "–".to_owned();
+    let lasts = since.map(|since| words::seconds(since, now).max(0.0));
+    let told = words::seconds(relay.updated_at, now).max(0.0);
+    let sums = snapshot.by_queue();
+    let sums = sums.get(relay.queue.as_str()).copied().unwrap_or_default();
+    let status = &relay.status;
+    let lag = Cell::new(key("lag"), waited.map_or_else(none, words::age), lag_class);
+    let sent = Cell::number(key("sent"), number(status.accepted));
+    let rejected = Cell::number(key("rejected"), number(status.rejected));
+    RelayLine {
+        name: relay_name(relay),
+        queue: relay.queue.clone(),
+        destination: relay.destination.clone(),
+        last_error: status.last_error.clone().filter(|_| fails),
+        error: status.last_error.clone(),
+        is_failing: fails,
+        paused: snapshot
+            .paused_at(&relay.queue)
+            .map(|at| words::time(at, now)),
+        rejections: status
+            .rejections
+            .iter()
+            .map(|(reason, times)| (reason.clone(), words::count(number(*times))))
+            .collect(),
+        cells: vec![lag.clone(), sent.clone(), rejected.clone().wide()],
+        stands: vec![
+            lag,
+            Cell::number(key("waiting"), sums.available + sums.retrying),
+            Cell::new(
+                key("fails"),
+                lasts.map_or_else(none, words::age),
+                if fails { "late" } else { "zero" },
+            ),
+        ],
+        did: vec![
+            sent,
+            rejected,
+            Cell::number(key("retried"), number(status.retried)).wide(),
+            Cell::number(key("unavailable"), number(status.unavailable)).wide(),
+            Cell::new(key("told"), format!("{} ago", words::age(told)), ""),
+        ],
+        state: Cell::new(key("state"), word.to_owned(), class),
+    }
+}

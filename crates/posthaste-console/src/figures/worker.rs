@@ -1,0 +1,39 @@
+//! Workers as lines of tables.
+
+use super::Cell;
+use crate::snapshot::{Snapshot, Worker};
+use crate::verdict;
+use crate::words;
+
+/// A worker, as a line of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerLine {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    pub(crate) queues: String,
+    pub(crate) started: String,
+    pub(crate) seen: Cell,
+    pub(crate) state: Cell,
+}
+
+pub(super) fn line(snapshot: &Snapshot, worker: &Worker) -> WorkerLine {
+    let is_silent = worker.silent > verdict::SILENT;
+    let key = |what: &str| format!("worker.{}.{what}", worker.id);
+    let (word, class) = match (is_silent, worker.leads) {
+        (true, _) => ("silent", "failing"),
+        (false, true) => ("leads", "up"),
+        (false, false) => ("works", "up"),
+    };
+    let seen = format!("{} ago", words::age(worker.silent.max(0.0)));
+    WorkerLine {
+        id: worker.id,
+        name: worker.name.clone(),
+        queues: match worker.queues.is_empty() {
+            true => "any".to_owned(),
+            false => worker.queues.join(", "),
+        },
+        started: words::time(worker.started_at, snapshot.server.at),
+        seen: Cell::new(key("seen"), seen, if is_silent { "late" } else { "" }),
+        state: Cell::new(key("state"), word.to_owned(), class),
+    }
+}

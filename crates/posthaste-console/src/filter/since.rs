@@ -1,0 +1,86 @@
+//! From when on: a time of day, a day, a moment, or for how long. No IO, no clock.
+
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+/// A moment, as it was typed and as it was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Since {
+    pub(crate) typed: String,
+    pub(crate) at: Timestamp,
+}
+
+impl Since {
+    /// What was typed at this time. Times without a zone are of UTC, as on all pages.
+    pub(super) fn parse(typed: String, now: Timestamp) -> Result<Self, String> {
+        let at = ago(&typed, now)
+            .or_else(|| typed.parse().ok())
+            .or_else(|| utc(typed.parse().ok()?))
+            .or_else(|| utc(typed.parse::<Date>().ok()?.into()))
+            .or_else(|| of_day(typed.parse().ok()?, now));
+        match at {
+            Some(at) => Ok(Self { typed, at }),
+            None => Err(format!(
+                "since:{typed} is no time: 11:30, 2026-11-24, 2026-11-24T11:30 and 2h are"
+            )),
+        }
+    }
+}
+
+/// So long before now: 90s, 15m, 2h, 7d.
+fn ago(typed: &str, now: Timestamp) -> Option<Timestamp> {
+    let unit = typed.chars().next_back()?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return None,
+    };
+    let number: u32 = typed.strip_suffix(unit)?.parse().ok()?;
+    let span = SignedDuration::from_secs(i64::from(number).checked_mul(seconds)?);
+    now.checked_sub(span).ok()
+}
+
+/// The last time that it was so late, today or yesterday.
+fn of_day(time: Time, now: Timestamp) -> Option<Timestamp> {
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let at = utc(today.to_datetime(time))?;
+    match at <= now {
+        true => Some(at),
+        false => utc(today.yesterday().ok()?.to_datetime(time)),
+    }
+}
+
+fn utc(at: DateTime) -> Option<Timestamp> {
+    let at = at.to_zoned(TimeZone::UTC).ok()?.timestamp();
+    // The database knows no year before this.
+    (at.as_second() > -62_000_000_000).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_the_last_that_was_meant() {
+        let now: Timestamp = "2026-11-24T12:04:31Z".parse().unwrap();
+        for (typed, at) in [
+            ("11:30", "2026-11-24T11:30:00Z"),
+            ("23:59:30", "2026-11-23T23:59:30Z"),
+            ("2026-11-20", "2026-11-20T00:00:00Z"),
+            ("2026-11-20T10:15", "2026-11-20T10:15:00Z"),
+            ("2026-11-20T10:15:00+02:00", "2026-11-20T08:15:00Z"),
+            ("90s", "2026-11-24T12:03:01Z"),
+            ("2h", "2026-11-24T10:04:31Z"),
+            ("7d", "2026-11-17T12:04:31Z"),
+        ] {
+            let since = Since::parse(typed.to_owned(), now).unwrap();
+            assert_eq!(since.at, at.parse().unwrap(), "{typed}");
+        }
+        for typed in ["", "x", "25:00", "-1h", "4294967296d", "h", "-009999-01-01"] {
+            assert!(Since::parse(typed.to_owned(), now).is_err(), "{typed}");
+        }
+    }
+}

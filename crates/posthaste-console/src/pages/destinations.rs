@@ -1,0 +1,44 @@
+//! Destinations: how each relay goes, and whether its queue rests.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::frame::Frame;
+use super::page;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::figures::Figures;
+use crate::form::Query;
+use crate::guard::Visit;
+
+#[derive(Template)]
+#[template(path = "destinations.html")]
+struct Destinations {
+    frame: Frame,
+    figures: Arc<Figures>,
+}
+
+impl Destinations {
+    fn has_rejections(&self) -> bool {
+        let mut relays = self.figures.relays.iter();
+        relays.any(|relay| !relay.rejections.is_empty())
+    }
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let frame = Frame::new(&app, &visit, &figures, "Destinations", "/destinations");
+    let destinations = Destinations {
+        frame: frame.with_notice(&fields),
+        figures,
+    };
+    Ok(page(StatusCode::OK, &destinations))
+}

@@ -1,0 +1,85 @@
+//! Draining a queue for a deploy: it is paused, what runs is waited for, it is resumed.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+
+use super::frame::Frame;
+use super::{check_may_act, page, queues};
+use crate::address;
+use crate::app::App;
+use crate::audit;
+use crate::fault::Fault;
+use crate::figures::Cell;
+use crate::form::{Form, Query};
+use crate::guard::Visit;
+use crate::words;
+
+#[derive(Template)]
+#[template(path = "drain.html")]
+struct Drain {
+    frame: Frame,
+    queue: String,
+    shown: String,
+    /// How many jobs of it run; a page that is open keeps it up to date.
+    running: Cell,
+    is_empty: bool,
+    waiting: String,
+    /// Since when it is paused.
+    paused: Option<String>,
+    jobs: String,
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let queue = &fields.name("queue")?;
+    let figures = app.collector.seen().await?;
+    let snapshot = &figures.snapshot;
+    let sums = snapshot
+        .by_queue()
+        .get(queue.as_str())
+        .copied()
+        .unwrap_or_default();
+    let now = snapshot.server.at;
+    let running = crate::filter::Filter {
+        queue: Some(queue.to_owned()),
+        state: Some(posthaste::State::Running),
+        ..Default::default()
+    };
+    let drain = Drain {
+        frame: Frame::new(&app, &visit, &figures, "Drain", "/queues").with_notice(&fields),
+        shown: words::plain(queue, 80),
+        running: Cell::number(format!("queue.{queue}.running"), sums.running),
+        is_empty: sums.running == 0,
+        waiting: words::counted(sums.available, "job waits", "jobs wait"),
+        paused: snapshot.paused_at(queue).map(|at| words::time(at, now)),
+        jobs: address::filtered("/jobs", &running),
+        queue: queue.to_owned(),
+    };
+    Ok(page(StatusCode::OK, &drain))
+}
+
+/// Pauses it, and goes on to the page that shows what still runs.
+pub(crate) async fn begin(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app).await?;
+    let queue = &fields.name("queue")?;
+    audit::log(
+        &visit,
+        "drain",
+        queue,
+        queues::paused(&app, queue, true).await,
+    )?;
+    app.collector.refresh().await;
+    let to = address::of("/queues/drain", &[("queue", queue), ("did", "pause")]);
+    Ok(Redirect::to(&to).into_response())
+}

@@ -1,0 +1,179 @@
+//! Periodic jobs: when each comes next, once now, off and on.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+
+use super::frame::Frame;
+use super::{check_may_act, notice, page};
+use crate::address;
+use crate::app::App;
+use crate::audit;
+use crate::fault::Fault;
+use crate::filter::Filter;
+use crate::form::{Form, Query};
+use crate::guard::Visit;
+use crate::redact::{Piece, Secrets};
+use crate::store;
+use crate::words;
+
+/// So much of the arguments stands in a line.
+const ARGUMENTS: usize = 120;
+
+/// A periodic job, as a line of the table.
+struct Row {
+    /// Its name as it is, for forms.
+    key: String,
+    name: String,
+    job: String,
+    /// Where its jobs are.
+    link: String,
+    schedule: String,
+    time_zone: String,
+    next: String,
+    next_at: String,
+    enqueued_at: String,
+    queue: String,
+    tag: String,
+    arguments: Vec<Piece>,
+    missed: &'static str,
+    state: &'static str,
+    class: &'static str,
+    is_off: bool,
+}
+
+#[derive(Template)]
+#[template(path = "periodic.html")]
+struct PeriodicPage {
+    frame: Frame,
+    rows: Vec<Row>,
+    took: String,
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let started = Instant::now();
+    let all = store::periodic(&app.pool).await?;
+    let took = words::span(started.elapsed().as_secs_f64());
+    let now = figures.snapshot.server.at;
+    let periodic = PeriodicPage {
+        frame: Frame::new(&app, &visit, &figures, "Periodic", "/periodic").with_notice(&fields),
+        rows: all.iter().map(|one| row(one, now, &app.secrets)).collect(),
+        took,
+    };
+    Ok(page(StatusCode::OK, &periodic))
+}
+
+fn row(one: &store::Periodic, now: Timestamp, secrets: &Secrets) -> Row {
+    let until = one.next_at.map(|at| words::seconds(now, at));
+    let (state, class) = match (one.is_off, until) {
+        (true, _) => ("off", "paused"),
+        (false, Some(until)) if until < -60.0 => ("late", "failing"),
+        (false, Some(_)) => ("on", "up"),
+        (false, None) => ("not seen yet", "idle"),
+    };
+    let of_name = Filter {
+        name: Some(one.job.clone()),
+        ..Filter::default()
+    };
+    Row {
+        key: one.name.clone(),
+        name: words::plain(&one.name, 120),
+        job: words::plain(&one.job, 80),
+        link: address::filtered("/jobs", &of_name),
+        schedule: words::plain(&one.schedule, 60),
+        time_zone: words::plain(&one.time_zone, 40),
+        next: match until {
+            Some(until) if until > 0.0 => format!("in {}", words::age(until)),
+            Some(until) => format!("{} ago", words::age(-until)),
+            None => "–".to_owned(),
+        },
+        next_at: one
+            .next_at
+            .map(|at| words::time(at, now))
+            .unwrap_or_default(),
+        enqueued_at: one
+            .enqueued_at
+            .map_or_else(|| "–".to_owned(), |at| words::time(at, now)),
+        queue: match &one.queue {
+            Some(queue) => words::plain(queue, 60),
+            None => "by its route".to_owned(),
+        },
+        tag: words::plain(&one.tag, 40),
+        arguments: arguments(one.kwargs.as_deref(), secrets),
+        missed: match one.missed.as_str() {
+            "all" => "each comes",
+            "none" => "none comes",
+            _ => "the last comes",
+        },
+        state,
+        class,
+        is_off: one.is_off,
+    }
+}
+
+fn arguments(kwargs: Option<&str>, secrets: &Secrets) -> Vec<Piece> {
+    let Some(kwargs) = kwargs else {
+        return vec![Piece {
+            text: "more than 4 KiB".to_owned(),
+            is_redacted: false,
+        }];
+    };
+    let mut left = ARGUMENTS;
+    let mut shown = Vec::new();
+    for piece in secrets.line(kwargs) {
+        if left == 0 {
+            break;
+        }
+        let text = words::plain(&piece.text, left);
+        left = left.saturating_sub(text.chars().count());
+        shown.push(Piece { text, ..piece });
+    }
+    shown
+}
+
+pub(crate) async fn run(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app).await?;
+    let name = &fields.name("name")?;
+    let jobs = store::run_periodic(&app.pool, name).await;
+    let jobs = audit::log(&visit, "run periodic", name, jobs)?;
+    app.collector.refresh().await;
+    Ok(notice::done(fields.back(), "run", jobs))
+}
+
+pub(crate) async fn switch_off(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app).await?;
+    let name = &fields.name("name")?;
+    let changed = store::switch_periodic(&app.pool, name, false).await;
+    let changed = audit::log(&visit, "switch periodic off", name, changed)?;
+    Ok(notice::done(fields.back(), "off", changed))
+}
+
+pub(crate) async fn switch_on(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app).await?;
+    let name = &fields.name("name")?;
+    let changed = store::switch_periodic(&app.pool, name, true).await;
+    let changed = audit::log(&visit, "switch periodic on", name, changed)?;
+    Ok(notice::done(fields.back(), "on", changed))
+}

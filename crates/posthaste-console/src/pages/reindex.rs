@@ -1,0 +1,210 @@
+//! A re-index: which documents, as a form says it and never as SQL; a preview, then its begin.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use posthaste_sync::Reindex;
+
+use super::frame::Frame;
+use super::{check_may_act, notice, page};
+use crate::app::App;
+use crate::audit;
+use crate::fault::Fault;
+use crate::filter::shell;
+use crate::form::{Fields, Form, Query};
+use crate::guard::Visit;
+use crate::store;
+use crate::words;
+
+/// Ids of one form.
+const IDS: usize = 10_000;
+/// So much of the statement is shown.
+const SHOWN: usize = 4_000;
+
+#[derive(Template)]
+#[template(path = "reindex.html")]
+struct Preview {
+    frame: Frame,
+    table: String,
+    about: String,
+    statement: String,
+    command: String,
+    /// What was chosen, for the form that begins it.
+    fields: Vec<(&'static str, String)>,
+}
+
+/// The fields that choose documents.
+const CHOICE: [&str; 7] = ["by", "ids", "column", "value", "since", "until", "force"];
+
+pub(crate) async fn preview(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let table = synced(&app, &fields).await?;
+    let reindex = chosen(&fields)?;
+    let figures = app.collector.seen().await?;
+    let plan = store::plan_reindex(&app.pool, &table, &reindex).await?;
+    let about = plan.about.round() as i64;
+    let sent = CHOICE
+        .into_iter()
+        .filter_map(|name| Some((name, fields.get(name)?.to_owned())));
+    let preview = Preview {
+        frame: Frame::new(&app, &visit, &figures, "Re-index", "/sync"),
+        about: words::counted(about, "document", "documents"),
+        statement: words::lines(&plan.statement, SHOWN),
+        command: command(&table, &reindex),
+        fields: sent.collect(),
+        table,
+    };
+    Ok(page(StatusCode::OK, &preview))
+}
+
+pub(crate) async fn begin(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app).await?;
+    let table = synced(&app, &fields).await?;
+    let reindex = chosen(&fields)?;
+    let on = words::plain(&command(&table, &reindex), 300);
+    let begun = store::begin_reindex(&app.pool, &table, &reindex).await;
+    let jobs = audit::log(&visit, "re-index", &on, begun)?;
+    app.collector.refresh().await;
+    Ok(notice::done("/sync", "reindex", jobs))
+}
+
+/// The sync's name, if there is such a one.
+async fn synced(app: &App, fields: &Fields) -> Result<String, Fault> {
+    let table = fields.text("table")?;
+    let all = store::synced(&app.pool).await?;
+    match all.iter().any(|one| one.name == table) {
+        true => Ok(table.to_owned()),
+        false => Err(Fault::new(
+            StatusCode::NOT_FOUND,
+            format!("no table is synced as {}", words::plain(table, 60)),
+            "Index sync has all there are.",
+        )),
+    }
+}
+
+/// What a form chooses: nothing of it is ever SQL.
+fn chosen(fields: &Fields) -> Result<Reindex, Fault> {
+    let text = |name| fields.get(name).map(str::to_owned);
+    let all = Reindex {
+        force: fields.get("force") == Some("yes"),
+        ..Reindex::default()
+    };
+    if CHOICE
+        .iter()
+        .any(|name| fields.get(name).is_some_and(|value| value.contains('\0')))
+    {
+        return Err(Fault::bad("documents are not chosen by a NUL"));
+    }
+    match fields.text("by")? {
+        "all" => Ok(all),
+        "ids" => Ok(Reindex {
+            ids: Some(ids(fields.text("ids")?)?),
+            ..all
+        }),
+        "value" => Ok(Reindex {
+            column: Some(fields.text("column")?.to_owned()),
+            equals: Some(fields.text("value")?.to_owned()),
+            ..all
+        }),
+        "time" => {
+            let (since, until) = (text("since"), text("until"));
+            if since.is_none() && until.is_none() {
+                return Err(Fault::bad("say since when, or until when"));
+            }
+            Ok(Reindex {
+                column: Some(fields.text("column")?.to_owned()),
+                since,
+                until,
+                ..all
+            })
+        }
+        _ => Err(Fault::bad(
+            "documents are chosen by all, ids, value or time",
+        )),
+    }
+}
+
+/// Ids that stand on lines of their own, or behind commas.
+fn ids(typed: &str) -> Result<Vec<String>, Fault> {
+    let ids = typed
+        .split(['\n', '\r', ','])
+        .map(str::trim)
+        .filter(|id| !id.is_empty());
+    let ids: Vec<String> = ids.map(str::to_owned).collect();
+    match ids.len() {
+        0 => Err(Fault::bad("there is no id")),
+        1..=IDS => Ok(ids),
+        _ => Err(Fault::bad(format!("at most {IDS} ids at once"))),
+    }
+}
+
+/// The command that does the same.
+fn command(table: &str, reindex: &Reindex) -> String {
+    let mut said = format!("posthaste sync reindex {}", shell(table));
+    let condition = match (&reindex.column, &reindex.equals) {
+        (Some(column), Some(value)) => {
+            let column = column.replace('"', "\"\"");
+            let value = value.replace('\'', "''");
+            Some(format!("t.\"{column}\" = '{value}'"))
+        }
+        _ => None,
+    };
+    let column = reindex.column.clone().filter(|_| condition.is_none());
+    let ids = reindex.ids.as_ref().map(|ids| ids.join(","));
+    let options = [
+        ("--ids", &ids),
+        ("--where", &condition),
+        ("--column", &column),
+        ("--since", &reindex.since),
+        ("--until", &reindex.until),
+    ];
+    let before = said.len();
+    for (option, value) in options {
+        if let Some(value) = value {
+            said.push_str(&format!(" {option} {}", shell(value)));
+        }
+    }
+    if said.len() == before {
+        said.push_str(" --all");
+    }
+    if reindex.force {
+        said.push_str(" --force");
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_says_what_was_chosen() {
+        let of = |reindex: Reindex| command("page", &reindex);
+        assert_eq!(of(Reindex::default()), "posthaste sync reindex page --all");
+        let one = Reindex {
+            column: Some("own\"er".into()),
+            equals: Some("it's".into()),
+            force: true,
+            ..Reindex::default()
+        };
+        assert_eq!(
+            of(one),
+            r#"posthaste sync reindex page --where 't."own""er" = '\''it'\'''\''s'\''' --force"#
+        );
+        let ids = Reindex {
+            ids: Some(ids("7, 8\r\n9\n").unwrap()),
+            ..Reindex::default()
+        };
+        assert_eq!(of(ids), "posthaste sync reindex page --ids '7,8,9'");
+    }
+}

@@ -1,0 +1,145 @@
+//! What the console runs with, what is set for the database and its queues, and what is installed.
+//! Nothing that is secret is on it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::frame::Frame;
+use super::page;
+use crate::Access;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::figures::Figures;
+use crate::form::Query;
+use crate::guard::Visit;
+use crate::store;
+use crate::words;
+
+/// A name and what is set.
+type Fact = (&'static str, String);
+
+/// A part of the schema, as a line.
+struct Step {
+    name: String,
+    version: String,
+    applied: String,
+}
+
+#[derive(Template)]
+#[template(path = "settings.html")]
+struct SettingsPage {
+    frame: Frame,
+    figures: Arc<Figures>,
+    console: Vec<Fact>,
+    database: Vec<Fact>,
+    log: Vec<Fact>,
+    steps: Vec<Step>,
+    took: String,
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let started = Instant::now();
+    let installed = store::installed(&app.pool).await?;
+    let took = words::span(started.elapsed().as_secs_f64());
+    let now = figures.snapshot.server.at;
+    let step = |one: &store::Step| Step {
+        name: words::plain(&one.name, 80),
+        version: words::plain(&one.version, 40),
+        applied: words::time(one.applied_at, now),
+    };
+    let settings = SettingsPage {
+        frame: Frame::new(&app, &visit, &figures, "Settings", "/settings").with_notice(&fields),
+        console: console(&app),
+        database: database(&figures, &installed),
+        log: log(&installed.log, figures.snapshot.server.segments_behind),
+        steps: installed.steps.iter().map(step).collect(),
+        took,
+        figures,
+    };
+    Ok(page(StatusCode::OK, &settings))
+}
+
+fn console(app: &App) -> Vec<Fact> {
+    let settings = &app.settings;
+    let seconds = |time: std::time::Duration| words::age(time.as_secs_f64());
+    let access = match settings.access {
+        Access::Loopback => "whoever is on this machine",
+        Access::Token(_) => "who knows the token",
+    };
+    let redacted: Vec<String> = settings
+        .redacted
+        .iter()
+        .map(|key| words::plain(key, 60))
+        .collect();
+    vec![
+        ("Version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("Role", settings.role.name().to_owned()),
+        ("Lets in", access.to_owned()),
+        ("A queue is behind after", seconds(settings.late_after)),
+        (
+            "A transaction is long after",
+            seconds(settings.long_transaction),
+        ),
+        ("Hides arguments called", redacted.join(", ")),
+        (
+            "Connections",
+            format!("{} at most", app.pool.status().max_size),
+        ),
+        ("Statements", "2 s to look, 30 s to act".to_owned()),
+    ]
+}
+
+fn database(figures: &Figures, installed: &store::Installed) -> Vec<Fact> {
+    let server = &figures.snapshot.server;
+    let role = if server.is_replica {
+        "a read-only replica"
+    } else {
+        "the primary"
+    };
+    let sees = if server.sees_sessions {
+        "yes"
+    } else {
+        "no: GRANT pg_read_all_stats to its role"
+    };
+    vec![
+        ("Database", words::plain(&server.database, 80)),
+        ("Postgres", words::plain(&server.version, 80)),
+        ("It is", role.to_owned()),
+        ("Sessions are seen", sees.to_owned()),
+        (
+            "Failed attempts are kept for",
+            words::age(installed.keep_attempts),
+        ),
+        (
+            "Received ids are kept for",
+            words::age(installed.keep_inbox),
+        ),
+    ]
+}
+
+fn log(log: &store::Log, behind: i64) -> Vec<Fact> {
+    let segments = |number: i64| words::counted(number, "segment", "segments");
+    let ready = format!("{}, {} of them sealed", segments(log.ready), log.sealed);
+    let state = match behind {
+        ..3 => "nothing: the oldest is truncated in time",
+        _ => "something: the oldest cannot be truncated, posthaste doctor names it",
+    };
+    vec![
+        ("Ready", ready),
+        ("Overflow", segments(log.overflow)),
+        ("Scheduled", segments(log.scheduled)),
+        ("In its way is", state.to_owned()),
+        ("It fills", words::bytes(log.bytes)),
+        ("Kept jobs fill", words::bytes(log.dead_bytes)),
+    ]
+}

@@ -1,0 +1,192 @@
+//! Index sync: how far each index is behind its table, and what is in the way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use posthaste_sync::{Behind, Problem};
+
+use super::frame::Frame;
+use super::page;
+use crate::address;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::figures::{Cell, Figures};
+use crate::filter::Filter;
+use crate::form::Query;
+use crate::guard::Visit;
+use crate::snapshot::Sums;
+use crate::store::{self, StoreError, Synced};
+use crate::words;
+
+/// So many reasons of a sync are shown; one that names documents may have thousands.
+const REASONS: usize = 5;
+
+/// A synced table, as a line and a card.
+struct Table {
+    name: String,
+    relation: String,
+    key: String,
+    delay: String,
+    columns: Vec<String>,
+    /// Figures of its changes, which a page that is open keeps up to date.
+    cells: Vec<Cell>,
+    lag: String,
+    given_up: String,
+    is_given_up: bool,
+    /// Where its jobs are, those that were given up, and those of its re-indexes.
+    jobs: String,
+    dead: String,
+    reindex_jobs: String,
+    state: &'static str,
+    class: &'static str,
+    problems: Vec<Reason>,
+    reindex_queue: String,
+    /// Documents of re-indexes that are still to be looked at.
+    left: Cell,
+    is_left: bool,
+    done: String,
+    is_resting: bool,
+    cancel: String,
+}
+
+/// Why something is not done.
+struct Reason {
+    text: String,
+    jobs: String,
+    lasts: String,
+    is_given_up: bool,
+}
+
+#[derive(Template)]
+#[template(path = "sync.html")]
+struct SyncPage {
+    frame: Frame,
+    tables: Vec<Table>,
+    /// Whether it was read in time what is in the way.
+    is_whole: bool,
+    took: String,
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let started = Instant::now();
+    let synced = store::synced(&app.pool).await?;
+    // It reads the rows of jobs, so it is asked only where there are some.
+    let has_jobs = figures
+        .queues
+        .iter()
+        .any(|queue| queue.name.starts_with("sync.") && unfinished(&queue.sums) > 0);
+    let behind = match (synced.is_empty(), has_jobs) {
+        (false, true) => match store::behind(&app.pool).await {
+            Ok(behind) => Some(behind),
+            Err(StoreError::Late(_)) => None,
+            Err(error) => return Err(error.into()),
+        },
+        _ => Some(BTreeMap::new()),
+    };
+    let is_whole = behind.is_some();
+    let mut behind = behind.unwrap_or_default();
+    let tables = synced.into_iter().map(|one| {
+        let behind = behind.remove(&one.name).unwrap_or_default();
+        table(&figures, one, &behind)
+    });
+    let tables = tables.collect();
+    let sync = SyncPage {
+        frame: Frame::new(&app, &visit, &figures, "Index sync", "/sync").with_notice(&fields),
+        tables,
+        is_whole,
+        took: words::span(started.elapsed().as_secs_f64()),
+    };
+    Ok(page(StatusCode::OK, &sync))
+}
+
+fn unfinished(sums: &Sums) -> i64 {
+    sums.pending() + given_up(sums)
+}
+
+fn given_up(sums: &Sums) -> i64 {
+    sums.dead + sums.discarded + sums.expired
+}
+
+/// Changes that are due for longer than this want a sync: they wait a minute for their time, one
+/// more for the sync, and one to be seen.
+const NOBODY: f64 = 600.0;
+
+fn table(figures: &Figures, one: Synced, behind: &Behind) -> Table {
+    let (queue, again) = (
+        posthaste_sync::queue(&one.name),
+        posthaste_sync::reindex_queue(&one.name),
+    );
+    let snapshot = &figures.snapshot;
+    let by_queue = snapshot.by_queue();
+    let of = |queue: &str| by_queue.get(queue).copied().unwrap_or_default();
+    let (changes, reindex) = (of(&queue), of(&again));
+    let line = figures.queues.iter().find(|line| line.name == queue);
+    let lag = snapshot.oldest(&queue).map(|one| one.seconds);
+    let lag = lag.into_iter().chain(behind.seconds).reduce(f64::max);
+    let (state, class) = match (behind.fails_for(), lag) {
+        (Some(_), _) => ("failing", "failing"),
+        (None, Some(lag)) if lag > NOBODY => ("behind", "failing"),
+        _ => ("in step", "up"),
+    };
+    let gone = given_up(&changes) + given_up(&reindex);
+    let state_of = |queue: &str, state: Option<posthaste::State>| Filter {
+        queue: Some(queue.to_owned()),
+        state,
+        ..Filter::default()
+    };
+    let dead = state_of(&queue, Some(posthaste::State::Dead));
+    let all = state_of(&again, None).to_string();
+    Table {
+        name: words::plain(&one.name, 60),
+        relation: words::plain(&one.relation, 120),
+        key: words::plain(&one.key, 60),
+        delay: words::age(one.delay),
+        columns: one.columns,
+        // Without jobs there were no figures yet.
+        cells: line.map_or_else(
+            || nothing(&queue),
+            |line| line.cells.iter().take(4).cloned().collect(),
+        ),
+        lag: lag.map_or_else(|| "–".to_owned(), words::age),
+        given_up: words::count(gone),
+        is_given_up: gone > 0,
+        jobs: address::queue(&queue),
+        dead: address::filtered("/dead", &dead),
+        reindex_jobs: address::queue(&again),
+        state,
+        class,
+        problems: behind.problems.iter().take(REASONS).map(reason).collect(),
+        left: Cell::number(format!("queue.{again}.available"), reindex.pending()),
+        is_left: reindex.pending() > 0,
+        done: words::count(reindex.done),
+        is_resting: snapshot.paused_at(&again).is_some(),
+        cancel: address::of("/bulk", &[("do", "cancel"), ("filter", &all)]),
+        reindex_queue: again,
+    }
+}
+
+fn nothing(queue: &str) -> Vec<Cell> {
+    let what = ["available", "running", "retrying", "scheduled"];
+    what.iter()
+        .map(|what| Cell::number(format!("queue.{queue}.{what}"), 0))
+        .collect()
+}
+
+fn reason(problem: &Problem) -> Reason {
+    Reason {
+        text: words::plain(&problem.reason, 300),
+        jobs: words::counted(problem.jobs, "job", "jobs"),
+        lasts: words::age(problem.seconds),
+        is_given_up: problem.given_up,
+    }
+}

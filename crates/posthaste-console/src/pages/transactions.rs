@@ -1,0 +1,135 @@
+//! Long transactions: who keeps rows from being removed, and what that costs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use posthaste::HolderKind;
+
+use super::frame::Frame;
+use super::page;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::form::Query;
+use crate::guard::Visit;
+use crate::snapshot::Holder;
+use crate::store::{self, DeadRows, StoreError};
+use crate::words;
+
+/// Somebody who holds, as a line of the table.
+struct Row {
+    who: String,
+    detail: String,
+    lasts: String,
+    is_long: bool,
+    behind: String,
+    remedy: &'static str,
+}
+
+/// A table of the user, as a line.
+struct Table {
+    name: String,
+    dead: String,
+    live: String,
+    vacuumed: String,
+}
+
+#[derive(Template)]
+#[template(path = "transactions.html")]
+struct Transactions {
+    frame: Frame,
+    sees_sessions: bool,
+    rows: Vec<Row>,
+    queue: String,
+    own: String,
+    /// Nothing where the statistics were not read in time.
+    tables: Option<Vec<Table>>,
+    took: String,
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let started = Instant::now();
+    let tables = match store::dead_rows(&app.pool).await {
+        Ok(tables) => Some(tables),
+        Err(StoreError::Late(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let took = words::span(started.elapsed().as_secs_f64());
+    let now = figures.snapshot.server.at;
+    let table = |one: DeadRows| Table {
+        name: words::plain(&one.name, 120),
+        dead: words::count(one.dead),
+        live: words::count(one.live),
+        vacuumed: match one.vacuumed_at {
+            Some(at) => format!("{} ago", words::age(words::seconds(at, now).max(0.0))),
+            None => "–".to_owned(),
+        },
+    };
+    let long = app.settings.long_transaction.as_secs_f64();
+    let holders = figures.holders();
+    let frame = Frame::new(&app, &visit, &figures, "Long transactions", "/transactions");
+    let transactions = Transactions {
+        frame: frame.with_notice(&fields),
+        sees_sessions: figures.snapshot.server.sees_sessions,
+        rows: holders.iter().map(|one| row(one, long)).collect(),
+        queue: queue_pays(figures.snapshot.server.segments_behind),
+        own: tables_pay(holders.first().map_or(0, |one| one.behind)),
+        tables: tables.map(|all| all.into_iter().map(table).collect()),
+        took,
+    };
+    Ok(page(StatusCode::OK, &transactions))
+}
+
+fn row(holder: &Holder, long: f64) -> Row {
+    Row {
+        who: named(holder),
+        detail: words::plain(&holder.detail, 200),
+        lasts: holder.seconds.map_or_else(|| "–".to_owned(), words::age),
+        is_long: holder.seconds.is_some_and(|seconds| seconds > long),
+        behind: words::count(holder.behind),
+        remedy: match holder.kind {
+            HolderKind::Prepared => "in its database: ROLLBACK PREPARED or COMMIT PREPARED",
+            HolderKind::Slot => "if nobody needs it: SELECT pg_drop_replication_slot('its name')",
+            HolderKind::Replica => "end the longest reader there: SELECT pg_terminate_backend(pid)",
+            _ => "if nobody needs it: SELECT pg_terminate_backend(its pid)",
+        },
+    }
+}
+
+/// Who holds, in words.
+pub(super) fn named(holder: &Holder) -> String {
+    let name = words::plain(&holder.name, 80);
+    match holder.kind {
+        HolderKind::Prepared => format!("the prepared transaction {name}"),
+        HolderKind::Slot => format!("the replication slot {name}"),
+        HolderKind::Replica => format!("a reader on {name}"),
+        _ => name,
+    }
+}
+
+/// What it costs the queue.
+pub(super) fn queue_pays(segments: i64) -> String {
+    match segments {
+        ..3 => "Nothing: claims do not care, and segments are truncated.".to_owned(),
+        _ => format!("{segments} segments wait to be truncated; claims do not care."),
+    }
+}
+
+/// What it costs the user's own tables.
+pub(super) fn tables_pay(behind: i64) -> String {
+    match behind {
+        0 => "Nothing yet: no transaction has begun since.".to_owned(),
+        behind => format!(
+            "Rows that died within the last {} cannot be removed.",
+            words::counted(behind, "transaction", "transactions")
+        ),
+    }
+}

@@ -1,0 +1,90 @@
+//! Workers: who is alive, on which queues, with how many jobs, and who has ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+
+use super::frame::Frame;
+use super::page;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::figures::{Figures, WorkerLine};
+use crate::form::Query;
+use crate::guard::Visit;
+use crate::store::{self, StoreError};
+use crate::words;
+
+/// A worker that has ended, as a line.
+struct Ended {
+    id: i64,
+    name: String,
+    started: String,
+    ended: String,
+    how: &'static str,
+    class: &'static str,
+}
+
+#[derive(Template)]
+#[template(path = "workers.html")]
+struct Workers {
+    frame: Frame,
+    figures: Arc<Figures>,
+    /// Jobs in the hands of each; nothing where they were not counted in time.
+    running: Option<BTreeMap<i64, i64>>,
+    ended: Vec<Ended>,
+    took: String,
+}
+
+impl Workers {
+    fn has(&self, worker: &WorkerLine) -> String {
+        match &self.running {
+            Some(running) => words::count(running.get(&worker.id).copied().unwrap_or(0)),
+            None => "–".to_owned(),
+        }
+    }
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let started = Instant::now();
+    let running = match store::running_by_worker(&app.pool).await {
+        Ok(running) => Some(running),
+        Err(StoreError::Late(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let ended = store::ended_workers(&app.pool).await?;
+    let now = figures.snapshot.server.at;
+    let workers = Workers {
+        frame: Frame::new(&app, &visit, &figures, "Workers", "/workers").with_notice(&fields),
+        running,
+        ended: ended.iter().map(|one| line(one, now)).collect(),
+        took: words::span(started.elapsed().as_secs_f64()),
+        figures,
+    };
+    Ok(page(StatusCode::OK, &workers))
+}
+
+fn line(one: &store::Ended, now: Timestamp) -> Ended {
+    let (how, class) = match one.is_clean {
+        true => ("stopped", "idle"),
+        false => ("died", "dead"),
+    };
+    Ended {
+        id: one.id,
+        name: words::plain(&one.name, 80),
+        started: words::time(one.started_at, now),
+        ended: words::time(one.stopped_at, now),
+        how,
+        class,
+    }
+}

@@ -1,0 +1,70 @@
+//! Jobs that were given up and are kept: how many there are, and how they go for good.
+
+use deadpool_postgres::Pool;
+use posthaste::JobId;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::{Session, StoreError};
+use crate::filter::Filter;
+use crate::words;
+
+/// How many kept jobs are meant; and whether only some were looked at.
+pub(crate) async fn kept_count(
+    pool: &Pool,
+    filter: &Filter,
+    most: i64,
+) -> Result<(i64, bool), StoreError> {
+    let session = Session::read(pool).await?;
+    let (state, error) = (filter.state.map(words::state), filter.error_pattern());
+    let since = filter.since_at();
+    let values: [(&(dyn ToSql + Sync), Type); 7] = [
+        (&state, Type::TEXT),
+        (&filter.queue, Type::TEXT),
+        (&filter.name, Type::TEXT),
+        (&filter.tag, Type::TEXT),
+        (&error, Type::TEXT),
+        (&most, Type::INT8),
+        (&since, Type::TIMESTAMPTZ),
+    ];
+    let sql = include_str!("kept_count.sql");
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    let Some(row) = rows.first() else {
+        return Ok((0, false));
+    };
+    let (meant, looked_at): (i64, i64) = (row.try_get("meant")?, row.try_get("looked_at")?);
+    session.end().await?;
+    Ok((meant, looked_at >= most))
+}
+
+/// Deletes kept jobs that are meant; how many.
+pub(crate) async fn delete_kept(
+    session: &Session,
+    filter: &Filter,
+    most: u32,
+) -> Result<usize, StoreError> {
+    let (state, error) = (filter.state.map(words::state), filter.error_pattern());
+    let (since, most) = (filter.since_at(), i64::from(most));
+    let values: [(&(dyn ToSql + Sync), Type); 7] = [
+        (&state, Type::TEXT),
+        (&filter.queue, Type::TEXT),
+        (&filter.name, Type::TEXT),
+        (&filter.tag, Type::TEXT),
+        (&error, Type::TEXT),
+        (&since, Type::TIMESTAMPTZ),
+        (&most, Type::INT8),
+    ];
+    let sql = include_str!("kept_delete.sql");
+    let rows = session.client()?.execute_typed(sql, &values).await?;
+    Ok(usize::try_from(rows).unwrap_or(usize::MAX))
+}
+
+/// Deletes these, of those that are kept; how many.
+pub(crate) async fn delete_jobs(pool: &Pool, ids: &[JobId]) -> Result<usize, StoreError> {
+    let session = Session::act(pool).await?;
+    let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+    let values: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
+    let sql = "DELETE FROM posthaste.dead AS d WHERE d.id = ANY ($1::bigint[])";
+    let rows = session.client()?.execute_typed(sql, &values).await?;
+    session.end().await?;
+    Ok(usize::try_from(rows).unwrap_or(usize::MAX))
+}

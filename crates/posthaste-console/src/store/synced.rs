@@ -1,0 +1,74 @@
+//! Synced tables, what is in the way of their indexes, and re-indexes.
+
+use std::collections::BTreeMap;
+
+use deadpool_postgres::Pool;
+use posthaste_sync::{Behind, Reindex, ReindexPlan};
+use tokio_postgres::Row;
+
+use super::{Session, StoreError};
+
+/// A synced table.
+pub(crate) struct Synced {
+    pub(crate) name: String,
+    pub(crate) relation: String,
+    pub(crate) key: String,
+    /// From a change until its job is due, in seconds.
+    pub(crate) delay: f64,
+    pub(crate) columns: Vec<String>,
+}
+
+pub(crate) async fn synced(pool: &Pool) -> Result<Vec<Synced>, StoreError> {
+    let session = Session::read(pool).await?;
+    let sql = include_str!("synced.sql");
+    let rows = session.client()?.query_typed(sql, &[]).await?;
+    session.end().await?;
+    let read: Result<Vec<Synced>, _> = rows.iter().map(read).collect();
+    Ok(read?)
+}
+
+fn read(row: &Row) -> Result<Synced, tokio_postgres::Error> {
+    Ok(Synced {
+        name: row.try_get("name")?,
+        relation: row.try_get("relation")?,
+        key: row.try_get("key")?,
+        delay: row.try_get("delay")?,
+        columns: row.try_get("columns")?,
+    })
+}
+
+/// What is in the way of syncs, by their names.
+pub(crate) async fn behind(pool: &Pool) -> Result<BTreeMap<String, Behind>, StoreError> {
+    let session = Session::read(pool).await?;
+    let behind = posthaste_sync::behind(session.client()?).await?;
+    session.end().await?;
+    Ok(behind)
+}
+
+/// What a re-index would do.
+pub(crate) async fn plan_reindex(
+    pool: &Pool,
+    table: &str,
+    reindex: &Reindex,
+) -> Result<ReindexPlan, StoreError> {
+    let session = Session::read(pool).await?;
+    let plan = reindex.plan(session.client()?, table).await;
+    let plan = plan.map_err(StoreError::of_choice)?;
+    session.end().await?;
+    Ok(plan)
+}
+
+/// Begins it: how many documents are to be looked at.
+pub(crate) async fn begin_reindex(
+    pool: &Pool,
+    table: &str,
+    reindex: &Reindex,
+) -> Result<usize, StoreError> {
+    let session = Session::act(pool).await?;
+    let client = session.client()?;
+    let plan = reindex.plan(client, table).await;
+    let plan = plan.map_err(StoreError::of_choice)?;
+    let jobs = plan.begin(client).await.map_err(StoreError::of_choice)?;
+    session.end().await?;
+    Ok(usize::try_from(jobs).unwrap_or(usize::MAX))
+}

@@ -1,0 +1,51 @@
+//! What workers have in their hands, and which have ended.
+
+use std::collections::BTreeMap;
+
+use deadpool_postgres::Pool;
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::{Session, StoreError};
+
+/// A worker that has ended.
+pub(crate) struct Ended {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    pub(crate) started_at: Timestamp,
+    pub(crate) stopped_at: Timestamp,
+    /// In good order; else it was declared dead.
+    pub(crate) is_clean: bool,
+}
+
+/// How many jobs each worker has in its hands.
+pub(crate) async fn running_by_worker(pool: &Pool) -> Result<BTreeMap<i64, i64>, StoreError> {
+    let session = Session::read(pool).await?;
+    let sql = include_str!("running_by_worker.sql");
+    let rows = session.client()?.query_typed(sql, &[]).await?;
+    session.end().await?;
+    let read = rows
+        .iter()
+        .map(|row| Ok((row.try_get("worker")?, row.try_get("jobs")?)));
+    read.collect()
+}
+
+/// Workers that have ended lately.
+pub(crate) async fn ended_workers(pool: &Pool) -> Result<Vec<Ended>, StoreError> {
+    let session = Session::read(pool).await?;
+    let sql = include_str!("ended_workers.sql");
+    let rows = session.client()?.query_typed(sql, &[]).await?;
+    session.end().await?;
+    let read: Result<Vec<Ended>, _> = rows.iter().map(ended).collect();
+    Ok(read?)
+}
+
+fn ended(row: &Row) -> Result<Ended, tokio_postgres::Error> {
+    Ok(Ended {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        started_at: row.try_get("started_at")?,
+        stopped_at: row.try_get("stopped_at")?,
+        is_clean: row.try_get("clean")?,
+    })
+}

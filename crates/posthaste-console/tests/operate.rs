@@ -1,0 +1,166 @@
+//! Queues that are drained and keep what is done, workers with their jobs, and what is set.
+
+use posthaste_console::{Access, Role, Settings};
+use posthaste_testkit::eventually;
+use reqwest::StatusCode;
+
+use crate::support::{SOON, console, console_with, database, enqueue};
+
+#[tokio::test]
+async fn a_queue_keeps_done_jobs_for_as_long_as_it_is_told() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let console = console(&database).await;
+    let kept = async || {
+        let sql = "SELECT extract(epoch FROM keep)::int FROM posthaste.queue WHERE name = 'mail'";
+        let row = client.query_opt(sql, &[]).await.unwrap();
+        row.and_then(|row| row.get::<_, Option<i32>>(0))
+    };
+    let fields = [
+        ("queue", "mail"),
+        ("keep", "2"),
+        ("unit", "86400"),
+        ("back", "/queues"),
+    ];
+    let to = console.act("/queues/keep", &fields).await;
+    assert_eq!(to, "/queues?did=keep&jobs=0");
+    assert_eq!(kept().await, Some(172_800));
+    let page = console.page(&to).await;
+    assert!(page.contains("Done jobs are kept for 2 d."), "{page}");
+    assert!(
+        page.contains("<option value=\"86400\" selected>days"),
+        "{page}"
+    );
+    let none = [("queue", "mail"), ("keep", "")];
+    assert_eq!(
+        console.act("/queues/keep", &none).await,
+        "/?did=forget&jobs=0"
+    );
+    assert_eq!(kept().await, None);
+    let answer = console
+        .post("/queues/keep", &[("queue", "mail"), ("keep", "long")])
+        .await;
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn a_queue_is_drained_when_what_ran_has_ended_and_its_worker_is_shown_with_its_jobs() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "slow", "mail", "{}").await;
+    let (release, released) = tokio::sync::watch::channel(false);
+    let worker = posthaste::Worker::builder(database.pool(4).unwrap())
+        .queue("mail", 1)
+        .handler("*", move |_, _| {
+            let mut released = released.clone();
+            async move {
+                released.wait_for(|over| *over).await?;
+                Ok(posthaste::Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    let console = console(&database).await;
+    eventually(SOON, "the worker has one job in its hands", async || {
+        let page = console.page("/workers").await;
+        Ok(page.contains("mail") && page.contains("<td class=\"n\">1</td>"))
+    })
+    .await
+    .unwrap();
+    let to = console.act("/queues/drain", &[("queue", "mail")]).await;
+    assert_eq!(to, "/queues/drain?queue=mail&did=pause");
+    enqueue(&client, "next", "mail", "{}").await;
+    let one = "<span data-cell=\"queue.mail.running\">1</span>";
+    eventually(SOON, "it is paused, and one job still runs", async || {
+        let page = console.page(&to).await;
+        Ok(page.contains("Paused since") && page.contains(one) && page.contains("At 0 deploy"))
+    })
+    .await
+    .unwrap();
+    release.send(true).unwrap();
+    eventually(SOON, "nothing runs, and the next job waits", async || {
+        let page = console.page(&to).await;
+        Ok(page.contains("Deploy now, then resume it.") && page.contains("1 job waits"))
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    eventually(SOON, "the worker has ended in good order", async || {
+        let page = console.page("/workers").await;
+        Ok(page.contains("No worker runs.") && page.contains("state idle\">stopped"))
+    })
+    .await
+    .unwrap();
+    let resume = [("queue", "mail"), ("back", "/queues")];
+    console.act("/queues/resume", &resume).await;
+    let page = console.page("/queues/drain?queue=mail").await;
+    assert!(page.contains("It is worked:"), "{page}");
+}
+
+#[tokio::test]
+async fn settings_tell_versions_and_limits_and_no_secret() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let limited =
+        "SELECT posthaste.limit_rate('mail', 90, '1 minute'), posthaste.keep('mail', '24h')";
+    client.query(limited, &[]).await.unwrap();
+    let settings = Settings {
+        access: Access::Token("a long secret".to_owned()),
+        role: Role::Operator,
+        redacted: vec!["pin".to_owned()],
+        ..Settings::default()
+    };
+    let console = console_with(&database, settings).await;
+    let request = console.http.get(format!("{}/settings", console.base));
+    let answer = request.bearer_auth("a long secret").send().await.unwrap();
+    let page = answer.text().await.unwrap();
+    for part in [
+        "who knows the token",
+        "Operator",
+        "<dd>pin</dd>",
+        env!("CARGO_PKG_VERSION"),
+        "functions",
+        "at most 90 a minute",
+        "<td>24 h</td>",
+        "nothing: the oldest is truncated in time",
+    ] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+    assert!(!page.contains("a long secret") && !page.contains("password="));
+}
+
+#[tokio::test]
+async fn one_job_says_who_waits_behind_it_and_who_before() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let sql = "SELECT posthaste.enqueue('step ' || g, queue => 'mail', ordering_key => 'account 7') \
+               FROM generate_series(1, 14) g";
+    let rows = client.query(sql, &[]).await.unwrap();
+    let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    let console = console(&database).await;
+    // A leader gives them their turns; nobody works on their queue.
+    let worker = posthaste::Worker::builder(database.pool(4).unwrap())
+        .queue("nothing", 1)
+        .handler("*", |_, _| async { Ok(posthaste::Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    let first = format!("/jobs/{}", ids[0]);
+    eventually(SOON, "all have their turns", async || {
+        let page = console.page(&first).await;
+        Ok(page.contains("Waits behind it") && page.contains("3 more."))
+    })
+    .await
+    .unwrap();
+    let page = console.page(&first).await;
+    assert!(
+        page.contains("step 2<") && page.contains("step 11<"),
+        "{page}"
+    );
+    assert!(!page.contains("step 12<"), "{page}");
+    let last = console.page(&format!("/jobs/{}", ids[13])).await;
+    assert!(last.contains("Nobody waits behind it."), "{last}");
+    assert!(last.contains("12 jobs wait before it."), "{last}");
+    worker.stop().await.unwrap();
+}

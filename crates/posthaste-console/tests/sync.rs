@@ -1,0 +1,193 @@
+//! Synced tables: how far their indexes are, and re-indexes that are chosen, begun, paused and
+//! cancelled.
+
+use posthaste_console::Settings;
+use posthaste_testkit::TestDb;
+use reqwest::StatusCode;
+use tokio_postgres::Client;
+
+use crate::support::{console, console_with, database, given_up};
+
+/// A synced table of twenty pages of four owners, whose jobs are gone.
+async fn pages(database: &TestDb) -> Client {
+    let client = database.client().await.unwrap();
+    let table = "CREATE TABLE page (id bigint PRIMARY KEY, \"own\"\"er\" text NOT NULL, \
+                   edited_at timestamptz NOT NULL); \
+                 SELECT posthaste.sync_table('page', enqueue => false); \
+                 INSERT INTO page (id, \"own\"\"er\", edited_at) \
+                 SELECT g, CASE g % 4 WHEN 0 THEN 'it''s' ELSE 'user ' || g % 4 END, \
+                        timestamptz '2026-11-01 00:00 UTC' + g * interval '1 day' \
+                 FROM generate_series(1, 20) g";
+    client.batch_execute(table).await.unwrap();
+    client
+}
+
+/// The ids of re-indexes that wait.
+async fn waiting(client: &Client) -> Vec<i64> {
+    let sql = "SELECT (kwargs ->> 'id')::bigint FROM posthaste.job \
+               WHERE queue = 'sync.page.reindex' AND state = 'available' ORDER BY 1";
+    let rows = client.query(sql, &[]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn a_synced_table_says_how_far_its_index_is_and_what_is_in_its_way() {
+    let database = database().await;
+    let empty = console(&database).await.page("/sync").await;
+    assert!(empty.contains("posthaste.sync_table("), "{empty}");
+    let client = pages(&database).await;
+    let sync = "SELECT posthaste.sync('page', '7', interval '0'), \
+                       posthaste.sync('page', '8', interval '1 day')";
+    client.query(sync, &[]).await.unwrap();
+    let dead = given_up(&client, "dead", "sync.page", "the mapping refuses it").await;
+    let move_it = "UPDATE posthaste.dead SET queue = 'sync.page' WHERE id = $1";
+    client.execute(move_it, &[&dead]).await.unwrap();
+    let page = console(&database).await.page("/sync").await;
+    for part in [
+        "<strong>page</strong>",
+        "data-cell=\"queue.sync.page.available\">1</td>",
+        "data-cell=\"queue.sync.page.scheduled\">1</td>",
+        "1 job given up",
+        "the mapping refuses it",
+        "posthaste sync audit page",
+        "<option>edited_at</option>",
+        "<option>own&#34;er</option>",
+    ] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+}
+
+#[tokio::test]
+async fn documents_of_one_user_are_shown_first_and_then_looked_at_again() {
+    let database = database().await;
+    let client = pages(&database).await;
+    let console = console(&database).await;
+    let address = "/sync/reindex?table=page&by=value&column=own%22er&value=it%27s";
+    let page = console.page(address).await;
+    assert!(page.contains("<strong>About "), "{page}");
+    assert!(
+        page.contains("posthaste sync reindex page --where"),
+        "{page}"
+    );
+    assert!(
+        page.contains("posthaste.job"),
+        "the statement is shown: {page}"
+    );
+    assert_eq!(waiting(&client).await, Vec::<i64>::new());
+    let fields = [
+        ("table", "page"),
+        ("by", "value"),
+        ("column", "own\"er"),
+        ("value", "it's"),
+    ];
+    let to = console.act("/sync/reindex", &fields).await;
+    assert_eq!(to, "/sync?did=reindex&jobs=5");
+    assert_eq!(waiting(&client).await, [4, 8, 12, 16, 20]);
+    let page = console.page(&to).await;
+    assert!(
+        page.contains("5 documents are to be looked at again"),
+        "{page}"
+    );
+    assert!(page.contains("5 left"), "{page}");
+}
+
+#[tokio::test]
+async fn documents_are_chosen_by_ids_by_time_and_all_and_their_reindex_rests_and_is_cancelled() {
+    let database = database().await;
+    let client = pages(&database).await;
+    let console = console(&database).await;
+    let ids = [("table", "page"), ("by", "ids"), ("ids", "3, 1\n99")];
+    assert_eq!(
+        console.act("/sync/reindex", &ids).await,
+        "/sync?did=reindex&jobs=3"
+    );
+    let time = [
+        ("table", "page"),
+        ("by", "time"),
+        ("column", "edited_at"),
+        ("since", "2026-11-06T00:00Z"),
+        ("until", "2026-11-08T00:00Z"),
+    ];
+    assert_eq!(
+        console.act("/sync/reindex", &time).await,
+        "/sync?did=reindex&jobs=2"
+    );
+    assert_eq!(waiting(&client).await, [1, 3, 5, 6, 99]);
+    let all = [("table", "page"), ("by", "all"), ("force", "yes")];
+    assert_eq!(
+        console.act("/sync/reindex", &all).await,
+        "/sync?did=reindex&jobs=20"
+    );
+    let forced = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'force' = 'true'";
+    assert_eq!(
+        client
+            .query_one(forced, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0),
+        20
+    );
+    let queue = [("queue", "sync.page.reindex"), ("back", "/sync")];
+    let to = console.act("/queues/pause", &queue).await;
+    let page = console.page(&to).await;
+    assert!(page.contains("state paused\">paused"), "{page}");
+    assert!(
+        page.contains("/bulk?do=cancel&#38;filter=queue%3Async.page.reindex"),
+        "{page}"
+    );
+    console.act("/queues/resume", &queue).await;
+    let left = [
+        ("do", "cancel"),
+        ("filter", "queue:sync.page.reindex"),
+        ("back", "/sync"),
+    ];
+    assert_eq!(
+        console.act("/bulk", &left).await,
+        "/sync?did=cancel&jobs=25"
+    );
+    assert_eq!(waiting(&client).await, Vec::<i64>::new());
+}
+
+#[tokio::test]
+async fn what_a_form_says_is_never_sql_and_what_cannot_be_chosen_is_refused() {
+    let database = database().await;
+    let client = pages(&database).await;
+    let console = console(&database).await;
+    let by_value = |column, value| {
+        [
+            ("table", "page"),
+            ("by", "value"),
+            ("column", column),
+            ("value", value),
+        ]
+    };
+    let harmless = by_value("own\"er", "x' OR true; DROP TABLE page; --");
+    assert_eq!(
+        console.act("/sync/reindex", &harmless).await,
+        "/sync?did=reindex&jobs=0"
+    );
+    for fields in [
+        &by_value("nothing", "7")[..],
+        &by_value("id = 1 OR true --", "7"),
+        &by_value("id\" = 1 OR t.\"id", "7"),
+        &by_value("id", "seven"),
+        &[("table", "page"), ("by", "where"), ("condition", "true")],
+        &[("table", "page"), ("by", "ids"), ("ids", " , ")],
+        &[("table", "page"), ("by", "time"), ("column", "edited_at")],
+        &[("table", "page")],
+    ] {
+        let answer = console.post("/sync/reindex", fields).await;
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{fields:?}");
+    }
+    let none = console
+        .post("/sync/reindex", &[("table", "none"), ("by", "all")])
+        .await;
+    assert_eq!(none.status(), StatusCode::NOT_FOUND);
+    assert_eq!(waiting(&client).await, Vec::<i64>::new());
+    let observer = console_with(&database, Settings::default()).await;
+    let page = observer.page("/sync").await;
+    assert!(page.contains("page") && !page.contains("Preview"), "{page}");
+    let all = [("table", "page"), ("by", "all")];
+    let refused = observer.post("/sync/reindex", &all).await;
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+}

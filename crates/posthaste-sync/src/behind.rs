@@ -1,0 +1,47 @@
+//! How far indexes are behind their tables, and what is in the way.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tokio_postgres::Client;
+
+use super::store;
+use posthaste::Error;
+
+/// How far one index is behind.
+#[derive(Clone, Debug, Default)]
+pub struct Behind {
+    /// Changes that are due and not seen in the index.
+    pub due: i64,
+    /// For how long the oldest of them.
+    pub seconds: Option<f64>,
+    /// What is in the way, the longest first.
+    pub problems: Vec<Problem>,
+}
+
+/// Why jobs of a sync are not done: of changes, and of re-indexes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Problem {
+    /// What the index, or the making of the documents, said.
+    pub reason: String,
+    /// How many jobs it stops.
+    pub jobs: i64,
+    /// For how long the oldest of them.
+    pub seconds: f64,
+    /// They are not tried any more.
+    pub given_up: bool,
+}
+
+impl Behind {
+    /// Since when something fails that is tried again.
+    pub fn fails_for(&self) -> Option<f64> {
+        let failing = self.problems.iter().filter(|one| !one.given_up);
+        failing.map(|one| one.seconds).reduce(f64::max)
+    }
+}
+
+/// Every sync that is behind, by its name. It reads the rows of jobs, because counters know no
+/// reasons: bound it by a statement timeout where many may wait.
+pub async fn behind(client: &Client) -> Result<BTreeMap<String, Behind>, Error> {
+    store::behind::read(client).await
+}

@@ -1,0 +1,35 @@
+//! What is in the way of syncs.
+
+use std::collections::BTreeMap;
+
+use tokio_postgres::{Client, Row};
+
+use crate::{Behind, Problem};
+use posthaste::Error;
+
+pub(crate) async fn read(client: &Client) -> Result<BTreeMap<String, Behind>, Error> {
+    let failed = "cannot look at how far syncs are";
+    let rows = client.query_typed(include_str!("behind.sql"), &[]).await;
+    let rows = rows.map_err(Error::postgres(failed))?;
+    let mut all = BTreeMap::<String, Behind>::new();
+    for row in &rows {
+        note(row, &mut all).map_err(Error::postgres(failed))?;
+    }
+    Ok(all)
+}
+
+fn note(row: &Row, all: &mut BTreeMap<String, Behind>) -> Result<(), tokio_postgres::Error> {
+    let one = all.entry(row.try_get(0)?).or_default();
+    let (reason, jobs): (Option<String>, i64) = (row.try_get(1)?, row.try_get(2)?);
+    let seconds = row.try_get::<_, f64>(3)?.max(0.0);
+    match reason {
+        None => (one.due, one.seconds) = (jobs, Some(seconds)),
+        Some(reason) => one.problems.push(Problem {
+            reason: reason.replace(char::is_control, " "),
+            jobs,
+            seconds,
+            given_up: row.try_get(4)?,
+        }),
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! The statement of a re-index, which the database makes: names and values are quoted there.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::{Reindex, reindex_queue};
+use posthaste::Error;
+
+/// The statement, and about how many documents it takes.
+pub(crate) async fn plan(
+    client: &Client,
+    table: &str,
+    reindex: &Reindex,
+) -> Result<(String, f64), Error> {
+    let failed = "these documents cannot be chosen";
+    let queue = reindex_queue(table);
+    let made = client
+        .query_typed_one(
+            include_str!("reindex.sql"),
+            &[
+                (&table, Type::TEXT),
+                (&reindex.condition, Type::TEXT),
+                (&reindex.column, Type::TEXT),
+                (&reindex.since, Type::TEXT),
+                (&reindex.until, Type::TEXT),
+                (&reindex.ids, Type::TEXT_ARRAY),
+                (&reindex.tag, Type::TEXT),
+                (&reindex.priority, Type::INT4),
+                (&reindex.force, Type::BOOL),
+                (&queue, Type::TEXT),
+                (&reindex.equals, Type::TEXT),
+            ],
+        )
+        .await
+        .map_err(Error::postgres(failed))?;
+    let statement: String = made.try_get(0).map_err(Error::postgres(failed))?;
+    let explain: String = made.try_get(1).map_err(Error::postgres(failed))?;
+    let explained = client.query_typed_one(&explain, &[]).await;
+    let explained = explained.map_err(Error::postgres(failed))?;
+    let plan: serde_json::Value = explained.try_get(0).map_err(Error::postgres(failed))?;
+    let about = plan[0]["Plan"]["Plan Rows"].as_f64();
+    Ok((statement, about.unwrap_or_default()))
+}
+
+/// Runs it: how many jobs.
+pub(crate) async fn begin(client: &Client, statement: &str) -> Result<u64, Error> {
+    let jobs = client.execute_typed(statement, &[]).await;
+    jobs.map_err(Error::postgres("the re-index did not begin"))
+}

@@ -1,0 +1,98 @@
+//! Who keeps rows from being removed.
+
+use tokio_postgres::{Client, Row};
+
+use crate::error::Error;
+
+/// Somebody who keeps rows from being removed, as [`holders`] finds them. Claims do not care; other
+/// tables cannot be vacuumed.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// What it is.
+    pub kind: HolderKind,
+    /// The server process, where there is one.
+    pub pid: Option<i32>,
+    /// The name of a prepared transaction or of a replication slot.
+    pub name: Option<String>,
+    /// Whose it is.
+    pub role: Option<String>,
+    /// What the program calls itself; empty where it does not.
+    pub application: Option<String>,
+    /// From where it is connected; nothing for this machine.
+    pub address: Option<String>,
+    /// In which database, where that is known.
+    pub database: Option<String>,
+    /// What a session or a replica does, such as `idle in transaction`.
+    pub state: Option<String>,
+    /// Of a slot: somebody reads it.
+    pub is_read: bool,
+    /// Of a slot: it is a logical one that keeps rows of all tables.
+    pub is_logical: bool,
+    /// Of a replica: the slot that it reads keeps what its readers need, and is found as well.
+    pub is_by_slot: bool,
+    /// For how long, where that is known.
+    pub seconds: Option<f64>,
+    /// How many transactions ago it began to look; nothing while it keeps nothing.
+    pub transactions: Option<i64>,
+}
+
+/// What keeps rows from being removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum HolderKind {
+    /// A transaction that was prepared and has not ended.
+    Prepared,
+    /// A replica that says what its readers need (hot_standby_feedback).
+    Replica,
+    /// A session with a transaction.
+    Session,
+    /// A replication slot.
+    Slot,
+}
+
+/// Who keeps rows from being removed, however briefly, the longest first. Roles that may not read
+/// the sessions of others (`pg_read_all_stats`) see only their own.
+///
+/// ```no_run
+/// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
+/// for holder in posthaste::holders(client).await? {
+///     println!("{:?} {:?}: {:?} s", holder.kind, holder.name, holder.seconds);
+/// }
+/// # Ok(()) }
+/// ```
+pub async fn holders(client: &Client) -> Result<Vec<Holder>, Error> {
+    let failed = "cannot look for who keeps rows";
+    let rows = client.query_typed(include_str!("holders.sql"), &[]).await;
+    let rows = rows.map_err(Error::postgres(failed))?;
+    let all: Result<Vec<Option<Holder>>, _> = rows.iter().map(read).collect();
+    let all = all.map_err(Error::postgres(failed))?;
+    Ok(all.into_iter().flatten().collect())
+}
+
+fn read(row: &Row) -> Result<Option<Holder>, tokio_postgres::Error> {
+    let kind = match row.try_get("kind")? {
+        "prepared" => HolderKind::Prepared,
+        "replica" => HolderKind::Replica,
+        "session" => HolderKind::Session,
+        "slot" => HolderKind::Slot,
+        _ => return Ok(None),
+    };
+    Ok(Some(Holder {
+        kind,
+        pid: row.try_get("pid")?,
+        name: row.try_get("name")?,
+        role: row.try_get("role")?,
+        application: row.try_get("application")?,
+        address: row.try_get("address")?,
+        database: row.try_get("database")?,
+        state: row.try_get("state")?,
+        is_read: row.try_get("is_read")?,
+        is_logical: row
+            .try_get::<_, Option<bool>>("is_logical")?
+            .unwrap_or(false),
+        is_by_slot: row.try_get("is_by_slot")?,
+        seconds: row.try_get("seconds")?,
+        transactions: row.try_get("transactions")?,
+    }))
+}
