@@ -19,7 +19,7 @@ pub(crate) mod sync;
 pub(crate) mod two_phase;
 pub(crate) mod wal;
 
-pub(crate) use about::about;
+pub(crate) use about::{about, figures};
 use about::title;
 use anyhow::{Result, bail};
 
