@@ -17,7 +17,7 @@ const HEAD: &str = "\
 `make bench` measures every bar on your machine. A *bar* is a measurement with bounds; an aim is not
 required. Each bar stands here as its newest full report has it. Its contestants ran in interleaved
 rounds on one server. A figure is the median of the rounds that count, with their lowest and highest
-in brackets. The reports have all figures and rounds.
+in brackets; rounds that were not clean are counted as tainted. The reports have all figures.
 
 `posthaste-bench report` writes this page; do not edit it.
 
@@ -49,7 +49,7 @@ pub(crate) fn judgement_line(judgement: &Judgement) -> String {
         "{}: {requirement}: {} (bound {}; single rounds {}; {basis})",
         verdict(judgement).replace('*', ""),
         measure(judgement.figure, &judgement.unit),
-        bound(judgement),
+        bound(judgement, &judgement.unit),
         format_args!(
             "{} to {}",
             number(judgement.lowest),
@@ -127,9 +127,13 @@ fn section(text: &mut String, file: &str, bar: &Bar) {
         .collect::<BTreeSet<_>>()
         .len()
         - clean_rounds(&bar.runs).len();
+    let tainted = match tainted {
+        0 => String::new(),
+        some => format!(", tainted {some}"),
+    };
     let (rounds, _) = counted_rounds(&bar.runs, bar.rounds_wanted);
     let origin = format!(
-        "`make bench ARGS=\"--only {}\"`; {parameters}rounds {}, tainted {tainted}; {}.",
+        "`make bench ARGS=\"--only {}\"`; {parameters}rounds {}{tainted}; {}.",
         bar.name,
         rounds.len(),
         link(file)
@@ -160,7 +164,7 @@ fn requirements(text: &mut String, bar: &Bar) {
             "| {} | {}{range} | {} | {} |",
             judgement.requirement,
             measure(judgement.figure, &judgement.unit),
-            bound(judgement),
+            bound(judgement, ""),
             verdict(judgement),
         );
     }
@@ -180,10 +184,11 @@ fn verdict(judgement: &Judgement) -> String {
     }
 }
 
-fn bound(judgement: &Judgement) -> String {
+/// The bound in a unit, or without one beside a figure that has it.
+fn bound(judgement: &Judgement, unit: &str) -> String {
     match judgement.bound {
-        Bound::AtLeast(least) => format!("≥ {}", measure(least, &judgement.unit)),
-        Bound::AtMost(most) => format!("≤ {}", measure(most, &judgement.unit)),
+        Bound::AtLeast(least) => format!("≥ {}", measure(least, unit)),
+        Bound::AtMost(most) => format!("≤ {}", measure(most, unit)),
     }
 }
 
