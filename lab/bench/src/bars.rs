@@ -21,7 +21,7 @@ pub(crate) mod two_phase;
 pub(crate) mod wal;
 pub(crate) mod watch;
 
-pub(crate) use about::about;
+pub(crate) use about::{about, figures};
 use about::title;
 use anyhow::{Result, bail};
 

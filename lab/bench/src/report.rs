@@ -2,6 +2,7 @@
 
 mod archive;
 mod circumstances;
+mod figures;
 mod markdown;
 mod number;
 mod wrap;

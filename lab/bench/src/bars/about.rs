@@ -29,19 +29,18 @@ pub(super) fn title(name: &str) -> &'static str {
 pub(crate) fn about(name: &str) -> &'static str {
     match name {
         "drain" => {
-            "Jobs per second from a full queue until all are done. posthaste runs its whole \
-             library. The rivals are bare statements in a loop, on as many connections. The update \
-             shape is one row for a job's whole life, as River and Oban keep it. SKIP LOCKED is a \
-             table from which done jobs are deleted. \"At 1000\" is the batch size."
+            "Jobs per second until a full queue is empty, through the whole library. The rivals \
+             are bare statements in a loop, on as many connections. The update shape is one row \
+             for a job's whole life, as River and Oban keep it. SKIP LOCKED deletes done jobs. \
+             \"At 1000\" is the batch size."
         }
         "pinned" => {
-            "The drain again, while a long transaction keeps VACUUM from removing dead rows. No \
-             bound rests on the rivals."
+            "The drain while a long transaction keeps VACUUM from removing dead rows. No bound \
+             rests on the rivals."
         }
         "churn" => {
-            "Claim times at a steady rate: with nothing else, with a long transaction, and while \
-             pg_dump runs. Times are the server's own, of claims that found jobs. Each run checks \
-             that the transaction stayed open and that segments rotated."
+            "The server's own times of claims that found jobs, at a steady rate: alone, with a \
+             long transaction, and while pg_dump runs."
         }
         "watch" => {
             "A drain with nobody who looks and one beside a console with ten open pages and an \
@@ -54,35 +53,36 @@ pub(crate) fn about(name: &str) -> &'static str {
              opens its session."
         }
         "paused" => {
-            "Disk and processor time of the server while one queue is paused and another works at \
-             a constant rate. The last third of the run is compared with the middle third."
+            "The server's disk and processor time while one queue is paused and another works at \
+             a constant rate."
         }
         "crowd" => {
-            "Two workers and a steady load of a higher priority, with a long transaction open all \
-             the time. First comes a backlog; then one statement schedules the crowd for one \
-             instant. When half of the crowd is done, the worker that leads maintenance is \
-             stopped. Large claims are the slowest ones, as many as the jobs need at 5,000 a claim."
+            "Two workers and a steady load of a higher priority, under one long transaction. \
+             First comes a backlog; then one statement schedules the crowd for one instant. \
+             Half-way, the worker that leads maintenance is stopped. Large claims are the slowest \
+             ones, as many as the jobs need at 5,000 a claim."
         }
         "enqueue" => {
-            "Commits per second of a transaction that enqueues one job, against a bare INSERT of \
-             one row. The bound holds for jobs with a name and arguments only."
+            "Commits per second of a transaction that enqueues one job, against a bare INSERT. \
+             The bound holds for jobs with a name and arguments only."
         }
         "bulk" => {
-            "Rows per second of one statement, against a bare table with one index. Beside \
-             posthaste's statement a worker runs, and a job of high priority every 250 ms."
+            "Rows per second of one statement, against a bare table with one index. Meanwhile a \
+             worker runs, and a job of high priority every 250 ms."
         }
         "latency" => {
-            "Time from the answer to COMMIT to the handler's first line. \"Commits\" are multiples \
-             of the median round trip of a one-row commit in the same run. graphile-worker 0.17.3 \
-             runs on Node.js with LISTEN; its time ends when a line from its handler is read."
+            "Time from the answer to COMMIT to the handler's first line. \"Commits\" are \
+             multiples of the median round trip of a one-row commit in the same run. \
+             graphile-worker 0.17.3 runs on Node.js with LISTEN; its time ends when a line from \
+             its handler is read."
         }
         "idle" => {
-            "Processor time of a worker's process and of its sessions, from 5 s after the last \
-             job on. The worker leads maintenance. Each lane has had a job."
+            "Processor time of a worker's process and its sessions, from 5 s after the last job. \
+             The worker leads maintenance."
         }
         "wal" => {
-            "All WAL of the server while a backlog is worked in batches of 100, heartbeats and \
-             maintenance included, enqueue excluded."
+            "All WAL while a backlog is worked in batches of 100: heartbeats and maintenance \
+             included, enqueue excluded."
         }
         "memory" => {
             "Resident memory of a worker's process: its peak in the last fifth of the backlog \
@@ -90,31 +90,103 @@ pub(crate) fn about(name: &str) -> &'static str {
         }
         "relay" => {
             "Messages per second to real servers. a is the drain to a consumer that does nothing, \
-             b the bare client with the same bytes; one after the other they make 1/(1/a + 1/b). \
-             \"Beside\": five times the backlog goes to Sidekiq's Redis, while another relay in \
-             the same worker has a Redis that is dead, or takes a second for each answer. The \
-             webhook answers after a quarter of a second."
+             b the bare client with the same bytes; in turn they make 1/(1/a + 1/b). \"Beside\": \
+             five times the backlog goes to Sidekiq's Redis, while another relay in the worker \
+             has a Redis that is dead, or answers after a second. The webhook answers after a \
+             quarter of a second."
         }
         "two-phase" => {
-            "Transfers between two accounts. The chain of requests is five round trips until a \
+            "Transfers between two accounts. The requests alone are five round trips until a \
              transfer is settled (`run_to_settled`), six until it is finished (`run`). The seven \
-             updates are those of the protocol that Elastic published, on the same server. The \
-             rates are those of `run`. On the hot account each transfer is to another account."
+             updates are the protocol that Elastic published. Rates are those of `run`. On the \
+             hot account each transfer is to another account."
         }
         "sync" => {
-            "Rows per second from a table into an index, and of a second sync that verifies them. \
-             a is the rate of reading and rendering, b that of the bare library or client; one \
-             after the other they make 1/(1/a + 1/b). A direct write is timed as a whole."
+            "Rows per second into an index, and of a second sync that verifies them. a is the \
+             rate of reading and rendering, b that of the bare library or client; in turn they \
+             make 1/(1/a + 1/b)."
         }
         "audit" => {
-            "Memory and rate of an audit in Postgres: its peak in the last nine tenths against \
-             that in the first tenth. The documents have one word each."
+            "An audit of an index in Postgres: peak memory in the last nine tenths against the \
+             first tenth. The documents have one word each."
         }
         "counters" => {
-            "Milliseconds to read all counts and the age of the oldest job of each queue. The \
-             first read of a session also plans the statements."
+            "Time to read all counts and the age of the oldest job of each queue. A session's \
+             first read also plans the statements."
         }
         _ => "",
+    }
+}
+
+/// The figures of a bar that the page shows beside its requirements, and what they are called
+/// there.
+pub(crate) fn figures(name: &str) -> &'static [(&'static str, &'static str)] {
+    match name {
+        "drain" => &[
+            ("jobs_per_second", "jobs per second"),
+            ("cpu_microseconds_per_job", "CPU µs per job"),
+            ("wal_bytes_per_job", "WAL bytes per job"),
+        ],
+        "pinned" | "wal" => &[
+            ("jobs_per_second", "jobs per second"),
+            ("wal_bytes_per_job", "WAL bytes per job"),
+        ],
+        "churn" => &[
+            ("claim_p50_ms", "claim p50 ms"),
+            ("claim_p99_ms", "claim p99 ms"),
+            ("enqueue_to_start_p99_ms", "enqueue to start p99 ms"),
+            ("truncations", "truncations"),
+        ],
+        "paused" => &[
+            ("disk_peak_mib", "peak MiB of disk"),
+            ("truncations", "truncations"),
+        ],
+        "crowd" => &[
+            ("worked_per_second", "jobs worked per second"),
+            ("longest_pause_ms", "longest pause ms"),
+            (
+                "parking_start_p99_ms",
+                "start p99 ms while the crowd is scheduled",
+            ),
+            ("parking_start_slowest_ms", "slowest then"),
+            ("crowd_start_slowest_ms", "slowest start beside the crowd"),
+        ],
+        "enqueue" => &[
+            ("commits_per_second", "commits per second"),
+            ("p50_ms", "p50 ms"),
+            ("p99_ms", "p99 ms"),
+        ],
+        "bulk" => &[("rows_per_second", "rows per second")],
+        "latency" => &[
+            ("start_p50_ms", "start p50 ms"),
+            ("start_p99_ms", "start p99 ms"),
+            ("start_slowest_ms", "slowest ms"),
+        ],
+        "memory" => &[("resident_peak_mib", "peak MiB of memory")],
+        "relay" => &[
+            ("drained_per_second", "a: drained per second"),
+            ("bare_per_second", "b: bare client per second"),
+            ("relayed_per_second", "relayed per second"),
+            ("resident_peak_mib", "peak MiB of memory"),
+        ],
+        "two-phase" => &[
+            ("settled_ms", "settled ms"),
+            ("finished_ms", "finished ms"),
+            ("seven_ms", "seven updates ms"),
+            ("transfers_per_second", "transfers per second"),
+            ("p99_ms", "p99 ms"),
+        ],
+        "sync" => &[
+            ("read_per_second", "a: read per second"),
+            ("bare_per_second", "b: bare per second"),
+            ("written_per_second", "written per second"),
+            ("verified_per_second", "verified per second"),
+        ],
+        "audit" => &[
+            ("resident_peak_mib", "peak MiB of memory"),
+            ("rows_per_second", "rows per second"),
+        ],
+        _ => &[],
     }
 }
 

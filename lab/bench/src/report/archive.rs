@@ -94,6 +94,7 @@ fn replace(path: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::Archive;
     use crate::report::markdown::tests::sample;
@@ -153,6 +154,28 @@ mod tests {
             serde_json::from_str::<crate::report::Report>(&text)?,
             sample()
         );
+        Ok(())
+    }
+
+    #[test]
+    fn the_page_is_what_the_reports_make_and_they_have_each_figure_of_it() -> anyhow::Result<()> {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let reports = Archive::below(&docs).full_reports()?;
+        assert!(
+            crate::report::page(&reports) == fs::read_to_string(docs.join("why/benchmarks.md"))?,
+            "make it again: posthaste-bench report"
+        );
+        let runs = |bar: &str| {
+            let bars = reports.iter().flat_map(|(_, report)| &report.bars);
+            let of_it = bars.filter(|one| one.name == bar).collect::<Vec<_>>();
+            of_it.into_iter().flat_map(|one| one.runs.clone())
+        };
+        for bar in crate::bars::ORDER {
+            for (figure, _) in crate::bars::figures(bar) {
+                let is_there = runs(bar).any(|run| run.figures.contains_key(*figure));
+                assert!(is_there, "no report has {figure} of {bar}");
+            }
+        }
         Ok(())
     }
 }

@@ -1,43 +1,68 @@
-//! Where, when and on which server reports were measured.
+//! On which machine, revision and server reports were measured.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::Report;
 use super::markdown::link;
 use super::wrap::wrapped;
 
-/// Where and when the reports were measured; what several of them share stands there once.
+/// What decides how fast a server is; other settings stand in the reports.
+const OF_SPEED: [&str; 12] = [
+    "autovacuum",
+    "autovacuum_naptime",
+    "checkpoint_timeout",
+    "fsync",
+    "full_page_writes",
+    "jit",
+    "maintenance_work_mem",
+    "max_wal_size",
+    "min_wal_size",
+    "shared_buffers",
+    "synchronous_commit",
+    "work_mem",
+];
+
+/// On which machines and servers the reports were measured; what several share stands there once.
 pub(super) fn circumstances(text: &mut String, reports: &[&(String, Report)]) {
-    text.push_str(
-        "\n## How it was measured\n\n| report | machine | revision | from | to |\n|---|---|---|---|---|\n",
-    );
+    text.push_str("\n## How it was measured\n\n");
+    let mut machines: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (file, report) in reports {
-        let machine = &report.machine;
-        let _ = writeln!(
-            text,
-            "| {} | {} cores ({}), {} GiB, kernel {}, data on {}, nice {} | {} | {} | {} |",
-            link(file),
-            machine.cores,
-            machine.processor,
-            machine.memory_bytes >> 30,
-            machine.kernel,
-            report.server.file_system,
-            machine.nice,
-            report.revision.as_deref().unwrap_or("unknown"),
-            moment(&report.started_at),
-            report.finished_at.as_deref().map_or("interrupted", moment),
-        );
+        let interrupted = if report.finished_at.is_none() {
+            ", interrupted"
+        } else {
+            ""
+        };
+        let revision = report.revision.as_deref().unwrap_or("unknown");
+        machines
+            .entry(machine(report))
+            .or_default()
+            .push(format!("{} ({revision}{interrupted})", link(file)));
     }
-    let servers: BTreeSet<String> = reports.iter().map(|(_, report)| server(report)).collect();
-    let rules: BTreeSet<&str> = reports
+    let machines = machines
         .iter()
-        .map(|(_, report)| report.taint_rule.as_str())
+        .map(|(machine, files)| format!("{machine}: {}", files.join(", ")));
+    let servers: BTreeSet<String> = reports.iter().map(|(_, report)| server(report)).collect();
+    let rules: BTreeSet<String> = reports
+        .iter()
+        .map(|(_, report)| report.taint_rule.clone())
         .collect();
-    text.push('\n');
-    for told in servers.iter().map(String::as_str).chain(rules) {
+    for told in machines.chain(servers).chain(rules) {
         let _ = writeln!(text, "{}", wrapped(&format!("- {told}"), "  "));
     }
+}
+
+fn machine(report: &Report) -> String {
+    let machine = &report.machine;
+    format!(
+        "{} cores ({}), {} GiB, kernel {}, data on {}, nice {}",
+        machine.cores,
+        machine.processor,
+        machine.memory_bytes >> 30,
+        machine.kernel,
+        report.server.file_system,
+        machine.nice,
+    )
 }
 
 fn server(report: &Report) -> String {
@@ -45,6 +70,7 @@ fn server(report: &Report) -> String {
         .server
         .settings
         .iter()
+        .filter(|(name, _)| OF_SPEED.contains(&name.as_str()))
         .map(|(name, value)| format!("{name} = {value}"))
         .collect();
     format!(
@@ -52,9 +78,4 @@ fn server(report: &Report) -> String {
         report.server.version,
         settings.join(", ")
     )
-}
-
-/// A time without what is smaller than a minute.
-fn moment(text: &str) -> &str {
-    text.get(..16).unwrap_or(text)
 }

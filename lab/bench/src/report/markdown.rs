@@ -1,37 +1,33 @@
 //! The page that people read, made from reports alone: nothing in it is typed by hand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::circumstances::circumstances;
+use super::figures::figures;
 use super::number::number;
 use super::wrap::wrapped;
 use super::{Bar, Report};
-use crate::rounds::{Run, clean_rounds, counted_rounds};
-use crate::statistics::Spread;
+use crate::rounds::{clean_rounds, counted_rounds};
 use crate::verdict::{Bound, Judgement, Verdict, Weight};
 
 const HEAD: &str = "\
 # Benchmarks
 
-`posthaste-bench report` writes this page from the files in `docs/benchmarks`; do not edit it. A
-*bar* is a measurement with a bound. Each bar is shown from the newest full report that measured it:
-all its contestants ran in interleaved rounds on one server. A figure is the median of the rounds
-that count, with the lowest and the highest of them in brackets. An aim is not required.
+`make bench` measures every bar on your machine. A *bar* is a measurement with bounds; an aim is not
+required. Each bar stands here as its newest full report has it. Its contestants ran in interleaved
+rounds on one server. A figure is the median of the rounds that count, with their lowest and highest
+in brackets; rounds that were not clean are counted as tainted. The reports have all figures.
 
-`make bench` measures all bars on your machine.
+`posthaste-bench report` writes this page; do not edit it.
 
-| bar | what is measured | bounds | aims |
-|---|---|---|---|
 ";
 
 /// The whole page; `reports` are full reports, the newest last, each with its file's name.
 pub(crate) fn page(reports: &[(String, Report)]) -> String {
     let mut text = HEAD.to_owned();
     let shown = newest_bars(reports);
-    for (_, _, bar) in &shown {
-        overview(&mut text, bar);
-    }
+    overview(&mut text, &shown);
     for (file, _, bar) in &shown {
         section(&mut text, file, bar);
     }
@@ -53,7 +49,7 @@ pub(crate) fn judgement_line(judgement: &Judgement) -> String {
         "{}: {requirement}: {} (bound {}; single rounds {}; {basis})",
         verdict(judgement).replace('*', ""),
         measure(judgement.figure, &judgement.unit),
-        bound(judgement),
+        bound(judgement, &judgement.unit),
         format_args!(
             "{} to {}",
             number(judgement.lowest),
@@ -80,30 +76,44 @@ fn newest_bars(reports: &[(String, Report)]) -> Vec<(&str, &Report, &Bar)> {
     shown
 }
 
-fn overview(text: &mut String, bar: &Bar) {
-    let told = |weight: Weight, word: &str| {
-        let judged = || bar.judgements.iter().filter(|one| one.weight == weight);
-        let held = judged().filter(|one| one.verdict == Verdict::Pass).count();
-        match (judged().count(), &bar.failure) {
-            (_, Some(_)) if weight == Weight::Bar => "**MISS**".to_owned(),
-            (0, _) => String::new(),
-            (all, _) => format!("{held} of {all} {word}"),
-        }
+/// How many bounds and aims were reached, what was missed, and where each bar stands.
+fn overview(text: &mut String, shown: &[(&str, &Report, &Bar)]) {
+    let counted = |weight: Weight| {
+        let all = shown.iter().flat_map(|(_, _, bar)| &bar.judgements);
+        let judged: Vec<&Judgement> = all.filter(|one| one.weight == weight).collect();
+        let passed = judged
+            .iter()
+            .filter(|one| one.verdict == Verdict::Pass)
+            .count();
+        format!("{passed} of {}", judged.len())
     };
-    let heading = format!("{}: {}", bar.name, bar.title);
-    let _ = writeln!(
-        text,
-        "| [{}](#{}) | {} | {} | {} |",
-        bar.name,
-        anchor(&heading),
-        bar.title,
-        told(Weight::Bar, "passed"),
-        told(Weight::Aim, "reached"),
+    let links = |wanted: &dyn Fn(&Bar) -> bool| {
+        let bars = shown
+            .iter()
+            .map(|(_, _, bar)| *bar)
+            .filter(|bar| wanted(bar));
+        let links = bars.map(|bar| format!("[{}](#{})", bar.name, anchor(&heading(bar))));
+        links.collect::<Vec<String>>().join(", ")
+    };
+    let told = format!(
+        "Bounds passed: {}. Aims reached: {}. Bars: {}.",
+        counted(Weight::Bar),
+        counted(Weight::Aim),
+        links(&|_| true)
     );
+    let _ = writeln!(text, "{}", wrapped(&told, ""));
+    let missed = links(&|bar| !bar.passed());
+    if !missed.is_empty() {
+        let _ = writeln!(text, "\n{}", wrapped(&format!("**MISSED**: {missed}."), ""));
+    }
+}
+
+fn heading(bar: &Bar) -> String {
+    format!("{}: {}", bar.name, bar.title)
 }
 
 fn section(text: &mut String, file: &str, bar: &Bar) {
-    let _ = writeln!(text, "\n## {}: {}\n", bar.name, bar.title);
+    let _ = writeln!(text, "\n## {}\n", heading(bar));
     let _ = writeln!(text, "{}\n", wrapped(crate::bars::about(&bar.name), ""));
     let parameters: String = bar
         .parameters
@@ -117,9 +127,13 @@ fn section(text: &mut String, file: &str, bar: &Bar) {
         .collect::<BTreeSet<_>>()
         .len()
         - clean_rounds(&bar.runs).len();
+    let tainted = match tainted {
+        0 => String::new(),
+        some => format!(", tainted {some}"),
+    };
     let (rounds, _) = counted_rounds(&bar.runs, bar.rounds_wanted);
     let origin = format!(
-        "`make bench ARGS=\"--only {}\"`; {parameters}rounds: {}, tainted: {tainted}; from {}.",
+        "`make bench ARGS=\"--only {}\"`; {parameters}rounds {}{tainted}; {}.",
         bar.name,
         rounds.len(),
         link(file)
@@ -134,109 +148,26 @@ fn section(text: &mut String, file: &str, bar: &Bar) {
 
 fn requirements(text: &mut String, bar: &Bar) {
     if let Some(failure) = &bar.failure {
-        let _ = writeln!(text, "**MISS**: could not be measured: {failure}\n");
+        let _ = writeln!(text, "**MISS**: could not be measured: {failure}");
     }
     if bar.judgements.is_empty() {
         return;
     }
-    text.push_str("| requirement | compared | bound | figure | verdict |\n|---|---|---|---|---|\n");
+    if bar.failure.is_some() {
+        text.push('\n');
+    }
+    text.push_str("| requirement | figure | bound | verdict |\n|---|---|---|---|\n");
     for judgement in &bar.judgements {
         let range = range(judgement.lowest, judgement.highest, judgement.rounds);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {}{range} | {} |",
+            "| {} | {}{range} | {} | {} |",
             judgement.requirement,
-            judgement.basis.replace('_', " "),
-            bound(judgement),
             measure(judgement.figure, &judgement.unit),
+            bound(judgement, ""),
             verdict(judgement),
         );
     }
-    text.push('\n');
-}
-
-/// A table with a line for each figure and a column for each contestant, or the other way round
-/// where that has fewer columns.
-fn figures(text: &mut String, bar: &Bar) {
-    let contestants = contestants(&bar.runs);
-    let measured: BTreeMap<&str, BTreeMap<&str, Spread>> = contestants
-        .iter()
-        .map(|contestant| (*contestant, spreads(bar, contestant)))
-        .collect();
-    let names: BTreeSet<&str> = measured
-        .values()
-        .flat_map(BTreeMap::keys)
-        .copied()
-        .collect();
-    if names.is_empty() {
-        return;
-    }
-    let rounds = counted_rounds(&bar.runs, bar.rounds_wanted).0.len();
-    let cell = |contestant: &str, name: &str| {
-        let spread = measured.get(contestant).and_then(|all| all.get(name));
-        spread.map_or_else(String::new, |spread| {
-            let range = range(spread.lowest, spread.highest, rounds);
-            format!("{}{range}", number(spread.median))
-        })
-    };
-    let names: Vec<&str> = names.into_iter().collect();
-    if contestants.len() <= names.len() {
-        table(text, &contestants, &names, |column, line| {
-            cell(column, line)
-        });
-    } else {
-        table(text, &names, &contestants, |column, line| {
-            cell(line, column)
-        });
-    }
-}
-
-fn table(text: &mut String, columns: &[&str], lines: &[&str], cell: impl Fn(&str, &str) -> String) {
-    let head: String = columns
-        .iter()
-        .map(|column| format!(" {} |", column.replace('_', " ")))
-        .collect();
-    let _ = writeln!(text, "| |{head}\n|---|{}", "---|".repeat(columns.len()));
-    for line in lines {
-        let cells: String = columns
-            .iter()
-            .map(|column| format!(" {} |", cell(column, line)))
-            .collect();
-        let _ = writeln!(text, "| {} |{cells}", line.replace('_', " "));
-    }
-}
-
-fn contestants(runs: &[Run]) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for run in runs {
-        if !names.contains(&run.contestant.as_str()) {
-            names.push(&run.contestant);
-        }
-    }
-    names
-}
-
-fn spreads<'a>(bar: &'a Bar, contestant: &str) -> BTreeMap<&'a str, Spread> {
-    let (rounds, _) = counted_rounds(&bar.runs, bar.rounds_wanted);
-    let counted: Vec<&Run> = bar
-        .runs
-        .iter()
-        .filter(|run| run.contestant == contestant && rounds.contains(&run.round))
-        .collect();
-    let names: BTreeSet<&str> = counted
-        .iter()
-        .flat_map(|run| run.figures.keys().map(String::as_str))
-        .collect();
-    names
-        .into_iter()
-        .filter_map(|name| {
-            let sample: Vec<f64> = counted
-                .iter()
-                .filter_map(|run| run.figures.get(name).copied())
-                .collect();
-            Some((name, Spread::of(&sample)?))
-        })
-        .collect()
 }
 
 fn verdict(judgement: &Judgement) -> String {
@@ -253,10 +184,11 @@ fn verdict(judgement: &Judgement) -> String {
     }
 }
 
-fn bound(judgement: &Judgement) -> String {
+/// The bound in a unit, or without one beside a figure that has it.
+fn bound(judgement: &Judgement, unit: &str) -> String {
     match judgement.bound {
-        Bound::AtLeast(least) => format!("≥ {}", measure(least, &judgement.unit)),
-        Bound::AtMost(most) => format!("≤ {}", measure(most, &judgement.unit)),
+        Bound::AtLeast(least) => format!("≥ {}", measure(least, unit)),
+        Bound::AtMost(most) => format!("≤ {}", measure(most, unit)),
     }
 }
 
@@ -269,9 +201,10 @@ fn measure(value: f64, unit: &str) -> String {
 }
 
 /// The extremes behind a figure, where there was more than one round.
-fn range(lowest: f64, highest: f64, rounds: usize) -> String {
+pub(super) fn range(lowest: f64, highest: f64, rounds: usize) -> String {
     if rounds > 1 {
-        format!(" ({} to {})", number(lowest), number(highest))
+        let between = if lowest < 0.0 { " to " } else { "–" };
+        format!(" ({}{between}{})", number(lowest), number(highest))
     } else {
         String::new()
     }
