@@ -21,8 +21,8 @@ pub(crate) mod two_phase;
 pub(crate) mod wal;
 pub(crate) mod watch;
 
-pub(crate) use about::{about, figures};
 use about::title;
+pub(crate) use about::{about, figures};
 use anyhow::{Result, bail};
 
 use crate::bench::Bench;
