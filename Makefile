@@ -15,7 +15,7 @@ up: ## Build, start a private Postgres, do a real job and keep an index true; AR
 	@bin=$$(scripts/setup.sh pg-bin); [ -z "$$bin" ] || export POSTHASTE_PG_BIN="$$bin"; \
 		exec "$(TARGET)/quick/posthaste" demo --packages $(ARGS)
 
-test: ## Run the tests that every commit must pass, on PostgreSQL 15 and 18; ARGS go to cargo nextest run, such as a part of a name
+test: ## Run the tests that every commit must pass, on PostgreSQL 18, and on 15 what depends on the version; ARGS go to cargo nextest run, such as a part of a name
 	@scripts/setup.sh test receivers
 	@scripts/test.sh $(ARGS)
 

@@ -12,8 +12,11 @@ export PATH="$PWD/.tools/bin:$PATH:$HOME/.cargo/bin"
 exec </dev/null
 
 profile=default
+# Of the versions of PostgreSQL a claim is tried on the newest, unless it depends on the version.
+export POSTHASTE_TEST_NEWEST=1
 if [ "${1:-}" = --full ]; then
     profile=full
+    unset POSTHASTE_TEST_NEWEST
     export POSTHASTE_SCHEDULES=${POSTHASTE_SCHEDULES:-10000}
     shift
 fi

@@ -51,7 +51,7 @@ async fn rows(client: &Client) -> Vec<String> {
 
 #[tokio::test]
 async fn copy_writes_what_enqueue_many_writes_in_every_isolation_level() {
-    for version in PgVersion::ALL {
+    for version in PgVersion::tried() {
         let routes = "INSERT INTO posthaste.route VALUES ('mail.*', 'mail')";
         let jobs = every_kind();
         let db = database(version).await;

@@ -55,7 +55,7 @@ async fn becomes(client: &Client, name: &str, is_right: impl Fn(&Counter) -> boo
 
 #[tokio::test]
 async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
-    for version in PgVersion::ALL {
+    for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         client
@@ -215,7 +215,7 @@ async fn pages(client: &Client) -> i64 {
 
 #[tokio::test]
 async fn a_backlog_is_read_once_and_not_by_those_who_read_the_counters() {
-    for version in PgVersion::ALL {
+    for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         client
@@ -254,7 +254,7 @@ async fn tuples(client: &Client) -> BTreeMap<String, i64> {
 
 #[tokio::test]
 async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
-    for version in PgVersion::ALL {
+    for version in PgVersion::tried() {
         let db: TestDb = database(version).await;
         let client = db.client().await.unwrap();
         let pin = db.client().await.unwrap();

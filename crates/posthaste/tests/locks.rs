@@ -150,7 +150,7 @@ async fn expired_jobs_of_thousands_of_lanes_are_found() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_thousands_of_lanes_are_cancelled_a_part_at_a_time() {
-    for version in PgVersion::ALL {
+    for version in PgVersion::tried() {
         let server = server(version);
         let db = migrated(&server).await;
         assert!(has_no_room(&db).await);

@@ -48,7 +48,7 @@ async fn is_ahead(client: &Client) -> bool {
 
 #[tokio::test]
 async fn each_tick_is_enqueued_once_whoever_leads_and_missed_ones_as_was_asked() {
-    for version in PgVersion::ALL {
+    for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         let pool = db.pool(12).unwrap();
@@ -105,7 +105,7 @@ fn new_year(year: i32) -> String {
 
 #[tokio::test]
 async fn two_that_come_with_the_same_tick_enqueue_it_once() {
-    for version in PgVersion::ALL {
+    for version in PgVersion::tried() {
         let db = database(version).await;
         let (one, other) = (db.client().await.unwrap(), db.client().await.unwrap());
         let row = "INSERT INTO posthaste.periodic (name, schedule, job, next_at) VALUES ('p', '0 0 1 1 *', 'yearly', '2100-01-01Z')";
@@ -136,7 +136,7 @@ async fn two_that_come_with_the_same_tick_enqueue_it_once() {
 /// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_dies_within_a_tick_leaves_it_enqueued_once() {
-    for version in PgVersion::ALL {
+    for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         let seen = Seen::default();
