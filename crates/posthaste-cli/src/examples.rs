@@ -105,6 +105,8 @@ fn with_example(command: Command, words: &[&str], example: &str) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use clap::{Command, CommandFactory as _};
 
     use super::{EXAMPLES, with_examples};
@@ -176,6 +178,50 @@ mod tests {
             ] {
                 assert!(!help.contains(odd), "{words}: {odd}: {help}");
             }
+        }
+    }
+
+    /// Options of all commands by their names, with the names of their values.
+    fn values(command: &Command, all: &mut BTreeMap<String, BTreeSet<String>>) {
+        for one in command.get_arguments().filter(|one| !one.is_hide_set()) {
+            let Some(long) = one.get_long() else { continue };
+            let names = one.get_value_names().unwrap_or_default();
+            let takes = one.get_action().takes_values();
+            let names: Vec<&str> = names.iter().filter(|_| takes).map(|name| &**name).collect();
+            let of_all = all.entry(long.to_owned()).or_default();
+            of_all.insert(names.join(" "));
+        }
+        for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+            values(one, all);
+        }
+    }
+
+    #[test]
+    fn options_of_one_name_take_the_same_everywhere() {
+        let mut all = BTreeMap::new();
+        values(&Arguments::command(), &mut all);
+        for (option, values) in &all {
+            match option.as_str() {
+                // A worker's also says how many of its jobs run at once.
+                "queue" => assert_eq!(values.len(), 2, "{values:?}"),
+                _ => assert_eq!(values.len(), 1, "--{option}: {values:?}"),
+            }
+            // Lengths of time are written the same way.
+            assert!(
+                !values.contains("SECONDS") && !values.contains("AGE"),
+                "--{option}"
+            );
+        }
+        for (option, value) in [
+            ("grace", "DURATION"),
+            ("older-than", "DURATION"),
+            ("rate", "RATE"),
+            ("limit", "N"),
+            ("config", "FILE"),
+            ("once", ""),
+            ("dry-run", ""),
+        ] {
+            assert!(all[option].contains(value), "--{option}: {:?}", all[option]);
         }
     }
 

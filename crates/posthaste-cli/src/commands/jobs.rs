@@ -45,14 +45,14 @@ enum Command {
     },
     /// Show one job with its arguments and its failed attempts, also when it is completed
     Show {
-        /// Its number
+        /// The number of the job
         id: i64,
     },
     /// Let scheduled jobs, and those that wait for their next attempt, run now
     Retry(Chosen),
     /// Cancel jobs: those that wait never run, those that run are asked to end
     Cancel {
-        /// Their numbers
+        /// The numbers of the jobs
         #[arg(required = true)]
         ids: Vec<i64>,
     },
@@ -66,15 +66,15 @@ const MOST: i64 = i32::MAX as i64;
 /// Some of the jobs that a command is about.
 #[derive(clap::Args)]
 struct Chosen {
-    /// Their numbers; without any, all that the conditions name
+    /// The numbers of the jobs; without any, all that the options choose
     #[arg(required_unless_present_any = ["queue", "name", "tag", "state", "error", "all"])]
     ids: Vec<i64>,
     #[command(flatten)]
     which: Which,
-    /// Whichever there are
+    /// Take all jobs that there are
     #[arg(long)]
     all: bool,
-    /// At most this many, those that have waited or were kept longest
+    /// Take at most this many, those that have waited or were kept longest
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=MOST))]
     limit: u32,
 }
@@ -91,19 +91,19 @@ impl Chosen {
 
 #[derive(clap::Args)]
 struct Which {
-    /// Of this queue
+    /// Take only jobs of this queue
     #[arg(long)]
     queue: Option<String>,
-    /// Of this name
+    /// Take only jobs of this name
     #[arg(long)]
     name: Option<String>,
-    /// With this tag
+    /// Take only jobs with this tag
     #[arg(long)]
     tag: Option<String>,
-    /// In this state
+    /// Take only jobs in this state
     #[arg(long)]
     state: Option<State>,
-    /// Whose last error is like this; % stands for any text
+    /// Take only jobs whose last error is like this; % stands for any text
     #[arg(long, value_name = "PATTERN")]
     error: Option<String>,
 }

@@ -25,17 +25,17 @@ enum Command {
     List,
     /// Stop workers from claiming jobs of a queue; jobs that run go on
     Pause {
-        /// Its name
+        /// The name of the queue
         queue: String,
     },
     /// Let workers claim from a queue again
     Resume {
-        /// Its name
+        /// The name of the queue
         queue: String,
     },
     /// Limit how many jobs of a queue all workers together claim in a time
     Limit {
-        /// Its name
+        /// The name of the queue
         queue: String,
         /// At most so many: 100/s, 1000/m, 5/h or 1/d; 'none' takes the limit away
         #[arg(value_parser = limit)]
@@ -46,7 +46,7 @@ enum Command {
     },
     /// Keep completed jobs of a queue for a while, so that you can look them up
     Keep {
-        /// Its name
+        /// The name of the queue
         queue: String,
         /// Keep them at least this long, such as 24h or 7d; 'none' keeps them no longer than needed
         #[arg(value_name = "DURATION", value_parser = how_long)]

@@ -54,18 +54,18 @@ enum Command {
     List(list::Arguments),
     /// Show one transaction
     Show {
-        /// Its name
+        /// The name of the transaction
         id: String,
     },
     /// Roll a transaction back, unless it is decided
     RollBack {
-        /// Its name
+        /// The name of the transaction
         id: String,
     },
     Recover(recover::Arguments),
     /// Show what documents have, each transaction wholly or not at all
     Balance {
-        /// Their names
+        /// The names of the documents
         #[arg(required = true, value_name = "DOCUMENT")]
         documents: Vec<String>,
     },

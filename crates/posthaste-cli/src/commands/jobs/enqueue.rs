@@ -37,11 +37,11 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["queue", "priority", "scheduled_at", "expires_at", "tag", "unique_key", "ordering_key", "max_attempts", "trace"])]
     file: Option<PathBuf>,
 
-    /// Jobs of one transaction, with --file
+    /// With --file, commit after this many jobs
     #[arg(long, value_name = "N", default_value_t = 1_000, requires = "file", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
 
-    /// Lines to leave out at the beginning, with --file
+    /// With --file, leave out this many lines at the beginning
     #[arg(long, value_name = "LINES", default_value_t = 0, requires = "file")]
     skip: u64,
 }
@@ -52,39 +52,39 @@ Only name is needed. max_attempts null means: until it expires.";
 
 #[derive(clap::Args)]
 struct Options {
-    /// Where it waits; without it posthaste.route decides by the name
+    /// Put it in this queue; without it posthaste.route decides by the name
     #[arg(long)]
     queue: Option<String>,
 
-    /// Lower first
-    #[arg(long, allow_negative_numbers = true)]
+    /// Give it this priority; the lower runs first
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
 
-    /// Not before this time (2027-01-01T00:00:00Z)
+    /// Run it not before this time (2027-01-01T00:00:00Z)
     #[arg(long, value_name = "TIME")]
     scheduled_at: Option<Timestamp>,
 
-    /// Never after this time; 30 days after it is due if not given
+    /// Never run it after this time; 30 days after it is due if not given
     #[arg(long, value_name = "TIME")]
     expires_at: Option<Timestamp>,
 
-    /// A word to find it by
+    /// Give it a word to find it by
     #[arg(long)]
     tag: Option<String>,
 
-    /// At most one job with this key at a time
+    /// Have at most one job with this key at a time
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
 
-    /// Jobs with the same key run one at a time, in order
+    /// Run jobs with the same key one at a time, in order
     #[arg(long, value_name = "KEY")]
     ordering_key: Option<String>,
 
-    /// How often it is tried; 'unlimited' means until it expires
+    /// Try it this often at most; 'unlimited' means until it expires
     #[arg(long, value_name = "N", value_parser = max_attempts)]
     max_attempts: Option<Attempts>,
 
-    /// The trace that enqueues it: a traceparent, or a traceparent, a space and a tracestate
+    /// Give it the trace that enqueues it: a traceparent, or a traceparent, a space and a tracestate
     #[arg(long, value_name = "TRACEPARENT")]
     trace: Option<String>,
 }
