@@ -1077,16 +1077,6 @@ SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
             THEN pg_catalog.format(k.compared, $3, b.made, '<', $5) END)) END) r(taken)
  WHERE s.name = $1;
 
--- reindex/left.sql
--- takes: text
--- returns: count int8
-SELECT count(*) FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined');
-
--- reindex/waiting.sql
--- takes: text
--- returns: id int8
-SELECT j.id FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying') LIMIT 5000;
-
 -- relay/queues.sql
 -- takes: _text
 -- returns: exists bool, exists bool
@@ -1352,6 +1342,16 @@ SELECT count(*)
 -- sync/now.sql
 -- returns: clock_timestamp timestamptz
 SELECT clock_timestamp();
+
+-- sync/reindex/left.sql
+-- takes: text
+-- returns: count int8
+SELECT count(*) FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined');
+
+-- sync/reindex/waiting.sql
+-- takes: text
+-- returns: id int8
+SELECT j.id FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying') LIMIT 5000;
 
 -- sync/rows.sql
 -- takes: text
