@@ -1,8 +1,8 @@
 //! Metrics and spans as a collector of OpenTelemetry gets them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -62,10 +62,13 @@ struct Taken {
 async fn traces(State(taken): State<Taken>, body: Bytes) {
     taken.requests.fetch_add(1, Ordering::SeqCst);
     let _turn = taken.answers.acquire().await;
-    let request = ExportTraceServiceRequest::decode(body).unwrap();
+    let request = ExportTraceServiceRequest::decode(body).unwrap_or_default();
     for of in request.resource_spans {
         let resource = of.resource.unwrap_or_default();
-        *taken.resource.lock().unwrap() = named(&resource.attributes);
+        *taken
+            .resource
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = named(&resource.attributes);
         for span in of.scope_spans.into_iter().flat_map(|one| one.spans) {
             let _ = taken.spans.send(span);
         }
@@ -74,7 +77,7 @@ async fn traces(State(taken): State<Taken>, body: Bytes) {
 
 async fn metrics(State(taken): State<Taken>, body: Bytes) {
     let _turn = taken.answers.acquire().await;
-    let request = ExportMetricsServiceRequest::decode(body).unwrap();
+    let request = ExportMetricsServiceRequest::decode(body).unwrap_or_default();
     let of = request.resource_metrics.into_iter();
     let of = of.flat_map(|one| one.scope_metrics);
     let mut points = Vec::new();
@@ -100,7 +103,11 @@ async fn metrics(State(taken): State<Taken>, body: Bytes) {
             points.push((metric.name.clone(), named(&one.attributes), value));
         }
     }
-    taken.points.lock().unwrap().extend(points);
+    taken
+        .points
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .extend(points);
 }
 
 impl Collector {
@@ -148,10 +155,20 @@ impl Collector {
             name == metric && *is == value && attributes.iter().all(has)
         };
         let seen = eventually(BOUND, metric, async || {
-            Ok(self.points.lock().unwrap().iter().any(is))
+            Ok(self
+                .points
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .iter()
+                .any(is))
         });
         let seen = seen.await;
-        seen.map_err(|error| error.context(format!("{:?}", self.points.lock().unwrap())))
+        seen.map_err(|error| {
+            error.context(format!(
+                "{:?}",
+                self.points.lock().unwrap_or_else(PoisonError::into_inner)
+            ))
+        })
     }
 }
 
@@ -202,7 +219,11 @@ async fn a_run_is_a_span_that_is_linked_to_the_trace_that_enqueued_the_job() -> 
     assert!(span.parent_span_id.is_empty(), "a link and no parent");
     assert_ne!(hex(&span.trace_id), parent);
     assert!(span.end_time_unix_nano > span.start_time_unix_nano);
-    let resource = collector.resource.lock().unwrap().clone();
+    let resource = collector
+        .resource
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
     assert_eq!(resource["service.name"], "posthaste");
 
     client
@@ -254,7 +275,11 @@ async fn spans_and_metrics_have_the_names_of_messaging_where_that_is_asked_for()
         );
     }
     assert!(attributes.contains_key("messaging.message.id"), "{span:?}");
-    let resource = collector.resource.lock().unwrap().clone();
+    let resource = collector
+        .resource
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
     assert_eq!(resource["service.name"], "mailer");
     let of = [
         ("messaging.system", "posthaste"),

@@ -180,11 +180,11 @@ fn tell(metric: &Metric, last: &Last) {
     match metric.kind {
         "counter" => {
             let counter = meter.f64_observable_counter(name).with_description(help);
-            drop(counter.with_callback(look).build());
+            let _made = counter.with_callback(look).build();
         }
         _ => {
             let gauge = meter.f64_observable_gauge(name).with_description(help);
-            drop(gauge.with_callback(look).build());
+            let _made = gauge.with_callback(look).build();
         }
     }
 }
