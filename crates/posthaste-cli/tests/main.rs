@@ -11,6 +11,7 @@ mod exporter;
 mod handlers;
 mod json;
 mod killed;
+mod logs;
 mod mails;
 mod migrate;
 mod operate;

@@ -3,6 +3,7 @@
 
 pub mod documents;
 mod layers;
+mod logs;
 mod pictures;
 mod web;
 mod words;
