@@ -4,6 +4,7 @@
 mod alerts;
 mod command_line;
 mod console;
+mod container;
 mod demo;
 mod doctor;
 mod enqueue;
@@ -20,6 +21,7 @@ mod pooler;
 mod private_postgres;
 mod relay;
 mod secrets;
+mod service;
 mod stage;
 mod status;
 mod stopping;
