@@ -13,9 +13,7 @@ use crate::stage::{self, BOUND, Stage};
 
 /// What the files say, and what stands for it here: a program that is there, and commands as this
 /// program knows them.
-const HERE: [(&str, &str); 1] = [
-    ("/usr/local/bin/send-mail", "true"),
-];
+const HERE: [(&str, &str); 1] = [("/usr/local/bin/send-mail", "true")];
 const TABLE: &str = "CREATE TABLE page (id bigint PRIMARY KEY, title text)";
 const FILE: &str = "[route.audit]\nto = 'stdout:'\nqueue = 'audit'\n\
                     [sync.page]\ntable = 'page'\nindex = 'postgres:'\n";

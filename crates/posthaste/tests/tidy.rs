@@ -5,6 +5,7 @@ pub mod documents;
 mod layers;
 mod logs;
 mod pictures;
+mod runbooks;
 mod web;
 mod words;
 
