@@ -21,6 +21,7 @@ test: ## Run the tests that every commit must pass, on PostgreSQL 18, and on 15 
 
 test-full: ## Run every test, also those that take minutes
 	@scripts/setup.sh test receivers
+	@scripts/setup.sh container
 	@scripts/test.sh --full $(ARGS)
 
 test-first: ## Run what needs no server: unit tests, and the rules of the tree

@@ -6,6 +6,7 @@
 #   scripts/setup.sh test receivers  also the servers and workers behind the relay, as far as this machine can have them
 #   scripts/setup.sh receivers  all of these servers and workers, or it fails
 #   scripts/setup.sh ci      what `test` and `receivers` need, cargo-deny and mdBook
+#   scripts/setup.sh container  what builds a container without a daemon, as far as this machine can have it
 #   scripts/setup.sh docs    mdBook, which builds the documentation
 #   scripts/setup.sh bench   what `test` needs, and what the bench measures beside, as far as this machine can have it
 #   scripts/setup.sh torture what `test` needs, PostgreSQL 16 and 17, Redis and RabbitMQ
@@ -29,6 +30,8 @@ missing=()
 . scripts/setup/between.sh
 # shellcheck source=scripts/setup/examples.sh
 . scripts/setup/examples.sh
+# shellcheck source=scripts/setup/operate.sh
+. scripts/setup/operate.sh
 # shellcheck source=scripts/setup/receivers.sh
 . scripts/setup/receivers.sh
 # shellcheck source=scripts/setup/rivals.sh
@@ -39,10 +42,12 @@ main() {
     up) ensure build_chain any_postgres ;;
     test)
         ensure build_chain nextest pg15 pg18 pgbouncer faketime promtool
+        wish systemd_analyze
         if [ "${2:-}" = receivers ]; then wish "${receivers[@]}"; fi
         ;;
     receivers) ensure "${receivers[@]}" ;;
-    ci) ensure build_chain nextest pg15 pg18 pgbouncer faketime promtool cargo_deny mdbook "${receivers[@]}" ;;
+    ci) ensure build_chain nextest pg15 pg18 pgbouncer faketime promtool systemd_analyze cargo_deny mdbook "${receivers[@]}" ;;
+    container) wish buildah ;;
     docs) ensure build_chain mdbook ;;
     bench)
         ensure build_chain pg15 pg18 pgbouncer
@@ -57,7 +62,7 @@ main() {
         ensure build_chain any_postgres $parts
         ;;
     pg-bin) any_postgres_is_found_by_posthaste || pg18_bin ;;
-    *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 }
 
@@ -260,13 +265,6 @@ as_servers() {
         "$@"
     fi
 }
-
-# --- promtool, which checks the rules and the metrics for Prometheus ------------------------------------
-
-has_promtool() { command -v promtool >/dev/null; }
-packages_for_promtool() { packages+=(prometheus); }
-install_promtool() { :; }
-missing_promtool() { missing+=("promtool (Debian: prometheus)"); }
 
 # --- cargo-nextest, which runs the tests -------------------------------------------------------------
 

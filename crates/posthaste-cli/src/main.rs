@@ -9,6 +9,7 @@ mod failure;
 mod file;
 mod handlers;
 mod local_postgres;
+mod log;
 mod meant;
 mod observe;
 mod options;
@@ -19,15 +20,13 @@ mod syncs;
 mod terminal;
 mod worker;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer as _};
+use tracing::Level;
 
 use commands::{
     alerts, completions, console, demo, doctor, exporter, health, init, jobs, manual, migrate,
@@ -36,6 +35,7 @@ use commands::{
 use database::{Choice, Database};
 use examples::with_examples;
 use local_postgres::Absent;
+use log::Format;
 use observe::Otlp;
 use signals::Signals;
 use terminal::Terminal;
@@ -118,10 +118,6 @@ impl Command {
     }
 }
 
-/// The pool reports each connection that a server closes, also where that was asked for. What
-/// people did in the console is always told.
-const LOG: &str = "warn,deadpool_postgres=error,posthaste::console::audit=info";
-
 /// The one that types the bare name wants to see what there is.
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
@@ -136,7 +132,11 @@ fn main() -> ExitCode {
     // Before anything builds a TLS configuration: rustls takes the process's provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     more_descriptors();
-    let terminal = Terminal::new(arguments.json, arguments.command.goes_on());
+    let format = match Format::of_environment() {
+        Ok(format) => format,
+        Err(error) => return fail(failure::USAGE, &error.to_string()),
+    };
+    let terminal = Terminal::new(arguments.json, arguments.command.goes_on(), format);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -152,7 +152,9 @@ fn main() -> ExitCode {
         Ok(otlp) => otlp,
         Err(error) => return fail(1, &failure::line(&error)),
     };
-    log_to(&terminal, otlp.as_ref());
+    if let Err(error) = log::begin(format, &terminal, otlp.as_ref()) {
+        return fail(failure::USAGE, &error.to_string());
+    }
     let outcome = runtime.block_on(run(&arguments, &terminal));
     let outcome = outcome.and_then(|()| terminal.line("stopped", &serde_json::json!({})));
     if let Some(otlp) = otlp {
@@ -326,26 +328,13 @@ async fn command(
     }
 }
 
-/// Lines to a terminal, and spans to a collector if there is one.
-fn log_to(terminal: &Terminal, otlp: Option<&Otlp>) {
-    let filter = EnvFilter::try_from_env("POSTHASTE_LOG").unwrap_or_else(|_| EnvFilter::new(LOG));
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(terminal.clone())
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_filter(filter);
-    tracing_subscriber::registry()
-        .with(otlp.map(Otlp::layer))
-        .with(lines)
-        .init();
-}
-
 fn fail(code: u8, line: &str) -> ExitCode {
+    let line = line.trim_start_matches("error: ");
+    let line = match Format::of_environment() {
+        Ok(Format::Json) => log::line(Level::ERROR, line),
+        _ => format!("error: {}", terminal::tame(line)),
+    };
     // With standard error closed there is nobody left to tell.
-    let _ = writeln!(
-        std::io::stderr().lock(),
-        "error: {}",
-        terminal::tame(line.trim_start_matches("error: "))
-    );
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
     ExitCode::from(code)
 }

@@ -10,9 +10,11 @@ use indicatif::{
     HumanCount, HumanDuration, MultiProgress, ProgressBar, ProgressState, ProgressStyle,
 };
 use serde::Serialize;
+use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::failure::{Ended, USAGE};
+use crate::log::{self, Format};
 
 /// Without a terminal a line now and then says how far things are.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -42,7 +44,7 @@ pub(crate) fn named(name: &str) -> String {
 }
 
 /// JSON text, in which only what JSON itself escapes was escaped.
-fn tame_json(line: &str) -> String {
+pub(crate) fn tame_json(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for letter in line.chars() {
         match acts(letter) {
@@ -60,6 +62,7 @@ pub(crate) struct Terminal {
     json: bool,
     /// It works until somebody stops it: what happens is a line of JSON each, not one document.
     goes_on: bool,
+    log: Format,
 }
 
 /// A line of JSON of a command that goes on.
@@ -71,11 +74,12 @@ struct Event<'a, T> {
 }
 
 impl Terminal {
-    pub(crate) fn new(json: bool, goes_on: bool) -> Self {
+    pub(crate) fn new(json: bool, goes_on: bool, log: Format) -> Self {
         Self {
             bars: MultiProgress::new(),
             json,
             goes_on,
+            log,
         }
     }
 
@@ -174,11 +178,15 @@ impl Terminal {
         Ok(())
     }
 
-    /// A remark on standard error.
+    /// A remark on standard error, where the log is.
     pub(crate) fn note(&self, line: &str) {
+        let line = match self.log {
+            Format::Text => tame(line),
+            Format::Json => log::line(Level::INFO, line),
+        };
         self.bars.suspend(|| {
             // There is nowhere left to complain to.
-            let _ = writeln!(io::stderr().lock(), "{}", tame(line));
+            let _ = writeln!(io::stderr().lock(), "{line}");
         });
     }
 

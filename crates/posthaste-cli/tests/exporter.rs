@@ -12,7 +12,7 @@ use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually};
 use crate::stage::{self, BOUND, Stage};
 
 /// Where a command that was started with `--listen 127.0.0.1:0` serves.
-async fn served(child: &mut Child) -> anyhow::Result<String> {
+pub(crate) async fn served(child: &mut Child) -> anyhow::Result<String> {
     let line = child.error_line("metrics at ", BOUND).await?;
     let url = line.split("metrics at ").nth(1).context("no address")?;
     let root = url.strip_suffix("/metrics").context("no metrics")?;
@@ -20,7 +20,7 @@ async fn served(child: &mut Child) -> anyhow::Result<String> {
 }
 
 /// What is served there, with its status.
-async fn got(root: &str, path: &str) -> anyhow::Result<(u16, String)> {
+pub(crate) async fn got(root: &str, path: &str) -> anyhow::Result<(u16, String)> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build()?;
     let answer = client.get(format!("{root}{path}")).send().await?;

@@ -16,11 +16,12 @@ pub(crate) fn log(
     let (who, peer) = (visit.who, visit.peer.as_deref().unwrap_or("unknown"));
     match &result {
         Ok(jobs) => {
-            tracing::info!(target: TARGET, who, peer, action, on, jobs, outcome = "done");
+            let outcome = "done";
+            tracing::info!(target: TARGET, who, peer, action, on, jobs, outcome, "an action");
         }
         Err(error) => {
-            let outcome = error.to_string();
-            tracing::info!(target: TARGET, who, peer, action, on, jobs = 0, outcome);
+            let (jobs, outcome) = (0, "failed");
+            tracing::info!(target: TARGET, who, peer, action, on, jobs, outcome, %error, "an action");
         }
     }
     result

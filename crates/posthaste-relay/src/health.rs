@@ -100,7 +100,7 @@ impl Shared {
         let is_new = self.status().last_error.as_deref() != Some(reason);
         if is_new && reason != NO_FILES {
             let destination = self.destination.label();
-            tracing::warn!(destination, reason, "takes no more for now");
+            tracing::warn!(destination, error = reason, "takes no more for now");
         }
         self.status().last_error = Some(reason.to_owned());
     }
@@ -120,7 +120,7 @@ impl Shared {
             let destination = self.destination.label();
             tracing::warn!(
                 destination,
-                reason,
+                error = reason,
                 "does not answer; its jobs wait in Postgres"
             );
         }

@@ -81,21 +81,21 @@ impl<'a> ReadersWatch<'a> {
         match tokio::time::timeout(LIMIT, asked).await {
             Ok(Ok(unread)) => self.say(unread.into_iter().collect()),
             Ok(Err(error)) => tracing::debug!(error, "who reads the receiver's queues is unknown"),
-            Err(late) => tracing::debug!(%late, "who reads the receiver's queues is unknown"),
+            Err(error) => tracing::debug!(%error, "who reads the receiver's queues is unknown"),
         }
     }
 
     fn say(&mut self, unread: BTreeSet<String>) {
         let destination = self.shared.destination.label();
-        for queue in unread.difference(&self.unread) {
+        for receiver_queue in unread.difference(&self.unread) {
             tracing::warn!(
                 destination,
-                queue,
+                receiver_queue,
                 "no worker reads this queue of the receiver; what is sent to it waits there"
             );
         }
-        for queue in self.unread.difference(&unread) {
-            tracing::info!(destination, queue, "a worker reads this queue now");
+        for receiver_queue in self.unread.difference(&unread) {
+            tracing::info!(destination, receiver_queue, "a worker reads this queue now");
         }
         self.unread = unread;
     }

@@ -33,7 +33,10 @@ const FORGET: Duration = Duration::from_secs(3600);
 pub(super) async fn run(shared: Arc<Shared>) {
     while let Err(panic) = AssertUnwindSafe(looks(&shared)).catch_unwind().await {
         let problem = format!("a look panicked: {}", panic_text(&*panic));
-        tracing::error!("{problem}; the next one comes after a period");
+        tracing::error!(
+            error = problem,
+            "a look failed; the next one comes after a period"
+        );
         shared.status().last_error = Some(problem);
         shared.hands().is_open = false;
         tokio::select! {
@@ -180,7 +183,11 @@ impl Shared {
         }
         if let Some(reason) = rescheduled {
             let index = self.index.label();
-            tracing::warn!(index, reason, "not synced; the jobs wait in Postgres");
+            tracing::warn!(
+                index,
+                error = reason,
+                "not synced; the jobs wait in Postgres"
+            );
         }
         was_tried && !self.stopping.is_cancelled()
     }
@@ -212,7 +219,10 @@ impl Shared {
             // It lies with the index, or with us: rows that panic are caught one by one.
             Some(Err(panic)) => {
                 let problem = format!("a pass panicked: {}", panic_text(&*panic));
-                tracing::error!("{problem}; its jobs are looked at again");
+                tracing::error!(
+                    error = problem,
+                    "a pass failed; its jobs are looked at again"
+                );
                 rescheduled(problem)
             }
             None => rescheduled(format!("not seen within {} s", limit.as_secs_f32())),

@@ -161,7 +161,7 @@ impl Direct {
         let index = self.index.label();
         tracing::warn!(
             index,
-            reason,
+            error = reason,
             "a document was not indexed directly; its job will"
         );
     }

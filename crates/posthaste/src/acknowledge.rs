@@ -1,5 +1,4 @@
-//! Acknowledge: outcomes go back to the store in batches, each with its fence, and again until
-//! they are answered.
+//! Acknowledge: outcomes go back to the store in batches, each with its fence, until answered.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -245,7 +244,7 @@ impl Completer {
                         tracing::debug!(%error, failures, "an acknowledgement failed again");
                     } else {
                         tracing::error!(
-                            job = %jobs[0].id, %error, failures,
+                            job = jobs[0].id.0, %error, failures,
                             "an outcome is refused; it is tried again"
                         );
                     }
@@ -369,7 +368,7 @@ fn outcomes(jobs: &[Settled]) -> Vec<(JobId, &Disposition)> {
 
 fn give_up(jobs: &[Settled], error: &Error) {
     tracing::error!(
-        %error, jobs = jobs.len(), first = %jobs[0].id,
+        %error, jobs = jobs.len(), job = jobs[0].id.0,
         "jobs could not be acknowledged; they will be rescued and run again"
     );
 }
@@ -384,16 +383,18 @@ fn is_passing(error: &Error) -> bool {
 }
 
 fn report_lost(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
-    // Giving back is also how a completion in the handler's own transaction is checked: losing that
-    // race is the good case.
+    // Giving back also asks whether the handler's own transaction completed it: then it is well.
     let lost: Vec<i64> = jobs
         .iter()
         .filter(|one| one.disposition != Disposition::GiveBack && !ours.contains(&one.id.0))
         .map(|one| one.id.0)
         .collect();
-    let Some(first) = lost.first().filter(|_| !repeated) else {
+    let Some(job) = lost.first().filter(|_| !repeated) else {
         return;
     };
-    let said = "outcomes came too late: these jobs had been taken over";
-    tracing::warn!(jobs = lost.len(), first, "{said}");
+    tracing::warn!(
+        jobs = lost.len(),
+        job,
+        "outcomes came too late: these jobs had been taken over"
+    );
 }

@@ -93,7 +93,7 @@ async fn each_run_has_a_span_that_holds_what_the_handler_logs_and_its_outcome() 
     let lines = log.of("spanned");
     for said in ["the handler is at work", "a job is dead"] {
         let line = lines.iter().find(|line| line.contains(said)).unwrap();
-        let (_, span) = line.split_once("job{id=").unwrap_or_default();
+        let (_, span) = line.split_once("job{job=").unwrap_or_default();
         let within = r#" name="spanned" queue="default" attempt=1}: "#;
         assert!(span.contains(within), "{line}");
     }

@@ -3,7 +3,9 @@
 
 pub mod documents;
 mod layers;
+mod logs;
 mod pictures;
+mod runbooks;
 mod web;
 mod words;
 

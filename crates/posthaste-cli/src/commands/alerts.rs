@@ -98,7 +98,10 @@ pub(crate) async fn run(
             Ok(()) => {}
             Err(error) if arguments.once => return Err(error),
             // It comes back: what was read and what is to be told is kept.
-            Err(error) => tracing::warn!("{error:#}"),
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(error, "the alerts could not be looked at");
+            }
         }
         if arguments.once && watch.begun.elapsed() >= lasting {
             if terminal.is_json() {
@@ -154,7 +157,10 @@ impl Watch<'_> {
         self.history.add(reading, self.limits.lasting);
         let left_out = self.untold.found(self.history.findings(&self.limits));
         if left_out > 0 {
-            tracing::warn!("{left_out} alerts were never enqueued: too many were owed");
+            tracing::warn!(
+                jobs = left_out,
+                "alerts were never enqueued: too many were owed"
+            );
         }
         while let Some(event) = self.untold.to_print() {
             let what = event.what.name();
@@ -187,7 +193,7 @@ impl Watch<'_> {
     fn say_what_is_owed(&self) {
         match self.untold.owed() {
             0 => {}
-            owed => tracing::warn!("stops, and could not enqueue the last {owed} alerts"),
+            jobs => tracing::warn!(jobs, "stops, and could not enqueue the last alerts"),
         }
     }
 }

@@ -153,7 +153,8 @@ impl Served {
             Err(error) => {
                 // Once, and not for every scrape.
                 if self.0.failures.fetch_add(1, Ordering::Relaxed) == 0 {
-                    tracing::warn!("the database could not be read: {error:#}");
+                    let error = format!("{error:#}");
+                    tracing::warn!(error, "the database could not be read");
                 }
                 (String::new(), 0)
             }

@@ -303,7 +303,7 @@ async fn in_batches(
         let moved = match moved {
             Ok(moved) => moved,
             Err(error) if done > 0 => {
-                tracing::warn!(error = %error, done, "an action by filter ended early");
+                tracing::warn!(%error, jobs = done, "an action by filter ended early");
                 return Ok(done);
             }
             Err(error) => return Err(error),

@@ -17,7 +17,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static 
     match app.collector.seen().await {
         Ok(_) => (StatusCode::OK, "ready\n"),
         Err(error) => {
-            tracing::warn!(error = %error, "the console is not ready");
+            tracing::warn!(%error, "the console is not ready");
             (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
         }
     }

@@ -36,7 +36,7 @@ fn page(status: StatusCode, template: &impl Template) -> Response {
     match template.render() {
         Ok(text) => (status, Html(text)).into_response(),
         Err(error) => {
-            tracing::error!(error = %error, "a page could not be written");
+            tracing::error!(%error, "a page could not be written");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

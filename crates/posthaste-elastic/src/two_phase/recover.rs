@@ -128,11 +128,11 @@ impl Coordinator {
         loop {
             match self.recover(grace).await {
                 Ok(recovered) => {
-                    for (id, failure) in recovered.open {
-                        tracing::warn!(transaction = id, %failure, "a transaction could not be ended");
+                    for (transaction, error) in recovered.open {
+                        tracing::warn!(transaction, %error, "a transaction could not be ended");
                     }
                 }
-                Err(failure) => tracing::warn!(%failure, "recovery found nothing out"),
+                Err(error) => tracing::warn!(%error, "recovery found nothing out"),
             }
             if named.is_none_or(|named| named.elapsed() >= NAME_EVERY) && self.name_unmoved().await
             {
@@ -148,14 +148,18 @@ impl Coordinator {
         match self.stuck(UNMOVED).await {
             Ok(stuck) => {
                 for one in stuck {
-                    let why: Vec<_> = one.blockers.iter().map(ToString::to_string).collect();
-                    let (transaction, why) = (one.id, why.join(", "));
-                    tracing::warn!(transaction, why, "a transaction has not moved for an hour");
+                    let blockers: Vec<_> = one.blockers.iter().map(ToString::to_string).collect();
+                    let (transaction, error) = (one.id, blockers.join(", "));
+                    tracing::warn!(
+                        transaction,
+                        error,
+                        "a transaction has not moved for an hour"
+                    );
                 }
                 true
             }
-            Err(failure) => {
-                tracing::warn!(%failure, "what has not moved for an hour is not known");
+            Err(error) => {
+                tracing::warn!(%error, "what has not moved for an hour is not known");
                 false
             }
         }

@@ -80,7 +80,8 @@ impl Quarantine {
         // The gate stays closed for as long as this lives.
         let Some(_alone) = alone else {
             tracing::info!(
-                waited = ?wait, jobs = jobs.in_hand(),
+                waited = wait.as_secs_f64(),
+                jobs = jobs.in_hand(),
                 "quarantined jobs wait: other jobs ran, or a claim had no answer, for too long"
             );
             return false;
@@ -131,10 +132,10 @@ impl Quarantine {
             let claim = store::read_claim(&rows, &queue.name, sent.token)?;
             for (_, job) in &claim.jobs {
                 tracing::info!(
-                    job = %job.id,
+                    job = job.id.0,
                     name = &*job.name,
                     crashes = job.crashes,
-                    together = claim.jobs.len(),
+                    jobs = claim.jobs.len(),
                     "running a job alone whose worker died"
                 );
             }

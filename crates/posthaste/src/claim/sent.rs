@@ -73,7 +73,12 @@ impl<'a> Sent<'a> {
         let handing = &self.claimer.handing;
         handing.deliver(queue, &self.worker, claim.jobs);
         for (fence, id, error) in claim.unreadable {
-            tracing::error!(queue = &*queue.name, job = %id, error, "a job that cannot be read is ended");
+            tracing::error!(
+                queue = &*queue.name,
+                job = id.0,
+                error,
+                "a job that cannot be read is ended"
+            );
             handing.dead_letter(queue, &self.worker, fence, id, error);
         }
     }

@@ -92,10 +92,10 @@ impl Fetcher {
         .await
         {
             Ok(0) => false,
-            Ok(dead) => {
+            Ok(jobs) => {
                 tracing::error!(
                     queue = &*self.queue.name,
-                    dead,
+                    jobs,
                     error = text,
                     "a job that cannot be read was ended"
                 );

@@ -146,7 +146,7 @@ fn log(job: &Job, result: &RunResult, disposition: &Disposition) {
     macro_rules! line {
         ($level:ident, $($told:tt)+) => {
             tracing::$level!(
-                job = %job.id,
+                job = job.id.0,
                 name = &*job.name,
                 queue = &*job.queue,
                 attempt = job.attempt,

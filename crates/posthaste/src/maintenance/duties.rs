@@ -160,11 +160,8 @@ impl Duties {
             self.account(link).await;
         }
         if self.mend_at.is_none_or(|at| Instant::now() >= at) {
-            if let Some(times @ 1..) = attempt!(link, mend_times()) {
-                tracing::warn!(
-                    times,
-                    "the server's clock was ahead: set right what it left"
-                );
+            if let Some(rows @ 1..) = attempt!(link, mend_times()) {
+                tracing::warn!(rows, "the server's clock was ahead: set right what it left");
             }
             self.mend_at = Some(Instant::now() + MEND_EVERY);
         }
@@ -301,19 +298,19 @@ impl Duties {
     }
 
     fn warn_of_holder(&mut self, duty: &'static str, blocker: Option<String>) {
-        if let Some(by) = self.news(duty, blocker) {
+        if let Some(holder) = self.news(duty, blocker) {
             tracing::warn!(
                 duty,
-                by,
+                holder,
                 "a session holds a lock on a spent segment: its space waits, claims do not"
             );
         }
     }
 
     fn warn_of_writer(&mut self, blocker: Option<String>) {
-        if let Some(by) = self.news("seal", blocker) {
+        if let Some(holder) = self.news("seal", blocker) {
             tracing::warn!(
-                by,
+                holder,
                 "the ready log is full and a transaction that has enqueued is open: space waits for its end, claims do not"
             );
         }

@@ -21,10 +21,10 @@ impl Periodic {
         let asked = Instant::now();
         let (ahead, due): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.is_ahead);
         for job in due {
-            if let Err(problem) = one(link, &job).await
+            if let Err(error) = one(link, &job).await
                 && self.told.insert(format!("{} {}", job.name, job.schedule))
             {
-                tracing::error!(name = job.name, problem, "a periodic job is not enqueued");
+                tracing::error!(name = job.name, error, "a periodic job is not enqueued");
             }
         }
         let wait = |job: &Due| Duration::try_from(job.next_at?.duration_since(job.now)).ok();

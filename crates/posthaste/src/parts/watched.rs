@@ -66,7 +66,10 @@ impl Watched {
     /// Something that the worker cannot do without has ended: it stops, in as good an order as it
     /// can.
     fn fail(&self, what: String) {
-        tracing::error!("{what}; the worker stops");
+        tracing::error!(
+            error = what,
+            "a task of the engine failed; the worker stops"
+        );
         // The first failure is the cause; what follows it may be its effect.
         let _ = self.failure.set(what);
         self.stopping.cancel();

@@ -184,7 +184,7 @@ impl Runner {
         });
         let span = tracing::info_span!(
             "job",
-            id = %job.id,
+            job = job.id.0,
             name = &*job.name,
             queue = &*job.queue,
             attempt = job.attempt,
@@ -243,6 +243,7 @@ impl Runner {
     ) -> RunResult {
         let Some(which) = which else {
             tracing::warn!(
+                job = job.id.0,
                 name = &*job.name,
                 queue = &*job.queue,
                 "no handler knows this job name; the job is rescheduled"
@@ -334,9 +335,7 @@ impl Consumer for Arc<Runner> {
     fn give_back(&self) {
         self.closing.store(true, Ordering::SeqCst);
         let waiting: Vec<Delivery> = self.line().drain(..).collect();
-        waiting
-            .into_iter()
-            .for_each(|delivery| delivery.ticket.give_back());
+        waiting.into_iter().for_each(|one| one.ticket.give_back());
     }
 
     fn abort(&self) {
@@ -385,7 +384,11 @@ impl Consumer for Arc<Runner> {
             };
             slot.abandoned.store(true, Ordering::SeqCst);
             let (job, timeout) = (&run.ticket.job, run.timeout);
-            tracing::error!(job = %job.id, name = &*job.name, "a handler blocks its thread beyond its timeout; its slot is replaced");
+            tracing::error!(
+                job = job.id.0,
+                name = &*job.name,
+                "a handler blocks its thread beyond its timeout; its slot is replaced"
+            );
             self.end(run, RunResult::TimedOut(timeout));
             false
         });

@@ -83,7 +83,7 @@ fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
         found.push(wrong(
             "fsync",
             "fsync is off: a crash of the machine may destroy the database, jobs and all",
-            "ALTER SYSTEM SET fsync = on, and restart the server",
+            "ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf()",
         ));
     }
     if ["off", "local"].contains(&server.synchronous_commit.as_str()) {

@@ -35,8 +35,9 @@ impl Post {
     fn learn(&self, wrong: Option<String>) {
         let failed = self.fails.swap(wrong.is_some(), Ordering::Relaxed);
         match wrong {
-            Some(wrong) if !failed => tracing::warn!(
-                "the collector of OpenTelemetry takes nothing, and what it misses is lost: {wrong}"
+            Some(error) if !failed => tracing::warn!(
+                error,
+                "the collector of OpenTelemetry takes nothing, and what it misses is lost"
             ),
             None if failed => tracing::info!("the collector of OpenTelemetry takes it again"),
             _ => {}

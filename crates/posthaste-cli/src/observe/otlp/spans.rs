@@ -69,8 +69,8 @@ fn complete(span: &mut SpanData, has_messaging_names: bool) {
     };
     let renamed = span.attributes.drain(..).filter_map(|one| {
         let key = match (one.key.as_str(), has_messaging_names) {
-            ("id", false) => "posthaste.job.id",
-            ("id", true) => "messaging.message.id",
+            ("job", false) => "posthaste.job.id",
+            ("job", true) => "messaging.message.id",
             ("queue", false) => "posthaste.queue",
             ("queue", true) => "messaging.destination.name",
             ("name", _) => "posthaste.job.name",
@@ -79,7 +79,12 @@ fn complete(span: &mut SpanData, has_messaging_names: bool) {
             ("traceparent", _) => return None,
             _ => return Some(one),
         };
-        Some(KeyValue::new(key, one.value))
+        let value = match key {
+            // OpenTelemetry wants an id of a message to be text.
+            "posthaste.job.id" | "messaging.message.id" => one.value.to_string().into(),
+            _ => one.value,
+        };
+        Some(KeyValue::new(key, value))
     });
     span.attributes = renamed.collect();
     if has_messaging_names {

@@ -1,0 +1,227 @@
+//! What is logged, on standard error: text for people, or one JSON document a line for programs
+//! that collect logs. docs/operate/logs.md lists the fields.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{IsTerminal as _, Write as _};
+use std::panic;
+
+use anyhow::bail;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Map, Number, Value};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::MakeWriter as _;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, registry};
+
+use crate::observe::Otlp;
+use crate::terminal::{Terminal, tame_json};
+
+/// The pool reports each connection that a server closes, also where that was asked for. What
+/// people did in the console is always told.
+const FILTER: &str = "warn,deadpool_postgres=error,posthaste::console::audit=info";
+
+/// What each line of the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Text,
+    Json,
+}
+
+impl Format {
+    /// As `POSTHASTE_LOG_FORMAT` says.
+    pub(crate) fn of_environment() -> anyhow::Result<Self> {
+        Ok(match variable("POSTHASTE_LOG_FORMAT")?.as_str() {
+            "" | "text" => Self::Text,
+            "json" => Self::Json,
+            _ => bail!("POSTHASTE_LOG_FORMAT is 'text' or 'json'"),
+        })
+    }
+}
+
+/// Empty where it is not set: files of settings leave values empty.
+fn variable(name: &str) -> anyhow::Result<String> {
+    match std::env::var(name) {
+        Ok(value) => Ok(value),
+        Err(std::env::VarError::NotPresent) => Ok(String::new()),
+        Err(std::env::VarError::NotUnicode(_)) => bail!("{name} is not UTF-8"),
+    }
+}
+
+/// Logs from now on: lines to the terminal, those that `POSTHASTE_LOG` asks for, and spans to a
+/// collector if there is one.
+pub(crate) fn begin(
+    format: Format,
+    terminal: &Terminal,
+    otlp: Option<&Otlp>,
+) -> anyhow::Result<()> {
+    let wanted = variable("POSTHASTE_LOG")?;
+    let filter = match wanted.as_str() {
+        "" => EnvFilter::new(FILTER),
+        wanted => match EnvFilter::try_new(wanted) {
+            Ok(filter) => filter,
+            Err(error) => bail!("POSTHASTE_LOG cannot be understood: {error}"),
+        },
+    };
+    let lines = match format {
+        Format::Text => tracing_subscriber::fmt::layer()
+            .with_writer(terminal.clone())
+            .with_target(false)
+            .with_ansi(std::io::stderr().is_terminal())
+            .boxed(),
+        Format::Json => Lines(terminal.clone()).boxed(),
+    };
+    registry()
+        .with(otlp.map(Otlp::layer))
+        .with(lines.with_filter(filter))
+        .init();
+    if format == Format::Json {
+        panic::set_hook(Box::new(|panic| {
+            tracing::error!(error = %panic, "a panic");
+        }));
+    }
+    Ok(())
+}
+
+/// A line that no event made.
+pub(crate) fn line(level: Level, message: &str) -> String {
+    written(level, "posthaste", message, &Map::new())
+}
+
+fn written(level: Level, target: &str, message: &str, fields: &Map<String, Value>) -> String {
+    /// In the order in which a person reads them.
+    #[derive(Serialize)]
+    struct Line<'a> {
+        timestamp: String,
+        level: &'a str,
+        message: &'a str,
+        target: &'a str,
+        #[serde(flatten)]
+        fields: &'a Map<String, Value>,
+    }
+    let now = Timestamp::now();
+    let line = Line {
+        timestamp: now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
+        level: match level {
+            Level::ERROR => "error",
+            Level::WARN => "warn",
+            Level::INFO => "info",
+            Level::DEBUG => "debug",
+            Level::TRACE => "trace",
+        },
+        message,
+        target,
+        fields,
+    };
+    // Strings and numbers can always be written.
+    tame_json(&serde_json::to_string(&line).unwrap_or_default())
+}
+
+/// One JSON document for each event, with the fields of the spans around it beside its own.
+struct Lines(Terminal);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut all = Fields::default();
+        for span in context.event_scope(event).into_iter().flatten() {
+            if let Some(outer) = span.extensions().get::<Fields>() {
+                for (name, value) in &outer.0 {
+                    // An inner span's is nearer to the event.
+                    all.0.entry(name).or_insert_with(|| value.clone());
+                }
+            }
+        }
+        event.record(&mut all);
+        let message = match all.0.remove("message") {
+            Some(Value::String(message)) => message,
+            _ => String::new(),
+        };
+        for own in ["timestamp", "level", "target"] {
+            all.0.remove(own);
+        }
+        let of = event.metadata();
+        let mut line = written(*of.level(), of.target(), &message, &all.0);
+        line.push('\n');
+        // With standard error closed there is nobody left to tell.
+        let _ = self.0.make_writer().write_all(line.as_bytes());
+    }
+}
+
+#[derive(Default)]
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: impl Into<Value>) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, Number::from_f64(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value);
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        self.put(field, value.to_string());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_json_document_whatever_it_says() {
+        let mut fields = Map::new();
+        fields.insert("queue".to_owned(), "a\nb\u{9b}\"".into());
+        let written = written(Level::WARN, "posthaste::x", "two\nlines", &fields);
+        assert!(!written.chars().any(char::is_control), "{written}");
+        let read: Value = serde_json::from_str(&written).unwrap();
+        assert_eq!(read["level"], "warn");
+        assert_eq!(read["message"], "two\nlines");
+        assert_eq!(read["queue"], "a\nb\u{9b}\"");
+        let timestamp = read["timestamp"].as_str().unwrap();
+        assert!(timestamp.parse::<Timestamp>().is_ok(), "{timestamp}");
+    }
+}
