@@ -46,7 +46,10 @@ main() {
         if [ "${2:-}" = receivers ]; then wish "${receivers[@]}"; fi
         ;;
     receivers) ensure "${receivers[@]}" ;;
-    ci) ensure build_chain nextest pg15 pg18 pgbouncer faketime promtool systemd_analyze cargo_deny mdbook "${receivers[@]}" ;;
+    ci)
+        ensure build_chain nextest pg15 pg18 pgbouncer faketime cargo_deny mdbook "${receivers[@]}"
+        wish systemd_analyze
+        ;;
     container) wish buildah ;;
     docs) ensure build_chain mdbook ;;
     bench)
