@@ -12,11 +12,11 @@ async fn relay(client: &Client, queue: &str, state: &str, error: Option<&str>) {
     let worker: i64 = client.query_one(worker, &[&queue]).await.unwrap().get(0);
     let told = "INSERT INTO posthaste.relay (slot, worker, queue, route, destination, state, \
                   accepted, rejected, retried, unavailable, down_since, failing_since, last_error, \
-                  rejections) \
+                  rejections, failures) \
                 SELECT (SELECT posthaste.volume('relay')), $1, $2::text, 'to-' || $2::text, \
                   'webhook https://example.org', $3, 1204, 2, 31, 45, \
                   CASE WHEN $3 = 'down' THEN clock_timestamp() - interval '12 min' END, NULL, $4, \
-                  '{\"410 Gone\": 2}'";
+                  '{\"410 Gone\": 2}', '{}'";
     client
         .execute(told, &[&worker, &queue, &state, &error])
         .await

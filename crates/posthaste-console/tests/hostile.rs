@@ -46,9 +46,11 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
         .await
         .unwrap();
     let relay = "INSERT INTO posthaste.relay (slot, worker, queue, route, destination, state, \
-                   accepted, rejected, retried, unavailable, failing_since, last_error, rejections) \
+                   accepted, rejected, retried, unavailable, failing_since, last_error, \
+                   rejections, failures) \
                  SELECT (SELECT posthaste.volume('relay')), w.id, $2::text, $1::text, $1::text, \
-                   'down', 1, 1, 1, 1, now(), $1::text, jsonb_build_object($1::text, 1) \
+                   'down', 1, 1, 1, 1, now(), $1::text, jsonb_build_object($1::text, 1), \
+                   '{}' \
                  FROM posthaste.worker w";
     client.execute(relay, &[&name, &queue]).await.unwrap();
     let later = "SELECT posthaste.enqueue($1, $3::text::jsonb, queue => $2, tag => $1, \
