@@ -12,9 +12,6 @@ use serde_json::Value;
 use crate::exporter::served;
 use crate::stage::{self, BOUND, Stage};
 
-/// Told to the container, and found in the list of processes.
-const QUEUE: &str = "of-the-container";
-
 fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
@@ -146,7 +143,8 @@ fn process(words: &str) -> anyhow::Result<u32> {
             continue;
         };
         let line = fs::read_to_string(path.join("cmdline")).unwrap_or_default();
-        if line.starts_with("posthaste\0") && line.contains(words) {
+        let program = line.split('\0').next().unwrap_or_default();
+        if program.ends_with("posthaste") && line.contains(words) {
             return Ok(pid);
         }
     }
@@ -207,7 +205,9 @@ async fn the_container_file_is_built_without_a_daemon_and_run_until_it_is_ready(
     assert_eq!(config["User"], "10001:10001");
     assert_eq!(config["Entrypoint"], serde_json::json!(["posthaste"]));
 
-    let work = ["posthaste", "work", "--queue", QUEUE, "--exec", "ok=true"];
+    // Found in the list of processes by it, whatever else runs.
+    let queue = format!("of-the-container-{}", std::process::id());
+    let work = ["posthaste", "work", "--queue", &queue, "--exec", "ok=true"];
     let work = [&work[..], &["--listen", "127.0.0.1:0"]].concat();
     let mut worker = Child::spawn(&mut buildah.run(&container, database.url(), &work))?;
     let address = served(&mut worker).await?;
@@ -230,7 +230,7 @@ async fn the_container_file_is_built_without_a_daemon_and_run_until_it_is_ready(
     client
         .execute(
             "SELECT posthaste.enqueue('ok', queue => $1::text)",
-            &[&QUEUE],
+            &[&queue],
         )
         .await?;
     let left = "SELECT count(*) FROM posthaste.job WHERE state <> 'completed'";
@@ -238,7 +238,7 @@ async fn the_container_file_is_built_without_a_daemon_and_run_until_it_is_ready(
         Ok(stage::count(&client, left).await? == 0)
     })
     .await?;
-    let pid = process(QUEUE)?;
+    let pid = process(&queue)?;
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     assert!(status.contains("\nUid:\t10001\t10001\t"), "{status}");
     good(Command::new("kill").args(["-TERM", &pid.to_string()]))?;
