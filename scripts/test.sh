@@ -62,7 +62,7 @@ said_in() {
         shown' "$1"
 }
 
-# What a whole run came to, for whoever reads the tree.
+# What a whole run came to.
 keep() {
     local counts
     counts=$(sed -nE 's/^ *Summary \[ *([0-9]+)[^]]*\] ([0-9]+) tests run: ([0-9]+) passed.*/\1 \2 \3/p' "$folder/first")

@@ -26,7 +26,7 @@ const QUEUE: &str = "default";
 /// Which queues are worked on, and which of their jobs go where.
 #[derive(clap::Args)]
 pub(crate) struct Handlers {
-    /// Work on this queue, and run so many of its jobs at once, 32 unless given; without any, on
+    /// Work on this queue, and run this many of its jobs at once, 32 unless given; without any, on
     /// the queue default. May be given many times
     #[arg(long = "queue", value_name = "NAME[=N]", value_parser = queue)]
     queues: Vec<(String, u16)>,

@@ -32,7 +32,7 @@ fn spelled(text: &str) -> Option<u64> {
     u64::try_from(time.as_secs()).ok().filter(|_| is_whole)
 }
 
-/// So many in so many seconds: `100/s`, `1000/m`, `5/h` or `1/d`; a number alone is per second.
+/// A number and its seconds: `100/s`, `1000/m`, `5/h` or `1/d`; a number alone is per second.
 pub(crate) fn rate(text: &str) -> Result<(i32, i64), String> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match unit {
@@ -48,7 +48,7 @@ pub(crate) fn rate(text: &str) -> Result<(i32, i64), String> {
         .ok_or_else(|| "write a number and s, m, h or d, such as 100/s".to_owned())
 }
 
-/// A rate of at least one a second, as so many a second.
+/// A rate of at least one a second, as a number a second.
 pub(crate) fn per_second(text: &str) -> Result<u32, String> {
     let (number, seconds) = rate(text)?;
     u32::try_from(i64::from(number) / seconds)

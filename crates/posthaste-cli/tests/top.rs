@@ -41,7 +41,7 @@ async fn top_says_who_is_late_what_fires_and_who_keeps_rows() -> anyhow::Result<
         said.contains("ALERT PosthasteQueueLong mail: 3 jobs"),
         "{said}"
     );
-    assert!(said.contains("rows are kept by: transaction"), "{said}");
+    assert!(said.contains("VACUUM waits for: transaction"), "{said}");
     let late = said.lines().find(|line| line.starts_with("mail"));
     assert!(
         late.is_some_and(|line| line.ends_with("no worker")),

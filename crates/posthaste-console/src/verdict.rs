@@ -9,7 +9,7 @@ use crate::figures::{QueueLine, relay_name};
 use crate::snapshot::Snapshot;
 use crate::words::{age, count, counted, plain, rate, seconds, spelled, time};
 
-/// A worker that gives no sign of life for so many seconds is silent.
+/// A worker that sends no heartbeat for this many seconds is silent.
 pub(crate) const SILENT: f64 = 15.0;
 
 /// From when on something is worth a sentence, in seconds.
@@ -134,7 +134,7 @@ fn of_workers(snapshot: &Snapshot) -> Vec<Verdict> {
     }
     for worker in snapshot.workers.iter().filter(|one| one.silent > SILENT) {
         let (name, silent) = (plain(&worker.name, 80), age(worker.silent));
-        let what = format!("Worker {name} has given no sign of life for {silent}.");
+        let what = format!("Worker {name} has sent no heartbeat for {silent}.");
         let then = "If it is dead, its jobs are rescued by another worker and run again alone.";
         found.push(warn(what, then.to_owned()).at("/workers"));
     }

@@ -46,7 +46,7 @@ impl Tid {
         format!("({},{})", self.page, self.line)
     }
 
-    /// Where a look at so many pages ends that begins before this place.
+    /// Where a look at this many pages ends that begins before this place.
     pub(crate) fn window(self, pages: i64) -> Self {
         Self {
             page: (self.page - pages).max(0),

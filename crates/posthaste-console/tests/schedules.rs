@@ -14,7 +14,7 @@ fn numbers(page: &str) -> Vec<i64> {
         .collect()
 }
 
-/// A job that is due so many minutes from now.
+/// A job that is due this many minutes from now.
 async fn later(client: &Client, name: &str, minutes: i32) -> i64 {
     let sql = "SELECT posthaste.enqueue($1, queue => 'mail', \
                scheduled_at => now() + make_interval(mins => $2))";

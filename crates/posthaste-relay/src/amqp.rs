@@ -1,6 +1,8 @@
 //! What destinations behind AMQP 0-9-1 share: a connection to RabbitMQ, a channel for each batch,
 //! and what confirmations, returns and closed channels say of each message.
 
+#[cfg(feature = "rabbitmq")]
+mod consumers;
 mod handshake;
 mod verdict;
 
@@ -10,11 +12,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use jiff::{SignedDuration, Timestamp};
-#[cfg(feature = "rabbitmq")]
-use lapin::options::QueueDeclareOptions;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-#[cfg(feature = "rabbitmq")]
-use lapin::types::FieldTable;
 use lapin::types::ShortString;
 use lapin::uri::AMQPUri;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Event};
@@ -148,34 +146,6 @@ impl Amqp {
             broker.ends_well();
         }
         outcome
-    }
-
-    /// Which of these queues have no consumer now, or are not there.
-    #[cfg(feature = "rabbitmq")]
-    pub(super) async fn without_consumers(&self, queues: &[String]) -> Result<Vec<String>, String> {
-        let broker = self.open().await?;
-        let mut unread = Vec::new();
-        for queue in queues {
-            // A broker closes the channel on which it was asked for a queue that is not there.
-            let channel = broker.connection.create_channel().await;
-            let channel = channel.map_err(|error| said(&error))?;
-            let options = QueueDeclareOptions {
-                passive: true,
-                ..QueueDeclareOptions::default()
-            };
-            let asked =
-                channel.queue_declare(queue.as_str().into(), options, FieldTable::default());
-            match asked.await {
-                Ok(found) if found.consumer_count() > 0 => {}
-                Ok(_) => unread.push(queue.clone()),
-                // It may not be this account's to see.
-                Err(error) if error.is_amqp_soft_error() => {}
-                Err(error) => return Err(said(&error)),
-            }
-            let _ = channel.close(200, "".into()).await;
-        }
-        broker.ends_well();
-        Ok(unread)
     }
 
     async fn open(&self) -> Result<Use<'_, Broker>, Reason> {

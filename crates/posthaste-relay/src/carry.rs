@@ -181,9 +181,9 @@ impl Shared {
                 Some(Answer::late(format!("no answer within {seconds} s")))
             }
             // Another relay takes over. It lies with no message.
-            () = self.lease_is_over(lease) => Some(Answer::Backpressure {
-                reason: "no answer before the relay's lease was over".into(),
-            }),
+            () = self.lease_is_over(lease) => {
+                Some(Answer::full("no answer before the relay's lease was over"))
+            }
         };
         let known = messages.iter().map(|one| self.destination.recall(one.id));
         known.map(|one| one.or_else(|| late.clone())).collect()

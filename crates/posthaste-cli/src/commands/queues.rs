@@ -37,7 +37,7 @@ enum Command {
     Limit {
         /// The name of the queue
         queue: String,
-        /// At most so many: 100/s, 1000/m, 5/h or 1/d; 'none' takes the limit away
+        /// The rate: 100/s, 1000/m, 5/h or 1/d; 'none' takes the limit away
         #[arg(value_parser = limit)]
         rate: NewLimit,
         /// Let this many start at once when the queue was idle; as many as in the rate, unless given

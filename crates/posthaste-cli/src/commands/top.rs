@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 
 /// Between the two looks of `--once`.
 const SECOND: Duration = Duration::from_secs(1);
-/// A database that answers slower than this is told to be lost.
+/// A database that answers slower than this counts as lost.
 const WITHIN: Duration = Duration::from_secs(10);
 /// What is printed and not drawn is as long and as wide as it is.
 const ALL: usize = usize::MAX;

@@ -158,7 +158,7 @@ impl Frame {
         }
     }
 
-    /// Lines of at most so many columns; where there are more than `rows`, the queues that are least
+    /// Lines of at most `columns` columns; where there are more than `rows`, the queues that are least
     /// late are left out, and how many is said.
     pub(crate) fn lines(&self, title: &str, columns: usize, rows: usize) -> Vec<String> {
         let sum = |of: fn(&Line) -> i64| self.queues.iter().map(of).sum::<i64>();
@@ -187,9 +187,11 @@ impl Frame {
                 self.segments_sealed
             ));
         }
-        let pins: Vec<String> = self.horizon.iter().map(Pin::text).collect();
+        // What began just now is everybody's work.
+        let pins = self.horizon.iter().filter(|pin| !pin.is_new());
+        let pins: Vec<String> = pins.map(Pin::text).collect();
         if !pins.is_empty() {
-            below.push(format!("rows are kept by: {}", pins.join("; ")));
+            below.push(format!("VACUUM waits for: {}", pins.join("; ")));
         }
         lines.push(String::new());
         lines.push(head());
@@ -252,11 +254,17 @@ impl Line {
 }
 
 impl Pin {
+    fn is_new(&self) -> bool {
+        self.seconds.is_some_and(|seconds| seconds < 1.0)
+    }
+
     fn text(&self) -> String {
         let (holder, transactions) = (named(&self.holder), self.transactions);
-        let since = self.seconds.map(|seconds| format!(", {}", age(seconds)));
+        let since = self
+            .seconds
+            .map(|seconds| format!("open for {}, ", age(seconds)));
         let since = since.unwrap_or_default();
-        format!("{holder} ({transactions} transactions{since})")
+        format!("{holder} ({since}{transactions} transactions behind)")
     }
 }
 
@@ -321,7 +329,7 @@ mod tests {
             "{late}"
         );
         let last = lines.last().map(String::as_str);
-        let kept = "rows are kept by: prepared (1234 transactions, 2 min)";
+        let kept = "VACUUM waits for: prepared (open for 2 min, 1234 transactions behind)";
         assert_eq!(last, Some(kept), "{lines:?}");
     }
 

@@ -36,7 +36,7 @@ const ENDPOINTS: [&str; 3] = [
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
 ];
-/// Whoever ends waits no longer than this for what is still to be sent, of each kind.
+/// A process that ends waits no longer than this for what is still to be sent, of each kind.
 const LAST: Duration = Duration::from_secs(2);
 /// Series of one metric; labels are bounded themselves.
 const SERIES: usize = 50_000;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::alerts::{Alert, Finding};
 
-/// More than so many are not kept while nobody can be told: the oldest are left out.
+/// While nobody can be told at most this many are kept; the oldest are left out.
 const MOST: usize = 1000;
 
 /// Whether an alert begins or ends.

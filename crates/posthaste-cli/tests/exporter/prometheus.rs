@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::{exporter, got};
 use crate::stage::{self, BOUND, Stage};
 
-/// Who is told by Alertmanager: its URL, and what it is told.
+/// The receiver of Alertmanager: its URL, and what it got.
 async fn webhook() -> anyhow::Result<(String, mpsc::UnboundedReceiver<Value>)> {
     let (told, heard) = mpsc::unbounded_channel::<Value>();
     let hear = async |State(told): State<mpsc::UnboundedSender<Value>>, body: String| {
@@ -29,7 +29,7 @@ async fn webhook() -> anyhow::Result<(String, mpsc::UnboundedReceiver<Value>)> {
     Ok((url, heard))
 }
 
-/// What is told next: its status, name and queue of each alert.
+/// What it gets next: its status, name and queue of each alert.
 async fn next(heard: &mut mpsc::UnboundedReceiver<Value>) -> anyhow::Result<Vec<[String; 3]>> {
     let told = tokio::time::timeout(BOUND, heard.recv()).await?;
     let told = told.context("the webhook has ended")?;

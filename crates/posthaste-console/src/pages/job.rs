@@ -24,10 +24,10 @@ use crate::words;
 /// So much of the arguments is shown, and of an error.
 const ARGUMENTS: usize = 64 * 1024;
 const ERROR: usize = 8_000;
-/// So many attempts are told.
+/// At most this many attempts are shown.
 const ATTEMPTS: usize = 50;
 
-/// So many of those who wait behind it are told, and so many are counted.
+/// Of those who wait behind it: how many are shown at most, and how many are counted.
 const BEHIND: usize = 10;
 const COUNTED: i64 = 200;
 

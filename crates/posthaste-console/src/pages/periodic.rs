@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
 use crate::filter::Filter;
-use crate::form::{Form, Query};
+use crate::form::{Fields, Form, Query};
 use crate::guard::Visit;
 use crate::redact::{Piece, Secrets};
 use crate::store;
@@ -159,11 +159,7 @@ pub(crate) async fn switch_off(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
-    let name = &fields.name("name")?;
-    let changed = store::switch_periodic(&app.pool, name, false).await;
-    let changed = audit::log(&visit, "switch periodic off", name, changed)?;
-    Ok(notice::done(fields.back(), "off", changed))
+    switch(&app, &visit, &fields, false).await
 }
 
 pub(crate) async fn switch_on(
@@ -171,9 +167,17 @@ pub(crate) async fn switch_on(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    switch(&app, &visit, &fields, true).await
+}
+
+async fn switch(app: &App, visit: &Visit, fields: &Fields, is_on: bool) -> Result<Response, Fault> {
+    check_may_act(app).await?;
     let name = &fields.name("name")?;
-    let changed = store::switch_periodic(&app.pool, name, true).await;
-    let changed = audit::log(&visit, "switch periodic on", name, changed)?;
-    Ok(notice::done(fields.back(), "on", changed))
+    let (action, did) = match is_on {
+        true => ("switch periodic on", "on"),
+        false => ("switch periodic off", "off"),
+    };
+    let changed = store::switch_periodic(&app.pool, name, is_on).await;
+    let changed = audit::log(visit, action, name, changed)?;
+    Ok(notice::done(fields.back(), did, changed))
 }

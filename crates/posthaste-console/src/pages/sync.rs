@@ -23,7 +23,7 @@ use crate::snapshot::Sums;
 use crate::store::{self, StoreError, Synced};
 use crate::words;
 
-/// So many reasons of a sync are shown; one that names documents may have thousands.
+/// At most this many reasons of a sync are shown; one that names documents may have thousands.
 const REASONS: usize = 5;
 
 /// A synced table, as a line and a card.

@@ -9,7 +9,7 @@ use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
 use super::redis::KEEPS;
 use crate::support::SOON;
 
-/// A queue is told to be unread until a worker of it is there, whatever other queues have.
+/// A queue counts as unread until it has a worker, whatever other queues have.
 async fn is_told_of(destination: impl Destination, start: impl Fn(&[&str]) -> Worker) {
     let queues = ["idle", "mail"].map(String::from);
     let unread = async || destination.unread(&queues).await;

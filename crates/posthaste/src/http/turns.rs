@@ -14,13 +14,13 @@ pub struct Turns {
 
 #[derive(Debug)]
 struct Kept {
-    /// So many were asked for.
+    /// How many were asked for.
     wanted: usize,
-    /// So many at once.
+    /// How many there are at once.
     turns: usize,
-    /// So many come to nobody any more when they end.
+    /// How many of them come to nobody any more when they end.
     over: usize,
-    /// So many found a file descriptor since the number changed.
+    /// How many found a file descriptor since the number changed.
     found: usize,
     /// That they became fewer was said.
     is_said: bool,

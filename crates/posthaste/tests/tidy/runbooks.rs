@@ -1,4 +1,4 @@
-//! Whoever is called by an alert or a finding finds what to do.
+//! Each alert and each finding leads to what to do.
 
 use std::collections::BTreeSet;
 

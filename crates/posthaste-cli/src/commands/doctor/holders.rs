@@ -8,7 +8,7 @@ use super::findings::{Finding, hint, wrong};
 /// Readers of a replica that look back no further are no news.
 const FAR: i64 = 10_000;
 
-/// Those who have been in the way for longer than so many seconds, by kind; of slots and replicas
+/// Those who have been in the way for longer than this many seconds, by kind; of slots and replicas
 /// nobody says since when, and that it is so is enough.
 pub(super) fn in_the_way(all: &[posthaste::Holder], older_than: f64) -> Vec<Holder> {
     let mut found: Vec<Holder> = all

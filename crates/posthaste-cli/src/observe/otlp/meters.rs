@@ -17,7 +17,7 @@ use crate::observe::exposition::{Metric, Series};
 use crate::observe::listen::{DATABASE_UP, DATABASE_UP_HELP};
 use crate::observe::recorder::SECONDS;
 
-/// How often the database is read for the collector, or as often as it is told.
+/// How often the database is read for the collector, unless the environment says how often.
 const READS: Duration = Duration::from_secs(15);
 
 /// Records what the library tells, for the collector.
