@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the documentation as a book into target/book, with mdBook.
 #
-# Pages link to files of the repository by relative paths, as a Git host shows them. The book has copies of these
-# files in its folder `source`, and its links lead there.
+# Pages link to files of the repository by relative paths, as a Git host shows them. The book has
+# copies of these files in its folder `source`, and its links lead there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.tools/bin:$PATH:$HOME/.cargo/bin"
@@ -12,7 +12,8 @@ rm -rf "$book"
 told=$(mdbook build docs 2>&1) || { printf '%s\n' "$told" >&2 && exit 1; }
 # What looks like an unclosed tag of HTML is lost for readers.
 if grep -A 1 WARN <<<"$told" >&2; then exit 1; fi
-[ -n "$(find "$book" -maxdepth 1 -name 'searchindex*')" ] || { echo "the book cannot be searched" >&2 && exit 1; }
+[ -n "$(find "$book" -maxdepth 1 -name 'searchindex*')" ] ||
+    { echo "the book cannot be searched" >&2 && exit 1; }
 scripts/links.sh outside | while read -r path; do
     mkdir -p "$book/source/$(dirname "$path")"
     cp -rT "$path" "$book/source/$path"

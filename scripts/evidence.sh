@@ -3,28 +3,30 @@
 #
 #   scripts/evidence.sh > docs/evidence.md
 #
-# A comment `<!-- held by: file::test file::other_test -->` stands behind the paragraph, list item or table that
-# the tests hold. Readers of the pages do not see it.
+# A comment `<!-- held by: file::test file::other_test -->` stands behind the paragraph, list item
+# or table that the tests hold. Readers of the pages do not see it. A long name may be broken behind
+# its `::`.
 set -euo pipefail
 cd "$(dirname "$0")/../docs"
 
 cat <<'HEAD'
 # Evidence
 
-Which tests hold which sentence. `scripts/evidence.sh` writes this page from comments in the other
-pages; do not edit it. Each entry begins with the first words of a paragraph.
+Which tests hold which paragraph. Each entry has the first words of the paragraph, then files of
+tests, each with its functions. `scripts/evidence.sh` makes this page from comments in the others.
 
-A test is named by its file and function below `tests` of `crates/posthaste`, or of
-`crates/posthaste-relay` (`relay::`, `mail::`, `outage::`, some of `trace::`) and
-`crates/posthaste-sync` (`sync::`). `cli::`, `elastic::`,
-`testkit::` and `torture::` in front name the tests of the other crates. A name that ends in `_on_15`
-has a twin that ends in `_on_18`.
+Files lie below `tests` of `crates/posthaste`, `crates/posthaste-relay` (`relay::`, `mail::`,
+`outage::`, some of `trace::`) and `crates/posthaste-sync` (`sync::`). `cli::`, `elastic::`,
+`testkit::` and `torture::` in front name the other crates. What ends in `_on_15` has a twin that
+ends in `_on_18`.
 HEAD
 
 find . -name '*.md' ! -path ./evidence.md ! -path ./SUMMARY.md ! -path ./why/benchmarks.md |
     sed 's|^\./||' | LC_ALL=C sort | tr '\n' '\0' | LC_ALL=C xargs -0 -r awk '
     function plain(text) {
-        while (match(text, /\]\([^)]*\)/)) text = substr(text, 1, RSTART - 1) substr(text, RSTART + RLENGTH)
+        while (match(text, /\]\([^)]*\)/))
+            text = substr(text, 1, RSTART - 1) substr(text, RSTART + RLENGTH)
+        gsub(/\]\[[^]]*\]/, "", text)
         gsub(/!\[/, "", text)
         gsub(/[][*`]/, "", text)
         gsub(/[ \t|]+/, " ", text)
@@ -46,22 +48,47 @@ find . -name '*.md' ! -path ./evidence.md ! -path ./SUMMARY.md ! -path ./why/ben
     function title(text) { text = plain("x " text); sub(/^x /, "", text); return shown_as(text) }
     function first_words(text,   words, count, made, at) {
         count = split(shown_as(plain(text)), words, " ")
-        for (at = 1; at <= count && at <= 10; at++) made = made (at > 1 ? " " : "") words[at]
-        return count > 10 ? made " …" : made
+        for (at = 1; at <= count && at <= 4 && length(made words[at]) < 90; at++)
+            made = made (at > 1 ? " " : "") words[at]
+        return at <= count ? made " …" : made
     }
-    function told(names,   each, count, at) {
-        if (page != FILENAME) { page = FILENAME; printf "\n## [%s](%s)\n", top, FILENAME; told_of = "" }
+    # Words on lines of at most 100 columns.
+    function put(text) {
+        if (line != "" && length(line " " text) > 100) { print line; line = "    " text }
+        else line = line == "" ? text : line " " text
+    }
+    function told(names,   each, count, at, file, test, before) {
+        if (page != FILENAME) {
+            page = FILENAME; printf "\n## [%s](%s)\n", top, FILENAME; told_of = ""
+        }
         if (told_of != heading) {
             told_of = heading
-            if (heading != "") printf "\n[%s](%s#%s)\n", title(heading), FILENAME, anchor(heading)
+            if (heading != "") printf "\n[%s][%d]\n", title(heading), ++sections
+            if (heading != "") targets[sections] = FILENAME "#" anchor(heading)
             print ""
         }
         else if (page_begun != FILENAME) print ""
         page_begun = FILENAME
         printf "- %s\n", first_words(block)
+        gsub(/::[ \t]+/, "::", names)
         count = split(names, each, " ")
-        for (at = 1; at <= count; at++) printf "  - `%s`\n", each[at]
+        before = ""
+        for (at = 1; at <= count; at++) {
+            file = test = each[at]
+            sub(/::[^:]*$/, "", file)
+            sub(/.*::/, "", test)
+            if (file != before) {
+                if (line != "") print line
+                line = ""
+                put("  - " file ":")
+            }
+            before = file
+            put("`" test "`")
+        }
+        print line
+        line = ""
     }
+    END { print ""; for (at = 1; at <= sections; at++) printf "[%d]: %s\n", at, targets[at] }
     FNR == 1 { heading = ""; block = ""; top = FILENAME; fenced = 0; inside = 0; ended = 1 }
     /^ *```/ { fenced = !fenced; next }
     fenced { next }
@@ -81,6 +108,8 @@ find . -name '*.md' ! -path ./evidence.md ! -path ./SUMMARY.md ! -path ./why/ben
         next
     }
     /^ *$/ { ended = 1; next }
+    # Where a reference leads, and a mark for the tests.
+    /^\[[^]]+\]: / || /^<!-- / { next }
     ended || /^ *(- |[0-9]+\. )/ { block = ""; ended = 0 }
     # Of a table its head.
     /^ *\|/ && block ~ /^ *\|/ { next }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the examples in other languages against a private Postgres, and looks at the database from outside after each:
-# what was committed is there exactly, of what was rolled back there is nothing. Then a worker really runs the jobs.
-# Arguments name the languages to run: scripts/examples.sh python go. Without any, all run.
+# Runs the examples in other languages against a private Postgres, and looks at the database from
+# outside after each: what was committed is there exactly, of what was rolled back there is nothing.
+# Then a worker really runs the jobs. Arguments name the languages to run: scripts/examples.sh
+# python go. Without any, all run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
@@ -34,7 +35,8 @@ main() {
     # Each folder is an example: one that did not run is missing.
     local demand=()
     for language in "${languages[@]}"; do
-        demand+=("$language=$(find "examples/$language" -mindepth 2 \( -name 'enqueue.*' -o -name 'receive.*' \) | wc -l)")
+        demand+=("$language=$(find "examples/$language" -mindepth 2 \
+            \( -name 'enqueue.*' -o -name 'receive.*' \) | wc -l)")
     done
     scripts/ran.sh "$work/ran" "${demand[@]}"
     return "$failed"
@@ -46,7 +48,7 @@ end() {
     rm -rf "$work"
 }
 
-# --- the languages ---------------------------------------------------------------------------------------
+# --- the languages --------------------------------------------------------------------------------
 
 in_python() {
     example python psycopg "$tools/python/bin/python" examples/python/psycopg/enqueue.py
@@ -92,7 +94,7 @@ enqueues_what_it_has_enqueued() {
     fi
 }
 
-# --- one example -----------------------------------------------------------------------------------------
+# --- one example ----------------------------------------------------------------------------------
 
 example() {
     local language=$1 tool=$2
@@ -107,19 +109,25 @@ example() {
     fi
 }
 
-# One that receives: what fails leaves no trace, then the same delivery has its effect, and never again.
+# One that receives: what fails leaves no trace, then the same delivery has its effect, and never
+# again.
 receiver() {
     local language=$1 tool=$2 id name before
     shift 2
     id=$(ask -c 'SELECT gen_random_uuid()')
     name="$(name_of "$tool") receives"
     before=$(count)
-    if run "$@" "$id" "$name" declined; then complain "$tool: the declined card went through" && failed=1 && return; fi
+    if run "$@" "$id" "$name" declined; then
+        complain "$tool: the declined card went through" && failed=1 && return
+    fi
     if grep -q 'the card was declined' "$work/err" &&
         expect "$tool: customers and jobs after the rollback" "$(count)" "$before" &&
-        run "$@" "$id" "$name" valid && expect "$tool: the first delivery" "$(cat "$work/out")" first &&
-        run "$@" "$id" "$name" valid && expect "$tool: the second delivery" "$(cat "$work/out")" again &&
-        expect "$tool: customers and jobs after both" "$(count)" "$((${before% *} + 1)) ${before#* }"; then
+        run "$@" "$id" "$name" valid &&
+        expect "$tool: the first delivery" "$(cat "$work/out")" first &&
+        run "$@" "$id" "$name" valid &&
+        expect "$tool: the second delivery" "$(cat "$work/out")" again &&
+        expect "$tool: customers and jobs after both" "$(count)" \
+            "$((${before% *} + 1)) ${before#* }"; then
         echo "$language $tool: a delivery that came thrice had its effect once"
         echo "$language=1" >>"$work/ran"
     else
@@ -144,24 +152,34 @@ commits() {
     expect "$tool: after the commit" "$(committed "$name")" \
         "mail.welcome default available t t t
 mail.reminder reminders scheduled t t t" || return 1
-    expect "$tool: customers and jobs after the commit" "$(count)" "$((${before% *} + 1)) $((${before#* } + 2))"
+    expect "$tool: customers and jobs after the commit" "$(count)" \
+        "$((${before% *} + 1)) $((${before#* } + 2))"
 }
 
 rolls_back() {
     local tool=$1 before
     shift
     before=$(count)
-    if run "$@" nobody declined; then complain "$tool: the declined card went through" && return 1; fi
-    grep -q 'the card was declined' "$work/err" || { complain "$tool: it failed otherwise" && return 1; }
+    if run "$@" nobody declined; then
+        complain "$tool: the declined card went through" && return 1
+    fi
+    grep -q 'the card was declined' "$work/err" ||
+        { complain "$tool: it failed otherwise" && return 1; }
     enqueued || { complain "$tool: it failed before both jobs were enqueued" && return 1; }
     expect "$tool: jobs of the rollback" "$(committed nobody)" "" || return 1
     expect "$tool: customers and jobs after the rollback" "$(count)" "$before"
 }
 
 # The program prints the ids that it got.
-enqueued() { read -r welcome reminder rest <"$work/out" && [[ "$welcome $reminder$rest" =~ ^[0-9]+\ [0-9]+$ ]]; }
+enqueued() {
+    read -r welcome reminder rest <"$work/out" &&
+        [[ "$welcome $reminder$rest" =~ ^[0-9]+\ [0-9]+$ ]]
+}
 
-committed() { ask -v name="$1" -v welcome="$welcome" -v reminder="$reminder" -f examples/committed.sql; }
+committed() {
+    ask -v name="$1" -v welcome="$welcome" -v reminder="$reminder" \
+        -f examples/committed.sql
+}
 count() { ask -c 'SELECT (SELECT count(*) FROM customer), (SELECT count(*) FROM posthaste.job)'; }
 
 expect() {
@@ -173,36 +191,44 @@ complain() {
     sed 's/^/  | /' "$work/out" "$work/err" >&2
 }
 
-# --- the worker ------------------------------------------------------------------------------------------
+# --- the worker -----------------------------------------------------------------------------------
 
 # Each welcome reaches a worker once, with its arguments; the reminders wait for tomorrow.
 worked() {
     [ -s "$work/welcomed" ] || return 0
-    printf '%s\n' '#!/bin/sh' "printf '%s %s\\n' \"\$POSTHASTE_JOB_NAME\" \"\$(cat)\" >>'$work/worked'" >"$work/note"
+    printf '%s\n' '#!/bin/sh' \
+        "printf '%s %s\\n' \"\$POSTHASTE_JOB_NAME\" \"\$(cat)\" >>'$work/worked'" >"$work/note"
     chmod 755 "$work/note"
     : >"$work/worked"
     start_worker --queue default=2 --queue reminders=2 --exec "mail.*=$work/note"
     local tries=0
-    until [ "$(ask -c "SELECT count(*) FROM posthaste.job WHERE name = 'mail.welcome'")" = 0 ] || [ $((tries += 1)) -gt 300 ]; do
+    until [ "$(ask -c "SELECT count(*) FROM posthaste.job WHERE name = 'mail.welcome'")" = 0 ] ||
+        [ $((tries += 1)) -gt 300 ]; do
         sleep 0.1
     done
     stop_worker
     local jobs
     jobs=$(wc -l <"$work/welcomed")
-    expect "what the worker ran" "$(ran_welcomes | sort)" "$(sed 's/^/mail.welcome t /' "$work/welcomed" | sort)" || failed=1
-    expect "what is left" "$(ask -c "SELECT name, state, count(*) FROM posthaste.job GROUP BY 1, 2")" "mail.reminder scheduled $jobs" || failed=1
-    [ "$failed" -ne 0 ] || echo "worker: ran each of the $jobs welcomes once, with its arguments; the reminders wait"
+    expect "what the worker ran" "$(ran_welcomes | sort)" \
+        "$(sed 's/^/mail.welcome t /' "$work/welcomed" | sort)" || failed=1
+    expect "what is left" \
+        "$(ask -c "SELECT name, state, count(*) FROM posthaste.job GROUP BY 1, 2")" \
+        "mail.reminder scheduled $jobs" || failed=1
+    [ "$failed" -ne 0 ] ||
+        echo "worker: ran each of the $jobs welcomes once, with its arguments; the reminders wait"
 }
 
 # Each run's job, whether its arguments are those of the customer, and the customer.
 ran_welcomes() {
     local name json
     while read -r name json; do
-        echo "$name $(ask -v json="$json" -f <(echo "SELECT jsonb_build_object('customer', id, 'to', name) = :'json'::jsonb, name FROM customer WHERE name = :'json'::jsonb->>'to'"))"
+        echo "$name $(ask -v json="$json" -f <(echo "
+            SELECT jsonb_build_object('customer', id, 'to', name) = :'json'::jsonb, name
+              FROM customer WHERE name = :'json'::jsonb->>'to'"))"
     done <"$work/worked"
 }
 
-# --- the document ----------------------------------------------------------------------------------------
+# --- the document ---------------------------------------------------------------------------------
 
 # What a document shows of examples stands word by word in the file that is linked above it.
 documented() {
@@ -221,19 +247,21 @@ documented() {
             file=
         fi
     done <"$document"
-    [ "$shown" -eq "$(find examples -mindepth 3 -name "$name.*" | wc -l)" ] || { echo "$document does not show each example" >&2 && failed=1; }
+    [ "$shown" -eq "$(find examples -mindepth 3 -name "$name.*" | wc -l)" ] ||
+        { echo "$document does not show each example" >&2 && failed=1; }
 }
 
-# --- the private Postgres --------------------------------------------------------------------------------
+# --- the private Postgres -------------------------------------------------------------------------
 
-# `posthaste migrate` makes it; each program of posthaste that runs in the folder keeps it up, and the last one stops it. So a worker
-# without work is there as long as this script.
+# `posthaste migrate` makes it; each program of posthaste that runs in the folder keeps it up, and
+# the last one stops it. So a worker without work is there as long as this script.
 start_postgres() {
     local bin
     bin=$(scripts/setup.sh pg-bin)
     [ -z "$bin" ] || export POSTHASTE_PG_BIN=$bin
     psql=$(find_psql)
-    (cd "$work" && "$posthaste" migrate >"$work/migrate.log" 2>&1) || { cat "$work/migrate.log" >&2 && return 1; }
+    (cd "$work" && "$posthaste" migrate >"$work/migrate.log" 2>&1) ||
+        { cat "$work/migrate.log" >&2 && return 1; }
     start_worker --queue idle=1 --exec idle=true
     DATABASE_URL=$(cat "$work/.posthaste/url")
     export DATABASE_URL
@@ -256,7 +284,9 @@ start_worker() {
     (cd "$work" && DATABASE_URL='' exec "$posthaste" work "$@") >"$log" 2>&1 &
     pids+=($!)
     until grep -q 'working on' "$log"; do
-        if ! kill -0 "${pids[-1]}" 2>/dev/null || [ $((tries += 1)) -gt 600 ]; then cat "$log" >&2 && return 1; fi
+        if ! kill -0 "${pids[-1]}" 2>/dev/null || [ $((tries += 1)) -gt 600 ]; then
+            cat "$log" >&2 && return 1
+        fi
         sleep 0.1
     done
 }

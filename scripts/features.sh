@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Compiles the library, the relay and the sync with none of their features, and with each of them alone. Arguments name features. Those that only others need are no use alone.
+# Compiles the library, the relay and the sync with none of their features, and with each of them
+# alone. Arguments name features. Those that only others need are no use alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 features() {
-  sed -n '/^\[features\]/,/^\[/s/^\([a-z-]*\) = .*/\1/p' "crates/$1/Cargo.toml" | grep -vx 'amqp\|redis\|default'
+  sed -n '/^\[features\]/,/^\[/s/^\([a-z-]*\) = .*/\1/p' "crates/$1/Cargo.toml" |
+      grep -vx 'amqp\|redis\|default'
 }
 
 for crate in posthaste posthaste-relay posthaste-sync; do

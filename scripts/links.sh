@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Says which links of the documents lead nowhere, which pages docs/SUMMARY.md does not name, and which pictures no
-# page shows.
+# Says which links of the documents lead nowhere, which pages docs/SUMMARY.md does not name, and
+# which pictures no page shows.
 #
 #   scripts/links.sh           checks
 #   scripts/links.sh outside   lists the files of the repository outside of docs that pages link to
@@ -18,7 +18,8 @@ pages() {
 facts() {
     pages | tr '\n' '\0' | LC_ALL=C xargs -0 awk '
     function anchor(text) {
-        while (match(text, /\]\([^)]*\)/)) text = substr(text, 1, RSTART - 1) substr(text, RSTART + RLENGTH)
+        while (match(text, /\]\([^)]*\)/))
+            text = substr(text, 1, RSTART - 1) substr(text, RSTART + RLENGTH)
         text = tolower(text)
         gsub(/&[a-z]+;/, "", text)
         gsub(/[^a-z0-9 _-]/, "", text)
@@ -46,10 +47,39 @@ facts() {
             printf "link\t%s\t%s\t%d\n", FILENAME, substr(rest, RSTART + 2, RLENGTH - 3), FNR
             rest = substr(rest, RSTART + RLENGTH)
         }
+    }
+    # [name]: target
+    match($0, /^ *\[[^]]+\]: /) {
+        printf "link\t%s\t%s\t%d\n", FILENAME, substr($0, RSTART + RLENGTH), FNR
+        defined[FILENAME, substr($0, RSTART, RLENGTH - 2)] = 1
+    }
+    # [text][name], which has to be defined.
+    {
+        rest = $0
+        gsub(/`[^`]*`/, "", rest)
+        while (match(rest, /\]\[[^]]+\]/)) {
+            used[FILENAME, substr(rest, RSTART + 1, RLENGTH - 1)] = FNR
+            rest = substr(rest, RSTART + RLENGTH)
+        }
+        # [name] in a cell
+        rest = $0
+        gsub(/`[^`]*`/, "", rest)
+        if ($0 !~ /^ *\|/) next
+        while (match(rest, /\[[a-z][a-z ]*\][^[(]/)) {
+            used[FILENAME, substr(rest, RSTART, RLENGTH - 1)] = FNR
+            rest = substr(rest, RSTART + RLENGTH)
+        }
+    }
+    END {
+        for (one in used) if (!(one in defined)) {
+            split(one, of, SUBSEP)
+            printf "link\t%s\t%s\t%d\n", of[1], of[2], used[one]
+        }
     }'
 }
 
-# Links within the repository, as "FILE LINE TARGET PATH ANCHOR", tab-separated, the path from the root.
+# Links within the repository, as "FILE LINE TARGET PATH ANCHOR", tab-separated, the path from the
+# root.
 links() {
     awk -F '\t' -v OFS='\t' '$1 == "link" && $3 !~ /^[a-z]+:/ {
         path = $3

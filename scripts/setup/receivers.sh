@@ -1,7 +1,9 @@
 # shellcheck shell=bash
-# The servers behind the relay and beside the exporter, and workers on them that people run: sourced by scripts/setup.sh.
+# The servers behind the relay and beside the exporter, and workers on them that people run: sourced
+# by scripts/setup.sh.
 
-receivers=(redis rabbitmq nats kafka opensearch sidekiq asynq python_workers bullmq promtool alertmanager)
+receivers=(redis rabbitmq nats kafka opensearch sidekiq asynq python_workers bullmq promtool
+    alertmanager)
 received=$tools/receivers
 receivers_sources=lab/testkit/receivers
 
@@ -11,11 +13,15 @@ packages_for_redis() { packages+=(redis-server redis-tools); }
 install_redis() { :; }
 missing_redis() { missing+=("Redis (Debian: redis-server redis-tools)"); }
 
-has_rabbitmq() { [ -x "${POSTHASTE_RABBITMQ_BIN:-/usr/lib/rabbitmq/bin}/rabbitmq-server" ] && has_command epmd; }
+has_rabbitmq() {
+    [ -x "${POSTHASTE_RABBITMQ_BIN:-/usr/lib/rabbitmq/bin}/rabbitmq-server" ] &&
+        has_command epmd
+}
 packages_for_rabbitmq() { packages+=(rabbitmq-server); }
 install_rabbitmq() { :; }
 missing_rabbitmq() {
-    missing+=("RabbitMQ (Debian: rabbitmq-server); elsewhere name the folder of rabbitmq-server and rabbitmqctl in POSTHASTE_RABBITMQ_BIN")
+    lacks "RabbitMQ (Debian: rabbitmq-server); elsewhere name the folder of rabbitmq-server and" \
+        "rabbitmqctl in POSTHASTE_RABBITMQ_BIN"
 }
 
 has_nats() { has_command nats-server; }
@@ -30,10 +36,13 @@ missing_alertmanager() { missing+=("Alertmanager (Debian: prometheus-alertmanage
 
 has_command() { [ -n "$(PATH="$PATH:/usr/sbin:/usr/local/sbin" type -P "$1")" ]; }
 
-# --- Kafka's jars, which Maven copies; kafka_2.13 is a broker whole -------------------------------------
+# --- Kafka's jars, which Maven copies; kafka_2.13 is a broker whole -------------------------------
 
 has_kafka() { has_java && is_installed kafka pom.xml sha256sums; }
-has_java() { [ "$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p')" -ge 17 ] 2>/dev/null; }
+has_java() {
+    [ "$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p')" -ge 17 ] \
+        2>/dev/null
+}
 packages_for_kafka() {
     has_java || packages+=(default-jre-headless)
     has_command mvn || packages+=(maven ca-certificates)
@@ -44,19 +53,22 @@ install_kafka() {
     local place=$received/kafka
     rm -rf "$place" && mkdir -p "$place" || return
     # A store of its own, gone at once: the user's stays as it is.
-    quietly mvn -B -q -f "$receivers_sources/kafka/pom.xml" "-Dmaven.repo.local=$place/store" dependency:copy-dependencies \
+    quietly mvn -B -q -f "$receivers_sources/kafka/pom.xml" "-Dmaven.repo.local=$place/store" \
+        dependency:copy-dependencies \
         -DincludeScope=runtime "-DoutputDirectory=$place/lib" || return
     rm -rf "$place/store"
-    (cd "$place/lib" && quietly sha256sum --strict --check "$OLDPWD/$receivers_sources/kafka/sha256sums") || return
+    (cd "$place/lib" &&
+        quietly sha256sum --strict --check "$OLDPWD/$receivers_sources/kafka/sha256sums") || return
     mark_installed kafka pom.xml sha256sums
 }
 missing_kafka() { missing+=("Kafka (Java 17 or newer, and Maven with a way to Maven Central)"); }
 
-# --- OpenSearch: the bare server, and beside it the modules that it lacks --------------------------------
+# --- OpenSearch: the bare server, and beside it the modules that it lacks -------------------------
 
 has_opensearch() {
     # shellcheck disable=SC2046 # One word per file.
-    has_java && is_installed opensearch $(opensearch_sources) && as_servers test -r "$(realpath "$received/opensearch")/lib"
+    has_java && is_installed opensearch $(opensearch_sources) &&
+        as_servers test -r "$(realpath "$received/opensearch")/lib"
 }
 opensearch_sources() { (cd "$receivers_sources/opensearch" && LC_ALL=C find . -type f | sort); }
 packages_for_opensearch() { packages_for_kafka; }
@@ -71,7 +83,8 @@ install_opensearch() {
     say "an OpenSearch ($receivers_sources/opensearch/pom.xml) into $place"
     rm -rf "$place" "$received/opensearch" && mkdir -p "$place" "$received" || return
     # A store of its own, gone at once: the user's stays as it is.
-    quietly mvn -B -q -f "$sources/pom.xml" "-Dmaven.repo.local=$place/store" "-Dto=$place" dependency:unpack@server dependency:copy@modules || return
+    quietly mvn -B -q -f "$sources/pom.xml" "-Dmaven.repo.local=$place/store" "-Dto=$place" \
+        dependency:unpack@server dependency:copy@modules || return
     rm -rf "$place/store"
     (cd "$place" && quietly sha256sum --strict --check "$sources/sha256sums") || return
     cp -r "$sources/modules" "$place" && chmod -R a+rX "$place" || return
@@ -79,11 +92,16 @@ install_opensearch() {
     # shellcheck disable=SC2046
     mark_installed opensearch $(opensearch_sources)
 }
-missing_opensearch() { missing+=("OpenSearch (Java 17 or newer, and Maven with a way to Maven Central)"); }
+missing_opensearch() {
+    lacks "OpenSearch (Java 17 or newer, and Maven with a way to Maven Central)"
+}
 
-# --- workers -------------------------------------------------------------------------------------------
+# --- workers --------------------------------------------------------------------------------------
 
-has_sidekiq() { ruby -e 'gem "sidekiq", ">= 6.4"; require "sidekiq"' 2>/dev/null && has_command sidekiq; }
+has_sidekiq() {
+    ruby -e 'gem "sidekiq", ">= 6.4"; require "sidekiq"' 2>/dev/null &&
+        has_command sidekiq
+}
 packages_for_sidekiq() { packages+=(ruby ruby-sidekiq); }
 install_sidekiq() { :; }
 missing_sidekiq() { missing+=("Sidekiq 6.4 or newer (Debian: ruby-sidekiq)"); }
@@ -94,28 +112,38 @@ install_asynq() {
     has_go || install_go || return
     say "an asynq worker ($receivers_sources/asynq)"
     mkdir -p "$received/asynq" || return
-    (cd "$receivers_sources/asynq" && quietly "$examples/go/go" build -mod=readonly -o "$received/asynq/worker" .) || return
+    (cd "$receivers_sources/asynq" && quietly "$examples/go/go" build -mod=readonly \
+        -o "$received/asynq/worker" .) || return
     mark_installed asynq go.mod go.sum main.go
 }
-missing_asynq() { missing+=("an asynq worker (Go 1.$(go_minor) or newer, with a way to its modules)"); }
+missing_asynq() {
+    lacks "an asynq worker (Go 1.$(go_minor) or newer, with a way to its modules)"
+}
 
 # Celery, and clients for RabbitMQ, NATS and SMTP.
-has_python_workers() { [ -x "$received/python/bin/python" ] && is_installed python requirements.txt; }
+has_python_workers() {
+    [ -x "$received/python/bin/python" ] &&
+        is_installed python requirements.txt
+}
 packages_for_python_workers() { packages_for_pg18; }
 install_python_workers() {
     say "the Python packages of $receivers_sources/python/requirements.txt"
     venv_with "$received/python" -r "$receivers_sources/python/requirements.txt" || return
     mark_installed python requirements.txt
 }
-missing_python_workers() { missing+=("Celery, aiosmtpd and clients for RabbitMQ and NATS (Python 3 with venv and pip)"); }
+missing_python_workers() {
+    lacks "Celery, aiosmtpd and clients for RabbitMQ and NATS (Python 3 with venv and pip)"
+}
 
 has_bullmq() { has_node && is_installed bullmq package.json package-lock.json; }
 packages_for_bullmq() { packages_for_node_examples; }
 install_bullmq() {
     has_node || return
     say "the npm packages of $receivers_sources/bullmq/package-lock.json"
-    mkdir -p "$received/bullmq" && cp "$receivers_sources"/bullmq/package*.json "$received/bullmq/" || return
-    quietly npm ci --prefix "$received/bullmq" --ignore-scripts --no-audit --no-fund --loglevel=error || return
+    mkdir -p "$received/bullmq" &&
+        cp "$receivers_sources"/bullmq/package*.json "$received/bullmq/" || return
+    quietly npm ci --prefix "$received/bullmq" --ignore-scripts --no-audit --no-fund \
+        --loglevel=error || return
     mark_installed bullmq package.json package-lock.json
 }
 missing_bullmq() { missing+=("BullMQ (Node.js 18 or newer with npm)"); }

@@ -106,23 +106,27 @@ impl Address {
                     || *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION =>
             {
                 anyhow!(
-                    "Postgres at {place} refused user \"{user}\": {}. Correct user and password in DATABASE_URL.",
+                    "Postgres at {place} refused user \"{user}\": {}. Correct user and password in \
+                     DATABASE_URL.",
                     message(error)
                 )
             }
             Some(code) if *code == SqlState::INVALID_CATALOG_NAME => {
                 anyhow!(
-                    "Postgres at {place} has no database \"{database}\". Create it (createdb {database}), or correct DATABASE_URL."
+                    "Postgres at {place} has no database \"{database}\". Create it (createdb \
+                     {database}), or correct DATABASE_URL."
                 )
             }
             Some(code) if *code == SqlState::TOO_MANY_CONNECTIONS => {
                 anyhow!(
-                    "Postgres at {place} has no free connection: {}. Close some, or raise its max_connections.",
+                    "Postgres at {place} has no free connection: {}. Close some, or raise its \
+                     max_connections.",
                     message(error)
                 )
             }
             Some(_) => anyhow!(
-                "Postgres at {place} refused the connection: {}. Correct DATABASE_URL, or try again.",
+                "Postgres at {place} refused the connection: {}. Correct DATABASE_URL, \
+                 or try again.",
                 message(error)
             ),
             None => anyhow!(

@@ -58,7 +58,8 @@ impl Said {
                 "documents" => &mut said.documents,
                 "transactions" => &mut said.transactions,
                 _ => bail!(
-                    "{TWO_PHASE}: {setting}: is no setting; there are elastic, api_key, documents, transactions"
+                    "{TWO_PHASE}: {setting}: is no setting; there are elastic, api_key, documents, \
+                     transactions"
                 ),
             };
             let Value::String(value) = value else {
@@ -74,18 +75,37 @@ impl Said {
 }
 
 impl Place {
+    /// What this file says, and the environment.
+    pub(crate) fn of_file(config: PathBuf) -> Self {
+        Self {
+            elastic: std::env::var("POSTHASTE_ELASTIC").ok(),
+            documents_index: None,
+            transactions_index: None,
+            config,
+        }
+    }
+
     /// A coordinator for it; nothing is asked yet.
     pub(crate) fn coordinator(&self) -> anyhow::Result<Coordinator> {
+        match self.named()? {
+            Some(coordinator) => Ok(coordinator),
+            None => bail!(
+                "no Elasticsearch or OpenSearch: give --elastic URL, set POSTHASTE_ELASTIC, \
+                 or write [two_phase] with elastic = into {}.",
+                self.config.display()
+            ),
+        }
+    }
+
+    /// The same, if there is one.
+    pub(crate) fn named(&self) -> anyhow::Result<Option<Coordinator>> {
         let table = file::table(&self.config, TWO_PHASE)?;
         let said = Said::of(table.unwrap_or_default())
             .with_context(|| self.config.display().to_string())?;
         // An empty variable is how a shell unsets one for a single command.
         let given = self.elastic.as_ref().filter(|url| !url.is_empty());
         let Some(url) = given.or(said.elastic.as_ref()) else {
-            bail!(
-                "no Elasticsearch or OpenSearch: give --elastic URL, set POSTHASTE_ELASTIC, or write [two_phase] with elastic = into {}.",
-                self.config.display()
-            );
+            return Ok(None);
         };
         if let Some(password) = file::password_of(url) {
             failure::conceal(password);
@@ -102,7 +122,7 @@ impl Place {
         };
         let documents = name(&self.documents_index, said.documents, "documents");
         let transactions = name(&self.transactions_index, said.transactions, "transactions");
-        Ok(Coordinator::new(client, &documents, &transactions))
+        Ok(Some(Coordinator::new(client, &documents, &transactions)))
     }
 }
 

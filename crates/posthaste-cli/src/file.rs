@@ -17,6 +17,8 @@ pub(crate) const FILE: &str = "posthaste.toml";
 
 /// The table of transactions over documents.
 pub(crate) const TWO_PHASE: &str = "two_phase";
+/// The table of the web console.
+pub(crate) const CONSOLE: &str = "console";
 
 /// Indexes that are crates of their own.
 #[cfg(feature = "tantivy")]
@@ -90,13 +92,15 @@ fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
 
 fn parse(text: &str) -> anyhow::Result<File> {
     let mut file = parsed(text)?;
-    // Read by the command that it is for.
+    // Read by the commands that they are for.
     file.remove(TWO_PHASE);
+    file.remove(CONSOLE);
     let routes = tables(&mut file, "route")?;
     let synced = tables(&mut file, "sync")?;
     if let Some(unknown) = file.keys().next() {
         bail!(
-            "{unknown}: is not known here; there are [route.<name>], [sync.<name>] and [{TWO_PHASE}]"
+            "{unknown}: is not known here; there are [route.<name>], [sync.<name>], \
+             [{TWO_PHASE}] and [{CONSOLE}]"
         );
     }
     let mut read = File::default();
@@ -233,7 +237,8 @@ mod tests {
     #[test]
     fn a_file_is_its_routes() {
         let routes = parse(
-            "[sync.s]\nindex = \"postgres:\"\n[route.a]\nto = \"stdout:\"\n[route.b]\nqueue = \"q\"\nto = \"stdout:\"\nheaders = {x = \"{name}\"}\n",
+            "[sync.s]\nindex = \"postgres:\"\n[route.a]\nto = \"stdout:\"\n[route.b]\n\
+             queue = \"q\"\nto = \"stdout:\"\nheaders = {x = \"{name}\"}\n",
         );
         let routes = routes.unwrap().routes;
         let names: Vec<_> = routes.iter().map(|one| (one.name(), one.queue())).collect();
@@ -248,7 +253,9 @@ mod tests {
                 "[route.a]\nto = 'https://h.example/x'\ntype = 'mail.{{name}}'\n{more}"
             ))
         };
-        let more = "secrets = ['whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=']\nnetworks = ['10.0.0.0/8']\nrequest_time_limit = '5s'\nrequests = 9\nagain_on_client_errors = true";
+        let more = "secrets = ['whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=']\n\
+                    networks = ['10.0.0.0/8']\nrequest_time_limit = '5s'\nrequests = 9\n\
+                    again_on_client_errors = true";
         assert_eq!(route(more).unwrap().routes[0].name(), "a");
         let error = format!("{:#}", route("secrets = ['geheim']").unwrap_err());
         assert!(error.contains("route a: secrets: each must be"), "{error}");

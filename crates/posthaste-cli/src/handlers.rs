@@ -79,7 +79,8 @@ impl Handlers {
             return Ok(());
         }
         let line = format!(
-            "{who} needs a handler. Give --exec NAME=COMMAND, which runs a command for each job of this name, or --http NAME=URL, which posts each job there; '*' is every name."
+            "{who} needs a handler. Give --exec NAME=COMMAND, which runs a command for each job of \
+             this name, or --http NAME=URL, which posts each job there; '*' is every name."
         );
         Err(Ended { code: USAGE, line }.into())
     }

@@ -57,7 +57,8 @@ impl LocalPostgres {
         let home = Home::of_current_directory()?;
         if absent == Absent::Refuse && !home.exists() {
             bail!(
-                "no database: DATABASE_URL is not set, and no private Postgres was made here. Set it, or run 'posthaste up' in this folder first."
+                "no database: DATABASE_URL is not set, and no private Postgres was made here. \
+                 Set it, or run 'posthaste up' in this folder first."
             );
         }
         home.make()?;
@@ -150,7 +151,8 @@ impl LocalPostgres {
         }
         let log = self.home.log();
         anyhow::anyhow!(
-            "the private Postgres ended. Its reason is in {}. Run the same command again to start it.",
+            "the private Postgres ended. Its reason is in {}. Run the same command again to start \
+             it.",
             log.display()
         )
     }
@@ -216,7 +218,8 @@ impl Turn {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
                 Err(TryLockError::WouldBlock) => bail!(
-                    "another posthaste has been starting or stopping the Postgres in {} for two minutes. End it, then try again.",
+                    "another posthaste has been starting or stopping the Postgres in {} for two \
+                     minutes. End it, then try again.",
                     home.folder.display()
                 ),
                 Err(TryLockError::Error(error)) => {

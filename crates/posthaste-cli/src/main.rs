@@ -18,6 +18,7 @@ mod screen;
 mod signals;
 mod syncs;
 mod terminal;
+mod web;
 mod worker;
 
 use std::io::Write as _;
@@ -41,7 +42,9 @@ use signals::Signals;
 use terminal::Terminal;
 
 /// As docs/reference/cli.md lists them.
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; 2 arguments that could not be understood; 3 doctor, alerts --once or an audit found something wrong, or sync run --once left documents out.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; \
+                          2 arguments that could not be understood; 3 doctor, alerts --once or an \
+                          audit found something wrong, or sync run --once left documents out.";
 
 /// A Postgres job queue and transactional outbox.
 #[derive(Parser)]

@@ -56,7 +56,8 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Route>> {
         }
         Some(file) => Ok(file.routes),
         None => bail!(
-            "there is no file {place}. Write one, with [route.<name>], queue = and to =, or name another with --config."
+            "there is no file {place}. Write one, with [route.<name>], queue = and to =, \
+             or name another with --config."
         ),
     }
 }

@@ -3,7 +3,9 @@
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::commands::top::view::{Key, Keys};
 
 /// Beside what was there, and without a cursor.
 const BEGIN: &str = "\x1b[?1049h\x1b[?25l";
@@ -18,13 +20,13 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the screen; `quit` is cancelled when somebody presses q.
-    pub(crate) fn open(quit: CancellationToken) -> io::Result<Self> {
+    /// Takes the screen; keys that somebody presses go to `pressed`.
+    pub(crate) fn open(pressed: UnboundedSender<Key>) -> io::Result<Self> {
         let mut out = io::stdout().lock();
         out.write_all(BEGIN.as_bytes())?;
         out.flush()?;
         Ok(Self {
-            keys: read_keys(quit),
+            keys: read_keys(pressed),
         })
     }
 
@@ -44,6 +46,7 @@ impl Screen {
         for (n, line) in lines.iter().enumerate() {
             let (begin, end) = match line {
                 line if line.starts_with("ALERT ") => ("\x1b[1;31m", "\x1b[0m"),
+                line if line.starts_with("> ") => ("\x1b[1m", "\x1b[0m"),
                 line if line.starts_with("queue ") => ("\x1b[7m", "\x1b[0m"),
                 _ => ("", ""),
             };
@@ -68,7 +71,7 @@ impl Drop for Screen {
 }
 
 /// Hears single keys from now on, if somebody is there to press them.
-fn read_keys(quit: CancellationToken) -> Option<Termios> {
+fn read_keys(pressed: UnboundedSender<Key>) -> Option<Termios> {
     if !io::stdin().is_terminal() {
         return None;
     }
@@ -79,9 +82,12 @@ fn read_keys(quit: CancellationToken) -> Option<Termios> {
     termios::tcsetattr(io::stdin(), OptionalActions::Now, &single).ok()?;
     // It waits for a key for as long as the process lives: nobody joins it.
     std::thread::spawn(move || {
-        for key in io::stdin().lock().bytes().map_while(Result::ok) {
-            if matches!(key, b'q' | b'Q') {
-                quit.cancel();
+        let mut keys = Keys::default();
+        for byte in io::stdin().lock().bytes().map_while(Result::ok) {
+            if let Some(key) = keys.take(byte)
+                && pressed.send(key).is_err()
+            {
+                return;
             }
         }
     });

@@ -101,7 +101,8 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Synced>> {
         }
         Some(file) => Ok(file.tables),
         None => bail!(
-            "there is no file {place}. Write one, with [sync.<name>], table = and index =, or name another with --config."
+            "there is no file {place}. Write one, with [sync.<name>], table = and index =, \
+             or name another with --config."
         ),
     }
 }

@@ -140,8 +140,8 @@ impl Running {
         }
     }
 
-    /// Goes on until it is asked to stop, until something is wrong, or until `empty` completes; then
-    /// stops in good order.
+    /// Goes on until it is asked to stop, until something is wrong, or until `empty` completes;
+    /// then stops in good order.
     pub(crate) async fn run_until(
         mut self,
         empty: impl Future<Output = anyhow::Result<()>>,

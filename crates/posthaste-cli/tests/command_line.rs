@@ -20,7 +20,8 @@ async fn an_unreachable_server_is_told_in_one_line_with_the_way_out() -> anyhow:
         assert_eq!(
             line,
             format!(
-                "error: cannot reach Postgres at 127.0.0.1:{port}: connection refused. Start it, or leave DATABASE_URL unset to let posthaste run its own."
+                "error: cannot reach Postgres at 127.0.0.1:{port}: connection refused. Start it, \
+                 or leave DATABASE_URL unset to let posthaste run its own."
             )
         );
     }
@@ -53,7 +54,8 @@ async fn what_is_no_address_is_told_without_a_word_of_it() -> anyhow::Result<()>
             .await?
             .failure()?,
         format!(
-            "error: DATABASE_URL: the URL of the database is not a Postgres address (invalid value for option `port`). {way_out}"
+            "error: DATABASE_URL: the URL of the database is not a Postgres address (invalid value \
+             for option `port`). {way_out}"
         )
     );
     Ok(())
@@ -73,7 +75,8 @@ async fn refusals_of_the_server_name_what_to_correct() -> anyhow::Result<()> {
     assert_eq!(
         stage.run_with_url(&absent, &["status"]).await?.failure()?,
         format!(
-            "error: Postgres at {place} has no database \"absent\". Create it (createdb absent), or correct DATABASE_URL."
+            "error: Postgres at {place} has no database \"absent\". Create it (createdb absent), \
+             or correct DATABASE_URL."
         )
     );
     let stranger = format!("postgres://stranger:{SECRET}@{place}/postgres");
@@ -83,7 +86,8 @@ async fn refusals_of_the_server_name_what_to_correct() -> anyhow::Result<()> {
             .await?
             .failure()?,
         format!(
-            "error: Postgres at {place} refused user \"stranger\": role \"stranger\" does not exist. Correct user and password in DATABASE_URL."
+            "error: Postgres at {place} refused user \"stranger\": role \"stranger\" does not \
+             exist. Correct user and password in DATABASE_URL."
         )
     );
     let line = stage.run_on(&database, &["status"]).await?.failure()?;
@@ -105,7 +109,8 @@ async fn a_wrong_password_is_told_and_not_shown() -> anyhow::Result<()> {
     assert_eq!(
         stage.run_with_url(&wrong, &["status"]).await?.failure()?,
         format!(
-            "error: Postgres at {place} refused user \"posthaste\": password authentication failed for user \"posthaste\". Correct user and password in DATABASE_URL."
+            "error: Postgres at {place} refused user \"posthaste\": password authentication failed \
+             for user \"posthaste\". Correct user and password in DATABASE_URL."
         )
     );
     worker.terminate()?;
@@ -119,15 +124,18 @@ async fn arguments_that_are_not_understood_exit_with_2_and_one_line() -> anyhow:
     for (arguments, line) in [
         (
             &["demo", "--onse"][..],
-            "error: unexpected argument '--onse' found; tip: a similar argument exists: '--once'. Try 'posthaste --help'.",
+            "error: unexpected argument '--onse' found; tip: a similar argument exists: '--once'. \
+             Try 'posthaste --help'.",
         ),
         (
             &["jobs", "enqueue"],
-            "error: the following required arguments were not provided: <NAME>. Try 'posthaste --help'.",
+            "error: the following required arguments were not provided: <NAME>. Try 'posthaste \
+             --help'.",
         ),
         (
             &["work", "--queue", "mail=0"],
-            "error: invalid value 'mail=0' for '--queue <NAME[=N]>': \"0\" is not a number from 1 to 1000. Try 'posthaste --help'.",
+            "error: invalid value 'mail=0' for '--queue <NAME[=N]>': \"0\" is not a number from 1 \
+             to 1000. Try 'posthaste --help'.",
         ),
     ] {
         let said = stage.run(arguments).await?;
@@ -166,7 +174,8 @@ async fn a_word_that_is_no_command_is_answered_with_the_one_that_was_meant() -> 
         ),
         (
             "audit",
-            "unrecognized subcommand 'audit'. Did you mean 'posthaste sync audit' or 'posthaste two-phase audit'?",
+            "unrecognized subcommand 'audit'. Did you mean 'posthaste sync audit' or 'posthaste \
+             two-phase audit'?",
         ),
     ] {
         let words: Vec<&str> = typed.split(' ').collect();
@@ -213,7 +222,8 @@ async fn a_folder_without_a_database_is_told_how_to_get_one() -> anyhow::Result<
     ] {
         assert_eq!(
             stage.run(arguments).await?.failure()?,
-            "error: no database: DATABASE_URL is not set, and no private Postgres was made here. Set it, or run 'posthaste up' in this folder first."
+            "error: no database: DATABASE_URL is not set, and no private Postgres was made here. \
+             Set it, or run 'posthaste up' in this folder first."
         );
     }
     let unset = stage.run_with_url("", &["status"]).await?.failure()?;
@@ -235,7 +245,11 @@ async fn shells_get_their_completions() -> anyhow::Result<()> {
     let script = stage.write("posthaste.bash", &bash)?;
     for (typed, command) in [("doc", "doctor"), ("dem", "demo")] {
         let completed = std::process::Command::new("bash")
-            .args(["-c", "source \"$0\"; COMP_WORDS=(posthaste $1); COMP_CWORD=1; _posthaste posthaste $1 posthaste; echo \"${COMPREPLY[@]}\""])
+            .args([
+                "-c",
+                "source \"$0\"; COMP_WORDS=(posthaste $1); COMP_CWORD=1; _posthaste posthaste $1 \
+                 posthaste; echo \"${COMPREPLY[@]}\"",
+            ])
             .arg(&script)
             .arg(typed)
             .output()?;

@@ -101,3 +101,279 @@ async fn other_machines_are_served_only_behind_a_token_and_a_proxy() -> anyhow::
     assert!(!said.contains("a-long-secret"), "{said}");
     Ok(())
 }
+
+/// A certificate for this machine and its key, in PEM.
+fn certificate() -> anyhow::Result<(String, String)> {
+    let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names)?;
+    Ok((made.cert.pem(), made.signing_key.serialize_pem()))
+}
+
+/// Puts a pair in place of the one that is there, and closes the key to others.
+fn put(stage: &Stage, pair: &(String, String)) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    for (name, text, mode) in [("cert.pem", &pair.0, 0o644), ("key.pem", &pair.1, 0o600)] {
+        let new = stage.write(&format!("{name}.new"), text)?;
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(mode))?;
+        std::fs::rename(&new, stage.folder.join(name))?;
+    }
+    Ok(())
+}
+
+/// Whoever trusts this certificate and no other.
+fn trusting(pem: &str) -> anyhow::Result<reqwest::Client> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let trusted = reqwest::Certificate::from_pem(pem.as_bytes())?;
+    let client = reqwest::Client::builder().no_proxy();
+    let client = client.redirect(reqwest::redirect::Policy::none());
+    Ok(client.tls_certs_only([trusted]).build()?)
+}
+
+const TLS: [&str; 4] = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"];
+
+/// Started with these options, and the port at which it listens.
+async fn started(
+    stage: &Stage,
+    database: &TestDb,
+    options: &[&str],
+) -> anyhow::Result<(Child, String)> {
+    let mut child = stage.spawn_on(database, options)?;
+    let line = child.error_line("console at http", BOUND).await?;
+    let address = line.split("://").nth(1).context("no address")?;
+    let port = address.split('/').next().context("no port")?;
+    let port = port.rsplit(':').next().context("no port")?;
+    Ok((child, port.to_owned()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_it_serves_other_machines_by_its_token_and_its_cookie_goes_over_nothing_else()
+-> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let pair = certificate()?;
+    put(&stage, &pair)?;
+    stage.write("token", "a-long-secret-token-of-ours\n")?;
+    let listen = ["console", "--listen", "0.0.0.0:0", "--token-file", "token"];
+    let all = [&listen[..], &TLS[..]].concat();
+    let (mut child, port) = started(&stage, &database, &all).await?;
+    let url = format!("https://127.0.0.1:{port}");
+    let http = trusting(&pair.0)?;
+    assert_eq!(http.get(&url).send().await?.status(), 401);
+    // No Origin: the cookie is for TLS because the console is.
+    let enter = http.post(format!("{url}/login"));
+    let enter = enter.header("content-type", "application/x-www-form-urlencoded");
+    let enter = enter.header("sec-fetch-site", "same-origin");
+    let entered = enter
+        .body("token=a-long-secret-token-of-ours")
+        .send()
+        .await?;
+    assert_eq!(entered.status(), 303);
+    let cookie = entered.headers()["set-cookie"].to_str()?.to_owned();
+    assert!(cookie.ends_with("; Secure"), "{cookie}");
+    let pair = cookie.split(';').next().unwrap_or_default();
+    let page = http.get(&url).header("cookie", pair).send().await?;
+    assert_eq!(page.status(), 200);
+    // Whoever speaks HTTP to it gets no page, and is in nobody's way.
+    let plain = client()?.get(url.replace("https", "http")).send().await;
+    assert!(plain.is_err(), "{plain:?}");
+    let silent = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await?;
+    let page = http.get(&url).header("cookie", pair).send().await?;
+    assert_eq!(page.status(), 200, "while somebody's handshake hangs");
+    drop(silent);
+    let stranger = trusting(&certificate()?.0)?.get(&url).send().await;
+    assert!(stranger.is_err(), "{stranger:?}");
+    child.terminate()?;
+    assert!(child.exit(BOUND).await?.success());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_changes_is_shown_and_a_bad_one_leaves_the_old_one() -> anyhow::Result<()>
+{
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let (first, second) = (certificate()?, certificate()?);
+    put(&stage, &first)?;
+    let all = [&["console", "--listen", "127.0.0.1:0"][..], &TLS[..]].concat();
+    let (mut child, port) = started(&stage, &database, &all).await?;
+    let url = format!("https://localhost:{port}");
+    let shows = async |pair: &(String, String)| -> anyhow::Result<bool> {
+        // A client of its own: it would keep a connection.
+        Ok(trusting(&pair.0)?.get(&url).send().await.is_ok())
+    };
+    assert!(shows(&first).await? && !shows(&second).await?);
+    put(&stage, &(second.0.clone(), first.1.clone()))?;
+    assert!(shows(&first).await?, "that key is none of it");
+    child
+        .error_line("a new certificate cannot be used", BOUND)
+        .await?;
+    put(&stage, &("no pem".to_owned(), second.1.clone()))?;
+    assert!(shows(&first).await?);
+    put(&stage, &second)?;
+    assert!(shows(&second).await? && !shows(&first).await?);
+    let said = child.stderr().join("\n");
+    assert!(!said.contains("PRIVATE KEY"), "{said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_cannot_be_used_is_told_at_the_start_and_an_open_key_is_warned_of()
+-> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let (pair, other) = (certificate()?, certificate()?);
+    put(&stage, &pair)?;
+    stage.write("other.pem", &other.1)?;
+    stage.write("text.pem", "geheim")?;
+    let start = ["console", "--listen", "127.0.0.1:0", "--tls-cert"];
+    for (cert, key, said) in [
+        ("none.pem", "key.pem", "none.pem: no such file"),
+        ("text.pem", "key.pem", "text.pem: has none in PEM"),
+        ("cert.pem", "text.pem", "text.pem: has none in PEM"),
+        ("cert.pem", "none.pem", "none.pem: no such file"),
+        (
+            "cert.pem",
+            "other.pem",
+            "other.pem is no key of the certificate in cert.pem",
+        ),
+        ("key.pem", "key.pem", "key.pem: has none in PEM"),
+    ] {
+        let all = [&start[..], &[cert, "--tls-key", key]].concat();
+        let failure = stage.run_on(&database, &all).await?.failure()?;
+        assert!(failure.contains(said), "{cert} {key}: {failure}");
+        assert!(
+            !failure.contains("geheim") && failure.lines().count() == 1,
+            "{failure}"
+        );
+    }
+    let half = [&start[..], &["cert.pem"]].concat();
+    let failure = stage.run_on(&database, &half).await?.failure()?;
+    assert!(
+        failure.contains("give both --tls-cert and --tls-key"),
+        "{failure}"
+    );
+    let key = stage.folder.join("key.pem");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644))?;
+    let all = [&start[..3], &TLS[..]].concat();
+    let (child, _) = started(&stage, &database, &all).await?;
+    child
+        .stderr()
+        .iter()
+        .find(|line| line.contains("chmod 600 key.pem"))
+        .context("nothing said of a key that everybody reads")?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_whom_a_trusted_proxy_names_come_in_and_the_log_says_who_acted() -> anyhow::Result<()>
+{
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    for (options, said) in [
+        (
+            &["--listen", "0.0.0.0:0", "--trust-proxy", "127.0.0.1"][..],
+            "--without-tls",
+        ),
+        (&["--trust-proxy", "0.0.0.0/0"][..], "it must be an address"),
+        (&["--operator", "ada"][..], "--operator needs --trust-proxy"),
+        (&["--user-header", "no header"][..], "--user-header"),
+    ] {
+        let all = [&["console"][..], options].concat();
+        let refused = stage.run_on(&database, &all).await?;
+        assert_ne!(refused.code, Some(0));
+        assert!(refused.err.contains(said), "{options:?}: {refused:?}");
+    }
+    stage
+        .run_on(&database, &["jobs", "enqueue", "a", "--queue", "mail"])
+        .await?
+        .good()?;
+    let all = [
+        "console",
+        "--listen",
+        "0.0.0.0:0",
+        "--trust-proxy",
+        "127.0.0.2",
+        "--user-header",
+        "Remote-User",
+        "--operator",
+        "ada@example.com",
+        "--without-tls",
+    ];
+    let (mut child, port) = started(&stage, &database, &all).await?;
+    let url = format!("http://127.0.0.1:{port}");
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let redirect = reqwest::redirect::Policy::none();
+    let proxy = reqwest::Client::builder().no_proxy().redirect(redirect);
+    let proxy = proxy
+        .local_address(std::net::IpAddr::from([127, 0, 0, 2]))
+        .build()?;
+    let pause = |http: &reqwest::Client, who: &str| {
+        let pause = http
+            .post(format!("{url}/queues/pause"))
+            .header("origin", &url);
+        let pause = pause.header("content-type", "application/x-www-form-urlencoded");
+        pause.header("remote-user", who).body("queue=mail").send()
+    };
+    let outside = pause(&client()?, "ada@example.com").await?;
+    assert_eq!(outside.status(), 403, "not from the proxy");
+    assert_eq!(pause(&proxy, "eve@example.com").await?.status(), 403);
+    assert_eq!(pause(&proxy, "").await?.status(), 401);
+    let usual = proxy
+        .get(&url)
+        .header("x-forwarded-user", "ada@example.com");
+    assert_eq!(usual.send().await?.status(), 401, "another header");
+    let paused = "SELECT count(*) FROM posthaste.queue WHERE paused_at IS NOT NULL";
+    assert_eq!(count(&database.client().await?, paused).await?, 0);
+    assert_eq!(pause(&proxy, "ada@example.com").await?.status(), 303);
+    assert_eq!(count(&database.client().await?, paused).await?, 1);
+    let line = child.error_line("an action", BOUND).await?;
+    assert!(
+        line.contains("ada@example.com") && line.contains("127.0.0.2"),
+        "{line}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_serves_it_from_the_same_process_as_its_file_or_an_option_says() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::empty_database().await?);
+    stage.write("token", "a-long-secret-token-of-ours\n")?;
+    let file = "[console]\nlisten = '127.0.0.1:0'\noperate = true\ntoken_file = 'token'\n";
+    stage.write("posthaste.toml", file)?;
+    let (mut up, port) = started(&stage, &database, &["up", "--exec", "a=true"]).await?;
+    up.error_line("working on", BOUND).await?;
+    stage
+        .run_on(&database, &["jobs", "enqueue", "b", "--queue", "mail"])
+        .await?
+        .good()?;
+    let url = format!("http://127.0.0.1:{port}");
+    assert_eq!(client()?.get(&url).send().await?.status(), 401);
+    let ask = |path: &str| {
+        let ask = client()?.get(format!("{url}{path}"));
+        anyhow::Ok(ask.bearer_auth("a-long-secret-token-of-ours").send())
+    };
+    assert!(ask("/jobs")?.await?.text().await?.contains("mail"));
+    let workers = ask("/workers")?.await?.text().await?;
+    assert!(!workers.contains("No worker runs"), "{workers}");
+    let pause = client()?.post(format!("{url}/queues/pause"));
+    let pause = pause.header("content-type", "application/x-www-form-urlencoded");
+    let pause = pause
+        .bearer_auth("a-long-secret-token-of-ours")
+        .body("queue=mail");
+    assert_eq!(pause.send().await?.status(), 303);
+    up.terminate()?;
+    assert!(up.exit(BOUND).await?.success());
+
+    stage.write("posthaste.toml", "[console]\nlisten = '0.0.0.0:0'\n")?;
+    let failure = stage.run_on(&database, &["up"]).await?.failure()?;
+    assert!(
+        failure.contains("give token_file or trust_proxy"),
+        "{failure}"
+    );
+    let all = ["up", "--console", "127.0.0.1:0"];
+    let (mut up, port) = started(&stage, &database, &all).await?;
+    let url = format!("http://127.0.0.1:{port}/queues");
+    let page = client()?.get(&url).send().await?;
+    assert_eq!(page.status(), 200, "this machine only, and only to look");
+    assert!(page.text().await?.contains("Observer"));
+    up.terminate()?;
+    assert!(up.exit(BOUND).await?.success());
+    Ok(())
+}

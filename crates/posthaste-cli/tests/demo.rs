@@ -39,7 +39,8 @@ async fn every_row_has_its_job_from_the_same_transaction() -> anyhow::Result<()>
     // The one that refuses the job's row refuses the file's row with it.
     client
         .batch_execute(
-            "ALTER TABLE posthaste.store ADD CONSTRAINT no_more CHECK (name <> 'file.digest') NOT VALID;
+            "ALTER TABLE posthaste.store ADD CONSTRAINT no_more CHECK (name <> 'file.digest') NOT
+             VALID;
              DELETE FROM public.file_run",
         )
         .await?;
@@ -62,7 +63,12 @@ async fn links_and_pipes_are_no_files_and_names_are_bytes() -> anyhow::Result<()
     assert_eq!(report["listed"], 30);
     assert_eq!(report["same"], 30);
     let client = database.client().await?;
-    let odd = count(&client, r"SELECT count(*) FROM public.file WHERE position('\x0a'::bytea IN path) > 0 AND sha256 IS NOT NULL").await?;
+    let odd = count(
+        &client,
+        r"SELECT count(*) FROM public.file
+           WHERE position('\x0a'::bytea IN path) > 0 AND sha256 IS NOT NULL",
+    )
+    .await?;
     assert!(odd > 1, "names with a newline: {odd}");
     let links = count(
         &client,
@@ -187,7 +193,8 @@ async fn a_table_of_somebody_else_is_left_alone() -> anyhow::Result<()> {
         .failure()?;
     assert_eq!(
         line,
-        "error: this database has a table public.file that is not posthaste's. Run 'posthaste demo' on another database, or leave DATABASE_URL unset."
+        "error: this database has a table public.file that is not posthaste's. Run 'posthaste \
+         demo' on another database, or leave DATABASE_URL unset."
     );
     assert_eq!(count(&client, "SELECT count(*) FROM public.file").await?, 1);
     Ok(())
@@ -203,7 +210,8 @@ async fn a_folder_that_is_not_there_is_told() -> anyhow::Result<()> {
         .failure()?;
     assert_eq!(
         line,
-        "error: cannot list /no/such/folder: no such file or directory. Give a folder that can be read."
+        "error: cannot list /no/such/folder: no such file or directory. Give a folder that can be \
+         read."
     );
     Ok(())
 }

@@ -133,7 +133,8 @@ async fn a_reader_on_a_replica_is_named(
         let on_replica = replica.url(db.name());
         ask(stage, &on_replica).await?.finds("wrong", "replica");
         // It tells its horizon, which goes on.
-        let told = "SELECT count(*) FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
+        let told = "SELECT count(*) FROM pg_stat_replication r LEFT JOIN pg_replication_slots s
+                     ON s.active_pid = r.pid
                      WHERE coalesce(r.backend_xmin, s.xmin) IS NOT NULL";
         eventually(stage::BOUND, "the replica tells", async || {
             Ok(stage::count(&client, told).await? == 1)
@@ -154,7 +155,8 @@ async fn a_reader_on_a_replica_is_named(
             .query_one("SELECT clock_timestamp()::text", &[])
             .await?;
         let again = format!(
-            "SELECT count(*) FROM pg_stat_replication WHERE reply_time > '{}'::timestamptz + interval '1500 ms'",
+            "SELECT count(*) FROM pg_stat_replication WHERE reply_time > '{}'::timestamptz + \
+             interval '1500 ms'",
             row.try_get::<_, &str>(0)?
         );
         eventually(stage::BOUND, "the replica tells again", async || {
@@ -242,7 +244,12 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
         .run_with_url(db.url(), &["migrate", "--roles"])
         .await?
         .good()?;
-    client.batch_execute("CREATE ROLE nobody_special LOGIN; GRANT USAGE ON SCHEMA posthaste TO nobody_special; GRANT SELECT ON posthaste.migration TO nobody_special").await?;
+    client
+        .batch_execute(
+            "CREATE ROLE nobody_special LOGIN; GRANT USAGE ON SCHEMA posthaste TO nobody_special; \
+             GRANT SELECT ON posthaste.migration TO nobody_special",
+        )
+        .await?;
     let as_nobody = db
         .url()
         .replace("postgres://postgres@", "postgres://nobody_special@");
@@ -277,7 +284,10 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     );
     // An id that only history knows.
     client
-        .batch_execute("INSERT INTO posthaste.attempt (job, attempt, slot, outcome, queue, name) VALUES (1000000, 1, 0, 'dead', 'q', 'x')")
+        .batch_execute(
+            "INSERT INTO posthaste.attempt (job, attempt, slot, outcome, queue, name) \
+             VALUES (1000000, 1, 0, 'dead', 'q', 'x')",
+        )
         .await?;
     let said = ask(&stage, db.url()).await?;
     said.finds("wrong", "sequences");

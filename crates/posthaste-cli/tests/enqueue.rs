@@ -216,11 +216,9 @@ async fn a_signal_stops_between_two_transactions() -> anyhow::Result<()> {
 
 fn lines(count: usize) -> String {
     let mut text = String::new();
+    let of_all = r#""name": "count", "queue": "numbers", "max_attempts": null"#;
     for n in 1..=count {
-        let _ = writeln!(
-            text,
-            r#"{{"name": "count", "queue": "numbers", "kwargs": {{"n": {n}}}, "max_attempts": null}}"#
-        );
+        let _ = writeln!(text, r#"{{{of_all}, "kwargs": {{"n": {n}}}}}"#);
     }
     text
 }

@@ -50,9 +50,12 @@ async fn the_exporter_counts_the_jobs_of_a_database_whatever_they_are_called() -
     let client = database.client().await?;
     client
         .batch_execute(
-            r#"SELECT posthaste.enqueue('a', queue => 'mail', tag => 't"x') FROM generate_series(1, 3);
-               SELECT posthaste.enqueue(E'b\\\n"', queue => E'q"\\', scheduled_at => now() + interval '1 day');
-               INSERT INTO posthaste.job (name, queue) SELECT 'n' || n, 'many' FROM generate_series(1, 300) n"#,
+            r#"SELECT posthaste.enqueue('a', queue => 'mail', tag => 't"x')
+                 FROM generate_series(1, 3);
+               SELECT posthaste.enqueue(E'b\\\n"', queue => E'q"\\',
+                                        scheduled_at => now() + interval '1 day');
+               INSERT INTO posthaste.job (name, queue)
+               SELECT 'n' || n, 'many' FROM generate_series(1, 300) n"#,
         )
         .await?;
     let (mut child, root) = exporter(&stage, &database).await?;

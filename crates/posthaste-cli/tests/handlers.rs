@@ -259,7 +259,8 @@ async fn who_answers_over_tls_must_show_a_certificate_that_is_trusted() -> anyho
     let mut stranger = work(&stage, &database, &["--http", &url], &[NO_PROXY]).await?;
     put(&client, "x").await?;
     eventually(BOUND, "it was refused", async || {
-        let refused = "SELECT count(*) FROM posthaste.job WHERE attempt > 0 AND last_error LIKE 'cannot connect: invalid peer certificate%'";
+        let refused = "SELECT count(*) FROM posthaste.job WHERE attempt > 0 \
+                       AND last_error LIKE 'cannot connect: invalid peer certificate%'";
         Ok(count(&client, refused).await? == 1)
     })
     .await?;
@@ -305,7 +306,9 @@ async fn a_worker_without_handlers_is_refused_and_told_what_to_give() -> anyhow:
     let stage = Stage::new()?;
     for arguments in [&["work"][..], &["work", "--queue", "mail"]] {
         let said = stage.run(arguments).await?;
-        let line = "error: posthaste work needs a handler. Give --exec NAME=COMMAND, which runs a command for each job of this name, or --http NAME=URL, which posts each job there; '*' is every name.";
+        let line = "error: posthaste work needs a handler. Give --exec NAME=COMMAND, which runs a \
+                    command for each job of this name, or --http NAME=URL, which posts each job \
+                    there; '*' is every name.";
         assert_eq!((said.code, said.err.as_str()), (Some(2), line));
     }
     Ok(())
@@ -355,7 +358,9 @@ async fn what_could_never_work_is_refused_at_the_start() -> anyhow::Result<()> {
         ),
         (
             &["--exec", "x=absent-4711 word"],
-            "error: --exec x: there is no command absent-4711 on PATH. Write its path, such as ./absent-4711.".into(),
+            "error: --exec x: there is no command absent-4711 on PATH. Write its path, \
+             such as ./absent-4711."
+                .into(),
         ),
         (
             &["--exec", "x=sh", "--http", http],
@@ -371,7 +376,8 @@ async fn what_could_never_work_is_refused_at_the_start() -> anyhow::Result<()> {
         ),
         (
             &["--http", http, "--secret-file", "empty"],
-            "error: empty holds no secret. Write whsec_ and base64 of 24 to 64 random bytes.".into(),
+            "error: empty holds no secret. Write whsec_ and base64 of 24 to 64 random bytes."
+                .into(),
         ),
         (
             &["--http", http, "--secret-file", "nowhere"],

@@ -12,7 +12,7 @@ use crate::stage::{BOUND, Said, Stage};
 /// What a page or a run says of a command.
 #[derive(Debug, Default, PartialEq)]
 struct Form {
-    /// `a document`, `a list`, `lines` or `refused`.
+    /// `document`, `list`, `lines` or `refused`.
     kind: &'static str,
     /// Keys of the document or of what is in the list; events of lines.
     keys: BTreeSet<String>,
@@ -20,7 +20,7 @@ struct Form {
     perhaps: BTreeSet<String>,
 }
 
-const KINDS: [&str; 4] = ["a document", "a list", "lines", "refused"];
+const KINDS: [&str; 4] = ["document", "list", "lines", "refused"];
 
 /// The list of the page, by command and option.
 fn documented() -> anyhow::Result<BTreeMap<String, Form>> {
@@ -28,25 +28,27 @@ fn documented() -> anyhow::Result<BTreeMap<String, Form>> {
     let page = std::fs::read_to_string(page)?;
     let (_, section) = page.split_once("\n### JSON\n").context("no section")?;
     let section = section.split("\n#").next().unwrap_or_default();
+    let (_, block) = section.split_once("```text\n").context("no list")?;
+    let block = block.split("```").next().unwrap_or_default();
+    // What begins with blanks goes on with the line before.
+    let block = block.replace("\n   ", " ");
+    let words = |text: &str| {
+        text.split([' ', ']'])
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
     let mut forms = BTreeMap::new();
-    for item in section.split("\n- `").skip(1) {
-        let item = item.split("\n\n").next().unwrap_or_default();
-        let (command, said) = item.split_once("`: ").context("no form")?;
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        let kind = KINDS.into_iter().find(|kind| said.starts_with(kind));
+    for line in block.lines() {
+        let (command, said) = line.split_once("  ").context("no form")?;
+        let (said, keys) = said.split_once(':').unwrap_or((said, ""));
+        let kind = KINDS.into_iter().find(|kind| said.trim() == *kind);
         let kind = kind.with_context(|| format!("{command}: {said}"))?;
-        let (always, perhaps) = said.split_once("perhaps").unwrap_or((&said, ""));
-        let ticked = |text: &str| {
-            text.split('`')
-                .skip(1)
-                .step_by(2)
-                .map(str::to_owned)
-                .collect()
-        };
+        let (always, perhaps) = keys.split_once('[').unwrap_or((keys, ""));
         let form = Form {
             kind,
-            keys: ticked(always),
-            perhaps: ticked(perhaps),
+            keys: words(always),
+            perhaps: words(perhaps),
         };
         let twice = forms.insert(command.to_owned(), form);
         ensure!(twice.is_none(), "{command} stands there twice");
@@ -85,8 +87,8 @@ impl Runs {
         ensure!(matches!(said.code, Some(0 | 3)), "{said:?}");
         let value: Value = serde_json::from_str(&said.out).with_context(|| said.out.clone())?;
         let (kind, all) = match &value {
-            Value::Array(all) => ("a list", all.as_slice()),
-            one => ("a document", std::slice::from_ref(one)),
+            Value::Array(all) => ("list", all.as_slice()),
+            one => ("document", std::slice::from_ref(one)),
         };
         let keys = all.iter().filter_map(Value::as_object);
         let keys = keys.flat_map(|one| one.keys().cloned()).collect();
@@ -311,7 +313,8 @@ async fn rebuild(runs: &mut Runs) -> anyhow::Result<()> {
 
 async fn two_phase(runs: &mut Runs) -> anyhow::Result<()> {
     let file = format!(
-        "[two_phase]\nelastic = '{}'\ndocuments = 'json-documents'\ntransactions = 'json-transactions'\n",
+        "[two_phase]\nelastic = '{}'\ndocuments = 'json-documents'\n\
+         transactions = 'json-transactions'\n",
         OpenSearch::shared()?.url()
     );
     runs.stage.write("posthaste.toml", &file)?;

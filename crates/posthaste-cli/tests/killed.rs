@@ -90,7 +90,8 @@ async fn reached(client: &Client, point: i64, demo: &Child) -> anyhow::Result<()
     if waited.is_ok() {
         return Ok(());
     }
-    let by_state = "SELECT string_agg(state || ' ' || n, ', ') FROM (SELECT state, count(*) AS n FROM posthaste.job GROUP BY state) AS by_state";
+    let by_state = "SELECT string_agg(state || ' ' || n, ', ') FROM (SELECT state, count(*) AS n \
+                    FROM posthaste.job GROUP BY state) AS by_state";
     let jobs: Option<String> = client.query_one(by_state, &[]).await?.try_get(0)?;
     waited.with_context(|| {
         format!(

@@ -56,7 +56,8 @@ impl Setup {
     /// A route to this address, and a mail on its way.
     async fn route(&self, to: &str) -> anyhow::Result<()> {
         let route = format!(
-            "[route.mail]\nto = \"{to}\"\nmail_from = \"us@example.com\"\nmail_to = \"them@example.com\"\n"
+            "[route.mail]\nto = \"{to}\"\nmail_from = \"us@example.com\"\n\
+             mail_to = \"them@example.com\"\n"
         );
         self.stage.write("posthaste.toml", &route)?;
         let client = self.database.client().await?;

@@ -161,8 +161,10 @@ async fn objects(database: &posthaste_testkit::TestDb) -> anyhow::Result<Vec<Str
         .client()
         .await?
         .query(
-            "SELECT 'class ' || relname || ' ' || relkind::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace
-             UNION ALL SELECT 'function ' || oid::regprocedure::text || ' ' || md5(prosrc) FROM pg_proc WHERE pronamespace = 'posthaste'::regnamespace
+            "SELECT 'class ' || relname || ' ' || relkind::text FROM pg_class
+             WHERE relnamespace = 'posthaste'::regnamespace
+             UNION ALL SELECT 'function ' || oid::regprocedure::text || ' ' || md5(prosrc)
+               FROM pg_proc WHERE pronamespace = 'posthaste'::regnamespace
              ORDER BY 1",
             &[],
         )

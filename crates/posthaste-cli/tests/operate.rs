@@ -51,7 +51,11 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
     let client = database.client().await?;
     // More lanes than one call locks.
     let many = client
-        .query("SELECT posthaste.enqueue('many', queue => 'q' || g)::text FROM generate_series(1, 450) g", &[])
+        .query(
+            "SELECT posthaste.enqueue('many', queue => 'q' || g)::text \
+             FROM generate_series(1, 450) g",
+            &[],
+        )
         .await?;
     let many: Vec<&str> = many.iter().map(|row| row.get(0)).collect();
     let cancelled = run(&[&["jobs", "cancel"], &many[..]].concat())
@@ -140,14 +144,17 @@ async fn a_job_is_shown_with_its_failed_attempts_and_let_run_now() -> anyhow::Re
     client
         .batch_execute(
             "INSERT INTO posthaste.worker (name) VALUES ('the worker');
-             SELECT posthaste.enqueue('mail.send', scheduled_at => now() + interval '1 hour') FROM generate_series(1, 3);
+             SELECT posthaste.enqueue('mail.send', scheduled_at => now() + interval '1 hour')
+               FROM generate_series(1, 3);
              SELECT posthaste.enqueue('other')",
         )
         .await?;
     client
         .batch_execute(
-            "SELECT posthaste.settle(c.slot, c.batch, t.token, ARRAY[c.id], '{1}', '{1}', '{1 hour}', NULL, NULL, '{no route}')
-               FROM (SELECT gen_random_uuid() AS token OFFSET 0) t, LATERAL posthaste.claim('default', '{0}', 1, t.token, 1, 1000) c",
+            "SELECT posthaste.settle(c.slot, c.batch, t.token, ARRAY[c.id], '{1}', '{1}',
+               '{1 hour}', NULL, NULL, '{no route}')
+               FROM (SELECT gen_random_uuid() AS token OFFSET 0) t,
+                 LATERAL posthaste.claim('default', '{0}', 1, t.token, 1, 1000) c",
         )
         .await?;
     let shown = run(&["jobs", "show", "4"]).await?.good()?;

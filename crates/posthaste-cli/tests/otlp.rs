@@ -22,6 +22,8 @@ use tokio::sync::{Mutex, Semaphore, mpsc};
 
 use crate::stage::{self, BOUND, Stage, count};
 
+mod spans;
+
 /// Attributes by their names.
 type Named = BTreeMap<String, String>;
 

@@ -255,7 +255,8 @@ async fn the_newest_supported_version_serves_as_well() -> anyhow::Result<()> {
     assert_eq!(
         line,
         format!(
-            "error: the private database here was made by Postgres 18, and --pg-bin {} is Postgres 15. Point it at Postgres 18.",
+            "error: the private database here was made by Postgres 18, and --pg-bin {} is Postgres \
+             15. Point it at Postgres 18.",
             older.display()
         )
     );
@@ -271,7 +272,8 @@ async fn a_folder_without_programs_is_told() -> anyhow::Result<()> {
         .failure()?;
     assert_eq!(
         line,
-        "error: --pg-bin /nowhere holds no Postgres: postgres and initdb are not there. Point it at the bin directory of one."
+        "error: --pg-bin /nowhere holds no Postgres: postgres and initdb are not there. \
+         Point it at the bin directory of one."
     );
     let mut command = stage.command(&["migrate"]);
     command.env("PATH", "/nowhere");

@@ -1,4 +1,5 @@
-//! `posthaste relay run` and `relay preview`: routes of a file, to lines on standard output and to a real Redis.
+//! `posthaste relay run` and `relay preview`: routes of a file, to lines on standard output and to
+//! a real Redis.
 
 mod few_files;
 mod shown;
@@ -380,11 +381,13 @@ async fn a_route_keeps_what_it_has_sent_and_reads_rows_that_it_is_referred_to() 
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let route = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkeep = \"7d\"\n\
-        [route.audit.resolve]\norders = \"SELECT to_jsonb(o) FROM orders o WHERE o.id = $1::bigint\"\n";
+                 [route.audit.resolve]\norders = \"SELECT to_jsonb(o) FROM orders o WHERE o.id = \
+                 $1::bigint\"\n";
     stage.write("posthaste.toml", route)?;
     let orders = "CREATE TABLE orders AS SELECT 4711 AS id, 7 AS total;
         INSERT INTO posthaste.route (pattern, queue) VALUES ('*', 'a');
-        INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES ('placed', 'orders', '4711')";
+        INSERT INTO posthaste.outbox (type, table_name, table_id)
+          VALUES ('placed', 'orders', '4711')";
     client.batch_execute(orders).await?;
     let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let out = said.good()?;

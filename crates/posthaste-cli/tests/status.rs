@@ -51,7 +51,8 @@ async fn status_counts_jobs_by_queue_and_state() -> anyhow::Result<()> {
     let names = stage.run_on(&database, &["status", "--by", "name,tag"]);
     assert_eq!(
         names.await?.good()?,
-        "name   tag     available   scheduled\na                      1           0\nb                      0           1\nc                      1           0"
+        "name   tag     available   scheduled\na                      1           0\n\
+         b                      0           1\nc                      1           0"
     );
     let json = stage
         .run_on(&database, &["status", "--json"])
@@ -104,7 +105,8 @@ async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result
     command
         .args([
             "-c",
-            "mkfifo keys; echo ready; exec script -qefc \"exec $0 status --watch 1\" /dev/null <>keys",
+            "mkfifo keys; echo ready; exec script -qefc \"exec $0 status --watch 1\" /dev/null \
+             <>keys",
         ])
         .arg(stage.program())
         .current_dir(&stage.folder)

@@ -13,9 +13,12 @@ use tokio_postgres::Client;
 
 use crate::stage::{self, BOUND, Stage, count};
 
-const PAGES: &str = "CREATE TABLE page (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, title text NOT NULL, body text, gone boolean NOT NULL DEFAULT false,
+const PAGES: &str = "CREATE TABLE page (id bigint GENERATED ALWAYS
+                                        AS IDENTITY PRIMARY KEY, title text NOT NULL, body text,
+                                        gone boolean NOT NULL DEFAULT false,
                                         edited_at timestamptz NOT NULL DEFAULT now());
-                     INSERT INTO page (title, body) SELECT 'old page ' || n, 'words' FROM generate_series(1, 20) n";
+                     INSERT INTO page (title, body) SELECT 'old page ' || n, 'words'
+                       FROM generate_series(1, 20) n";
 
 /// What both indexes have in common.
 const TABLE: &str = "[sync.pages]\ntable = 'page'\ndeleted = 'gone'\ndelay = '0s'\nperiod = '1s'\n\
@@ -59,7 +62,8 @@ async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
     client
         .batch_execute(
             "INSERT INTO page (title, body) VALUES ('new', 'haste');
-             UPDATE page SET body = 'haste' WHERE id = 3; UPDATE page SET gone = true WHERE id = 4; DELETE FROM page WHERE id = 5",
+             UPDATE page SET body = 'haste' WHERE id = 3; UPDATE page SET gone = true
+               WHERE id = 4; DELETE FROM page WHERE id = 5",
         )
         .await?;
     let did: Value = serde_json::from_str(&ours(&["sync", "run", "--once", "--json"]).await?)?;
@@ -152,7 +156,8 @@ async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_s
     .await?;
     client
         .batch_execute(
-            "ALTER TABLE page DISABLE TRIGGER USER; INSERT INTO page (title) SELECT 'past' FROM generate_series(1, 20);
+            "ALTER TABLE page DISABLE TRIGGER USER; INSERT INTO page (title) SELECT 'past'
+             FROM generate_series(1, 20);
              ALTER TABLE page ENABLE TRIGGER USER",
         )
         .await?;
@@ -192,7 +197,9 @@ async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_s
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_may_be_of_a_statement_that_also_says_who_is_hidden() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
-    let rows = "rows = \"SELECT p.id::text, p.version, CASE WHEN p.body <> 'secret' THEN jsonb_build_object('all', p.title || ' by ann') END FROM page p WHERE p.id = ANY ($1::bigint[])\"";
+    let rows = "rows = \"SELECT p.id::text, p.version, CASE WHEN p.body <> 'secret' THEN \
+                jsonb_build_object('all', p.title || ' by ann') END FROM page p WHERE p.id = ANY \
+                ($1::bigint[])\"";
     let settings =
         "[sync.pages]\ntable = 'page'\ndelay = '0s'\nperiod = '1s'\nindex = 'postgres:'\n";
     stage.write("posthaste.toml", &format!("{settings}{rows}\n"))?;
@@ -215,7 +222,8 @@ async fn documents_that_failed_are_said_by_the_exit_code_of_a_sync_that_ends() -
 {
     let (stage, database, client) = with_pages("postgres:").await?;
     with_one_document(&stage, &database, &client).await?;
-    let rows = "rows = \"SELECT p.id::text, p.version, jsonb_build_object('all', p.title, 'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[]);\"";
+    let rows = "rows = \"SELECT p.id::text, p.version, jsonb_build_object('all', p.title, 'n', \
+                1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[]);\"";
     let text = format!("{TABLE}index = 'postgres:'\n").replace("document =", "# document =");
     stage.write("posthaste.toml", &format!("{text}{rows}\n"))?;
     good(&stage, &database, &["sync", "reindex", "pages", "--all"]).await?;
@@ -307,7 +315,8 @@ async fn thousands_of_packages_come_into_the_index_however_often_the_process_is_
     stage.write("files/one", "x")?;
     let line = |n: u64| {
         format!(
-            "{{\"name\": \"p{n}\", \"summary\": \"message queue number {n}\", \"section\": \"net\", \"else\": 1}}\n"
+            "{{\"name\": \"p{n}\", \"summary\": \"message queue number {n}\", \"section\": \
+             \"net\", \"else\": 1}}\n"
         )
     };
     stage.write("packages", &(0..PACKAGES).map(line).collect::<String>())?;

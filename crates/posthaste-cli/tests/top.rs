@@ -1,9 +1,11 @@
 //! `posthaste top`, printed and on a terminal.
 
-use posthaste_testkit::Child;
+use std::io::Write as _;
+
+use posthaste_testkit::{Child, TestDb, eventually};
 use serde_json::Value;
 
-use crate::stage::{self, BOUND, Stage};
+use crate::stage::{self, BOUND, Stage, count};
 
 /// Two queues, of which one is late, and somebody who keeps rows.
 const JOBS: &str = "SELECT posthaste.enqueue('a', queue => 'mail') FROM generate_series(1, 3);
@@ -70,5 +72,77 @@ async fn top_leaves_the_terminal_as_it_was_when_q_is_pressed() -> anyhow::Result
     let after = shown.rsplit("\u{1b}[?1049l").next().unwrap_or_default();
     let is_set = |mode: &str| after.split_whitespace().any(|word| word == mode);
     assert!(is_set("icanon") && is_set("echo"), "{after}");
+    Ok(())
+}
+
+/// A terminal of its own, with a top whose keys are pressed once `until` stands on the screen.
+struct Pressed {
+    top: Child,
+    keys: std::fs::File,
+}
+
+impl Pressed {
+    fn start(stage: &Stage, database: &TestDb, options: &[&str]) -> anyhow::Result<Self> {
+        let fifo = stage.folder.join("keys");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status()?;
+        anyhow::ensure!(made.success(), "no fifo");
+        let terminal = r#"exec script -qec "stty cols 120 rows 40; $*" /dev/null <keys"#;
+        let arguments = [&["top", "--every", "1h"][..], options].concat();
+        let mut command = stage.through("sh", terminal, &arguments);
+        command.env("DATABASE_URL", database.url());
+        let top = Child::spawn(&mut command)?;
+        // Opened when the other end is.
+        let keys = std::fs::OpenOptions::new().write(true).open(fifo)?;
+        Ok(Self { top, keys })
+    }
+
+    /// Presses these keys and waits until this stands on the screen, behind what stood there.
+    async fn press(&mut self, keys: &[u8], shown: &str) -> anyhow::Result<()> {
+        let before = self.top.stdout().join("\n").len();
+        self.keys.write_all(keys)?;
+        eventually(BOUND, shown, async || {
+            let all = self.top.stdout().join("\n");
+            Ok(all.get(before..).is_some_and(|new| new.contains(shown)))
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_choose_a_queue_sort_hold_and_act_only_where_that_was_asked_for() -> anyhow::Result<()>
+{
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    client.batch_execute(JOBS).await?;
+    // The last line of a screen has no end that could be waited for: this queue is on it.
+    let last =
+        "SELECT posthaste.enqueue('c', queue => 'zz', scheduled_at => now() + interval '1 day')";
+    client.batch_execute(last).await?;
+    let paused = "SELECT count(*) FROM posthaste.queue WHERE paused_at IS NOT NULL";
+    let mut looks = Pressed::start(&stage, &database, &[])?;
+    looks.press(b"j", "> mail").await?;
+    looks.press(b"\x1b[B", "> later").await?;
+    looks.press(b"k", "> mail").await?;
+    looks.press(b"p", "start it with --operate").await?;
+    looks.press(b"ssss", "by name").await?;
+    looks.press(b" ", "held").await?;
+    looks.press(b"?", "look no more, and again").await?;
+    assert_eq!(count(&client, paused).await?, 0, "it only looks");
+    looks.keys.write_all(b"q")?;
+    assert!(looks.top.exit(BOUND).await?.success());
+
+    std::fs::remove_file(stage.folder.join("keys"))?;
+    let mut operates = Pressed::start(&stage, &database, &["--operate"])?;
+    operates.press(b"p", "choose a queue first").await?;
+    operates.press(b"j", "> mail").await?;
+    operates.press(b"p", "queue mail is paused").await?;
+    assert_eq!(count(&client, paused).await?, 1);
+    operates
+        .press(b"p", "queue mail was paused already")
+        .await?;
+    operates.press(b"r", "queue mail is worked").await?;
+    assert_eq!(count(&client, paused).await?, 0);
+    operates.keys.write_all(b"q")?;
+    assert!(operates.top.exit(BOUND).await?.success());
     Ok(())
 }

@@ -20,7 +20,8 @@ fn place(test: &str) -> anyhow::Result<Option<Place>> {
     let (stage, server) = (Stage::new()?, OpenSearch::shared()?);
     let url = server.url();
     let file = format!(
-        "[two_phase]\nelastic = '{url}'\ndocuments = '{test}-documents'\ntransactions = '{test}-transactions'\n"
+        "[two_phase]\nelastic = '{url}'\ndocuments = '{test}-documents'\n\
+         transactions = '{test}-transactions'\n"
     );
     stage.write("posthaste.toml", &file)?;
     Ok(Some(Place { stage, server }))

@@ -14,6 +14,7 @@ use crate::collector::Collector;
 use crate::guard::{self, Doorkeeper};
 use crate::pages;
 use crate::redact::Secrets;
+use crate::two_phase::TwoPhase;
 use crate::verdict::Limits;
 
 /// The longest form that is read.
@@ -28,6 +29,7 @@ pub(crate) struct App {
     pub(crate) secrets: Secrets,
     pub(crate) collector: Collector,
     pub(crate) doorkeeper: Doorkeeper,
+    pub(crate) two_phase: Option<TwoPhase>,
     /// One for each page that is kept up to date.
     pub(crate) streams: Arc<Semaphore>,
 }
@@ -59,6 +61,7 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         collector: Collector::new(pool.clone(), limits),
         secrets: Secrets::new(&settings.redacted),
         doorkeeper: Doorkeeper::new(&settings.access),
+        two_phase: settings.two_phase.clone().map(TwoPhase::new),
         streams: Arc::new(Semaphore::new(STREAMS)),
         pool,
         settings,
@@ -88,6 +91,7 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         .route("/dead", get(pages::jobs::dead))
         .route("/destinations", get(pages::destinations::show))
         .route("/transactions", get(pages::transactions::show))
+        .route("/two-phase", get(pages::two_phase::show))
         .route("/sync", get(pages::sync::show))
         .route(
             "/sync/reindex",

@@ -13,7 +13,7 @@ pub(crate) fn log(
     on: &str,
     result: Result<usize, StoreError>,
 ) -> Result<usize, StoreError> {
-    let (who, peer) = (visit.who, visit.peer.as_deref().unwrap_or("unknown"));
+    let (who, peer) = (&*visit.who, visit.peer.as_deref().unwrap_or("unknown"));
     match &result {
         Ok(jobs) => {
             let outcome = "done";

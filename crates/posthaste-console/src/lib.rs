@@ -18,6 +18,7 @@
 //! action is one event of `tracing` with the target `posthaste::console::audit`.
 
 // In the order of a request's way.
+mod network;
 mod settings;
 
 mod words;
@@ -34,6 +35,7 @@ mod verdict;
 mod collector;
 mod look;
 mod store;
+mod two_phase;
 
 mod app;
 mod audit;
@@ -43,4 +45,5 @@ mod guard;
 mod pages;
 
 pub use app::router;
-pub use settings::{Access, Role, Settings};
+pub use network::{Network, NotANetwork};
+pub use settings::{Access, Proxy, Role, Settings};

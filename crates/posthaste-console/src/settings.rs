@@ -1,7 +1,12 @@
 //! What a program decides about its console: who may come in, what they may do, what they see.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+
+use posthaste_elastic::two_phase::Coordinator;
+
+use crate::network::Network;
 
 /// What the console lets people do, and what it hides from them.
 ///
@@ -20,7 +25,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What everybody who comes in may do.
+    /// What everybody who comes in may do. A [`Proxy`] may name people who may do more.
     pub role: Role,
     /// Who may come in.
     pub access: Access,
@@ -31,6 +36,11 @@ pub struct Settings {
     pub late_after: Duration,
     /// A transaction that is open for longer is worth a warning.
     pub long_transaction: Duration,
+    /// Whether it is served over TLS, by this program or by a proxy before it: its cookie is sent
+    /// over nothing else.
+    pub over_tls: bool,
+    /// Where transactions over documents are, if there are any: these are shown too.
+    pub two_phase: Option<Arc<Coordinator>>,
 }
 
 /// Nobody may act, only this machine may look, and what is usually secret is hidden.
@@ -42,6 +52,8 @@ impl Default for Settings {
             redacted: Self::REDACTED.map(str::to_owned).into(),
             late_after: Duration::from_secs(120),
             long_transaction: Duration::from_secs(900),
+            over_tls: false,
+            two_phase: None,
         }
     }
 }
@@ -110,6 +122,39 @@ pub enum Access {
     /// Who sends this token: as `Authorization: Bearer …`, or once in a form, for a cookie. Nobody
     /// gets in by an empty one. Over a network it wants TLS before it.
     Token(String),
+    /// Whom a proxy names that has asked who they are. Everybody else is turned away.
+    Proxy(Proxy),
+}
+
+/// A proxy that lets people in, and says in a header who each is.
+///
+/// The header counts only from the proxy's own address, and only where it names one person. The
+/// proxy must take it out of what it is sent, or write over it.
+///
+/// ```
+/// use posthaste_console::{Access, Proxy, Settings};
+///
+/// # fn example() -> Result<(), posthaste_console::NotANetwork> {
+/// let proxy = Proxy {
+///     networks: vec!["10.0.0.7".parse()?],
+///     header: "X-Forwarded-User".to_owned(),
+///     operators: vec!["ada@example.com".to_owned()],
+/// };
+/// let settings = Settings {
+///     access: Access::Proxy(proxy),
+///     ..Settings::default()
+/// };
+/// # let _ = settings;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// From where it asks.
+    pub networks: Vec<Network>,
+    /// The header in which it names who asks.
+    pub header: String,
+    /// These people may act, although others may only look.
+    pub operators: Vec<String>,
 }
 
 /// The token stays out of logs.
@@ -118,6 +163,7 @@ impl fmt::Debug for Access {
         f.write_str(match self {
             Self::Loopback => "Loopback",
             Self::Token(_) => "Token(..)",
+            Self::Proxy(proxy) => return proxy.fmt(f),
         })
     }
 }

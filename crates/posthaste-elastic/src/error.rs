@@ -230,7 +230,8 @@ mod tests {
 
     #[test]
     fn what_a_server_said_is_one_short_line_without_the_document() {
-        let said = "failed to parse field [n] of type [long] in document with id 'b'. Preview of field's value: 'secret'";
+        let said = "failed to parse field [n] of type [long] in document with id 'b'. \
+                    Preview of field's value: 'secret'";
         assert_eq!(
             quoted(said),
             "failed to parse field [n] of type [long] in document with id 'b'"

@@ -153,7 +153,8 @@ fn query(rng: &mut fastrand::Rng) -> Value {
         1 => json!({"range": {"n": {"gt": n, "lte": n + 8}}}),
         2 => json!({"terms": {"n": [n, n + 1, n + 2, n + 3]}}),
         3 => {
-            json!({"bool": {"must_not": [{"term": {"n": n}}], "filter": [{"exists": {"field": "n"}}]}})
+            json!({"bool": {"must_not": [{"term": {"n": n}}],
+                "filter": [{"exists": {"field": "n"}}]}})
         }
         _ => json!({"ids": {"values": ["a", "c"]}}),
     }
@@ -178,8 +179,10 @@ async fn made(client: &Client, call: &Call) -> (Vec<String>, Vec<Seen>) {
             }
         }
         Call::Search(index, query) => {
-            let query = json!({"query": query, "_source": "n", "version": true, "seq_no_primary_term": true,
-                "track_total_hits": true, "sort": [{"n": {"order": "asc", "unmapped_type": "long"}}, {"_id": "desc"}]});
+            let query = json!({"query": query, "_source": "n", "version": true,
+                "seq_no_primary_term": true,
+                "track_total_hits": true, "sort": [{"n": {"order": "asc", "unmapped_type": "long"}},
+                {"_id": "desc"}]});
             vec![match client.search(index, &query).await {
                 Ok(page) => format!("hits {page:?}"),
                 Err(error) => failed(&error),

@@ -247,7 +247,8 @@ async fn searches_find_what_was_refreshed(client: Client) {
     let above = json!({"range": {"n": {"gt": 1}}});
     assert_eq!(client.count("searched", Some(&above)).await.unwrap(), 1);
     assert_eq!(client.count("searched", None).await.unwrap(), 2);
-    let query = json!({"query": above, "version": true, "seq_no_primary_term": true, "track_total_hits": true});
+    let query = json!({"query": above, "version": true, "seq_no_primary_term": true,
+        "track_total_hits": true});
     let page = client.search("searched", &query).await.unwrap();
     assert_eq!((page.total, page.hits.len()), (Some(1), 1));
     let hit = &page.hits[0];

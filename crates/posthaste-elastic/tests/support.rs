@@ -50,7 +50,8 @@ pub(crate) fn kind<T>(outcome: Result<T, Error>) -> ErrorKind {
 pub(crate) async fn created(client: &Client, index: &str) {
     let definition = json!({
         "settings": {"number_of_replicas": 0, "number_of_shards": 1, "refresh_interval": "-1"},
-        "mappings": {"dynamic": "strict", "properties": {"n": {"type": "long"}, "at": {"type": "date"}}},
+        "mappings": {"dynamic": "strict", "properties": {"n": {"type": "long"},
+        "at": {"type": "date"}}},
     });
     assert!(client.create_index(index, &definition).await.unwrap());
 }

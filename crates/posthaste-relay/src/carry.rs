@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::destination::Answer;
 use super::lease::Lease;
 use super::message::Message;
-use super::{Ack, OnAmbiguous, Shared};
+use super::{Ack, OnAmbiguous, Shared, spans};
 
 /// Jobs that found the destination down are looked at again after this.
 pub(super) const RESCHEDULED_FOR: Duration = Duration::from_secs(1);
@@ -111,7 +111,10 @@ impl Shared {
             return Left::Backpressure(ours.into_iter().map(pending).collect());
         }
         let (tickets, messages): (Vec<_>, Vec<_>) = ours.into_iter().unzip();
+        let span = spans::sending(&*self.destination, &tickets);
         let answers = self.ask(&messages, lease).await;
+        spans::sent(&span, &answers);
+        drop(span);
         self.sent_to()
             .note(&*self.destination, messages.iter().zip(&answers));
         let mut left = Vec::new();

@@ -97,7 +97,8 @@ impl Kafka {
         let brokers = brokers.trim_end_matches('/');
         // Who writes a password here would read it in the label; SASL has settings of its own.
         if brokers.is_empty() || brokers.contains(['@', '/']) {
-            let shape = "must be kafka://host:port,host:port; a user goes into the settings sasl.username and sasl.password";
+            let shape = "must be kafka://host:port,host:port; a user goes into the settings \
+                         sasl.username and sasl.password";
             return Err(Error::invalid("url", shape));
         }
         let mut config = ClientConfig::new();

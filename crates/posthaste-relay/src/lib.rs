@@ -61,6 +61,7 @@ mod shared_connection;
 mod sidekiq;
 #[cfg(feature = "smtp")]
 mod smtp;
+mod spans;
 mod status;
 mod store;
 mod tasks;

@@ -175,15 +175,20 @@ mod tests {
         let line = encode(&message.expect("a message")).expect("a line");
         assert_eq!(
             String::from_utf8(line).expect("text"),
-            "{\"id\":\"01900000-0000-7000-8000-00000000002a\",\"name\":\"audit\",\"kind\":\"audit\",\"queue\":\"mail\",\
-             \"enqueued_at\":\"2026-11-21T10:00:00Z\",\"tag\":\"signup\",\"attempt\":1,\"payload\":{\"n\": 12345678901234567890}}\n"
+            "{\"id\":\"01900000-0000-7000-8000-00000000002a\",\"name\":\"audit\",\
+             \"kind\":\"audit\",\"queue\":\"mail\",\
+             \"enqueued_at\":\"2026-11-21T10:00:00Z\",\"tag\":\"signup\",\"attempt\":1,\"payload\":\
+             {\"n\": 12345678901234567890}}\n"
         );
         let mapping = Mapping::default().payload(Template::text("[1,\n2]"));
         let message = mapping.message(job("audit", "{}"), ID);
         let line = encode(&message.expect("a message")).expect("a line");
         let line = String::from_utf8(line).expect("text");
         assert!(line.ends_with("\"payload\":[1, 2]}\n"), "{line}");
-        let row = r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "hex": "8812"}}"#;
+        let row = concat!(
+            r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "#,
+            r#""hex": "8812"}}"#
+        );
         let message = Mapping::default().message(job("audit", row), ID);
         let line = encode(&message.expect("a message")).expect("a line");
         let line = String::from_utf8(line).expect("text");

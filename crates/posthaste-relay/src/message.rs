@@ -254,7 +254,8 @@ pub(crate) mod tests {
     fn what_the_route_takes_by_name_stands_beside_a_list_of_arguments() {
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let kwargs = format!(
-            r#"{{"args": [1, 2], "at": "2999-01-01T00:00:00Z", "who": "ada", "traceparent": "{parent}"}}"#
+            r#"{{"args": [1, 2], "at": "2999-01-01T00:00:00Z", "who": "ada",
+                "traceparent": "{parent}"}}"#
         );
         let template = |text: &str| Template::parse(text).expect("a template");
         let mapping = Mapping::default().at(template("{kwargs.at}"));
@@ -272,7 +273,10 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_sent_as_it_is_stays_bytes_if_it_is_said_too() {
-        let row = r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "hex": "8812"}}"#;
+        let row = concat!(
+            r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "#,
+            r#""hex": "8812"}}"#
+        );
         let all = Template::parse("{kwargs}").expect("a template");
         for mapping in [Mapping::default(), Mapping::default().payload(all)] {
             let message = mapping.message(job("a", row), ID).expect("a message");

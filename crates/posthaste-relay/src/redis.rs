@@ -260,7 +260,8 @@ fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
     if value("maxmemory-policy") != "noeviction" {
         weak(
             "maxmemory-policy",
-            "when memory is short Redis drops messages that it has acknowledged; set it to noeviction",
+            "when memory is short Redis drops messages that it has acknowledged; \
+             set it to noeviction",
         );
     }
     if value("appendonly") != "yes" {
@@ -271,7 +272,8 @@ fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
     } else if value("appendfsync") == "no" {
         weak(
             "appendfsync",
-            "a crash of the machine loses messages that Redis has acknowledged; set it to everysec, which loses a second, or to always",
+            "a crash of the machine loses messages that Redis has acknowledged; \
+             set it to everysec, which loses a second, or to always",
         );
     }
     unsafe_settings

@@ -208,7 +208,8 @@ impl<'a> LeaseKeeper<'a> {
         self.failures += 1;
         let is_over = self.shared.lease().is_over(Instant::now());
         if is_over && !std::mem::replace(&mut self.was_over, true) {
-            tracing::warn!(%error, queue, "the lease of an ordered relay is over; its jobs wait for it");
+            tracing::warn!(%error, queue, "the lease of an ordered relay is over; its jobs wait \
+                                           for it");
         }
         LOOK.min(lease / 16)
     }

@@ -283,15 +283,22 @@ mod tests {
     #[test]
     fn whatever_place_json_is_asked_of_stays_one_value() {
         let name = "a\",\"b\":\"\u{1}";
-        let json = r#"{{"name": {json:name}, "n": {json:priority}, "all": {json:kwargs}, "at": {json:enqueued_at}}}"#;
+        let json = r#"{{"name": {json:name}, "n": {json:priority}, "all": {json:kwargs},
+            "at": {json:enqueued_at}}}"#;
         for (kwargs, all) in [
             (r#"{"a": 1}"#, serde_json::json!({"a": 1})),
             (
-                r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "text": "1},{"}}"#,
+                concat!(
+                    r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "#,
+                    r#""text": "1},{"}}"#
+                ),
                 serde_json::json!("1},{"),
             ),
             (
-                r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "hex": "8812"}}"#,
+                concat!(
+                    r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "#,
+                    r#""hex": "8812"}}"#
+                ),
                 serde_json::json!("8812"),
             ),
         ] {

@@ -17,7 +17,8 @@ pub(super) fn too_short(
     (window < longest_outage).then(|| UnsafeSetting {
         setting: setting.into(),
         lost: format!(
-            "is {} s, so a message that is sent again after a longer outage is run twice; set it to {} s or more, the longest outage of the route",
+            "is {} s, so a message that is sent again after a longer outage is run twice; \
+             set it to {} s or more, the longest outage of the route",
             window.as_secs(),
             seconds(longest_outage)
         ),

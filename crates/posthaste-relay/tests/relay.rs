@@ -47,7 +47,8 @@ use fake_destination::{Does, FakeDestination};
 use crate::support::{SOON, all_done, count, database, worker};
 
 async fn enqueue(client: &Client, names: &[&str]) {
-    let enqueue = "INSERT INTO posthaste.job (name, queue) SELECT n, 'mail' FROM unnest($1::text[]) WITH ORDINALITY u(n, i) ORDER BY i";
+    let enqueue = "INSERT INTO posthaste.job (name, queue) SELECT n, 'mail' \
+                   FROM unnest($1::text[]) WITH ORDINALITY u(n, i) ORDER BY i";
     client.execute(enqueue, &[&names]).await.unwrap();
 }
 
@@ -322,7 +323,8 @@ async fn a_message_whose_outcome_is_unknown_is_sent_again_or_kept_as_the_route_s
 async fn lines_are_written_as_the_route_maps_them() {
     let setup = setup().await;
     let client = &setup.client;
-    let enqueue = r#"SELECT posthaste.enqueue('mail', '{"to": "ada", "n": 1}', queue => 'mail'), posthaste.enqueue('mail', '{"n": 2}', queue => 'mail')"#;
+    let enqueue = r#"SELECT posthaste.enqueue('mail', '{"to": "ada", "n": 1}', queue => 'mail'),
+                          posthaste.enqueue('mail', '{"n": 2}', queue => 'mail')"#;
     client.batch_execute(enqueue).await.unwrap();
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let mapping = Mapping::default()

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::fill::fill;
 use super::index::IndexError;
 use super::pass::{Pass, SyncOutcome, SyncRequest};
-use super::{Shared, job};
+use super::{Shared, job, spans};
 use posthaste::RetryLater;
 use posthaste::consumer::{Delivery, Outcome};
 use posthaste::error::panic_text;
@@ -82,7 +82,8 @@ impl Shared {
         let limit = self.options.time_limit;
         tokio::select! {
             // Where nothing changes, no pass notices that the index is gone.
-            filled = tokio::time::timeout(limit, self.fill_once()) => if let Ok(Err(error)) = filled {
+            filled = tokio::time::timeout(limit, self.fill_once()) =>
+                if let Ok(Err(error)) = filled {
                 tracing::debug!(%error, "nobody knows whether the index is empty");
             },
             () = self.stopping.cancelled() => return,
@@ -169,7 +170,10 @@ impl Shared {
             .iter()
             .map(|(_, request)| request.clone())
             .collect();
+        let span = spans::passing(&self.index.label(), &requested);
         let outcomes = self.pass(&requests).await;
+        spans::passed(&span, &outcomes);
+        drop(span);
         let mut was_tried = false;
         let mut rescheduled = None;
         let jobs = requested.iter().map(|(delivery, _)| &*delivery.job);

@@ -20,11 +20,14 @@ const OUTLIVES: u32 = 20;
 /// tried again; what comes late does no harm, because the index keeps what has the larger version.
 ///
 /// ```no_run
-/// # async fn example(client: &mut tokio_postgres::Client, direct: &posthaste_sync::Direct) -> Result<(), tokio_postgres::Error> {
+/// # async fn example(client: &mut tokio_postgres::Client, direct: &posthaste_sync::Direct)
+/// #     -> Result<(), tokio_postgres::Error> {
 /// let tx = client.transaction().await?;
-/// let row = tx.query_one("INSERT INTO annotation (body) VALUES ($1) RETURNING id::text, version", &[&"post haste"]).await?;
+/// let insert = "INSERT INTO annotation (body) VALUES ($1) RETURNING id::text, version";
+/// let row = tx.query_one(insert, &[&"post haste"]).await?;
 /// tx.commit().await?;
-/// // The trigger has enqueued the job. Never before the commit: what is rolled back must not be found.
+/// // The trigger has enqueued the job. Never before the commit: what is rolled back must not be
+/// // found.
 /// direct.put(row.get::<_, &str>(0), row.get(1), r#"{"body": "post haste"}"#).await;
 /// # Ok(()) }
 /// ```

@@ -35,7 +35,8 @@ const PAGE: usize = 2_500;
 /// use posthaste_sync::{Elastic, ElasticClient, IndexSync, Table};
 /// use serde_json::json;
 ///
-/// let client = ElasticClient::new(reqwest::Client::builder(), "https://search.example")?.api_key("a2V5")?;
+/// let client = ElasticClient::new(reqwest::Client::builder(), "https://search.example")?
+///     .api_key("a2V5")?;
 /// let index = Elastic::new(client, "pages").definition(json!({
 ///     "mappings": {"properties": {"title": {"type": "text"}, "body": {"type": "text"}}},
 /// }));
@@ -172,7 +173,7 @@ impl Elastic {
         if self.client().create_index(&first, &definition).await? {
             tracing::warn!(
                 index = first,
-                "made, and empty: a sync of a table has all rows looked at; for others by an audit with repair"
+                "made, and empty: a sync fills it, or an audit with repair"
             );
         }
         let missing = || {
@@ -251,7 +252,8 @@ impl Elastic {
         after: Option<&str>,
         most: usize,
     ) -> Result<Vec<(String, Seen)>, IndexError> {
-        let mut query = json!({"query": {"bool": {"filter": [query]}}, "size": most, "version": true,
+        let mut query = json!({"query": {"bool": {"filter": [query]}}, "size": most,
+            "version": true,
             "_source": OURS, "sort": [{ID: "asc"}], "track_total_hits": false});
         if let Some(after) = after {
             query["search_after"] = json!([after]);

@@ -28,8 +28,10 @@ pub fn queue(table: &str) -> String {
 /// ```
 /// use posthaste_sync::{SyncRequest, index_job};
 /// # fn main() -> Result<(), posthaste::Error> {
-/// let changed = index_job("annotation", &SyncRequest { id: "7".into(), ..SyncRequest::default() })?;
-/// let deleted = index_job("annotation", &SyncRequest { id: "8".into(), deleted: Some(41), ..SyncRequest::default() })?;
+/// let changed = SyncRequest { id: "7".into(), ..SyncRequest::default() };
+/// let deleted = SyncRequest { id: "8".into(), deleted: Some(41), ..SyncRequest::default() };
+/// let changed = index_job("annotation", &changed)?;
+/// let deleted = index_job("annotation", &deleted)?;
 /// # Ok(()) }
 /// ```
 pub fn index_job(table: &str, request: &SyncRequest) -> Result<NewJob, Error> {

@@ -21,8 +21,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The index is a table of Postgres ([`Postgres`]), Elasticsearch or OpenSearch (feature `elastic`),
-//! a folder (crate posthaste-tantivy), or any other [`Index`].
+//! The index is a table of Postgres ([`Postgres`]), Elasticsearch or OpenSearch (feature
+//! `elastic`), a folder (crate posthaste-tantivy), or any other [`Index`].
 #![forbid(unsafe_code)]
 
 mod audit;
@@ -41,6 +41,7 @@ mod pass;
 mod postgres;
 mod reindex;
 mod source;
+mod spans;
 mod status;
 mod store;
 mod synced;

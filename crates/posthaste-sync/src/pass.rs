@@ -289,7 +289,8 @@ impl<'a> Run<'a> {
             Step::Ahead(mark) => {
                 let version = mark.version;
                 let problem = format!(
-                    "the index has version {version}, which Postgres does not know: if commits were lost, posthaste.sync_raise() goes beyond it"
+                    "the index has version {version}, which Postgres does not know: \
+                     if commits were lost, posthaste.sync_raise() goes beyond it"
                 );
                 self.documents[at].outcome = Some(SyncOutcome::Failed(problem));
                 return Ok(());

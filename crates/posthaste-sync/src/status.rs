@@ -6,10 +6,10 @@ use posthaste::Job;
 
 use super::pass::SyncOutcome;
 
-/// How many documents of a sync were looked at, and what came of them, for those who collect metrics
-/// in this process by the facade [`metrics`](https://docs.rs/metrics). Labels: `queue`, `tag`,
-/// `outcome` and `reason`, the last three as [`SyncCount`] has them. The first hundred tags have
-/// their own, all others share `other`.
+/// How many documents of a sync were looked at, and what came of them, for those who collect
+/// metrics in this process by the facade [`metrics`](https://docs.rs/metrics). Labels: `queue`,
+/// `tag`, `outcome` and `reason`, the last three as [`SyncCount`] has them. The first hundred tags
+/// have their own, all others share `other`.
 pub const DOCUMENTS_TOTAL: &str = "posthaste_sync_documents_total";
 
 /// Tags that are counted by themselves: who writes rows chooses them.

@@ -113,7 +113,10 @@ async fn rows_are_found_as_they_are_and_no_job_leaves_before_that_was_seen() {
         counts,
         [told("done", "equal", 3), told("written", "missing", 3)]
     );
-    setup.run("SET posthaste.tag = 'edit'; UPDATE note SET body = 'a grey hen' WHERE id = 2; DELETE FROM note WHERE id = 1; INSERT INTO note VALUES (4, 'red'); RESET posthaste.tag").await;
+    let changes = "SET posthaste.tag = 'edit'; UPDATE note SET body = 'a grey hen' WHERE id = 2;
+                   DELETE FROM note WHERE id = 1; INSERT INTO note VALUES (4, 'red');
+                   RESET posthaste.tag";
+    setup.run(changes).await;
     all_done(&setup.client).await;
     assert_eq!(setup.found("red").await, ["4"]);
     assert_eq!(setup.found("hen").await, ["2"]);
@@ -193,13 +196,17 @@ async fn more_than_a_batch_is_taken_batch_after_batch_and_written_in_bounded_par
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_document_that_cannot_be_made_delays_only_itself() {
     let setup = setup().await;
-    setup.run("INSERT INTO note SELECT n, n::text FROM generate_series(1, 100) n; UPDATE note SET body = 'poison' WHERE id = 41").await;
-    let query = "SELECT id::text, version, jsonb_build_object('twice', (2 * body::integer)::text) FROM note WHERE id = ANY ($1::bigint[])";
+    let rows = "INSERT INTO note SELECT n, n::text FROM generate_series(1, 100) n;
+                UPDATE note SET body = 'poison' WHERE id = 41";
+    setup.run(rows).await;
+    let query = "SELECT id::text, version, jsonb_build_object('twice', (2 * body::integer)::text) \
+                 FROM note WHERE id = ANY ($1::bigint[])";
     let query = Query::new(setup.db.pool(2).unwrap(), query)
         .versions("SELECT id::text, version, true FROM note WHERE id = ANY ($1::bigint[])");
     let (worker, sync) = setup.start(setup.sync_of(query)).await;
     // Its two jobs are left, and use up attempts.
-    let left = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '41' AND attempt > 1 AND last_error LIKE '%invalid input syntax%'";
+    let left = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '41' AND attempt > 1 \
+                AND last_error LIKE '%invalid input syntax%'";
     eventually(SOON, "all others are done", async || {
         Ok(unfinished(&setup.client).await == 2 && number(&setup.client, left).await == 2)
     })
@@ -241,14 +248,18 @@ async fn an_index_that_is_down_counts_as_no_attempt_and_its_jobs_drain_when_it_i
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forced_document_is_written_again_although_its_row_is_the_same() {
     let setup = setup().await;
-    setup.run("CREATE TABLE author (name text); INSERT INTO author VALUES ('ada'); INSERT INTO note VALUES (1, 'x')").await;
-    let query = "SELECT id::text, version, jsonb_build_object('by', (SELECT name FROM author)) FROM note WHERE id = ANY ($1::bigint[])";
+    let rows = "CREATE TABLE author (name text); INSERT INTO author VALUES ('ada');
+                INSERT INTO note VALUES (1, 'x')";
+    setup.run(rows).await;
+    let query = "SELECT id::text, version, jsonb_build_object('by', (SELECT name FROM author)) \
+                 FROM note WHERE id = ANY ($1::bigint[])";
     let query = Query::new(setup.db.pool(2).unwrap(), query);
     let (worker, sync) = setup.start(setup.sync_of(query)).await;
     all_done(&setup.client).await;
     for name in ["grace", "edith"] {
         let rename = format!(
-            "BEGIN; UPDATE author SET name = '{name}'; SELECT posthaste.sync('note', id::text, '0', force => true, tag => 'rename') FROM note; COMMIT"
+            "BEGIN; UPDATE author SET name = '{name}'; SELECT posthaste.sync('note', id::text, \
+             '0', force => true, tag => 'rename') FROM note; COMMIT"
         );
         setup.run(&rename).await;
         all_done(&setup.client).await;
@@ -333,7 +344,8 @@ async fn a_job_that_says_no_document_is_discarded_with_the_reason() {
         .run(r#"SELECT posthaste.enqueue('sync.note', '{"document": 1}', 'sync.note')"#)
         .await;
     let (worker, _) = setup.start(setup.sync()).await;
-    let kept = "SELECT count(*) FROM posthaste.job WHERE state = 'discarded' AND last_error LIKE '%missing field `id`%'";
+    let kept = "SELECT count(*) FROM posthaste.job WHERE state = 'discarded' \
+                AND last_error LIKE '%missing field `id`%'";
     eventually(SOON, "it is kept", async || {
         Ok(number(&setup.client, kept).await == 1)
     })
@@ -345,7 +357,10 @@ async fn a_job_that_says_no_document_is_discarded_with_the_reason() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reindex_is_one_statement_and_new_work_overtakes_it() {
     let setup = setup().await;
-    setup.run("ALTER TABLE note DISABLE TRIGGER USER; INSERT INTO note SELECT n, 'old' FROM generate_series(1, 300) n; ALTER TABLE note ENABLE TRIGGER USER").await;
+    let unseen = "ALTER TABLE note DISABLE TRIGGER USER;
+                  INSERT INTO note SELECT n, 'old' FROM generate_series(1, 300) n;
+                  ALTER TABLE note ENABLE TRIGGER USER";
+    setup.run(unseen).await;
     let (worker, sync) = setup.start(setup.sync().batch(20)).await;
     // By the time that this is done the worker knows its priority.
     setup.run("INSERT INTO note VALUES (0, 'first')").await;
@@ -354,7 +369,8 @@ async fn a_reindex_is_one_statement_and_new_work_overtakes_it() {
         .run(
             "BEGIN;
              INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
-             SELECT 'sync.note', 'sync.note', 1000, 'reindex', NULL, jsonb_build_object('id', id::text) FROM note WHERE id > 100;
+             SELECT 'sync.note', 'sync.note', 1000, 'reindex', NULL,
+                    jsonb_build_object('id', id::text) FROM note WHERE id > 100;
              INSERT INTO note VALUES (1000, 'new');
              COMMIT",
         )

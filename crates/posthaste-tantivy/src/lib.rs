@@ -88,8 +88,8 @@ impl TantivyBuilder {
         self.with(true)
     }
 
-    /// Opens it to be read, as it is at each moment, whichever process writes it meanwhile: for searches and
-    /// audits in other processes. Writes are refused.
+    /// Opens it to be read, as it is at each moment, whichever process writes it meanwhile: for
+    /// searches and audits in other processes. Writes are refused.
     pub fn open_to_read(self) -> Result<Tantivy, Error> {
         if !self.path.join("meta.json").exists() {
             return Err(self.failed(&"there is no index in this folder yet"));

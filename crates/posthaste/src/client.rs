@@ -43,11 +43,11 @@ const LONGEST_KEPT: Duration = Duration::from_secs(3_660 * 86_400);
 /// Looks for jobs, lists, cancels, retries and redrives them; pauses and limits queues; counts;
 /// migrates: what operators do, in Rust and over any [`Executor`].
 ///
-/// Each call is one statement, but for [`migrate`](Self::migrate), which needs a transaction. Over a
-/// connection it is a transaction of its own; over a transaction it takes effect when that commits,
-/// and never if it rolls back. [`cancel`](Self::cancel) and [`retry`](Self::retry) need READ
-/// COMMITTED, and keep claims or the promotion of scheduled jobs waiting until the transaction ends:
-/// give them one of their own.
+/// Each call is one statement, but for [`migrate`](Self::migrate), which needs a transaction. Over
+/// a connection it is a transaction of its own; over a transaction it takes effect when that
+/// commits, and never if it rolls back. [`cancel`](Self::cancel) and [`retry`](Self::retry) need
+/// READ COMMITTED, and keep claims or the promotion of scheduled jobs waiting until the transaction
+/// ends: give them one of their own.
 ///
 /// Each call fails as its driver fails ([`Error::is_connection`], [`Error::sqlstate`]), or when the
 /// database is not migrated. What is known to be refused is refused before anything is sent
@@ -56,7 +56,8 @@ const LONGEST_KEPT: Duration = Duration::from_secs(3_660 * 86_400);
 /// ```no_run
 /// use posthaste::{Client, Filter};
 ///
-/// # async fn example(mut connection: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example(mut connection: tokio_postgres::Client)
+/// #     -> Result<(), Box<dyn std::error::Error>> {
 /// let tx = connection.transaction().await?;
 /// let mut jobs = Client::new(&tx); // with sqlx `&mut *tx`: see Executor
 /// let timeouts = Filter::new().queue("mail").error_like("%timeout%");
@@ -75,7 +76,8 @@ impl<E: Executor> Client<E> {
     /// A client that runs its statements in this transaction or over this connection.
     ///
     /// ```no_run
-    /// # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn example(pool: deadpool_postgres::Pool)
+    /// #     -> Result<(), Box<dyn std::error::Error>> {
     /// let connection = pool.get().await?;
     /// let was_worked = posthaste::Client::new(&connection).pause("mail").await?;
     /// # Ok(()) }
@@ -90,12 +92,14 @@ impl<E: Executor> Client<E> {
     /// jobs ([`keep`](Self::keep)).
     ///
     /// ```no_run
-    /// # async fn example(client: tokio_postgres::Client, id: posthaste::JobId) -> Result<(), posthaste::Error> {
+    /// # async fn example(client: tokio_postgres::Client, id: posthaste::JobId)
+    /// #     -> Result<(), posthaste::Error> {
     /// let mut jobs = posthaste::Client::new(&client);
     /// if let Some(job) = jobs.find(id).await? {
     ///     println!("job {id} is {}, {} attempts counted", job.state, job.attempts);
     ///     for failure in jobs.failures(id).await? {
-    ///         println!("{}: {}", failure.at, failure.error.as_deref().unwrap_or("asked for a retry"));
+    ///         let error = failure.error.as_deref().unwrap_or("asked for a retry");
+    ///         println!("{}: {error}", failure.at);
     ///     }
     /// }
     /// # Ok(()) }
@@ -147,7 +151,8 @@ impl<E: Executor> Client<E> {
     /// ```no_run
     /// use posthaste::{Client, State};
     ///
-    /// # async fn example(client: tokio_postgres::Client, id: posthaste::JobId) -> Result<(), posthaste::Error> {
+    /// # async fn example(client: tokio_postgres::Client, id: posthaste::JobId)
+    /// #     -> Result<(), posthaste::Error> {
     /// match Client::new(&client).cancel(&[id]).await?.first() {
     ///     Some((_, State::Running)) => println!("its worker is asked to end it"),
     ///     Some((_, state)) => println!("it is {state}"),
@@ -168,7 +173,8 @@ impl<E: Executor> Client<E> {
     /// its turn), or where it stays.
     ///
     /// ```no_run
-    /// # async fn example(client: tokio_postgres::Client, id: posthaste::JobId) -> Result<(), posthaste::Error> {
+    /// # async fn example(client: tokio_postgres::Client, id: posthaste::JobId)
+    /// #     -> Result<(), posthaste::Error> {
     /// let now = posthaste::Client::new(&client).retry(&[id]).await?;
     /// assert_eq!(now, [(id, posthaste::State::Available)]);
     /// # Ok(()) }
@@ -286,7 +292,8 @@ impl<E: Executor> Client<E> {
     /// [`migrate`](crate::migrate) does on a server or a schema that is not for this version.
     ///
     /// ```no_run
-    /// # async fn example(mut connection: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn example(mut connection: tokio_postgres::Client)
+    /// #     -> Result<(), Box<dyn std::error::Error>> {
     /// let tx = connection.transaction().await?;
     /// posthaste::Client::new(&tx).migrate().await?; // with sqlx `&mut *tx`: see Executor
     /// tx.commit().await?;

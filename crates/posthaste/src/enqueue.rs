@@ -37,7 +37,8 @@ const MANY_BYTES: usize = 8 << 20;
 /// # #[derive(serde::Serialize)]
 /// # struct Welcome { to: String }
 /// # impl posthaste::JobArgs for Welcome { const NAME: &'static str = "mail.welcome"; }
-/// # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example(mut client: tokio_postgres::Client)
+/// #     -> Result<(), Box<dyn std::error::Error>> {
 /// let tx = client.transaction().await?;
 /// tx.execute("INSERT INTO account (name) VALUES ($1)", &[&"Ada"]).await?;
 /// posthaste::enqueue(&tx, Welcome { to: "Ada".into() }).await?;
@@ -69,7 +70,8 @@ fn due(job: &NewJob, now: Timestamp) -> Cow<'_, NewJob> {
 /// ```no_run
 /// use posthaste::{NewJob, enqueue_nowait};
 ///
-/// # async fn example(tx: tokio_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example(tx: tokio_postgres::Transaction<'_>)
+/// #     -> Result<(), Box<dyn std::error::Error>> {
 /// let refresh = NewJob::new("cache.refresh", &serde_json::json!({}))?.unique_key("cache");
 /// match enqueue_nowait(&tx, &refresh).await? {
 ///     Some(id) => println!("job {id} will do it"),

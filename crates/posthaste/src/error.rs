@@ -27,7 +27,10 @@ pub(crate) enum ErrorKind {
         what: &'static str,
         source: tokio_postgres::Error,
     },
-    #[error("{what}: {source}{}", meaning(source.sqlstate().map(SqlState::code), &source.to_string()))]
+    #[error(
+        "{what}: {source}{}",
+        meaning(source.sqlstate().map(SqlState::code), &source.to_string())
+    )]
     Driver {
         what: &'static str,
         source: DriverError,

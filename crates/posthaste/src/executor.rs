@@ -99,7 +99,8 @@ pub trait Executor: Send {
 /// ```no_run
 /// use posthaste::{NewJob, Unnamed, enqueue};
 ///
-/// # async fn example(tx: deadpool_postgres::Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example(tx: deadpool_postgres::Transaction<'_>)
+/// #     -> Result<(), Box<dyn std::error::Error>> {
 /// let job = NewJob::new("mail.welcome", &serde_json::json!({ "account": 7 }))?;
 /// enqueue(Unnamed(&tx), &job).await?;
 /// # Ok(()) }

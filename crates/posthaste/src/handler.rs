@@ -18,8 +18,8 @@ pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 pub type HandlerResult = Result<Outcome, HandlerError>;
 
 /// What the handler of a [kind of job](crate::JobArgs) may return: `()` or an [`Outcome`], or a
-/// `Result` of one of them with any error that becomes a [`HandlerError`], `anyhow::Error` too. `()`
-/// is [`Outcome::Done`].
+/// `Result` of one of them with any error that becomes a [`HandlerError`], `anyhow::Error` too.
+/// `()` is [`Outcome::Done`].
 #[diagnostic::on_unimplemented(
     message = "a handler cannot return `{Self}`",
     note = "return `()`, an `Outcome`, or a `Result` of one of them with any error"

@@ -128,7 +128,8 @@ impl Job {
     }
 }
 
-/// An argument is not what it is read as. Which one, and why, may say what it is, and is for no log.
+/// An argument is not what it is read as. Which one, and why, may say what it is, and is for no
+/// log.
 #[derive(Debug, thiserror::Error)]
 #[error("{argument}: {why}")]
 pub struct Misread {

@@ -29,7 +29,10 @@ const SHORTEST_TICK: Duration = Duration::from_millis(2);
 /// Does a duty. One that failed is logged, and tried again in the next round.
 macro_rules! attempt {
     ($link:expr, $duty:ident($($argument:expr),*)) => {
-        $crate::maintenance::logged(stringify!($duty), $crate::store::$duty($link $(, $argument)*).await)
+        $crate::maintenance::logged(
+            stringify!($duty),
+            $crate::store::$duty($link $(, $argument)*).await,
+        )
     };
 }
 use attempt;

@@ -33,9 +33,9 @@ use crate::retry::Disposition;
 /// than nothing counts as nothing.
 pub const WAIT_SECONDS: &str = "posthaste_wait_seconds";
 
-/// How many seconds a run took, relayed and synced jobs too. Labels: `queue`, `name`, and `outcome`:
-/// `completed`, `retried` (the attempt was counted), `rescheduled` (it was not), `awaiting`, `dead`,
-/// `discarded` or `cancelled`. What was given back is no run.
+/// How many seconds a run took, relayed and synced jobs too. Labels: `queue`, `name`, and
+/// `outcome`: `completed`, `retried` (the attempt was counted), `rescheduled` (it was not),
+/// `awaiting`, `dead`, `discarded` or `cancelled`. What was given back is no run.
 pub const RUN_SECONDS: &str = "posthaste_run_seconds";
 
 /// Names of one queue that have labels of their own.

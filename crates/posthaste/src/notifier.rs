@@ -134,7 +134,8 @@ impl<'a> Wakeups<'a> {
                 notification = listener.next() => self.answer(listener, notification?).await?,
                 () = self.notifier.notifications.wanted.notified() => self.turn_on(listener).await?,
                 _ = renewal.tick() => {
-                    self.notifications.retain(|_, notifications| !notifications.is_over(Instant::now()));
+                    let now = Instant::now();
+                    self.notifications.retain(|_, notifications| !notifications.is_over(now));
                     self.turn_on(listener).await?;
                 }
             }

@@ -37,7 +37,8 @@ impl Missed {
 /// use posthaste::{NewJob, Periodic};
 /// # fn main() -> Result<(), posthaste::Error> {
 /// let report = NewJob::new("report", &serde_json::json!({"kind": "daily"}))?;
-/// let nightly = Periodic::new("nightly report", "30 3 * * *", report)?.time_zone("Europe/Berlin")?;
+/// let nightly = Periodic::new("nightly report", "30 3 * * *", report)?
+///     .time_zone("Europe/Berlin")?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]

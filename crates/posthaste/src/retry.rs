@@ -11,7 +11,8 @@ use crate::job::{Job, Outcome};
 ///
 /// ```
 /// use std::time::Duration;
-/// let backoff = posthaste::Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(3600) };
+/// let hour = Duration::from_secs(3600);
+/// let backoff = posthaste::Backoff { base: Duration::from_secs(1), cap: hour };
 /// assert_eq!(backoff.after(3, 1.0), Duration::from_secs(8));
 /// assert_eq!(backoff.after(3, 0.0), Duration::from_secs(4));
 /// assert_eq!(backoff.after(60, 1.0), Duration::from_secs(3600));

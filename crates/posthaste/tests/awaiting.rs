@@ -53,7 +53,8 @@ async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_
             .unwrap();
         let token = "0b5a7a4e-3c57-4f0e-8b8e-2f6d5d1f3a11";
         let claim = format!(
-            "SELECT slot, batch, id FROM posthaste.claim('default', '{{0}}', {worker}, '{token}', 1, 1)"
+            "SELECT slot, batch, id FROM posthaste.claim('default', '{{0}}', {worker}, '{token}', \
+             1, 1)"
         );
         let claimed = client.query_one(&claim, &[]).await.unwrap();
         let id: i64 = claimed.get(2);
@@ -64,7 +65,8 @@ async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_
             receiver.execute(done, &[&id]).await.unwrap();
         }
         let wait = format!(
-            "SELECT posthaste.settle($1, $2, '{token}', ARRAY[$3::bigint], ARRAY[4::smallint], NULL, NULL, ARRAY[clock_timestamp() + interval '1 hour'], NULL, NULL)"
+            "SELECT posthaste.settle($1, $2, '{token}', ARRAY[$3::bigint], ARRAY[4::smallint], \
+             NULL, NULL, ARRAY[clock_timestamp() + interval '1 hour'], NULL, NULL)"
         );
         let place = (claimed.get::<_, i16>(0), claimed.get::<_, i64>(1));
         client
@@ -81,7 +83,8 @@ async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_
             .await
             .unwrap();
         assert_eq!(unfinished(&client).await, 0, "{isolation}");
-        let keys = "SELECT (SELECT count(*) FROM posthaste.unique_key) + (SELECT count(*) FROM posthaste.confirmed)";
+        let keys = "SELECT (SELECT count(*) FROM posthaste.unique_key) + (SELECT count(*) \
+                    FROM posthaste.confirmed)";
         let keys: i64 = client.query_one(keys, &[]).await.unwrap().get(0);
         assert_eq!(
             keys, 0,
@@ -129,8 +132,11 @@ async fn a_late_acknowledgement_does_not_take_the_confirmation_of_whoever_has_th
         let begin =
             "INSERT INTO posthaste.worker (name) VALUES ('hand'); SELECT posthaste.enqueue('x')";
         client.batch_execute(begin).await.unwrap();
-        let claim = "SELECT slot, batch, id, $1::uuid FROM posthaste.claim('default', '{0}', (SELECT max(id) FROM posthaste.worker), $1, 1, 1000)";
-        let awaits = "SELECT cardinality(posthaste.settle($1, $2, $4, ARRAY[$3::bigint], ARRAY[4::smallint], ARRAY[0], NULL, ARRAY[now() + interval '1 hour'], NULL, ARRAY[NULL]))";
+        let claim = "SELECT slot, batch, id, $1::uuid FROM posthaste.claim('default', '{0}', \
+                     (SELECT max(id) FROM posthaste.worker), $1, 1, 1000)";
+        let awaits = "SELECT cardinality(posthaste.settle($1, $2, $4, ARRAY[$3::bigint], \
+                      ARRAY[4::smallint], ARRAY[0], NULL, ARRAY[now() + interval '1 hour'], NULL, \
+                      ARRAY[NULL]))";
         let (lost, kept) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
         let late = client.query_one(claim, &[&lost]).await.unwrap();
         let give_back = "SELECT posthaste.return_claim((SELECT max(id) FROM posthaste.worker), $1)";

@@ -6,6 +6,13 @@ use tokio_postgres::Client;
 
 use crate::support::{SOON, database, hand};
 
+/// The lock of the one lane, and whether anybody waits for it.
+const LOCK: &str = "SELECT pg_advisory_lock(1885893475, posthaste.lane_key('default', 0))";
+const WAITS: &str = "
+    SELECT EXISTS (
+      SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = 1885893475
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
+
 async fn claim(client: &Client, worker: i64, limit: i32) -> Vec<i64> {
     client
         .query(
@@ -23,7 +30,8 @@ async fn claim(client: &Client, worker: i64, limit: i32) -> Vec<i64> {
 async fn cost(client: &Client, worker: i64) -> i64 {
     let plan: serde_json::Value = client
         .query_one(
-            "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT id FROM posthaste.claim('default', '{0}', $$worker$$, gen_random_uuid(), 1, 16000000)"
+            "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT id FROM posthaste.claim('default', \
+             '{0}', $$worker$$, gen_random_uuid(), 1, 16000000)"
                 .replace("$$worker$$", &worker.to_string())
                 .as_str(),
             &[],
@@ -43,7 +51,8 @@ async fn what_came_behind_a_window_of_before_is_claimed_before_a_newer_segment()
     let worker = hand(&client).await;
     for step in [
         "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 3)",
-        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 2, 1000000) FROM posthaste.worker",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 2, 1000000) \
+         FROM posthaste.worker",
         "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 2)",
         "SELECT posthaste.rotate(0)",
         "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 2)",
@@ -61,7 +70,8 @@ async fn the_room_that_expired_jobs_leave_goes_to_their_own_segment_first() {
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
     for step in [
-        "SELECT posthaste.enqueue('n', expires_at => CASE n % 2 WHEN 0 THEN now() END) FROM generate_series(1, 6) n ORDER BY n",
+        "SELECT posthaste.enqueue('n', expires_at => CASE n % 2 WHEN 0 THEN now() END) \
+         FROM generate_series(1, 6) n ORDER BY n",
         "SELECT posthaste.rotate(0)",
         "SELECT posthaste.enqueue('n') FROM generate_series(7, 9) n",
     ] {
@@ -76,10 +86,7 @@ async fn the_room_that_expired_jobs_leave_goes_to_their_own_segment_first() {
 async fn claim_behind(holder: &Client, client: Client, worker: i64) -> Vec<i64> {
     let waiting = tokio::spawn(async move { claim(&client, worker, 10).await });
     eventually(SOON, "the claim waits", async || {
-        let waits =
-            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = 1885893475
-                               AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
-        Ok(holder.query_one(waits, &[]).await?.get(0))
+        Ok(holder.query_one(WAITS, &[]).await?.get(0))
     })
     .await
     .unwrap();
@@ -107,7 +114,7 @@ async fn a_transaction_over_two_segments_that_commits_during_a_claim_is_handed_o
         client.batch_execute(step).await.unwrap();
     }
     other
-        .batch_execute("SELECT posthaste.enqueue('b'); SELECT pg_advisory_lock(1885893475, posthaste.lane_key('default', 0))")
+        .batch_execute(&format!("SELECT posthaste.enqueue('b'); {LOCK}"))
         .await
         .unwrap();
     // The claim has looked at the first segment, in which nothing was to be seen, and found
@@ -145,16 +152,14 @@ async fn a_job_that_expires_while_its_claim_waits_is_not_handed_out() {
     let enqueue =
         "SELECT posthaste.enqueue('n', expires_at => clock_timestamp() + interval '500 ms')";
     client.execute(enqueue, &[]).await.unwrap();
-    other
-        .batch_execute("SELECT pg_advisory_lock(1885893475, posthaste.lane_key('default', 0))")
-        .await
-        .unwrap();
+    other.batch_execute(LOCK).await.unwrap();
     let waiting = tokio::spawn(async move { claim(&client, worker, 10).await });
     eventually(SOON, "the claim waits while its job expires", async || {
-        let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = 1885893475
-                                      AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
-                        AND bool_and(expires_at < clock_timestamp()) FROM posthaste.ready_0";
-        Ok(other.query_one(waits, &[]).await?.get(0))
+        let expired = "bool_and(expires_at < clock_timestamp()) FROM posthaste.ready_0";
+        Ok(other
+            .query_one(&format!("{WAITS} AND {expired}"), &[])
+            .await?
+            .get(0))
     })
     .await
     .unwrap();
@@ -183,7 +188,8 @@ async fn after_a_job_expired_unclaimed_other_batches_are_closed_whole() {
         .await
         .unwrap();
     assert_eq!(claim(&client, worker, 10).await.len(), 10);
-    let whole = "SELECT posthaste.close_batches(ARRAY[0::smallint], ARRAY[batch], ARRAY[token], ARRAY[n]) FROM posthaste.claim_0 WHERE n > 0";
+    let whole = "SELECT posthaste.close_batches(ARRAY[0::smallint], ARRAY[batch], ARRAY[token], \
+                 ARRAY[n]) FROM posthaste.claim_0 WHERE n > 0";
     let left: Vec<i32> = client.query_one(whole, &[]).await.unwrap().get(0);
     assert!(left.is_empty(), "the batch was closed by one row");
 }
@@ -265,7 +271,10 @@ async fn a_claim_is_bounded_by_the_bytes_of_its_arguments() {
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
     client
-        .batch_execute("INSERT INTO posthaste.job (name, kwargs) SELECT 'n', jsonb_build_object('a', repeat('x', 100000)) FROM generate_series(1, 50)")
+        .batch_execute(
+            "INSERT INTO posthaste.job (name, kwargs)
+             SELECT 'n', jsonb_build_object('a', repeat('x', 100000)) FROM generate_series(1, 50)",
+        )
         .await
         .unwrap();
     let few = client
@@ -296,11 +305,12 @@ async fn lower_priorities_come_first_and_a_claim_fills_up_across_lanes() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
-    client.batch_execute("INSERT INTO posthaste.job (name, priority) SELECT 'n', g % 3 FROM generate_series(0, 29) g").await.unwrap();
-    let rows = client
-        .query("SELECT priority FROM posthaste.claim('default', '{0,1,2}', $1, gen_random_uuid(), 25, 16000000)", &[&worker])
-        .await
-        .unwrap();
+    let thirty = "INSERT INTO posthaste.job (name, priority)
+                  SELECT 'n', g % 3 FROM generate_series(0, 29) g";
+    client.batch_execute(thirty).await.unwrap();
+    let of_all = "SELECT priority FROM posthaste.claim('default', '{0,1,2}', $1, \
+                  gen_random_uuid(), 25, 16000000)";
+    let rows = client.query(of_all, &[&worker]).await.unwrap();
     let got: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
     let want: Vec<i32> = [0; 10].into_iter().chain([1; 10]).chain([2; 5]).collect();
     assert_eq!(got, want);
@@ -355,14 +365,15 @@ async fn a_late_acknowledgement_is_told_that_it_lost_and_changes_nothing() {
         .await
         .unwrap();
     let token = "0bad0bad-0000-4000-8000-000000000000";
-    let claimed = client
-        .query_one(&format!("SELECT slot, batch, id FROM posthaste.claim('default', '{{0}}', $1, '{token}', 1, 1)"), &[&slow])
-        .await
-        .unwrap();
+    let one = format!(
+        "SELECT slot, batch, id FROM posthaste.claim('default', '{{0}}', $1, '{token}', 1, 1)"
+    );
+    let claimed = client.query_one(&one, &[&slow]).await.unwrap();
     let (slot, batch, id): (i16, i64, i64) = (claimed.get(0), claimed.get(1), claimed.get(2));
     let settle = |token: &str| {
         format!(
-            "SELECT posthaste.settle({slot}::smallint, {batch}, '{token}', ARRAY[{id}], ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL)"
+            "SELECT posthaste.settle({slot}::smallint, {batch}, '{token}', ARRAY[{id}], \
+             ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL)"
         )
     };
     let closed: Vec<i64> = client

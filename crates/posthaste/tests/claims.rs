@@ -38,7 +38,8 @@ async fn whole_claims_are_taken_and_finished() {
     for version in [PgVersion::V15, PgVersion::V18] {
         let db = database(version).await;
         let client = db.client().await.unwrap();
-        let enqueue = "INSERT INTO posthaste.job (name, queue) SELECT 'n', 'audit' FROM generate_series(1, 35)";
+        let enqueue = "INSERT INTO posthaste.job (name, queue) SELECT 'n', 'audit' \
+                       FROM generate_series(1, 35)";
         client.batch_execute(enqueue).await.unwrap();
         let (mut claims, worker) = audited(&db).await;
         let mut jobs = Vec::new();
@@ -78,7 +79,8 @@ async fn a_claimed_job_that_is_dropped_counts_as_an_attempt_and_the_back_off_dec
     .unwrap();
     let wait: f64 = client
         .query_one(
-            "SELECT extract(epoch FROM scheduled_at - clock_timestamp())::float8 FROM posthaste.job",
+            "SELECT extract(epoch FROM scheduled_at - clock_timestamp())::float8 \
+             FROM posthaste.job",
             &[],
         )
         .await
@@ -165,7 +167,8 @@ async fn a_batch_that_is_rescheduled_for_one_reason_is_closed_by_one_row_and_com
             one.fail(RetryLater::without_attempt(after, why));
         }
     }
-    let told = "SELECT count(*) FROM posthaste.job WHERE state = 'scheduled' AND attempt = 0 AND last_error = 'much later'";
+    let told = "SELECT count(*) FROM posthaste.job WHERE state = 'scheduled' AND attempt = 0 \
+                AND last_error = 'much later'";
     eventually(SOON, "all of them wait", async || {
         Ok(client.query_one(told, &[]).await?.get::<_, i64>(0) == 5)
     })

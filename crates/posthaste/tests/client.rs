@@ -233,7 +233,8 @@ async fn more_than_a_thousand_jobs_that_are_named_are_all_met() {
     let client = db.client().await.unwrap();
     client
         .batch_execute(
-            "SELECT posthaste.enqueue('x', scheduled_at => now() + interval '1 hour') FROM generate_series(1, 1200)",
+            "SELECT posthaste.enqueue('x', scheduled_at => now() + interval '1 hour') \
+             FROM generate_series(1, 1200)",
         )
         .await
         .unwrap();
@@ -256,7 +257,8 @@ async fn queues_are_set_as_their_functions_set_them() {
         let mut queues = jobs(&client);
         let name = "m'a\"i\\l \u{1F680}";
         let set = async || -> String {
-            let row = "SELECT concat_ws(' ', coalesce(rate, 0), extract(epoch FROM per), burst, extract(epoch FROM keep), paused_at IS NOT NULL)
+            let row = "SELECT concat_ws(' ', coalesce(rate, 0), extract(epoch
+                         FROM per), burst, extract(epoch FROM keep), paused_at IS NOT NULL)
                          FROM posthaste.queue WHERE name = $1";
             client.query_one(row, &[&name]).await.unwrap().get(0)
         };
@@ -304,7 +306,8 @@ async fn counters_say_what_the_functions_say_whatever_the_session_rounds_to() {
     client
         .batch_execute(
             "SET extra_float_digits = -15; SET timezone = 'Asia/Kathmandu';
-             SELECT posthaste.enqueue('it''s', tag => '\\\"', queue => 'q', priority => -7) FROM generate_series(1, 3);
+             SELECT posthaste.enqueue('it''s', tag => '\\\"', queue => 'q', priority => -7)
+               FROM generate_series(1, 3);
              SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour');
              SELECT posthaste.enqueue('late', scheduled_at => now() - interval '12345.678901 s')",
         )

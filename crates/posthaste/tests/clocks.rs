@@ -1,6 +1,6 @@
 //! Clocks that step, in one file because all tests share its ways to step one: a server's own is
-//! turned under a living worker, or a replica whose clock is behind takes over. It costs time, never
-//! a job.
+//! turned under a living worker, or a replica whose clock is behind takes over. It costs time,
+//! never a job.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -102,7 +102,8 @@ async fn all_is_right(client: &Client, seen: &Runs) -> anyhow::Result<()> {
     enqueue(client, "fail", 0).await?;
     eventually(SOON, "the clock that was ahead is forgotten", async || {
         let right = "SELECT clock_timestamp() BETWEEN l.since AND l.until
-                        AND posthaste.promote_horizon() <= clock_timestamp() FROM posthaste.leader l";
+                        AND posthaste.promote_horizon() <= clock_timestamp()
+                          FROM posthaste.leader l";
         is(client, right).await
     })
     .await?;
@@ -373,7 +374,8 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
          INSERT INTO posthaste.cancelling (id) VALUES (1);
          SELECT posthaste.receive(gen_random_uuid());
          SELECT posthaste.notify_on(4, '30 s');
-         INSERT INTO posthaste.in_flight (id, until, enqueued_at, scheduled_at, expires_at, priority,
+         INSERT INTO posthaste.in_flight (id, until, enqueued_at, scheduled_at, expires_at,
+           priority,
                                      attempt, max_attempts, kwargs_bytes, crashes, state, queue,
                                      name, tag, kwargs)
          VALUES (7, posthaste.quarantine_until(2::smallint), now(), now(), 'infinity', 0,

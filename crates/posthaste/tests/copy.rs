@@ -39,9 +39,13 @@ fn every_kind() -> Vec<NewJob> {
 
 /// The rows as they lie in the store, but for ids and the moment of their enqueue.
 async fn rows(client: &Client) -> Vec<String> {
-    let sql = "SELECT concat_ws(' | ', slot, queue, name, priority, tag, coalesce(max_attempts, 0), ordering_key, coalesce(own_queue, '-'), coalesce(own_priority, -1), kwargs_bytes, kwargs, attempt, crashes,
-                      CASE WHEN scheduled_at - enqueued_at BETWEEN interval '-1 minute' AND interval '1 minute' THEN 'due' ELSE scheduled_at::text END,
-                      CASE WHEN expires_at - greatest(scheduled_at, enqueued_at) BETWEEN interval '30 days -1 minute' AND interval '30 days 1 minute'
+    let sql = "SELECT concat_ws(' | ', slot, queue, name, priority, tag, coalesce(max_attempts, 0),
+                      ordering_key, coalesce(own_queue, '-'), coalesce(own_priority, -1),
+                      kwargs_bytes, kwargs, attempt, crashes,
+                      CASE WHEN scheduled_at - enqueued_at BETWEEN interval '-1 minute'
+                        AND interval '1 minute' THEN 'due' ELSE scheduled_at::text END,
+                      CASE WHEN expires_at - greatest(scheduled_at, enqueued_at) BETWEEN interval
+                        '30 days -1 minute' AND interval '30 days 1 minute'
                            THEN 'default' ELSE expires_at::text END,
                       unique_key, last_error, trace)
                  FROM posthaste.store ORDER BY id";

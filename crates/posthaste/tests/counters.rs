@@ -60,16 +60,21 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
         let client = db.client().await.unwrap();
         client
             .batch_execute(
-                "SELECT posthaste.enqueue('good', priority => 7, tag => 't') FROM generate_series(1, 30);
+                "SELECT posthaste.enqueue('good', priority => 7, tag => 't')
+                 FROM generate_series(1, 30);
                  SELECT posthaste.enqueue('once', max_attempts => 2) FROM generate_series(1, 3);
                  SELECT posthaste.enqueue('never', max_attempts => 1) FROM generate_series(1, 4);
                  SELECT posthaste.enqueue('unwanted');
                  SELECT posthaste.enqueue('handed on');
                  SELECT posthaste.enqueue('slow', max_attempts => 5);
-                 SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour') FROM generate_series(1, 2);
-                 SELECT posthaste.enqueue('stale', queue => 'nobody', expires_at => clock_timestamp() + interval '50 ms');
-                 SELECT posthaste.cancel(posthaste.enqueue('called off', scheduled_at => now() + interval '1 hour'));
-                 SELECT posthaste.enqueue('in turn', queue => 'nobody', ordering_key => 'k') FROM generate_series(1, 3);
+                 SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour')
+                   FROM generate_series(1, 2);
+                 SELECT posthaste.enqueue('stale', queue => 'nobody',
+                   expires_at => clock_timestamp() + interval '50 ms');
+                 SELECT posthaste.cancel(posthaste.enqueue('called off', scheduled_at => now() +
+                   interval '1 hour'));
+                 SELECT posthaste.enqueue('in turn', queue => 'nobody', ordering_key => 'k')
+                   FROM generate_series(1, 3);
                  SELECT posthaste.enqueue('idle', queue => 'nobody') FROM generate_series(1, 300)",
             )
             .await
@@ -138,7 +143,10 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
         })
         .await;
         client
-            .batch_execute("SELECT posthaste.confirm(posthaste.delivery_id(h.id)) FROM posthaste.in_flight h; SELECT posthaste.redrive(name => 'never', at_most => 3)")
+            .batch_execute(
+                "SELECT posthaste.confirm(posthaste.delivery_id(h.id)) FROM posthaste.in_flight h; \
+                 SELECT posthaste.redrive(name => 'never', at_most => 3)",
+            )
             .await
             .unwrap();
         becomes(&client, "handed on", |one| {
@@ -186,10 +194,13 @@ async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
 async fn claim_and_close(client: &Client, worker: i64, claims: i32, jobs: i32) {
     let closed = client
         .query_one(
-            "SELECT count(posthaste.close_batches(ARRAY[c.slot], ARRAY[c.batch], ARRAY[c.token], ARRAY[c.n])) FROM (
+            "SELECT count(posthaste.close_batches(ARRAY[c.slot], ARRAY[c.batch], ARRAY[c.token],
+               ARRAY[c.n])) FROM (
                SELECT slot, batch, token, count(*)::integer AS n
-                 FROM (SELECT gen_random_uuid() AS token FROM generate_series(1, $2::integer) OFFSET 0) t,
-                      LATERAL posthaste.claim('default', '{0}', $1, t.token, $3::integer, 1 << 30) GROUP BY 1, 2, 3) c",
+                 FROM (SELECT gen_random_uuid() AS token FROM generate_series(1,
+                   $2::integer) OFFSET 0) t,
+                      LATERAL posthaste.claim('default', '{0}', $1, t.token, $3::integer, 1 << 30)
+                   GROUP BY 1, 2, 3) c",
             &[&worker, &claims, &jobs],
         )
         .await
@@ -219,7 +230,10 @@ async fn a_backlog_is_read_once_and_not_by_those_who_read_the_counters() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         client
-            .batch_execute("SELECT posthaste.enqueue('n' || i % 10, tag => 't' || i % 2) FROM generate_series(1, 20000) i")
+            .batch_execute(
+                "SELECT posthaste.enqueue('n' || i % 10, tag => 't' || i % 2) \
+                 FROM generate_series(1, 20000) i",
+            )
             .await
             .unwrap();
         let uncounted = pages(&client).await;
@@ -229,7 +243,8 @@ async fn a_backlog_is_read_once_and_not_by_those_who_read_the_counters() {
         let worker = hand(&client).await;
         // Whatever is open is read; 33 jobs are.
         claim_and_close(&client, worker, 7, 1_111).await;
-        let open = "SELECT count(*) FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 33, 1 << 30)";
+        let open = "SELECT count(*) FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), \
+                    33, 1 << 30)";
         client.query_one(open, &[&worker]).await.unwrap();
         let drained = pages(&client).await;
         assert!(drained * 2 < uncounted, "{drained} of {uncounted} pages");
@@ -243,8 +258,10 @@ async fn a_backlog_is_read_once_and_not_by_those_who_read_the_counters() {
 async fn tuples(client: &Client) -> BTreeMap<String, i64> {
     let rows = client
         .query(
-            "SELECT relname::text, pg_stat_get_dead_tuples(oid) + pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid) FROM pg_class
-              WHERE relnamespace = 'posthaste'::regnamespace AND relkind = 'r' AND relname ~ '^(counted|opened|left|stats_delta|stats_sum)_'",
+            "SELECT relname::text, pg_stat_get_dead_tuples(oid) + pg_stat_get_tuples_updated(oid) +
+              pg_stat_get_tuples_deleted(oid) FROM pg_class
+              WHERE relnamespace = 'posthaste'::regnamespace AND relkind = 'r'
+                AND relname ~ '^(counted|opened|left|stats_delta|stats_sum)_'",
             &[],
         )
         .await
@@ -267,9 +284,13 @@ async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
             client
                 .batch_execute(
                     "SELECT posthaste.enqueue('n' || i % 3) FROM generate_series(1, 1000) i;
-                     SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour') FROM generate_series(1, 300);
-                     SELECT posthaste.flush_stats(array_fill('default'::text, '{400}'), array_fill(0, '{400}'), array_fill('n0'::text, '{400}'),
-                                           array_fill(''::text, '{400}'), array_fill('completed_total'::text, '{400}'), array_fill(1::bigint, '{400}'))",
+                     SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour')
+                       FROM generate_series(1, 300);
+                     SELECT posthaste.flush_stats(array_fill('default'::text, '{400}'),
+                       array_fill(0, '{400}'), array_fill('n0'::text, '{400}'),
+                                           array_fill(''::text, '{400}'),
+                         array_fill('completed_total'::text, '{400}'),
+                         array_fill(1::bigint, '{400}'))",
                 )
                 .await
                 .unwrap();
@@ -309,7 +330,10 @@ async fn a_leader_with_nothing_to_count_writes_nothing() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     client
-        .batch_execute("SELECT posthaste.enqueue('n', priority => i % 10, queue => 'q' || i % 100) FROM generate_series(1, 2000) i")
+        .batch_execute(
+            "SELECT posthaste.enqueue('n', priority => i % 10, queue => 'q' || i % 100) \
+             FROM generate_series(1, 2000) i",
+        )
         .await
         .unwrap();
     account(&client).await;

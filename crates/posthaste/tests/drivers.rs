@@ -68,7 +68,8 @@ async fn rows(client: &Client, ids: &[JobId]) -> Vec<String> {
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
     client
         .query(
-            "SELECT concat_ws(' | ', name, kwargs, queue, priority, tag, unique_key, ordering_key, coalesce(max_attempts, 0), state, trace,
+            "SELECT concat_ws(' | ', name, kwargs, queue, priority, tag, unique_key, ordering_key,
+                              coalesce(max_attempts, 0), state, trace,
                               CASE WHEN scheduled_at > now() THEN scheduled_at END,
                               CASE WHEN scheduled_at > now() THEN expires_at END)
                FROM posthaste.job WHERE id = ANY($1) ORDER BY id",
@@ -117,7 +118,8 @@ async fn cut<E: Executor>(mut connection: E) {
     assert!(error.is_connection(), "{error:?}");
 }
 
-const CUT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+const CUT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND pid <> pg_backend_pid()";
 
 #[tokio::test]
 async fn sqlx_writes_what_tokio_postgres_writes() {

@@ -25,7 +25,11 @@ async fn a_job_appears_with_its_transaction_and_vanishes_with_it() {
     let id = enqueue(&tx, &job).await.unwrap();
     tx.commit().await.unwrap();
     let row = watcher
-        .query_one("SELECT id, name, queue, state, attempt, max_attempts, kwargs->>'name' FROM posthaste.job", &[])
+        .query_one(
+            "SELECT id, name, queue, state, attempt, max_attempts, kwargs->>'name' \
+             FROM posthaste.job",
+            &[],
+        )
         .await
         .unwrap();
     assert_eq!(row.get::<_, i64>(0), id.0);
@@ -46,7 +50,8 @@ async fn every_isolation_level_savepoint_and_prepared_transaction_can_enqueue() 
                 .batch_execute(&format!(
                     "BEGIN ISOLATION LEVEL {level};
                      INSERT INTO posthaste.job (name) VALUES ('kept');
-                     SAVEPOINT s; INSERT INTO posthaste.job (name) VALUES ('dropped'); ROLLBACK TO s;
+                     SAVEPOINT s; INSERT INTO posthaste.job (name) VALUES ('dropped'); ROLLBACK TO \
+                     s;
                      SELECT posthaste.enqueue('kept');
                      COMMIT"
                 ))
@@ -80,7 +85,8 @@ async fn insert_select_returns_ids_and_parks_what_is_not_due() {
     let rows = client
         .query(
             "INSERT INTO posthaste.job (name, scheduled_at, priority, tag, kwargs)
-             SELECT 'index', now() + (g % 2) * interval '1 hour', 100, 'reindex_user', jsonb_build_object('annotation_id', g)
+             SELECT 'index', now() + (g % 2) * interval '1 hour', 100, 'reindex_user',
+               jsonb_build_object('annotation_id', g)
                FROM generate_series(1, 1000) g RETURNING id, state",
             &[],
         )
@@ -102,12 +108,17 @@ async fn a_volatile_time_is_judged_and_stored_once() {
     client
         .batch_execute(
             "INSERT INTO posthaste.job (name, scheduled_at)
-             SELECT 'x', clock_timestamp() + (random() - 0.5) * interval '1 hour' FROM generate_series(1, 500)",
+             SELECT 'x', clock_timestamp() + (random() - 0.5) * interval '1 hour'
+               FROM generate_series(1, 500)",
         )
         .await
         .unwrap();
     let early: i64 = client
-        .query_one("SELECT count(*) FROM posthaste.job WHERE state = 'available' AND scheduled_at > clock_timestamp()", &[])
+        .query_one(
+            "SELECT count(*) FROM posthaste.job WHERE state = 'available' \
+             AND scheduled_at > clock_timestamp()",
+            &[],
+        )
         .await
         .unwrap()
         .get(0);
@@ -120,10 +131,14 @@ async fn a_job_without_an_expiry_expires_thirty_days_after_it_is_due() {
     let client = db.client().await.unwrap();
     client
         .batch_execute(
-            "SELECT posthaste.enqueue('due'), posthaste.enqueue('later', scheduled_at => now() + interval '60 days'),
-                    posthaste.enqueue('overdue', scheduled_at => now() - interval '60 days'), posthaste.enqueue('keyed', unique_key => 'k');
+            "SELECT posthaste.enqueue('due'), posthaste.enqueue('later', scheduled_at => now() +
+                    interval '60 days'),
+                    posthaste.enqueue('overdue', scheduled_at => now() - interval '60 days'),
+                      posthaste.enqueue('keyed', unique_key => 'k');
              INSERT INTO posthaste.job (name) VALUES ('due');
-             INSERT INTO posthaste.job (name, scheduled_at) VALUES ('later', now() + interval '60 days'), ('overdue', now() - interval '60 days');",
+             INSERT INTO posthaste.job (name, scheduled_at)
+               VALUES ('later', now() + interval '60 days'), ('overdue', now() - \
+               interval '60 days');",
         )
         .await
         .unwrap();
@@ -134,8 +149,10 @@ async fn a_job_without_an_expiry_expires_thirty_days_after_it_is_due() {
         .unwrap();
     let row = client
         .query_one(
-            "SELECT count(*), count(*) FILTER (WHERE expires_at - greatest(scheduled_at, enqueued_at)
-                                                     BETWEEN interval '30 days -1 minute' AND interval '30 days 1 minute')
+            "SELECT count(*), count(*) FILTER (WHERE expires_at - greatest(scheduled_at,
+                                                     enqueued_at)
+                                                     BETWEEN interval '30 days -1 minute'
+                                                       AND interval '30 days 1 minute')
                FROM posthaste.job",
             &[],
         )
@@ -150,7 +167,8 @@ async fn the_queue_comes_from_the_exact_route_else_the_longest_prefix_else_defau
     let client = db.client().await.unwrap();
     client
         .batch_execute(
-            "INSERT INTO posthaste.route (pattern, queue) VALUES ('mail.*', 'mail'), ('mail.bulk.*', 'bulk'), ('mail.bulk.now', 'urgent')",
+            "INSERT INTO posthaste.route (pattern, queue) \
+             VALUES ('mail.*', 'mail'), ('mail.bulk.*', 'bulk'), ('mail.bulk.now', 'urgent')",
         )
         .await
         .unwrap();
@@ -209,7 +227,11 @@ async fn many_jobs_keep_their_order_and_all_their_fields() {
     let ids = enqueue_many(&client, &jobs).await.unwrap();
     assert_eq!(ids.len(), 2500);
     let rows = client
-        .query("SELECT id, name, priority, kwargs->>'n', max_attempts, queue FROM posthaste.job ORDER BY priority", &[])
+        .query(
+            "SELECT id, name, priority, kwargs->>'n', max_attempts, queue FROM posthaste.job \
+             ORDER BY priority",
+            &[],
+        )
         .await
         .unwrap();
     for (n, row) in rows.iter().enumerate() {

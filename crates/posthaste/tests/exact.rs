@@ -37,7 +37,8 @@ impl Printing {
         });
         client
             .batch_execute(
-                "SET debug_pretty_print = off; SET debug_print_parse = on; SET client_min_messages = log",
+                "SET debug_pretty_print = off; SET debug_print_parse = on; \
+                 SET client_min_messages = log",
             )
             .await
             .unwrap();
@@ -119,7 +120,8 @@ async fn entries(client: &Client) -> BTreeSet<String> {
              SELECT pg_get_triggerdef(t.oid) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
               WHERE c.relnamespace = 'posthaste'::regnamespace AND NOT t.tgisinternal
              UNION ALL
-             SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d JOIN pg_class c ON c.oid = d.adrelid
+             SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d JOIN pg_class c
+               ON c.oid = d.adrelid
               WHERE c.relnamespace = 'posthaste'::regnamespace",
             &[],
         )
@@ -294,6 +296,7 @@ async fn what_runs_in_a_producers_session_calls_only_what_nobody_can_stand_in_fo
     let unseen: Vec<String> = expected.filter(|name| !seen.contains(name)).collect();
     assert!(
         unseen.is_empty(),
-        "these run under the path of the one that calls them, and nothing here enters them: {unseen:?}"
+        "these run under the path of the one that calls them, and nothing here enters them: \
+         {unseen:?}"
     );
 }

@@ -134,7 +134,11 @@ async fn a_command_gets_its_job_on_standard_input_and_in_its_environment() {
     assert_eq!(input, json!({ "to": "ü", "n": [1, 2] }));
     let environment = folder.read("env").await;
     let ids = client
-        .query_one("SELECT i::text, posthaste.delivery_id(i)::text FROM (SELECT last_value AS i FROM posthaste.job_id) AS last", &[])
+        .query_one(
+            "SELECT i::text, posthaste.delivery_id(i)::text FROM (SELECT last_value AS i \
+             FROM posthaste.job_id) AS last",
+            &[],
+        )
         .await
         .unwrap();
     for (name, value) in [
@@ -171,7 +175,10 @@ async fn each_exit_code_has_its_outcome() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("codes");
-    let command = folder.script("echo said; case $POSTHASTE_JOB_NAME in signal) kill -9 $$;; *) exit $POSTHASTE_JOB_NAME;; esac");
+    let command = folder.script(
+        "echo said; case $POSTHASTE_JOB_NAME in signal) kill -9 $$;; *) exit $POSTHASTE_JOB_NAME;; \
+         esac",
+    );
     let worker = start(&db, command).await;
     for name in ["0", "65", "75", "1", "127", "signal"] {
         put(&client, name, &json!({})).await;
@@ -267,7 +274,8 @@ async fn time_is_limited_for_the_command_and_for_all_that_it_started() {
     let folder = Folder::new("limit");
     // The command ends when it is asked to, and says so; its child ignores that.
     let command = folder.script(
-        "trap 'echo asked to end; exit 1' TERM; (trap '' TERM; sleep 600) & echo $$ $! >$1/pids; wait",
+        "trap 'echo asked to end; exit 1' TERM; (trap '' TERM; sleep 600) & echo $$ $! >$1/pids; \
+         wait",
     );
     let worker = start(&db, command.time_limit(Duration::from_millis(300))).await;
     put(&client, "slow", &json!({})).await;

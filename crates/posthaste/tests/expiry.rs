@@ -18,8 +18,11 @@ async fn a_claim_over_a_hundred_thousand_expired_jobs_is_bounded() {
     let db = database(PgVersion::V15).await;
     let store = Store::new(db.url()).await.unwrap();
     store
-        .say("INSERT INTO posthaste.job (name, expires_at)
-              SELECT 'old', CASE WHEN g % 40000 = 0 THEN now() + interval '1 day' ELSE now() - interval '1 s' END FROM generate_series(1, 100000) g")
+        .say(
+            "INSERT INTO posthaste.job (name, expires_at)
+              SELECT 'old', CASE WHEN g % 40000 = 0 THEN now() + interval '1 day'
+                ELSE now() - interval '1 s' END FROM generate_series(1, 100000) g",
+        )
         .await
         .unwrap();
     let batches = "SELECT count(*) FROM posthaste.claim_0";
@@ -54,7 +57,8 @@ async fn a_claim_that_closes_expired_jobs_passes_over_no_other() {
     let db = database(PgVersion::V15).await;
     let store = Store::new(db.url()).await.unwrap();
     let insert = "INSERT INTO posthaste.job (name, expires_at)
-                  SELECT 'n', now() + CASE WHEN g % 2 = 0 THEN interval '1 day' ELSE interval '-1 s' END FROM generate_series($1::integer, $2) g";
+                  SELECT 'n', now() + CASE WHEN g % 2 = 0 THEN interval '1 day'
+                    ELSE interval '-1 s' END FROM generate_series($1::integer, $2) g";
     store.client.execute(insert, &[&0, &4]).await.unwrap();
     let mut come = store.claim(1).await.unwrap();
     store.client.execute(insert, &[&5, &5]).await.unwrap();
@@ -72,8 +76,11 @@ async fn a_worker_comes_to_the_job_behind_many_expired_ones() {
     let db = database(PgVersion::V15).await;
     let store = Store::new(db.url()).await.unwrap();
     store
-        .say("INSERT INTO posthaste.job (name, expires_at)
-              SELECT 'old', CASE WHEN g = 30000 THEN now() + interval '1 day' ELSE now() - interval '1 s' END FROM generate_series(1, 30000) g")
+        .say(
+            "INSERT INTO posthaste.job (name, expires_at)
+              SELECT 'old', CASE WHEN g = 30000 THEN now() + interval '1 day'
+                ELSE now() - interval '1 s' END FROM generate_series(1, 30000) g",
+        )
         .await
         .unwrap();
     let config = Config {
@@ -111,8 +118,10 @@ async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
     let (client, holder) = (db.client().await.unwrap(), db.client().await.unwrap());
     client
         .batch_execute(
-            "INSERT INTO posthaste.job (name, queue, expires_at) VALUES ('n', 'paused', now() - interval '1 s');
-             INSERT INTO posthaste.job (name, scheduled_at) SELECT 'far', now() + interval '1 day' FROM generate_series(1, 100000)",
+            "INSERT INTO posthaste.job (name, queue, expires_at)
+             VALUES ('n', 'paused', now() - interval '1 s');
+             INSERT INTO posthaste.job (name, scheduled_at) SELECT 'far', now() + interval '1 day'
+               FROM generate_series(1, 100000)",
         )
         .await
         .unwrap();
@@ -127,7 +136,8 @@ async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
         .await
         .unwrap();
     let stands = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-                   WHERE NOT l.granted AND l.relation = 'posthaste.scheduled_6'::regclass AND a.query LIKE '%posthaste.expire(%'";
+                   WHERE NOT l.granted AND l.relation = 'posthaste.scheduled_6'::regclass
+                     AND a.query LIKE '%posthaste.expire(%'";
     eventually(
         SOON,
         "expiry stands before the scheduled slot",
@@ -150,7 +160,10 @@ async fn expiry_locks_no_lane_whose_expired_jobs_were_claimed() {
     let db = database(PgVersion::V15).await;
     let store = Store::new(db.url()).await.unwrap();
     store
-        .say("INSERT INTO posthaste.job (name, expires_at) SELECT 'n', now() + interval '300 ms' FROM generate_series(1, 20)")
+        .say(
+            "INSERT INTO posthaste.job (name, expires_at) SELECT 'n', now() + interval '300 ms' \
+             FROM generate_series(1, 20)",
+        )
         .await
         .unwrap();
     let (done, running) = (

@@ -67,7 +67,8 @@ async fn a_job_is_found_by_its_number_wherever_it_is() {
         let fence = hands.claim(&client, 1).await;
         client
             .execute(
-                "SELECT posthaste.close_batches(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[1])",
+                "SELECT posthaste.close_batches(ARRAY[$1::smallint], ARRAY[$2::bigint], \
+                 ARRAY[$3::uuid], ARRAY[1])",
                 &[&fence.slot, &fence.batch, &fence.token],
             )
             .await
@@ -142,9 +143,11 @@ async fn a_job_is_found_by_its_number_wherever_it_is() {
             assert_eq!(self::state(&client, *id).await, Some(*state), "job {id}");
         }
         // All at once, and as the view shows them.
-        let differs = "SELECT count(*) FROM posthaste.find_many(ARRAY(SELECT generate_series(1, 100))) f
+        let differs = "SELECT count(*) FROM posthaste.find_many(ARRAY(SELECT generate_series(1,
+                         100))) f
                          FULL JOIN posthaste.job j ON j.id = f.id
-                        WHERE f.state IS DISTINCT FROM coalesce(j.state, 'completed') OR f.kwargs <> j.kwargs";
+                        WHERE f.state IS DISTINCT FROM coalesce(j.state, 'completed')
+                          OR f.kwargs <> j.kwargs";
         assert_eq!(id_of(&client, differs).await, 0);
         assert_eq!(state(&client, 4711).await, None);
         // Given up and deleted: not done.
@@ -217,8 +220,11 @@ async fn whose_a_job_is_is_known_however_many_claims_there_were() {
         let hands = &workers[(round % 2) as usize];
         hands.claim(&client, 1 + round % 13).await;
     }
-    let differs = "SELECT count(*) FILTER (WHERE f.worker IS DISTINCT FROM c.worker OR f.claimed_at IS DISTINCT FROM c.claimed_at OR f.state <> 'running'), count(*)
-                     FROM posthaste.claim_0 c, posthaste.batch_rows_0(c.batch, c.token) r, posthaste.find_many(ARRAY[r.id]) f";
+    let differs = "SELECT count(*) FILTER (WHERE f.worker IS DISTINCT FROM c.worker
+                     OR f.claimed_at IS DISTINCT FROM c.claimed_at
+                     OR f.state <> 'running'), count(*)
+                     FROM posthaste.claim_0 c, posthaste.batch_rows_0(c.batch, c.token) r,
+                       posthaste.find_many(ARRAY[r.id]) f";
     let differs = client.query_one(differs, &[]).await.unwrap();
     assert_eq!(differs.get::<_, i64>(0), 0);
     assert!(differs.get::<_, i64>(1) > 300);
@@ -290,16 +296,19 @@ async fn waiting_jobs_are_let_run_by_condition_and_others_are_told_where_they_st
     };
     client
         .batch_execute(
-            "SELECT posthaste.enqueue('a', tag => 't', scheduled_at => now() + n * interval '1 hour') FROM generate_series(1, 5) n;
+            "SELECT posthaste.enqueue('a', tag => 't', scheduled_at => now() + n * \
+             interval '1 hour') FROM generate_series(1, 5) n;
              SELECT posthaste.enqueue('b', queue => 'q', scheduled_at => now() + interval '1 hour');
-             SELECT posthaste.enqueue('b', scheduled_at => now() + interval '1 hour', expires_at => now() - interval '1 s')",
+             SELECT posthaste.enqueue('b', scheduled_at => now() + interval '1 hour',
+               expires_at => now() - interval '1 s')",
         )
         .await
         .unwrap();
     assert_eq!(met("name => 'a', tag => 'none'").await, 0);
     assert_eq!(met("state => 'retrying'").await, 0);
     assert_eq!(met("name => 'a', at_most => 2").await, 2);
-    let left = "SELECT count(*) FROM posthaste.job WHERE name = 'a' AND scheduled_at > now() + interval '150 minutes'";
+    let left = "SELECT count(*) FROM posthaste.job WHERE name = 'a' \
+                AND scheduled_at > now() + interval '150 minutes'";
     assert_eq!(id_of(&client, left).await, 3, "those that were due last");
     assert_eq!(met("queue => 'q'").await, 1);
     assert_eq!(met("").await, 3, "what has expired is no longer to be run");
@@ -320,7 +329,8 @@ async fn waiting_jobs_are_let_run_by_condition_and_others_are_told_where_they_st
     hands.die(&client).await;
     client
         .batch_execute(
-            "UPDATE posthaste.in_flight SET until = now() + interval '1 hour' WHERE state = 'quarantined'",
+            "UPDATE posthaste.in_flight SET until = now() + interval '1 hour' \
+             WHERE state = 'quarantined'",
         )
         .await
         .unwrap();
@@ -336,6 +346,7 @@ async fn waiting_jobs_are_let_run_by_condition_and_others_are_told_where_they_st
             (JobId(quarantined), State::Quarantined)
         ]
     );
-    let ready = "SELECT count(*) FROM posthaste.in_flight WHERE state = 'quarantined' AND until <= clock_timestamp()";
+    let ready = "SELECT count(*) FROM posthaste.in_flight WHERE state = 'quarantined' \
+                 AND until <= clock_timestamp()";
     assert_eq!(id_of(&client, ready).await, 1);
 }

@@ -179,8 +179,10 @@ async fn done_jobs_are_kept_once_where_their_queue_asks_for_it() {
             .unwrap();
         client
             .batch_execute(
-                "SELECT posthaste.enqueue('plain', jsonb_build_object('n', n)) FROM generate_series(1, 500) n;
-                 SELECT posthaste.enqueue('keyed', unique_key => 'k' || n) FROM generate_series(1, 20) n;
+                "SELECT posthaste.enqueue('plain', jsonb_build_object('n', n))
+                 FROM generate_series(1, 500) n;
+                 SELECT posthaste.enqueue('keyed', unique_key => 'k' || n)
+                   FROM generate_series(1, 20) n;
                  SELECT posthaste.enqueue('in') FROM generate_series(1, 5);
                  SELECT posthaste.enqueue('confirmed') FROM generate_series(1, 5);
                  SELECT posthaste.enqueue('awaited') FROM generate_series(1, 5);
@@ -194,13 +196,17 @@ async fn done_jobs_are_kept_once_where_their_queue_asks_for_it() {
         .await
         .unwrap();
         client
-            .batch_execute("SELECT posthaste.confirm(posthaste.delivery_id(id)) FROM posthaste.in_flight WHERE name = 'awaited'")
+            .batch_execute(
+                "SELECT posthaste.confirm(posthaste.delivery_id(id)) FROM posthaste.in_flight \
+                 WHERE name = 'awaited'",
+            )
             .await
             .unwrap();
         all_done(&client).await;
         let kept = "SELECT count(*) FROM posthaste.finished";
         assert_eq!(number(&client, kept).await, 535, "{}", version.name());
-        let kept = "SELECT count(DISTINCT id) FROM posthaste.finished WHERE queue = 'default' AND worker_name IS NOT NULL OR name IN ('confirmed', 'awaited')";
+        let kept = "SELECT count(DISTINCT id) FROM posthaste.finished WHERE queue = 'default' \
+                    AND worker_name IS NOT NULL OR name IN ('confirmed', 'awaited')";
         assert_eq!(number(&client, kept).await, 535);
         assert_eq!(
             number(
@@ -320,7 +326,8 @@ async fn nobody_waits_for_history_and_nothing_fails_without_a_leader() {
         // A dump: it has read all of it and stays.
         reader
             .batch_execute(
-                "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM posthaste.attempt, posthaste.finished",
+                "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM posthaste.attempt, \
+                 posthaste.finished",
             )
             .await
             .unwrap();

@@ -182,7 +182,11 @@ async fn retry_after_is_honoured_and_bounded() {
     tried(&client, 4).await;
     worker.stop().await.unwrap();
     let rows = client
-        .query("SELECT name, extract(epoch FROM scheduled_at - enqueued_at)::float8 FROM posthaste.job ORDER BY name", &[])
+        .query(
+            "SELECT name, extract(epoch FROM scheduled_at - enqueued_at)::float8 \
+             FROM posthaste.job ORDER BY name",
+            &[],
+        )
         .await
         .unwrap();
     let waits: Vec<(&str, f64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();

@@ -69,9 +69,11 @@ type Results = HashMap<i64, bool>;
 const SINGLE: &str =
     "SELECT posthaste.enqueue('crash', jsonb_build_object('key', $1::bigint), priority => $2)";
 const SCHEDULED: &str = "INSERT INTO posthaste.job (name, kwargs, scheduled_at)
-    SELECT 'crash', jsonb_build_object('key', $1::bigint + i), clock_timestamp() + i * $2::float8 * interval '1 s' FROM generate_series(1, 3) i";
+    SELECT 'crash', jsonb_build_object('key', $1::bigint + i),
+      clock_timestamp() + i * $2::float8 * interval '1 s' FROM generate_series(1, 3) i";
 const FILLING: &str = "INSERT INTO posthaste.job (name, kwargs, scheduled_at)
-    SELECT 'crash', jsonb_build_object('key', $1::bigint + i, 'pad', repeat('x', 900)), clock_timestamp() + CASE WHEN i % 4 = 0 THEN random() * interval '1 s' ELSE '0' END
+    SELECT 'crash', jsonb_build_object('key', $1::bigint + i, 'pad', repeat('x', 900)),
+      clock_timestamp() + CASE WHEN i % 4 = 0 THEN random() * interval '1 s' ELSE '0' END
       FROM generate_series(0, 99) i";
 
 impl Run {

@@ -36,7 +36,10 @@ async fn jobs_of_all_priorities_are_worked_and_leave_nothing_behind() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         client
-            .batch_execute("INSERT INTO posthaste.job (name, priority, kwargs) SELECT 'n', g % 7 - 3, jsonb_build_object('n', g) FROM generate_series(1, 2000) g")
+            .batch_execute(
+                "INSERT INTO posthaste.job (name, priority, kwargs) \
+                 SELECT 'n', g % 7 - 3, jsonb_build_object('n', g) FROM generate_series(1, 2000) g",
+            )
             .await
             .unwrap();
         let sum = Arc::new(AtomicU64::new(0));
@@ -251,10 +254,13 @@ async fn an_expired_job_is_found_without_a_consumer_and_never_run() {
     let client = db.client().await.unwrap();
     client
         .batch_execute(
-            "INSERT INTO posthaste.job (name, queue, expires_at) VALUES ('x', 'nobody', clock_timestamp() + interval '300 ms');
-             INSERT INTO posthaste.job (name, queue, expires_at) VALUES ('x', 'default', clock_timestamp() - interval '1 s');
+            "INSERT INTO posthaste.job (name, queue, expires_at)
+             VALUES ('x', 'nobody', clock_timestamp() + interval '300 ms');
+             INSERT INTO posthaste.job (name, queue, expires_at)
+               VALUES ('x', 'default', clock_timestamp() - interval '1 s');
              INSERT INTO posthaste.job (name, queue, scheduled_at, expires_at)
-             VALUES ('x', 'nobody', clock_timestamp() + interval '1 hour', clock_timestamp() + interval '300 ms');
+             VALUES ('x', 'nobody', clock_timestamp() + interval '1 hour',
+               clock_timestamp() + interval '300 ms');
              INSERT INTO posthaste.job (name, queue) VALUES ('x', 'nobody')",
         )
         .await

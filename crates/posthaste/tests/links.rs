@@ -42,7 +42,8 @@ async fn completions_in_open_transactions_delay_no_discovery() {
     eventually(SOON, "their acknowledgements wait", async || {
         let waiting = client
             .query_one(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%settle%'",
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND wait_event_type = 'Lock' AND query LIKE '%settle%'",
                 &[],
             )
             .await?;
@@ -79,9 +80,11 @@ async fn a_quarantined_job_whose_claim_has_no_answer_is_given_back() {
     let client = db.client().await.unwrap();
     // Each a transaction of its own: a claim sees what others have committed.
     for step in [
-        "INSERT INTO posthaste.job (name, kwargs) SELECT 'crash', jsonb_build_object('key', i) FROM generate_series(1, 3) i",
+        "INSERT INTO posthaste.job (name, kwargs) SELECT 'crash', jsonb_build_object('key', i) \
+         FROM generate_series(1, 3) i",
         "INSERT INTO posthaste.worker (name) VALUES ('dying')",
-        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) FROM posthaste.worker",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
+         FROM posthaste.worker",
         "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
     ] {
         client.batch_execute(step).await.unwrap();

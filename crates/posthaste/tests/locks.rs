@@ -58,7 +58,8 @@ async fn is_rescued(version: PgVersion) {
     client
         .batch_execute(&format!(
             "DO $do$ BEGIN FOR i IN 1..{BATCHES} LOOP
-               PERFORM posthaste.claim('default', '{{0}}', {dying}, gen_random_uuid(), 1, 1000000); COMMIT;
+               PERFORM posthaste.claim('default', '{{0}}', {dying}, gen_random_uuid(), 1,
+                 1000000); COMMIT;
              END LOOP; END $do$"
         ))
         .await
@@ -116,7 +117,8 @@ async fn thousands_of_batches_that_end_at_once_are_closed_whole() {
     ready.add_permits(BATCHES as usize);
     all_done(&client).await;
     worker.stop().await.unwrap();
-    let closed = "SELECT (SELECT count(*) FROM posthaste.batch_done_0), (SELECT count(*) FROM posthaste.job_done_0)";
+    let closed = "SELECT (SELECT count(*) FROM posthaste.batch_done_0), (SELECT count(*) \
+                  FROM posthaste.job_done_0)";
     let closed = client.query_one(closed, &[]).await.unwrap();
     assert_eq!(
         (closed.get::<_, i64>(0), closed.get::<_, i64>(1)),
@@ -132,7 +134,8 @@ async fn expired_jobs_of_thousands_of_lanes_are_found() {
     assert!(has_no_room(&db).await);
     let client = db.client().await.unwrap();
     let insert = "INSERT INTO posthaste.job (name, priority, expires_at)
-                  SELECT 'x', i, now() - interval '1 s' FROM generate_series(1, $1::bigint::integer) i";
+                  SELECT 'x', i, now() - interval '1 s'
+                    FROM generate_series(1, $1::bigint::integer) i";
     client.execute(insert, &[&BATCHES]).await.unwrap();
     let mut kept = 0;
     for _ in 0..BATCHES {
@@ -155,14 +158,16 @@ async fn jobs_of_thousands_of_lanes_are_cancelled_a_part_at_a_time() {
         let db = migrated(&server).await;
         assert!(has_no_room(&db).await);
         let (client, other) = (db.client().await.unwrap(), db.client().await.unwrap());
-        let insert = "INSERT INTO posthaste.job (name, queue) SELECT 'x', 'q' || lpad(i::text, 4, '0') FROM generate_series(1, $1::bigint) i";
+        let insert = "INSERT INTO posthaste.job (name, queue) SELECT 'x', \
+                      'q' || lpad(i::text, 4, '0') FROM generate_series(1, $1::bigint) i";
         client.execute(insert, &[&BATCHES]).await.unwrap();
         // A claim that has the 150th lane and may be on its way to one that the call has locked
         // before.
         let claims =
             "BEGIN; SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key('q0150', 0))";
         other.batch_execute(claims).await.unwrap();
-        let cancel = "SELECT count(*) FILTER (WHERE state = 'cancelled'), count(*) FILTER (WHERE state = 'available')
+        let cancel = "SELECT count(*) FILTER (WHERE state = 'cancelled'),
+                        count(*) FILTER (WHERE state = 'available')
                         FROM posthaste.cancel_many(ARRAY(SELECT generate_series(1, $1::bigint)))";
         let cancel = async || {
             let row = client.query_one(cancel, &[&BATCHES]).await.unwrap();

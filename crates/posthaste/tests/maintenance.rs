@@ -11,7 +11,8 @@ use crate::stress::store::Store;
 use crate::support::{SOON, all_done, database, quick, unfinished, worker};
 
 /// A duty that is under way until somebody lets it go, as one is that reads whole slots.
-const SLOW_DUTY: &str = "CREATE OR REPLACE FUNCTION posthaste.overdue(p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $f$
+const SLOW_DUTY: &str = "CREATE OR REPLACE FUNCTION posthaste.overdue(p_limit integer)
+RETURNS bigint LANGUAGE plpgsql AS $f$
 BEGIN
   WHILE NOT pg_try_advisory_xact_lock(7, 1) LOOP PERFORM pg_sleep(0.01); END LOOP;
   RETURN 0;
@@ -34,7 +35,8 @@ async fn what_is_scheduled_becomes_due_while_another_duty_is_under_way() {
         .unwrap();
     // The statement's own start: as long as it is the same, it is the same run of the duty.
     let under_way = "SELECT max(query_start)::text FROM pg_stat_activity
-                      WHERE datname = current_database() AND state = 'active' AND query LIKE '%posthaste.overdue(%' AND pid <> pg_backend_pid()";
+                      WHERE datname = current_database() AND state = 'active'
+                        AND query LIKE '%posthaste.overdue(%' AND pid <> pg_backend_pid()";
     let mut began = None;
     eventually(SOON, "the slow duty is under way", async || {
         began = client
@@ -122,7 +124,10 @@ async fn whoever_keeps_a_spent_scheduled_slot_is_named_without_reading_the_slot(
             Store::new(db.url()).await.unwrap(),
         );
         store
-            .say("INSERT INTO posthaste.job (name, scheduled_at) SELECT 'n', clock_timestamp() + interval '500 ms' FROM generate_series(1, 20000)")
+            .say(
+                "INSERT INTO posthaste.job (name, scheduled_at) \
+                 SELECT 'n', clock_timestamp() + interval '500 ms' FROM generate_series(1, 20000)",
+            )
             .await
             .unwrap();
         reader
@@ -149,7 +154,11 @@ async fn whoever_keeps_a_spent_scheduled_slot_is_named_without_reading_the_slot(
         let pages = plan[0]["Plan"]["Shared Hit Blocks"].as_i64().unwrap()
             + plan[0]["Plan"]["Shared Read Blocks"].as_i64().unwrap();
         let slot: i64 = store
-            .value("SELECT pg_relation_size('posthaste.scheduled_6') / current_setting('block_size')::bigint", &[])
+            .value(
+                "SELECT pg_relation_size('posthaste.scheduled_6') / \
+                 current_setting('block_size')::bigint",
+                &[],
+            )
             .await
             .unwrap();
         assert!(
@@ -250,9 +259,12 @@ async fn a_compaction_that_meets_expired_jobs_only_leaves_no_job_behind() {
     let db = database(PgVersion::V15).await;
     let store = Store::new(db.url()).await.unwrap();
     store
-        .say("INSERT INTO posthaste.job (name, queue, expires_at)
+        .say(
+            "INSERT INTO posthaste.job (name, queue, expires_at)
               SELECT 'n', CASE WHEN g % 2 = 0 THEN 'a brief' ELSE 'default' END,
-                     now() + CASE WHEN g % 2 = 0 THEN interval '500 ms' ELSE interval '1 day' END FROM generate_series(1, 40) g")
+                     now() + CASE WHEN g % 2 = 0 THEN interval '500 ms' ELSE interval '1 day' END
+                  FROM generate_series(1, 40) g",
+        )
         .await
         .unwrap();
     store.rotate().await.unwrap();
@@ -287,7 +299,8 @@ async fn a_compaction_that_meets_expired_jobs_only_leaves_no_job_behind() {
 async fn an_inbox_with_more_than_a_page_of_the_past_is_emptied_without_a_rest() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let old = "INSERT INTO posthaste.inbox SELECT gen_random_uuid(), clock_timestamp() - interval '31 days' FROM generate_series(1, 25000);
+    let old = "INSERT INTO posthaste.inbox SELECT gen_random_uuid(),
+        clock_timestamp() - interval '31 days' FROM generate_series(1, 25000);
         SELECT posthaste.receive(gen_random_uuid())";
     client.batch_execute(old).await.unwrap();
     let worker = worker(&db.pool(2).unwrap()).queue("default", 1);

@@ -86,7 +86,8 @@ async fn listener(db: &TestDb) -> (Client, UnboundedReceiver<(String, String)>) 
 async fn blind(version: PgVersion) -> TestDb {
     let db = database(version).await;
     let client = db.client().await.unwrap();
-    let sql = "CREATE OR REPLACE FUNCTION posthaste.queues_with_work(p_queues text[]) RETURNS TABLE (queue text, priority integer)
+    let sql = "CREATE OR REPLACE FUNCTION posthaste.queues_with_work(p_queues text[])
+        RETURNS TABLE (queue text, priority integer)
         LANGUAGE sql AS 'SELECT NULL::text, NULL::integer WHERE false'";
     client.batch_execute(sql).await.unwrap();
     db
@@ -106,7 +107,8 @@ async fn a_worker_that_sleeps_is_woken_whatever_was_rolled_back_or_stays_open() 
             .await
             .unwrap();
         starts(&client, ENQUEUE, &mut jobs).await;
-        let after = "BEGIN; SELECT posthaste.enqueue('a'); ROLLBACK; INSERT INTO posthaste.job (name) VALUES ('a')";
+        let after = "BEGIN; SELECT posthaste.enqueue('a'); ROLLBACK; INSERT INTO posthaste.job \
+                     (name) VALUES ('a')";
         starts(&client, after, &mut jobs).await;
         let mut other = db.client().await.unwrap();
         let open = other.transaction().await.unwrap();
@@ -137,7 +139,8 @@ async fn a_lost_connection_of_the_notifier_is_replaced() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let (worker, mut jobs) = sleeper(&db, NEVER).await;
-    let listeners = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1";
+    let listeners = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
+                     AND application_name = $1";
     for _ in 0..3 {
         all_asleep(&client).await;
         let pid: i32 = client
@@ -183,7 +186,8 @@ async fn nobody_is_notified_where_nobody_listens() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (client, mut incoming) = listener(&db).await;
-        let every_way = "SELECT posthaste.enqueue('a'); SELECT posthaste.enqueue('a', scheduled_at => now() + interval '1 h');
+        let every_way = "SELECT posthaste.enqueue('a'); SELECT posthaste.enqueue('a',
+             scheduled_at => now() + interval '1 h');
              INSERT INTO posthaste.job (name) SELECT 'a' FROM generate_series(1, 3);
              INSERT INTO posthaste.job (name, scheduled_at) VALUES ('a', now() + interval '1 h');
              SELECT posthaste.enqueue('a', unique_key => gen_random_uuid()::text);
@@ -194,8 +198,10 @@ async fn nobody_is_notified_where_nobody_listens() {
         for state in [
             "SELECT 1",
             "SELECT posthaste.notify_on(posthaste.listener_bit('another'), '1 h')",
-            "SELECT posthaste.notify_off(-1), setval('posthaste.listeners_until', 0), posthaste.notify_on(-1 & ~(1::bigint << 63), '-1 s')",
-            "SELECT posthaste.notify_on(-1 & ~(1::bigint << 63), '1 h'); SET posthaste.notify = off",
+            "SELECT posthaste.notify_off(-1), setval('posthaste.listeners_until', 0), \
+             posthaste.notify_on(-1 & ~(1::bigint << 63), '-1 s')",
+            "SELECT posthaste.notify_on(-1 & ~(1::bigint << 63), '1 h'); \
+             SET posthaste.notify = off",
         ] {
             client.batch_execute(state).await.unwrap();
             client.batch_execute(every_way).await.unwrap();
@@ -266,7 +272,11 @@ async fn a_stream_of_notifications_turns_them_off_and_its_end_turns_them_on_agai
             }
         }
     };
-    tokio::select! { () = rested => {}, _ = producers => {}, () = tokio::time::sleep(SOON) => panic!("they stay on") }
+    tokio::select! {
+        () = rested => {},
+        _ = producers => {},
+        () = tokio::time::sleep(SOON) => panic!("they stay on"),
+    }
     all_done(&client).await;
     all_asleep(&client).await;
     // How many make a stream depends on how fast they come: one alone is none.
@@ -296,7 +306,8 @@ async fn a_session_that_does_not_notify_may_prepare_and_its_jobs_are_found() {
         ] {
             client
                 .batch_execute(&format!(
-                    "BEGIN; SET LOCAL posthaste.notify = off; {way}; PREPARE TRANSACTION 'still {}'",
+                    "BEGIN; SET LOCAL posthaste.notify = off; {way}; PREPARE TRANSACTION 'still \
+                     {}'",
                     db.name()
                 ))
                 .await

@@ -97,7 +97,8 @@ async fn who_has_the_key_and_who_needs_none_is_enqueued_whoever_sits_on_the_segm
         let db = database(version).await;
         let (mut caller, other) = (db.client().await.unwrap(), db.client().await.unwrap());
         let watch = db.client().await.unwrap();
-        let segment = "SELECT pg_advisory_lock(1885893473, posthaste.position('posthaste.ready_current')::integer)";
+        let segment = "SELECT pg_advisory_lock(1885893473, \
+                       posthaste.position('posthaste.ready_current')::integer)";
         for key in [None, Some("k")] {
             other.batch_execute(segment).await.unwrap();
             let tx = caller.transaction().await.unwrap();
@@ -108,7 +109,8 @@ async fn who_has_the_key_and_who_needs_none_is_enqueued_whoever_sits_on_the_segm
             let enqueues = enqueue_nowait(&tx, &job);
             let lets_go = async {
                 eventually(SOON, "the enqueue waits", async || {
-                    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = 1885893473";
+                    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
+                                   AND NOT granted AND classid = 1885893473";
                     Ok(watch.query_one(waiting, &[]).await?.get::<_, i64>(0) == 1)
                 })
                 .await

@@ -187,7 +187,8 @@ async fn a_cancelled_job_that_comes_back_from_its_run_is_cancelled_where_it_wait
     let job = number(&client, "SELECT posthaste.enqueue('x', queue => 'other')").await;
     let claim = client
         .query_one(
-            "SELECT c.slot, c.batch, t.token::text FROM (SELECT gen_random_uuid() AS token OFFSET 0) t, posthaste.worker w,
+            "SELECT c.slot, c.batch, t.token::text FROM (SELECT gen_random_uuid()
+                    AS token OFFSET 0) t, posthaste.worker w,
                     LATERAL posthaste.claim('other', '{0}', w.id, t.token, 1, 1000) c",
             &[],
         )
@@ -197,7 +198,8 @@ async fn a_cancelled_job_that_comes_back_from_its_run_is_cancelled_where_it_wait
     // An hour's snooze, from a worker that does not know of cancelling.
     client
         .execute(
-            "SELECT posthaste.settle($1, $2, $3::text::uuid, ARRAY[$4::bigint], ARRAY[1::smallint], ARRAY[0], ARRAY[interval '1 hour'], NULL, NULL, NULL)",
+            "SELECT posthaste.settle($1, $2, $3::text::uuid, ARRAY[$4::bigint], \
+             ARRAY[1::smallint], ARRAY[0], ARRAY[interval '1 hour'], NULL, NULL, NULL)",
             &[
                 &claim.get::<_, i16>(0),
                 &claim.get::<_, i64>(1),
@@ -229,7 +231,8 @@ async fn kept_jobs_are_sent_to_work_again() {
             .unwrap();
         client
             .batch_execute(
-                "SELECT posthaste.enqueue('a', max_attempts => 2, tag => 't') FROM generate_series(1, 5);
+                "SELECT posthaste.enqueue('a', max_attempts => 2, tag => 't')
+                 FROM generate_series(1, 5);
                  SELECT posthaste.enqueue('b', max_attempts => 1) FROM generate_series(1, 3);
                  SELECT posthaste.enqueue('keyed', max_attempts => 1, unique_key => 'k')",
             )

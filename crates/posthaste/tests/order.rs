@@ -108,14 +108,16 @@ async fn jobs_of_a_key_run_one_at_a_time_in_the_order_of_their_enqueues_beside_o
                     .unwrap();
                 client
                     .execute(
-                        "INSERT INTO posthaste.job (name, kwargs, ordering_key, priority) VALUES ('x', jsonb_build_object('n', $1::bigint), $2, 5)",
+                        "INSERT INTO posthaste.job (name, kwargs, ordering_key, priority) \
+                         VALUES ('x', jsonb_build_object('n', $1::bigint), $2, 5)",
                         &[&(n + 2), &key],
                     )
                     .await
                     .unwrap();
                 client
                     .batch_execute(&format!(
-                        "BEGIN; SELECT posthaste.enqueue('x', '{{\"n\": -1}}', ordering_key => '{key}'); ROLLBACK"
+                        "BEGIN; SELECT posthaste.enqueue('x', '{{\"n\": -1}}', ordering_key => \
+                         '{key}'); ROLLBACK"
                     ))
                     .await
                     .unwrap();
@@ -207,7 +209,10 @@ async fn who_is_cancelled_or_expires_in_the_line_is_passed_over() {
         let first = store.enqueue(1).await;
         let cancelled = store.enqueue(2).await;
         let expired = store
-            .number("SELECT posthaste.enqueue('x', ordering_key => 'k', expires_at => now() + interval '200 ms')")
+            .number(
+                "SELECT posthaste.enqueue('x', ordering_key => 'k', expires_at => now() + interval \
+                 '200 ms')",
+            )
             .await;
         let last = store.enqueue(4).await;
         store.turns().await;
@@ -238,7 +243,10 @@ async fn a_scheduled_job_lines_up_when_it_is_due() {
     let db = database(PgVersion::V15).await;
     let store = Store::new(db.client().await.unwrap()).await;
     let due = store
-        .number("SELECT posthaste.enqueue('x', ordering_key => 'k', scheduled_at => now() + interval '300 ms')")
+        .number(
+            "SELECT posthaste.enqueue('x', ordering_key => 'k', scheduled_at => now() + interval \
+             '300 ms')",
+        )
         .await;
     assert_eq!(count(&store.client, "scheduled").await, 1);
     let now = store.enqueue(1).await;

@@ -143,7 +143,8 @@ async fn each_outcome_is_a_line_that_names_the_job_and_says_no_argument() {
         put(&client, name, most).await;
     }
     eventually(SOON, "all have ended", async || {
-        let open = "SELECT count(*) FROM posthaste.job WHERE state IN ('available', 'running', 'retrying')";
+        let open = "SELECT count(*) FROM posthaste.job WHERE state IN ('available', 'running', \
+                    'retrying')";
         Ok(number(&client, open).await == 0 && !log.of("later").is_empty())
     })
     .await

@@ -36,13 +36,17 @@ fn every_minute(name: &str, missed: Missed) -> Periodic {
 /// As if nobody had led for ten minutes.
 async fn ten_minutes_ago(client: &Client) {
     client
-        .batch_execute("UPDATE posthaste.periodic SET next_at = date_trunc('minute', now()) - interval '10 minutes'")
+        .batch_execute(
+            "UPDATE posthaste.periodic SET next_at = date_trunc('minute', now()) - \
+             interval '10 minutes'",
+        )
         .await
         .unwrap();
 }
 
 async fn is_ahead(client: &Client) -> bool {
-    let ahead = "SELECT coalesce(bool_and(coalesce(next_at > now(), false)), false) FROM posthaste.periodic";
+    let ahead = "SELECT coalesce(bool_and(coalesce(next_at > now(), false)), false) \
+                 FROM posthaste.periodic";
     client.query_one(ahead, &[]).await.unwrap().get(0)
 }
 
@@ -99,7 +103,8 @@ async fn each_tick_is_enqueued_once_whoever_leads_and_missed_ones_as_was_asked()
 fn new_year(year: i32) -> String {
     let next = year + 1;
     format!(
-        "SELECT posthaste.tick('p', '0 0 1 1 *', 'UTC', '{year}-01-01Z', ARRAY['{year}-01-01Z']::timestamptz[], '{next}-01-01Z')"
+        "SELECT posthaste.tick('p', '0 0 1 1 *', 'UTC', '{year}-01-01Z', \
+         ARRAY['{year}-01-01Z']::timestamptz[], '{next}-01-01Z')"
     )
 }
 
@@ -108,7 +113,8 @@ async fn two_that_come_with_the_same_tick_enqueue_it_once() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (one, other) = (db.client().await.unwrap(), db.client().await.unwrap());
-        let row = "INSERT INTO posthaste.periodic (name, schedule, job, next_at) VALUES ('p', '0 0 1 1 *', 'yearly', '2100-01-01Z')";
+        let row = "INSERT INTO posthaste.periodic (name, schedule, job, next_at) \
+                   VALUES ('p', '0 0 1 1 *', 'yearly', '2100-01-01Z')";
         one.batch_execute(row).await.unwrap();
         // One after the other.
         assert_eq!(number(&one, &new_year(2100)).await, 1);
@@ -156,7 +162,8 @@ async fn a_leader_that_dies_within_a_tick_leaves_it_enqueued_once() {
         gate.batch_execute(shut).await.unwrap();
         ten_minutes_ago(&client).await;
         let within = "SELECT count(*) FROM pg_stat_activity
-                       WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%posthaste.tick(%'";
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'
+                         AND query LIKE '%posthaste.tick(%'";
         eventually(SOON, "the leader is within the tick", async || {
             Ok(number(&client, within).await > 0)
         })
@@ -194,8 +201,10 @@ async fn a_schedule_that_cannot_be_read_holds_up_no_other() {
     let client = db.client().await.unwrap();
     client
         .batch_execute(
-            "INSERT INTO posthaste.periodic (name, schedule, job) VALUES ('a', 'every now and then', 'a'), ('z', '* * * * *', 'z');
-             INSERT INTO posthaste.periodic (name, schedule, job, kwargs) VALUES ('b', '* * * * *', 'b', '[]')",
+            "INSERT INTO posthaste.periodic (name, schedule, job)
+             VALUES ('a', 'every now and then', 'a'), ('z', '* * * * *', 'z');
+             INSERT INTO posthaste.periodic (name, schedule, job, kwargs)
+               VALUES ('b', '* * * * *', 'b', '[]')",
         )
         .await
         .unwrap();
@@ -236,7 +245,8 @@ async fn another_schedule_under_the_same_name_replaces_the_first() {
     }
     let row = client
         .query_one(
-            "SELECT count(*), min(to_char(next_at AT TIME ZONE 'UTC', 'MM-DD HH24:MI')), min(kwargs->>'of') FROM posthaste.periodic",
+            "SELECT count(*), min(to_char(next_at AT TIME ZONE 'UTC', 'MM-DD HH24:MI')), \
+             min(kwargs->>'of') FROM posthaste.periodic",
             &[],
         )
         .await

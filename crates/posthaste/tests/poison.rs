@@ -32,7 +32,8 @@ async fn enqueue_around(client: &Client, poison: &str) {
     client
         .execute(
             "INSERT INTO posthaste.job (name, max_attempts, kwargs)
-             SELECT CASE WHEN g = 500 THEN $1 ELSE 'good' END, 3, jsonb_build_object('n', g) FROM generate_series(1, $2::bigint + 1) g",
+             SELECT CASE WHEN g = 500 THEN $1 ELSE 'good' END, 3, jsonb_build_object('n', g)
+               FROM generate_series(1, $2::bigint + 1) g",
             &[&poison, &INNOCENT],
         )
         .await
@@ -219,7 +220,8 @@ async fn a_quarantined_job_that_is_due_when_a_process_starts_kills_none_of_the_j
     for step in [
         "INSERT INTO posthaste.job (name, max_attempts) VALUES ('abort', 3)",
         "INSERT INTO posthaste.worker (name) VALUES ('dying')",
-        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) FROM posthaste.worker",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
+         FROM posthaste.worker",
     ] {
         client.batch_execute(step).await.unwrap();
     }

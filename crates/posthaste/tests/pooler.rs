@@ -118,7 +118,8 @@ async fn a_schema_is_migrated_and_a_job_completed_in_a_transaction_through_pgbou
     posthaste::migrate(&mut through).await.unwrap();
     posthaste::grant_roles(&mut through).await.unwrap();
     let direct = db.client().await.unwrap();
-    let sql = "CREATE TABLE effect (id bigint PRIMARY KEY); SELECT posthaste.enqueue('effect') FROM generate_series(1, 20)";
+    let sql = "CREATE TABLE effect (id bigint PRIMARY KEY); SELECT posthaste.enqueue('effect') \
+               FROM generate_series(1, 20)";
     direct.batch_execute(sql).await.unwrap();
     let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();

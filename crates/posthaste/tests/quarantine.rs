@@ -23,7 +23,8 @@ async fn a_quarantined_job_has_its_turn_beside_jobs_that_always_run_for_longer_t
     for step in [
         "INSERT INTO posthaste.job (name) VALUES ('quarantined')",
         "INSERT INTO posthaste.worker (name) VALUES ('dying')",
-        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) FROM posthaste.worker",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
+         FROM posthaste.worker",
         "INSERT INTO posthaste.job (name) VALUES ('long')",
     ] {
         client.batch_execute(step).await.unwrap();
@@ -102,7 +103,8 @@ async fn a_quarantined_job_does_not_wait_for_a_completion_in_a_transaction_that_
     for step in [
         "INSERT INTO posthaste.job (name) VALUES ('quarantined')",
         "INSERT INTO posthaste.worker (name) VALUES ('dying')",
-        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) FROM posthaste.worker",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
+         FROM posthaste.worker",
         "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
         "UPDATE posthaste.in_flight SET until = 'infinity'",
         "INSERT INTO posthaste.job (name) VALUES ('open')",
@@ -124,12 +126,17 @@ async fn a_quarantined_job_does_not_wait_for_a_completion_in_a_transaction_that_
         .start()
         .await
         .unwrap();
-    eventually(SOON, "an acknowledgement waits for the transaction", async || {
-        let waiting = "SELECT count(*) FROM pg_stat_activity
-                       WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%settle%'";
-        let waiting = client.query_one(waiting, &[]).await?;
-        Ok(waiting.get::<_, i64>(0) > 0)
-    })
+    eventually(
+        SOON,
+        "an acknowledgement waits for the transaction",
+        async || {
+            let waiting = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'
+                         AND query LIKE '%settle%'";
+            let waiting = client.query_one(waiting, &[]).await?;
+            Ok(waiting.get::<_, i64>(0) > 0)
+        },
+    )
     .await
     .unwrap();
     let due =
@@ -171,7 +178,8 @@ async fn a_quarantined_job_that_is_given_back_stays_quarantined() {
         let claim = "SELECT id FROM posthaste.claim_quarantined('default', $1, $2)";
         let id: i64 = store.value(claim, &[&store.worker, &token]).await.unwrap();
         assert_eq!(count(&store.client, "running").await, 1);
-        let give_back = "SELECT cardinality(posthaste.settle(-1::smallint, 0, $1, ARRAY[$2::bigint], ARRAY[8::smallint], NULL, NULL, NULL, NULL, NULL))";
+        let give_back = "SELECT cardinality(posthaste.settle(-1::smallint, 0, $1, \
+                         ARRAY[$2::bigint], ARRAY[8::smallint], NULL, NULL, NULL, NULL, NULL))";
         let ours: i32 = store.value(give_back, &[&token, &id]).await.unwrap();
         assert_eq!(ours, 1);
         assert_eq!(count(&store.client, "quarantined").await, 1);
@@ -219,7 +227,8 @@ async fn quarantined_jobs_are_run_in_the_order_of_their_jobs_whether_in_flight_i
         let id: i64 = store.value(claim, &[&store.worker, &token]).await.unwrap();
         run.push(id);
         if id == ids[1] && run.len() == 2 {
-            let give_back = "SELECT cardinality(posthaste.settle(-1::smallint, 0, $1, ARRAY[$2::bigint], ARRAY[8::smallint], NULL, NULL, NULL, NULL, NULL))";
+            let give_back = "SELECT cardinality(posthaste.settle(-1::smallint, 0, $1, \
+                             ARRAY[$2::bigint], ARRAY[8::smallint], NULL, NULL, NULL, NULL, NULL))";
             let ours: i32 = store.value(give_back, &[&token, &id]).await.unwrap();
             assert_eq!(ours, 1);
         }

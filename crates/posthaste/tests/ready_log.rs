@@ -36,7 +36,8 @@ async fn segments(client: &Client) -> (i64, i64, i64) {
 async fn bytes(client: &Client) -> i64 {
     client
         .query_one(
-            "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'r'",
+            "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c \
+             WHERE c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'r'",
             &[],
         )
         .await
@@ -54,10 +55,15 @@ async fn churn_until_truncated(client: &Client, queue: &str, target: i64) {
             segments(client).await
         );
         client
-            .execute("INSERT INTO posthaste.job (name, queue) SELECT 'n', $1 FROM generate_series(1, 300)", &[&queue])
+            .execute(
+                "INSERT INTO posthaste.job (name, queue) SELECT 'n', $1 \
+                 FROM generate_series(1, 300)",
+                &[&queue],
+            )
             .await
             .unwrap();
-        let pending = "SELECT count(*) FROM posthaste.job WHERE queue = $1 AND state IN ('available', 'running')";
+        let pending = "SELECT count(*) FROM posthaste.job WHERE queue = $1 \
+                       AND state IN ('available', 'running')";
         eventually(SOON, "the churn is worked off", async || {
             Ok(client.query_one(pending, &[&queue]).await?.get::<_, i64>(0) == 0)
         })
@@ -88,14 +94,24 @@ async fn segments_are_truncated_under_a_pinned_horizon_and_leave_no_dead_tuples(
         let worker = start(&db).await;
         churn_until_truncated(&client, "default", 6).await;
         let held: bool = client
-            .query_one("SELECT bool_or(backend_xmin IS NOT NULL AND state = 'idle in transaction') FROM pg_stat_activity WHERE datname = current_database()", &[])
+            .query_one(
+                "SELECT bool_or(backend_xmin IS NOT NULL AND state = 'idle in transaction') \
+                 FROM pg_stat_activity WHERE datname = current_database()",
+                &[],
+            )
             .await
             .unwrap()
             .get(0);
         assert!(held, "the horizon was pinned all the time");
         worker.stop().await.unwrap();
         let dead: i64 = client
-            .query_one("SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables WHERE relname ~ '^(ready|claim|job_done|closed_unclaimed|batch_done|batch_split|scheduled|promote_cursor)_[0-9]$'", &[])
+            .query_one(
+                "SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables \
+                 WHERE relname ~ \
+                 '^(ready|claim|job_done|closed_unclaimed|batch_done|batch_split|scheduled|\
+                 promote_cursor)_[0-9]$'",
+                &[],
+            )
             .await
             .unwrap()
             .get(0);
@@ -110,7 +126,14 @@ async fn a_reader_that_holds_the_slots_costs_space_and_nothing_else() {
     let client = db.client().await.unwrap();
     let reader = db.client().await.unwrap();
     // What pg_dump does: ACCESS SHARE on every table of the database, for as long as it runs.
-    reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM posthaste.job; SELECT count(*) FROM posthaste.claim_0, posthaste.job_done_0, posthaste.closed_unclaimed_0").await.unwrap();
+    reader
+        .batch_execute(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM posthaste.job; \
+             SELECT count(*) FROM posthaste.claim_0, posthaste.job_done_0, \
+             posthaste.closed_unclaimed_0",
+        )
+        .await
+        .unwrap();
     let worker = start(&db).await;
     let deadline = std::time::Instant::now() + SOON;
     let mut full = 0;
@@ -145,7 +168,11 @@ async fn jobs_that_nobody_consumes_never_pin_the_ring_and_keep_their_order() {
     let client = db.client().await.unwrap();
     for n in 0..50 {
         client
-            .batch_execute(&format!("INSERT INTO posthaste.job (name, queue, kwargs) SELECT 'n', 'paused', jsonb_build_object('n', {n} * 100 + g) FROM generate_series(1, 100) g"))
+            .batch_execute(&format!(
+                "INSERT INTO posthaste.job (name, queue, kwargs) \
+                 SELECT 'n', 'paused', jsonb_build_object('n', {n} * 100 + g) \
+                 FROM generate_series(1, 100) g"
+            ))
             .await
             .unwrap();
     }
@@ -189,7 +216,15 @@ async fn jobs_that_nobody_consumes_never_pin_the_ring_and_keep_their_order() {
     );
     // What lay in the overflow is spent now, and its space comes back.
     eventually(SOON, "the overflow slots are empty", async || {
-        Ok(client.query_one("SELECT pg_relation_size('posthaste.ready_4') + pg_relation_size('posthaste.ready_5')", &[]).await?.get::<_, i64>(0) == 0)
+        Ok(client
+            .query_one(
+                "SELECT pg_relation_size('posthaste.ready_4') + \
+                 pg_relation_size('posthaste.ready_5')",
+                &[],
+            )
+            .await?
+            .get::<_, i64>(0)
+            == 0)
     })
     .await
     .unwrap();

@@ -135,7 +135,8 @@ async fn arguments_that_a_table_holds_compressed_are_judged_by_what_they_are() {
     assert_eq!(compressed, 2, "the table compresses them");
     for name in ["deep", "bomb"] {
         for way in [
-            "INSERT INTO posthaste.job (name, kwargs) SELECT 'a', body FROM payload WHERE name = $1",
+            "INSERT INTO posthaste.job (name, kwargs) SELECT 'a', body FROM payload \
+             WHERE name = $1",
             "SELECT posthaste.enqueue('a', body) FROM payload WHERE name = $1",
         ] {
             let refused = client.execute(way, &[&name]).await.unwrap_err();

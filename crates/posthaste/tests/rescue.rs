@@ -90,7 +90,13 @@ async fn rescue_does_not_wait_for_an_open_transaction_and_comes_back_for_its_job
     let dying = hand(&client).await;
     let token = "0bad0bad-0000-4000-8000-000000000000";
     let rows = client
-        .query(&format!("SELECT slot, batch, id FROM posthaste.claim('default', '{{0}}', $1, '{token}', 10, 1000000)"), &[&dying])
+        .query(
+            &format!(
+                "SELECT slot, batch, id FROM posthaste.claim('default', '{{0}}', $1, '{token}', \
+                 10, 1000000)"
+            ),
+            &[&dying],
+        )
         .await
         .unwrap();
     let (slot, batch, id): (i16, i64, i64) = (rows[3].get(0), rows[3].get(1), rows[3].get(2));
@@ -99,7 +105,8 @@ async fn rescue_does_not_wait_for_an_open_transaction_and_comes_back_for_its_job
     let handler = db.client().await.unwrap();
     handler
         .batch_execute(&format!(
-            "BEGIN; SELECT posthaste.settle({slot}::smallint, {batch}, '{token}', ARRAY[{id}], ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL)"
+            "BEGIN; SELECT posthaste.settle({slot}::smallint, {batch}, '{token}', ARRAY[{id}], \
+             ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL)"
         ))
         .await
         .unwrap();
@@ -127,7 +134,8 @@ async fn a_dead_workers_jobs_are_rescued_by_whoever_lives_and_the_living_keep_th
     client
         .batch_execute(
             "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 20);
-             INSERT INTO posthaste.worker (name, seen_at) VALUES ('dead', now() - interval '1 day'), ('slow', now() - interval '1 day')",
+             INSERT INTO posthaste.worker (name, seen_at)
+               VALUES ('dead', now() - interval '1 day'), ('slow', now() - interval '1 day')",
         )
         .await
         .unwrap();
@@ -139,7 +147,14 @@ async fn a_dead_workers_jobs_are_rescued_by_whoever_lives_and_the_living_keep_th
         .map(|row| row.get(0))
         .collect();
     for id in &ids {
-        client.query("SELECT * FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 10, 1000000)", &[id]).await.unwrap();
+        client
+            .query(
+                "SELECT * FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 10, \
+                 1000000)",
+                &[id],
+            )
+            .await
+            .unwrap();
     }
     let (beating, slow) = (db.client().await.unwrap(), ids[1]);
     let heartbeat = tokio::spawn(async move {
@@ -203,7 +218,8 @@ async fn a_claim_that_its_worker_does_not_know_of_is_rescued_although_the_worker
             .unwrap();
         let claimed = client
             .query(
-                "SELECT c.id FROM posthaste.worker w, posthaste.claim('other', '{0}', w.id, gen_random_uuid(), 1, 1000) c",
+                "SELECT c.id FROM posthaste.worker w, posthaste.claim('other', '{0}', w.id, \
+                 gen_random_uuid(), 1, 1000) c",
                 &[],
             )
             .await

@@ -169,7 +169,9 @@ async fn no_rebase_pulls_the_jobs_from_under_a_living_worker() {
     assert_eq!(rebase(&mut client, false).await.unwrap(), 0);
     // Whatever belongs to a slot speaks in transaction ids, also what was added since this was
     // written; history does not.
-    let slots = "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace AND relkind = 'r' AND relname ~ '_[0-7]$' AND relname !~ '^(attempt|finished|stats_delta)_'";
+    let slots = "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace \
+                 AND relkind = 'r' AND relname ~ '_[0-7]$' \
+                 AND relname !~ '^(attempt|finished|stats_delta)_'";
     for table in client.query(slots, &[]).await.unwrap() {
         let table: String = table.get(0);
         let rows = format!("SELECT count(*) FROM posthaste.{table}");

@@ -25,9 +25,10 @@ async fn the_documented_producer_enqueues_in_every_way() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate/deploy.md");
         let page = std::fs::read_to_string(page).unwrap();
         let grants: Vec<String> = page
-            .lines()
-            .filter(|line| line.starts_with("GRANT "))
-            .map(|line| line.replace(" TO app;", &format!(" TO {name};")))
+            .split("\nGRANT ")
+            .skip(1)
+            .filter_map(|rest| rest.split_once(" TO app;"))
+            .map(|(grant, _)| format!("GRANT {grant} TO {name};"))
             .collect();
         assert!(grants.len() >= 7, "the page lists the rights of a producer");
         owner
@@ -42,7 +43,8 @@ async fn the_documented_producer_enqueues_in_every_way() {
         producer
             .batch_execute(
                 "INSERT INTO posthaste.job (name) VALUES ('view');
-                 INSERT INTO posthaste.job (name, scheduled_at) VALUES ('view', now() + interval '1 hour');
+                 INSERT INTO posthaste.job (name, scheduled_at)
+                   VALUES ('view', now() + interval '1 hour');
                  SELECT posthaste.enqueue('plain');
                  SELECT posthaste.enqueue('scheduled', scheduled_at => now() + interval '1 hour');
                  SELECT posthaste.enqueue('keyed', unique_key => 'k')",
@@ -216,7 +218,8 @@ fn may_move(role: &str, sequence: &str, verb: &str) -> bool {
 async fn relations(client: &Client, kinds: &str) -> Vec<String> {
     client
         .query(
-            "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace AND strpos($1, relkind::text) > 0 ORDER BY 1",
+            "SELECT relname::text FROM pg_class WHERE relnamespace = 'posthaste'::regnamespace \
+             AND strpos($1, relkind::text) > 0 ORDER BY 1",
             &[&kinds],
         )
         .await
@@ -229,7 +232,8 @@ async fn relations(client: &Client, kinds: &str) -> Vec<String> {
 /// A column that a statement may set.
 async fn column(client: &Client, table: &str) -> String {
     let settable = "SELECT quote_ident(attname) FROM pg_attribute
-                     WHERE attrelid = to_regclass('posthaste.' || $1) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity <> 'a'
+                     WHERE attrelid = to_regclass('posthaste.' || $1) AND attnum > 0
+                       AND NOT attisdropped AND attgenerated = '' AND attidentity <> 'a'
                      ORDER BY attnum LIMIT 1";
     client.query_one(settable, &[&table]).await.unwrap().get(0)
 }
@@ -346,9 +350,12 @@ async fn a_worker_in_its_role_does_all_that_workers_do() {
             .batch_execute(
                 "SET ROLE posthaste_producer;
                  SELECT posthaste.enqueue('plain') FROM generate_series(1, 3000);
-                 SELECT posthaste.enqueue('again', unique_key => 'k' || n) FROM generate_series(1, 20) n;
-                 SELECT posthaste.enqueue('again', ordering_key => 'k' || n % 3) FROM generate_series(1, 10) n;
-                 SELECT posthaste.enqueue('later', scheduled_at => clock_timestamp() + interval '200 ms') FROM generate_series(1, 500);
+                 SELECT posthaste.enqueue('again', unique_key => 'k' || n)
+                   FROM generate_series(1, 20) n;
+                 SELECT posthaste.enqueue('again', ordering_key => 'k' || n % 3)
+                   FROM generate_series(1, 10) n;
+                 SELECT posthaste.enqueue('later', scheduled_at => clock_timestamp() + interval
+                   '200 ms') FROM generate_series(1, 500);
                  RESET ROLE",
             )
             .await

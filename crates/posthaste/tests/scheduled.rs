@@ -30,9 +30,12 @@ macro_rules! on_both {
 pub(crate) use on_both;
 
 on_both! {
-    each_job_runs_once_and_never_early => jobs_run_once_and_never_before_their_time_on_15, jobs_run_once_and_never_before_their_time_on_18;
-    late_commits_come_once => jobs_of_transactions_that_end_after_their_time_come_once_on_15, jobs_of_transactions_that_end_after_their_time_come_once_on_18;
-    expired_before_due => a_job_that_expires_before_it_is_due_is_kept_and_never_run_on_15, a_job_that_expires_before_it_is_due_is_kept_and_never_run_on_18;
+    each_job_runs_once_and_never_early => jobs_run_once_and_never_before_their_time_on_15,
+        jobs_run_once_and_never_before_their_time_on_18;
+    late_commits_come_once => jobs_of_transactions_that_end_after_their_time_come_once_on_15,
+        jobs_of_transactions_that_end_after_their_time_come_once_on_18;
+    expired_before_due => a_job_that_expires_before_it_is_due_is_kept_and_never_run_on_15,
+        a_job_that_expires_before_it_is_due_is_kept_and_never_run_on_18;
 }
 
 /// How often each job ran, and how many ran early.
@@ -130,7 +133,9 @@ async fn expired_before_due(version: PgVersion) -> anyhow::Result<()> {
     for by_expiry in [true, false] {
         let id: i64 = store
             .value(
-                "SELECT posthaste.enqueue('brief', unique_key => 'brief', scheduled_at => clock_timestamp() + interval '300 ms', expires_at => clock_timestamp() + interval '50 ms')",
+                "SELECT posthaste.enqueue('brief', unique_key => 'brief', \
+                 scheduled_at => clock_timestamp() + interval '300 ms', \
+                 expires_at => clock_timestamp() + interval '50 ms')",
                 &[],
             )
             .await?;

@@ -1,6 +1,7 @@
 //! The rules of the house that a reader of files can hold: where SQL may stand, what deciding
 //! modules may know, what documents may claim.
 
+mod columns;
 pub mod documents;
 mod layers;
 mod logs;
@@ -259,8 +260,6 @@ async fn each_file_of_the_schema_says_what_it_is_and_is_installed() {
             listed.contains(&format!("include_str!(\"{name}\")")),
             "{name} is never applied"
         );
-        let long = text.lines().position(|line| line.chars().count() > 100);
-        assert_eq!(long.map(|at| at + 1), None, "{name}: more than 100 columns");
         // As it stands, without what is repeated.
         if functions.contains(&file)
             && let Err(error) = client.batch_execute(&text).await

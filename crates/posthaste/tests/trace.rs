@@ -79,12 +79,14 @@ async fn a_trace_reaches_the_handler_however_the_job_was_enqueued() {
         let mut client = db.client().await.unwrap();
         for sql in [
             "SELECT posthaste.enqueue('by call', trace => $1)",
-            "SELECT posthaste.enqueue('by call, later', scheduled_at => now() + interval '0.3 s', trace => $1)",
+            "SELECT posthaste.enqueue('by call, later', scheduled_at => now() + interval '0.3 s', \
+             trace => $1)",
             "SELECT posthaste.enqueue('by call, ordered', ordering_key => 'k', trace => $1)",
             "SELECT posthaste.enqueue_nowait('by call, nowait', trace => $1)",
             "SELECT posthaste.enqueue_nowait('by call, unique', unique_key => 'u', trace => $1)",
             "INSERT INTO posthaste.job (name, trace) VALUES ('by view', $1)",
-            "INSERT INTO posthaste.job (name, trace, ordering_key) VALUES ('by view, ordered', $1, 'k')",
+            "INSERT INTO posthaste.job (name, trace, ordering_key) \
+             VALUES ('by view, ordered', $1, 'k')",
             "INSERT INTO posthaste.outbox (type, payload, trace) VALUES ('by outbox', '{}', $1)",
         ] {
             client.execute(sql, &[&TRACE]).await.unwrap();
@@ -115,7 +117,8 @@ async fn a_trace_stays_through_a_retry_a_death_and_a_redrive() {
     // One that its worker dies with, and a worker that takes it over.
     let dying = hand(&client).await;
     let lost = enqueue(&client, &job("lost").trace(TRACE)).await.unwrap();
-    let claim = "SELECT trace FROM posthaste.claim('default', '{0}', $1, '0bad0bad-0000-4000-8000-000000000000', 1, 1000)";
+    let claim = "SELECT trace FROM posthaste.claim('default', '{0}', $1, \
+                 '0bad0bad-0000-4000-8000-000000000000', 1, 1000)";
     let claimed = client.query_one(claim, &[&dying]).await.unwrap();
     assert_eq!(claimed.get::<_, &str>(0), TRACE);
     let rescue = "SELECT posthaste.rescue($1, 0)";
@@ -211,7 +214,9 @@ async fn a_trace_is_read_in_its_two_parts() {
     }
     // Nothing has checked what a role writes that may write rows of the store.
     let forged = "INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs_bytes, trace)
-        SELECT posthaste.enter_ready(), 'default', 'forged', now() + interval '1 day', 2, E'00-x\r\nset-cookie: a'";
+        SELECT posthaste.enter_ready(), 'default', 'forged', now() + interval '1 day', 2,
+          E'00-x\r\n\
+          set-cookie: a'";
     client.batch_execute(forged).await.unwrap();
     all_done(&client).await;
     worker.stop().await.unwrap();

@@ -18,7 +18,8 @@ async fn an_insert_that_names_what_the_store_decides_is_refused() {
         ] {
             let rows = "(VALUES (1), (2)) t(n)";
             let insert = format!(
-                "INSERT INTO posthaste.job (name, {field}) SELECT 'n', CASE WHEN n = 2 THEN {value} END FROM {rows}"
+                "INSERT INTO posthaste.job (name, {field}) SELECT 'n', CASE WHEN n = 2 \
+                 THEN {value} END FROM {rows}"
             );
             let error = client.batch_execute(&insert).await.unwrap_err();
             let error = error.as_db_error().unwrap();

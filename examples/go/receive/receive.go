@@ -12,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-func handle(ctx context.Context, conn *pgx.Conn, deliveryID, name, card string) (isFirst bool, err error) {
+func handle(
+	ctx context.Context, conn *pgx.Conn, deliveryID, name, card string,
+) (isFirst bool, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, "SELECT posthaste.receive($1)", deliveryID).Scan(&isFirst)
 		if err != nil || !isFirst {

@@ -18,7 +18,7 @@ def handle(connection, delivery_id, name, card):
             connection.execute(
                 "INSERT INTO customer (name, remind_at) VALUES (%s, now())", [name]
             )
-            charge(card)  # what raises takes the receipt back too: the next delivery is the first again
+            charge(card)  # what raises takes the receipt back: the next delivery is the first again
     return is_first
 
 

@@ -1,5 +1,5 @@
--- Bare statements: what Postgres itself charges for one row, and for ten million.  The table has the
--- columns that a job has, one index, and nothing that checks, routes or orders.
+-- Bare statements: what Postgres itself charges for one row, and for ten million.  The table has
+-- the columns that a job has, one index, and nothing that checks, routes or orders.
 
 -- name: schema
 CREATE SCHEMA bare;
@@ -23,7 +23,8 @@ INSERT INTO bare.job (name, kwargs) VALUES ($1, $2) RETURNING id;
 
 -- name: bulk
 INSERT INTO bare.job (name, kwargs)
-SELECT 'bench.noop', jsonb_build_object('n', 1000000 + n) FROM (SELECT generate_series(1, $1::bigint) AS n) AS numbers;
+SELECT 'bench.noop', jsonb_build_object('n', 1000000 + n)
+  FROM (SELECT generate_series(1, $1::bigint) AS n) AS numbers;
 
 -- name: remaining
 SELECT count(*) FROM bare.job;

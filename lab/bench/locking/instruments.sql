@@ -10,7 +10,8 @@ CREATE DATABASE bench;
 CHECKPOINT;
 
 -- name: settings
-SELECT name, current_setting(name) FROM pg_settings WHERE source = 'configuration file' ORDER BY name;
+SELECT name, current_setting(name) FROM pg_settings WHERE source = 'configuration file'
+ ORDER BY name;
 
 -- name: version
 SELECT current_setting('server_version');
@@ -39,9 +40,11 @@ JOIN pg_class AS relation ON relation.oid = held.relation
 JOIN pg_namespace AS namespace ON namespace.oid = relation.relnamespace
 WHERE held.pid = $1 AND namespace.nspname = $2 AND held.mode = 'AccessShareLock';
 
--- Larger than what a pipe and a dump's own buffers can swallow, so that a paused reader holds the dump.
+-- Larger than what a pipe and a dump's own buffers can swallow, so that a paused reader holds the
+-- dump.
 -- name: ballast
-CREATE TABLE public.ballast AS SELECT n, repeat('x', 200) AS filler FROM generate_series(1, 200000) AS n;
+CREATE TABLE public.ballast AS SELECT n, repeat('x', 200) AS filler
+  FROM generate_series(1, 200000) AS n;
 
 -- name: database_bytes
 SELECT pg_database_size(current_database());

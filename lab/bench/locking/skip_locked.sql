@@ -1,5 +1,6 @@
 -- The plain queue table: one partial index over what waits, an UPDATE under SKIP LOCKED to claim,
--- a DELETE to complete.  Autovacuum is told to hurry, as anybody who runs such a table learns to do.
+-- a DELETE to complete.  Autovacuum is told to hurry, as anybody who runs such a table learns to
+-- do.
 
 -- name: schema
 CREATE SCHEMA skip_locked;

@@ -1,6 +1,7 @@
--- The update shape: one wide row for a job's whole life, as River and Oban keep it.  A job is claimed by
--- an UPDATE to running under SKIP LOCKED, completed by an UPDATE to completed, and the row stays.
--- The indexes are of the kinds those two create by default: fetching, name, finalized, unique, GIN twice.
+-- The update shape: one wide row for a job's whole life, as River and Oban keep it.  A job is
+-- claimed by an UPDATE to running under SKIP LOCKED, completed by an UPDATE to completed, and the
+-- row stays. The indexes are of the kinds those two create by default: fetching, name, finalized,
+-- unique, GIN twice.
 
 -- name: schema
 CREATE SCHEMA update_shape;

@@ -125,12 +125,15 @@ mod tests {
     use super::{Claim, by_time, claims, slowest};
 
     const LOG: &str = "\
-1700000000.100 posthaste-bench 0 LOG:  duration: 9.000 ms  execute s1: SELECT * FROM posthaste.claim($1)
-1700000000.200 posthaste-bench-logged 0 LOG:  duration: 8.000 ms  parse s1: SELECT * FROM posthaste.claim($1)
+1700000000.100 posthaste-bench 0 LOG:  duration: 9.000 ms  execute s1: SELECT * FROM \
+posthaste.claim($1)
+1700000000.200 posthaste-bench-logged 0 LOG:  duration: 8.000 ms  parse s1: SELECT * FROM \
+posthaste.claim($1)
 1700000000.300 posthaste-bench-logged 745 LOG:  duration: 0.345 ms  execute s1: SELECT *
 \tFROM posthaste.claim($1)
 1700000000.400 posthaste-bench-logged 0 LOG:  duration: 7.000 ms  execute s2: SELECT 1
-1700000000.500 posthaste-bench-logged 0 LOG:  duration: 0.500 ms  execute s1: SELECT * FROM posthaste.claim($1)
+1700000000.500 posthaste-bench-logged 0 LOG:  duration: 0.500 ms  execute s1: SELECT * FROM \
+posthaste.claim($1)
 ";
 
     #[test]

@@ -66,10 +66,12 @@ fn measure(options: &RunOptions) -> Result<()> {
     // It and its folder are gone when it is dropped.
     let server = server::start(options.pg, &parent)?;
     runtime()?.block_on(async {
-        let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let mut terminated =
+            signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         tokio::select! {
             outcome = bench::run(&server, options) => outcome,
-            _ = tokio::signal::ctrl_c() => bail!("interrupted; bars that were finished are in the report"),
+            _ = tokio::signal::ctrl_c() => bail!("interrupted; bars that were finished are in the \
+                report"),
             _ = terminated.recv() => bail!("terminated; bars that were finished are in the report"),
         }
     })

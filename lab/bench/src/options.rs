@@ -34,7 +34,11 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
     /// Only these bars, separated by commas.
-    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(crate::bars::ORDER))]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_parser = clap::builder::PossibleValuesParser::new(crate::bars::ORDER)
+    )]
     pub(crate) only: Vec<String>,
     /// Clean rounds per bar.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]

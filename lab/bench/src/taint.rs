@@ -17,8 +17,10 @@ const FOREIGN_LIMIT: f64 = 0.20;
 /// The rule in words, for reports.
 pub(crate) fn rule() -> String {
     format!(
-        "a run is tainted when stolen and niced processor time exceed {:.0} % of the machine's capacity while it was \
-         measured, or when processes outside the bench and its server used more than {:.0} %; a tainted run takes its \
+        "a run is tainted when stolen and niced processor time exceed {:.0} % of the machine's \
+         capacity while it was \
+         measured, or when processes outside the bench and its server used more than {:.0} %; \
+         a tainted run takes its \
          whole round out of the medians, and another round is played",
         STOLEN_AND_NICED_LIMIT * 100.0,
         FOREIGN_LIMIT * 100.0

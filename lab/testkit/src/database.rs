@@ -30,8 +30,8 @@ pub struct TestDb {
 }
 
 impl TestDb {
-    /// A copy of a template database, which the first test of this program that names it prepares on
-    /// this server.
+    /// A copy of a template database, which the first test of this program that names it prepares
+    /// on this server.
     ///
     /// The copy has the tables, sequences and rows of the template but an oid of its own. The
     /// preparation must not leave connections to the template behind; those that are still there

@@ -102,6 +102,9 @@ fn program() -> anyhow::Result<PathBuf> {
     }
     let found = USUAL_PLACES.iter().map(PathBuf::from).find(|p| p.exists());
     found.with_context(|| {
-        format!("no PgBouncer in {USUAL_PLACES:?}: run scripts/setup.sh test, or name the program in {VARIABLE}")
+        format!(
+            "no PgBouncer in {USUAL_PLACES:?}: run scripts/setup.sh test, or name the program in \
+             {VARIABLE}"
+        )
     })
 }

@@ -1,5 +1,5 @@
-# Waits until its owner lets go of its standard input, which the kernel does for an owner that was killed,
-# and then removes what the owner left behind. $1 says what that is.
+# Waits until its owner lets go of its standard input, which the kernel does for an owner that was
+# killed, and then removes what the owner left behind. $1 says what that is.
 trap '' HUP INT TERM
 while read -r _; do :; done
 case $1 in

@@ -20,7 +20,8 @@ const DURABLE: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "alwa
 async fn sidekiq_runs_what_its_client_pushes() -> anyhow::Result<()> {
     let program = "
         require 'sidekiq'
-        Sidekiq::Client.push('class' => 'Mail::Job', 'args' => [ARGV[0], {'n' => 12345678901234567890}], 'jid' => ARGV[0])";
+        Sidekiq::Client.push('class' => 'Mail::Job', 'args' => [ARGV[0], \
+        {'n' => 12345678901234567890}], 'jid' => ARGV[0])";
     survives_kills("sidekiq", Sidekiq, Worker::sidekiq, |redis, id| {
         let mut client = Command::new("ruby");
         client.env("REDIS_URL", redis).args(["-e", program, id]);
@@ -51,7 +52,8 @@ async fn celery_runs_on_redis_what_its_client_sends() -> anyhow::Result<()> {
 async fn bullmq_runs_what_its_client_adds() -> anyhow::Result<()> {
     let program = "
         const { Queue } = require('bullmq');
-        const queue = new Queue('default', { connection: { port: Number(new URL(process.env.REDIS_URL).port) } });
+        const queue = new Queue('default', { connection: { port: Number(new \
+        URL(process.env.REDIS_URL).port) } });
         const data = JSON.parse(process.argv[1]);
         queue.add('Mail::Job', data, { jobId: data[0] }).then(() => queue.close());";
     survives_kills("bullmq", BullMq, Worker::bullmq, |redis, id| {
@@ -123,7 +125,8 @@ fn send_task(broker: &str, id: &str) -> Command {
         broker,
         "import celery, sys
 app = celery.Celery(broker=sys.argv[1])
-app.send_task('Mail::Job', [sys.argv[2], {'n': 12345678901234567890}], queue='default', task_id=sys.argv[2])",
+app.send_task('Mail::Job', [sys.argv[2], {'n': 12345678901234567890}], queue='default', \
+task_id=sys.argv[2])",
         id,
     )
 }
@@ -164,7 +167,8 @@ const PUBLISH: &str = "import kombu, sys, json
 with kombu.Connection(sys.argv[1], transport_options={'confirm_publish': True}) as connection:
     queue = kombu.Queue('mails', durable=True)
     connection.Producer().publish(json.dumps([sys.argv[2]]), routing_key='mails', declare=[queue],
-        content_type='application/json', content_encoding='utf-8', delivery_mode=2, message_id=sys.argv[2])";
+        content_type='application/json', content_encoding='utf-8', delivery_mode=2, \
+        message_id=sys.argv[2])";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nats_keeps_a_message_once_though_it_is_published_twice() -> anyhow::Result<()> {
@@ -181,7 +185,8 @@ async def main():
     connection = await nats.connect(sys.argv[1])
     data = json.dumps([sys.argv[2]]).encode()
     for _ in range(2):
-        await connection.jetstream().publish('mail.sent', data, headers={'Nats-Msg-Id': sys.argv[2]})
+        await connection.jetstream().publish('mail.sent', data, headers={'Nats-Msg-Id': \
+        sys.argv[2]})
     await connection.close()
 asyncio.run(main())",
             id,

@@ -55,7 +55,8 @@ pub const BUGS: &[Bug] = &[
         "the cursor steps back by a job",
         &[(
             "SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch",
-            "SELECT batch, lo, hi, to_xid, CASE WHEN batch % 3 = 0 THEN to_id - 1 ELSE to_id END, exhausted INTO w.batch",
+            "SELECT batch, lo, hi, to_xid, CASE WHEN batch % 3 = 0 THEN to_id - 1 \
+             ELSE to_id END, exhausted INTO w.batch",
         )],
         &[Rule::H4],
     ),
@@ -78,7 +79,8 @@ pub const BUGS: &[Bug] = &[
     Bug::in_store(
         "nobody is rescued",
         &[(
-            "UPDATE posthaste.worker SET stopped_at = coalesce(stopped_at, clock_timestamp()) WHERE id = p_worker AND beat = p_beat;\n  IF NOT FOUND THEN",
+            "UPDATE posthaste.worker SET stopped_at = coalesce(stopped_at, clock_timestamp()) \
+             WHERE id = p_worker AND beat = p_beat;\n  IF NOT FOUND THEN",
             "IF true THEN",
         )],
         &[Rule::H6, Rule::H1],
@@ -104,8 +106,10 @@ pub const BUGS: &[Bug] = &[
     Bug::in_store(
         "a scheduled job with a key goes to the ready log at once",
         &[(
-            "SELECT job, CASE WHEN scheduled_at > moment AND scheduled_at > posthaste.promote_horizon()",
-            "SELECT job, CASE WHEN unique_key IS NULL AND scheduled_at > moment AND scheduled_at > posthaste.promote_horizon()",
+            "SELECT job, CASE WHEN scheduled_at > moment \
+             AND scheduled_at > posthaste.promote_horizon()",
+            "SELECT job, CASE WHEN unique_key IS NULL AND scheduled_at > moment \
+             AND scheduled_at > posthaste.promote_horizon()",
         )],
         &[Rule::Due],
     ),
@@ -136,8 +140,11 @@ pub const BUGS: &[Bug] = &[
     Bug::in_store(
         "a key is let go when its job is claimed",
         &[(
-            "INTO o_batch, o_last;\n  IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_@k@)",
-            "INTO o_batch, o_last;\n  DELETE FROM posthaste.unique_key u USING posthaste.batch_rows_@k@(o_batch, p_token) r WHERE u.id = r.id;\n  IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_@k@)",
+            "INTO o_batch, o_last;\n  IF NOT o_mixed AND EXISTS (SELECT FROM \
+             posthaste.closed_unclaimed_@k@)",
+            "INTO o_batch, o_last;\n  DELETE FROM posthaste.unique_key u USING \
+             posthaste.batch_rows_@k@(o_batch, p_token) r WHERE u.id = r.id;\n  \
+             IF NOT o_mixed AND EXISTS (SELECT FROM posthaste.closed_unclaimed_@k@)",
         )],
         &[Rule::Unique],
     ),
@@ -153,7 +160,8 @@ pub const BUGS: &[Bug] = &[
         "arguments are written as text and back",
         &[(
             "r.kwargs\n    FROM posthaste.batch_rows_@k@(p_batch, p_token) r\n   WHERE NOT p_mixed",
-            "replace(r.kwargs::text, 'null', '0')::jsonb\n    FROM posthaste.batch_rows_@k@(p_batch, p_token) r\n   WHERE NOT p_mixed",
+            "replace(r.kwargs::text, 'null', '0')::jsonb\n    \
+             FROM posthaste.batch_rows_@k@(p_batch, p_token) r\n   WHERE NOT p_mixed",
         )],
         &[Rule::H7],
     ),
@@ -185,7 +193,8 @@ pub const BUGS: &[Bug] = &[
         "what is due is published late",
         &[(
             "v_now timestamptz := clock_timestamp();\n  v_until timestamptz;\n  v_due boolean;",
-            "v_now timestamptz := clock_timestamp() - interval '1500 ms';\n  v_until timestamptz;\n  v_due boolean;",
+            "v_now timestamptz := clock_timestamp() - interval '1500 ms';\n  \
+             v_until timestamptz;\n  v_due boolean;",
         )],
         &[Rule::Prompt],
     )
@@ -198,7 +207,10 @@ pub const BUGS: &[Bug] = &[
     .clocked(&[(Kind::ClockStep, 2)]),
     Bug::in_store(
         "a back-off waits for a clock that was ahead",
-        &[("THEN t_lo + interval '1 hour' ELSE", "THEN '-infinity'::timestamptz ELSE")],
+        &[(
+            "THEN t_lo + interval '1 hour' ELSE",
+            "THEN '-infinity'::timestamptz ELSE",
+        )],
         &[Rule::Prompt],
     )
     .clocked(&[(Kind::ClockStep, 2)]),

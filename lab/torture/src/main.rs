@@ -211,7 +211,8 @@ async fn torture(options: &RunOptions) -> anyhow::Result<()> {
         let number = state.rounds.len() + 1;
         let round = state.next(&folder, &program).await?;
         eprintln!(
-            "round {number} of {:?}, {:?}{}{}: PostgreSQL {}, {} faults, {} jobs, {} runs, {} of them repeats, {:.0} s",
+            "round {number} of {:?}, {:?}{}{}: PostgreSQL {}, {} faults, {} jobs, {} runs, \
+             {} of them repeats, {:.0} s",
             round.cast,
             round.pace,
             if round.hostile { ", hostile" } else { "" },

@@ -55,11 +55,21 @@ pub(crate) struct Arguments {
     once: bool,
 
     /// Work on this many files at the same time
-    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(
+        long,
+        default_value_t = 32,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=64)
+    )]
     concurrency: u16,
 
     /// Only work on the files of a demo that runs on the same database; kill it at any time
-    #[arg(long, conflicts_with_all = ["folder", "once", "packages", "packages_from", "commands", "addresses"])]
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "folder", "once", "packages", "packages_from", "commands", "addresses",
+        ]
+    )]
     join: bool,
 
     #[command(flatten)]
@@ -142,7 +152,8 @@ async fn hold(
     let mut worker = worker::start(database.address(), settings).await?;
     let outcome = tokio::select! {
         outcome = story(arguments, database, client, terminal) => outcome,
-        () = signals.stop().cancelled() => Err(anyhow!("stopped before the proof. Run the same command again to continue.")),
+        () = signals.stop().cancelled() => Err(anyhow!("stopped before the proof. Run the same \
+            command again to continue.")),
         error = worker.ended() => Err(error),
     };
     let outcome = stay(outcome, arguments, database, terminal, signals, &mut worker).await;

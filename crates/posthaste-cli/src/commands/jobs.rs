@@ -40,7 +40,12 @@ enum Command {
         #[command(flatten)]
         which: Which,
         /// Show at most this many
-        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=MOST))]
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 50,
+            value_parser = clap::value_parser!(u32).range(1..=MOST)
+        )]
         limit: u32,
     },
     /// Show one job with its arguments and its failed attempts, also when it is completed
@@ -75,7 +80,12 @@ struct Chosen {
     #[arg(long)]
     all: bool,
     /// Take at most this many, those that have waited or were kept longest
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=MOST))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000,
+        value_parser = clap::value_parser!(u32).range(1..=MOST)
+    )]
     limit: u32,
 }
 

@@ -40,7 +40,8 @@ enum Command {
         /// The rate: 100/s, 1000/m, 5/h or 1/d; 'none' takes the limit away
         #[arg(value_parser = limit)]
         rate: NewLimit,
-        /// Let this many start at once when the queue was idle; as many as in the rate, unless given
+        /// Let this many start at once when the queue was idle; as many as in the rate, unless
+        /// given
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
         burst: Option<i32>,
     },

@@ -29,7 +29,13 @@ pub(crate) struct Arguments {
     #[arg(long)]
     totals: bool,
     /// Show it again and again, as often as this, 2s unless given, until Ctrl-C
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "2s", value_parser = between(1, 86_400))]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        num_args = 0..=1,
+        default_missing_value = "2s",
+        value_parser = between(1, 86_400)
+    )]
     watch: Option<Duration>,
 }
 

@@ -1,23 +1,29 @@
 //! `posthaste top`: the overview in a terminal, for those who are on a server.
 
+pub(crate) mod view;
+
 use std::io::IsTerminal as _;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use deadpool_postgres::Client;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::time::MissedTickBehavior;
 
 use crate::connect::Address;
 use crate::database::Database;
-use crate::observe::alerts::{Asked, History, Limits, Reading, Scope};
+use crate::failure;
+use crate::observe::alerts::{Asked as AskedAlerts, History, Limits, Reading, Scope};
 use crate::observe::frame::{Completed, Frame};
 use crate::observe::snapshot::Snapshot;
 use crate::options::between;
 use crate::screen::Screen;
 use crate::signals::Signals;
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, named};
+use view::{Action, Asked, Key, View};
 
-/// Show queues by how late they are, rates, alerts and who keeps rows, again and again; q quits
+/// Show queues by how late they are, rates, alerts and who keeps rows; ? shows the keys
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Look this often
@@ -25,7 +31,11 @@ pub(crate) struct Arguments {
     every: Duration,
 
     #[command(flatten)]
-    asked: Asked,
+    asked: AskedAlerts,
+
+    /// Let keys act: p pauses the queue that is chosen, r resumes it
+    #[arg(long)]
+    operate: bool,
 
     /// Look twice, a second apart, print that, and end; --json does so too
     #[arg(long)]
@@ -71,45 +81,131 @@ pub(crate) async fn run(
             () = signals.stop().cancelled() => bail!("stopped."),
         }
         let frame = look.look().await?;
-        return terminal.result(frame.lines(&title, ALL, ALL).join("\n"), &frame);
+        return terminal.result(frame.lines(&title, ALL, ALL, None).join("\n"), &frame);
     }
     if !std::io::stdout().is_terminal() {
         bail!("standard output is no terminal: --once prints what there is now");
     }
-    let quit = CancellationToken::new();
-    let screen = Screen::open(quit.clone())?;
-    let title = format!("{title}, every {} s; q quits", arguments.every.as_secs());
-    let mut shown = first;
-    let mut trouble = None;
-    let mut looks = tokio::time::interval(arguments.every);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    looks.tick().await;
-    loop {
-        let title = trouble.as_ref().unwrap_or(&title);
-        let (columns, rows) = Screen::size();
-        screen.draw(&shown.lines(title, columns, rows))?;
-        tokio::select! {
-            () = signals.stop().cancelled() => return Ok(()),
-            () = quit.cancelled() => return Ok(()),
-            error = database.gone() => return Err(error),
-            _ = looks.tick() => {}
+    let (pressed, keys) = mpsc::unbounded_channel();
+    let screen = Screen::open(pressed)?;
+    let title = format!(
+        "{title}, every {} s; ? for keys, q quits",
+        arguments.every.as_secs()
+    );
+    let mut drawn = Drawn {
+        screen,
+        keys,
+        title,
+        trouble: None,
+        view: View::new(arguments.operate),
+        shown: first,
+    };
+    tokio::select! {
+        ended = drawn.go_on(&mut look, arguments.every) => ended,
+        () = signals.stop().cancelled() => Ok(()),
+        error = database.gone() => Err(error),
+    }
+}
+
+/// What is on the screen.
+struct Drawn {
+    screen: Screen,
+    keys: UnboundedReceiver<Key>,
+    title: String,
+    /// Why what is shown is old.
+    trouble: Option<String>,
+    view: View,
+    shown: Frame,
+}
+
+impl Drawn {
+    /// Draws, looks and does what keys say, until somebody quits.
+    async fn go_on(&mut self, look: &mut Look<'_>, every: Duration) -> anyhow::Result<()> {
+        let mut looks = tokio::time::interval(every);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        looks.tick().await;
+        loop {
+            self.draw()?;
+            tokio::select! {
+                Some(key) = self.keys.recv() => match self.view.press(key, &mut self.shown) {
+                    Asked::Nothing => {}
+                    Asked::Quit => return Ok(()),
+                    Asked::Act(action) => self.act(look, &action).await,
+                },
+                _ = looks.tick(), if !self.view.is_held() => {
+                    if !self.look(look).await? {
+                        return Ok(());
+                    }
+                }
+            }
         }
-        let looked = tokio::select! {
-            looked = look.look() => looked,
-            () = signals.stop().cancelled() => return Ok(()),
-            () = quit.cancelled() => return Ok(()),
+    }
+
+    fn draw(&self) -> anyhow::Result<()> {
+        let title = self.trouble.as_ref().unwrap_or(&self.title);
+        let (columns, rows) = Screen::size();
+        let lines = self.view.lines(&self.shown, title, columns, rows);
+        Ok(self.screen.draw(&lines)?)
+    }
+
+    /// Looks; false if somebody quits meanwhile. Other keys move and sort, and none acts.
+    async fn look(&mut self, look: &mut Look<'_>) -> anyhow::Result<bool> {
+        let mut looking = pin!(look.look());
+        let looked = loop {
+            tokio::select! {
+                looked = &mut looking => break looked,
+                Some(key) = self.keys.recv() => {
+                    match self.view.press(key, &mut self.shown) {
+                        Asked::Nothing => {}
+                        Asked::Quit => return Ok(false),
+                        Asked::Act(_) => self.view.say("it looks just now: once more".to_owned()),
+                    }
+                    self.draw()?;
+                }
+            }
         };
-        trouble = match looked {
+        self.trouble = match looked {
             Ok(frame) => {
-                shown = frame;
+                self.shown = frame;
+                self.view.order(&mut self.shown);
                 None
             }
             Err(error) => Some(format!("this is old: {error:#}")),
         };
+        Ok(true)
+    }
+
+    async fn act(&mut self, look: &mut Look<'_>, action: &Action) {
+        let done = tokio::time::timeout(WITHIN, look.act(action)).await;
+        let queue = named(&action.queue);
+        let said = match (done, action.pauses) {
+            (Err(_), _) => "the database does not answer".to_owned(),
+            (Ok(Err(error)), _) => failure::line(&error),
+            (Ok(Ok(true)), true) => format!("queue {queue} is paused"),
+            (Ok(Ok(false)), true) => format!("queue {queue} was paused already"),
+            (Ok(Ok(true)), false) => format!("queue {queue} is worked"),
+            (Ok(Ok(false)), false) => format!("queue {queue} was not paused"),
+        };
+        self.view.say(said);
     }
 }
 
 impl Look<'_> {
+    /// Whether that changed anything.
+    async fn act(&mut self, action: &Action) -> anyhow::Result<bool> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => self.address.connect().await?,
+        };
+        let mut queues = posthaste::Client::new(posthaste::Unnamed(&client));
+        let changed = match action.pauses {
+            true => queues.pause(&action.queue).await?,
+            false => queues.resume(&action.queue).await?,
+        };
+        self.client = Some(client);
+        Ok(changed)
+    }
+
     async fn look(&mut self) -> anyhow::Result<Frame> {
         // Taken out, so that what fails leaves no broken connection behind.
         let client = self.client.take();

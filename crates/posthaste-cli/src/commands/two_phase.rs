@@ -38,8 +38,8 @@ pub(crate) struct Arguments {
 enum Command {
     /// Make the two indexes, if they are not there, and store the scripts
     Prepare {
-        /// Give them this many replicas; with any, a write is acknowledged when two copies have it, which
-        /// takes two nodes. 0 for a single node
+        /// Give them this many replicas; with any, a write is acknowledged when two copies have it,
+        /// which takes two nodes. 0 for a single node
         #[arg(long, value_name = "N", default_value_t = 1)]
         replicas: u8,
     },
@@ -69,8 +69,8 @@ enum Command {
         #[arg(required = true, value_name = "DOCUMENT")]
         documents: Vec<String>,
     },
-    /// Compare all documents with all transactions, and name those that disagree; exit code 3 if any
-    /// do
+    /// Compare all documents with all transactions, and name those that disagree; exit code 3 if
+    /// any do
     Audit,
     /// Delete finished and rolled-back transactions that ended long ago; what they gave their
     /// documents stays counted
@@ -218,7 +218,8 @@ fn told(failure: Failure, id: &str) -> anyhow::Error {
             " This call moved nothing; one whose creation is late may still come, and happen."
         }
         _ if failure.may_have_moved() => {
-            " This call moved nothing; what an earlier one of this name has done, 'posthaste two-phase show' says."
+            " This call moved nothing; what an earlier one of this name has done, \
+             'posthaste two-phase show' says."
         }
         _ => " Nothing was moved.",
     };

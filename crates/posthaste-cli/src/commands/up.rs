@@ -1,17 +1,20 @@
 //! `posthaste up`: from nothing to a running system for one's own jobs.
 
 use std::future::pending;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
 
 use crate::database::Database;
-use crate::file::{self, FILE, File};
+use crate::elastic::Place;
+use crate::file::{self, CONSOLE, FILE, File};
 use crate::handlers::Handlers;
 use crate::observe::{Asked, Collector, Listen, Served};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
+use crate::web::{Console, Options};
 use crate::worker::{self, Patience, Settings};
 use crate::{routes, syncs};
 
@@ -33,6 +36,10 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     listen: Listen,
+
+    /// Serve the web console too, at this address; else as [console] of the file says, if it does
+    #[arg(long, value_name = "ADDRESS")]
+    console: Option<SocketAddr>,
 }
 
 impl Arguments {
@@ -56,6 +63,27 @@ impl Arguments {
         }
     }
 
+    /// The web console, if one is asked for.
+    fn console(&self, database: &Database, terminal: &Terminal) -> anyhow::Result<Option<Console>> {
+        let file = self.config.clone().unwrap_or_else(|| FILE.into());
+        let table = file::table(&file, CONSOLE)?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let read = table.map(|table| Options::of(table, folder)).transpose();
+        let mut options = read.with_context(|| file.display().to_string())?;
+        if let Some(listen) = self.console {
+            options = Some(match options {
+                Some(options) => options.listening_at(listen),
+                None => Options::at(listen),
+            });
+        }
+        let Some(options) = options else {
+            return Ok(None);
+        };
+        let place = Place::of_file(file.clone());
+        let console = options.open(&place, database.address(), terminal);
+        console.context("the console").map(Some)
+    }
+
     /// Metrics of the process, and of the database.
     async fn serve(
         &self,
@@ -75,8 +103,13 @@ impl Arguments {
         tell_of_private(database, terminal)?;
         let handlers = self.handlers.open()?;
         let file = self.file()?;
+        let console = self.console(database, terminal)?;
         let mut client = database.address().connect().await?;
         posthaste::migrate(&mut client).await?;
+        if let Some(console) = console {
+            // Until the process ends.
+            tokio::spawn(console.listen(terminal, "").await?);
+        }
         let relays = routes::start(file.routes, database.address()).await?;
         for one in &relays {
             one.tell(terminal)?;
@@ -105,7 +138,8 @@ pub(crate) async fn run(
     let settings = arguments.prepare(database, terminal).await?;
     if settings.is_idle() {
         let text = format!(
-            "jobs wait: no handler was given (--exec, --http), and there is no {FILE} with a route or a sync; Ctrl-C stops"
+            "jobs wait: no handler was given (--exec, --http), and there is no {FILE} with a \
+             route or a sync; Ctrl-C stops"
         );
         terminal.event("working", &text, &json!({ "queues": [] }))?;
         return tokio::select! {
@@ -147,7 +181,8 @@ fn tell_of_private(database: &Database, terminal: &Terminal) -> anyhow::Result<(
     };
     let (place, folder) = (private.address().place(), private.folder().display());
     let text = format!(
-        "private Postgres {verb}: {place}, data in {folder}; for programs: DATABASE_URL=$(cat {folder}/url)"
+        "private Postgres {verb}: {place}, data in {folder}; for programs: \
+         DATABASE_URL=$(cat {folder}/url)"
     );
     let more = json!({
         "address": place.to_string(), "folder": private.folder(), "adopted": private.adopted(),

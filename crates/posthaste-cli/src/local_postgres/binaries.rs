@@ -49,14 +49,17 @@ impl Binaries {
         }
         match (found.first(), made_by) {
             (_, Some(major)) => bail!(
-                "the private database here was made by Postgres {major}, which is not on this machine. Install postgresql-{major}, or point --pg-bin at its bin directory."
+                "the private database here was made by Postgres {major}, which is not on this \
+                 machine. Install postgresql-{major}, or point --pg-bin at its bin directory."
             ),
             (Some(old), None) => bail!(
-                "only Postgres {} was found, and posthaste needs {OLDEST_MAJOR} or newer. Install it, point --pg-bin at its bin directory, or set DATABASE_URL.",
+                "only Postgres {} was found, and posthaste needs {OLDEST_MAJOR} or newer. \
+                 Install it, point --pg-bin at its bin directory, or set DATABASE_URL.",
                 old.major
             ),
             (None, None) => bail!(
-                "no Postgres found in PATH or below /usr/lib/postgresql. Install it (apt-get install postgresql), point --pg-bin at its bin directory, or set DATABASE_URL."
+                "no Postgres found in PATH or below /usr/lib/postgresql. Install it (apt-get \
+                 install postgresql), point --pg-bin at its bin directory, or set DATABASE_URL."
             ),
         }
     }
@@ -70,7 +73,8 @@ impl Binaries {
         })?;
         match made_by {
             Some(major) if binaries.major != major => bail!(
-                "the private database here was made by Postgres {major}, and --pg-bin {shown} is Postgres {}. Point it at Postgres {major}.",
+                "the private database here was made by Postgres {major}, and --pg-bin {shown} is \
+                 Postgres {}. Point it at Postgres {major}.",
                 binaries.major
             ),
             None if binaries.major < OLDEST_MAJOR => bail!(

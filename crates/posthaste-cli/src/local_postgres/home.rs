@@ -100,7 +100,8 @@ impl Home {
     pub(crate) fn closed(&self, error: &io::Error) -> anyhow::Error {
         let (folder, reason) = (self.folder.display(), failure::reason(error));
         anyhow!(
-            "cannot write {folder}: {reason}. Run posthaste in a folder of your own, or set DATABASE_URL."
+            "cannot write {folder}: {reason}. Run posthaste in a folder of your own, \
+             or set DATABASE_URL."
         )
     }
 
@@ -156,7 +157,8 @@ impl Home {
         match status {
             Ok(status) if status.success() => Ok(()),
             _ => bail!(
-                "the user that Postgres runs as (uid {}) cannot run {}. Open it to that user (chmod -R a+rX), or point --pg-bin elsewhere.",
+                "the user that Postgres runs as (uid {}) cannot run {}. Open it to that user \
+                 (chmod -R a+rX), or point --pg-bin elsewhere.",
                 self.user.map_or(0, |user| user.uid),
                 binaries.program("postgres").display()
             ),
@@ -178,7 +180,10 @@ fn unprivileged() -> anyhow::Result<ServerUser> {
     ["postgres", "nobody"]
         .iter()
         .find_map(|name| user_named(&users, name))
-        .context("Postgres refuses to run as root, and this system has neither a user postgres nor nobody. Run posthaste as an ordinary user, or set DATABASE_URL")
+        .context(
+            "Postgres refuses to run as root, and this system has neither a user postgres nor \
+             nobody. Run posthaste as an ordinary user, or set DATABASE_URL",
+        )
 }
 
 fn user_named(users: &str, name: &str) -> Option<ServerUser> {

@@ -43,7 +43,8 @@ pub(crate) async fn find_running(
                 PortOwner::Ours => return Ok(Some(server)),
                 PortOwner::OursStarting => seen_starting = true,
                 PortOwner::Other => bail!(
-                    "something that is not the private Postgres of {} answers on its port {}. End it, or remove that folder to begin anew.",
+                    "something that is not the private Postgres of {} answers on its port {}. \
+                     End it, or remove that folder to begin anew.",
                     home.folder.display(),
                     server.port
                 ),
@@ -98,7 +99,8 @@ pub(crate) async fn start(
         }
     }
     bail!(
-        "no free port on 127.0.0.1 for the private Postgres. Close some programs, or set DATABASE_URL."
+        "no free port on 127.0.0.1 for the private Postgres. Close some programs, \
+         or set DATABASE_URL."
     )
 }
 

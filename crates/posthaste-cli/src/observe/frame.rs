@@ -158,9 +158,15 @@ impl Frame {
         }
     }
 
-    /// Lines of at most `columns` columns; where there are more than `rows`, the queues that are least
-    /// late are left out, and how many is said.
-    pub(crate) fn lines(&self, title: &str, columns: usize, rows: usize) -> Vec<String> {
+    /// Lines of at most `columns` columns; where there are more than `rows`, the queues that are
+    /// least late are left out, and how many is said. One that is chosen is among them.
+    pub(crate) fn lines(
+        &self,
+        title: &str,
+        columns: usize,
+        rows: usize,
+        chosen: Option<&str>,
+    ) -> Vec<String> {
         let sum = |of: fn(&Line) -> i64| self.queues.iter().map(of).sum::<i64>();
         let mut lines = vec![
             named(title),
@@ -202,7 +208,10 @@ impl Frame {
             many if many > room => room - 1,
             all => all,
         };
-        lines.extend(self.queues.iter().take(shown).map(Line::text));
+        let is_chosen = |line: &Line| Some(&*line.queue) == chosen;
+        let at = self.queues.iter().position(is_chosen).unwrap_or(0);
+        let seen = self.queues.iter().skip((at + 1).saturating_sub(shown));
+        lines.extend(seen.take(shown).map(|line| line.text(is_chosen(line))));
         if shown < self.queues.len() {
             lines.push(format!("and {} queues more", self.queues.len() - shown));
         }
@@ -232,7 +241,7 @@ fn head() -> String {
 }
 
 impl Line {
-    fn text(&self) -> String {
+    fn text(&self, is_chosen: bool) -> String {
         let late = self.late_seconds.map_or("-".to_owned(), age);
         let rate = self.completed_a_second;
         let rate = rate.map_or("-".to_owned(), |rate| format!("{rate:.1}/s"));
@@ -242,7 +251,11 @@ impl Line {
         };
         format!(
             "{:24}  {late:>8}  {rate:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}{worked}",
-            named(&self.queue),
+            format!(
+                "{}{}",
+                if is_chosen { "> " } else { "" },
+                named(&self.queue)
+            ),
             self.available,
             self.running,
             self.scheduled,
@@ -321,7 +334,7 @@ mod tests {
         let frame = frame(&seen, None);
         let order: Vec<&str> = frame.queues.iter().map(|line| &*line.queue).collect();
         assert_eq!(order, ["late", "long", "short"]);
-        let lines = frame.lines("posthaste", 200, 50);
+        let lines = frame.lines("posthaste", 200, 50, None);
         let late = lines.iter().find(|line| line.starts_with("late"));
         let late = late.map(String::as_str).unwrap_or_default();
         assert!(
@@ -357,7 +370,7 @@ mod tests {
         let seen = snapshot(jobs.collect(), &[("q7\x1b[2J", 5.0, true)]);
         let frame = frame(&seen, None);
         for (columns, rows) in [(40, 12), (80, 24), (10, 8)] {
-            let lines = frame.lines("posthaste", columns, rows);
+            let lines = frame.lines("posthaste", columns, rows, None);
             assert!(lines.len() <= rows, "{lines:?}");
             let widths = lines.iter().map(|line| line.chars().count());
             assert!(widths.max() <= Some(columns), "{lines:?}");

@@ -1,5 +1,5 @@
 //! OTLP: where the environment names a collector, as OpenTelemetry's own variables do, metrics and
-//! the spans of runs are sent to it.
+//! the spans of runs, of what relays send and of syncs are sent to it.
 //!
 //! Nothing waits for the collector. Spans wait in a queue of a fixed length, and are dropped where
 //! it is full; metrics are sums.
@@ -105,22 +105,27 @@ impl Otlp {
         Ok(Some(Self { spans, metrics }))
     }
 
-    /// Sees the spans of runs, and what became of each.
+    /// Sees the spans of runs, of what relays send and of passes of syncs, and what became of each.
     pub(crate) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
-        let of_runs = filter_fn(|seen| {
-            let is_run = seen.is_span() && seen.name() == "job";
-            seen.target().starts_with("posthaste::")
-                && (is_run || seen.target() == "posthaste::consumer::ticket")
+        let ours = filter_fn(|seen| {
+            let is_ours = ["posthaste::", "posthaste_relay::", "posthaste_sync::"]
+                .iter()
+                .any(|one| seen.target().starts_with(one));
+            let is_kept = match seen.is_span() {
+                true => spans::NAMES.contains(&seen.name()),
+                false => seen.target() == "posthaste::consumer::ticket",
+            };
+            is_ours && is_kept
         });
         tracing_opentelemetry::layer()
             .with_tracer(self.spans.tracer(SCOPE))
             .with_location(false)
             .with_threads(false)
             .with_tracked_inactivity(false)
-            .with_filter(of_runs.with_max_level_hint(LevelFilter::INFO))
+            .with_filter(ours.with_max_level_hint(LevelFilter::INFO))
     }
 
     /// Sends what is left, or gives it up where nobody takes it in time.

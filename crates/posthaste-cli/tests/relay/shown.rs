@@ -1,4 +1,5 @@
-//! What `posthaste relay preview` shows before it sends anything, and says when it has sent nothing.
+//! What `posthaste relay preview` shows before it sends anything, and says when it has sent
+//! nothing.
 
 use super::{LINES, enqueue, relay};
 use crate::stage::{self, BOUND, Stage, count};
@@ -8,14 +9,15 @@ async fn a_preview_shows_byte_for_byte_what_is_sent() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let route = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkind = \"{name}\"\n\
-        headers = {who = \"{json:name}\"}\n\
-        [route.audit.resolve]\norders = \"SELECT to_jsonb(o) FROM orders o WHERE id = $1::bigint\"\n";
+                 headers = {who = \"{json:name}\"}\n[route.audit.resolve]\n\
+                 orders = \"SELECT to_jsonb(o) FROM orders o WHERE id = $1::bigint\"\n";
     stage.write("posthaste.toml", route)?;
     let rows = r#"CREATE TABLE orders AS SELECT 4711 AS id, '"' AS who;
         INSERT INTO posthaste.route (pattern, queue) VALUES ('*', 'a');
         INSERT INTO posthaste.outbox (type, payload) VALUES
           ('inj', '0],"class":"Charge","retry":false,"args":[666'),
-          ('te"xt', 'plain text'), ('json', E'{"a":\n[1]}'), ('bytes', '\x8812'), ('number', '8812');
+          ('te"xt', 'plain text'), ('json', E'{"a":\n[1]}'), ('bytes', '\x8812'),
+          ('number', '8812');
         INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES ('row', 'orders', '4711');
         SELECT posthaste.enqueue('call', '{"n": 1}', queue => 'a')"#;
     client.batch_execute(rows).await?;

@@ -13,7 +13,11 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
     let (stage, database, client) = with_pages("postgres:").await?;
     with_one_document(&stage, &database, &client).await?;
     client
-        .batch_execute("ALTER TABLE page DISABLE TRIGGER USER; UPDATE page SET edited_at = timestamptz '2001-01-01 00:00 UTC' + id * interval '1 day'; ALTER TABLE page ENABLE TRIGGER USER")
+        .batch_execute(
+            "ALTER TABLE page DISABLE TRIGGER USER; UPDATE page \
+             SET edited_at = timestamptz '2001-01-01 00:00 UTC' + id * interval '1 day'; ALTER \
+             TABLE page ENABLE TRIGGER USER",
+        )
         .await?;
     let ours = async |arguments: &str| {
         let arguments: Vec<&str> = arguments.split(' ').collect();
@@ -26,7 +30,8 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
         "sync reindex pages --column edited_at --since 2001-01-06T00:00Z --until 2001-01-11T00:00Z";
     let begun = ours(window).await?;
     assert_eq!(begun, "pages: 5 documents are to be looked at");
-    let taken = "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' AND (kwargs ->> 'id')::integer BETWEEN 5 AND 9";
+    let taken = "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' \
+                 AND (kwargs ->> 'id')::integer BETWEEN 5 AND 9";
     assert_eq!(count(&client, taken).await?, 5);
     let far = ours("sync reindex pages --progress").await?;
     assert_eq!(far, "pages: 5 left, 0 completed");
@@ -45,7 +50,8 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
 async fn neither_a_row_that_cannot_be_made_nor_an_id_that_can_be_none_stops_an_audit()
 -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
-    let rows = "rows = \"SELECT p.id::text, p.version, jsonb_build_object('all', p.title, 'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[])\"";
+    let rows = "rows = \"SELECT p.id::text, p.version, jsonb_build_object('all', p.title, 'n', \
+                1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[])\"";
     let text = format!("{TABLE}index = 'postgres:'\n").replace("document =", "# document =");
     stage.write("posthaste.toml", &format!("{text}{rows}\n"))?;
     let repair = stage
@@ -80,7 +86,12 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
     let (stage, database, client) = with_pages("postgres:").await?;
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
     let jobs = async || {
-        count(&client, "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' AND state = 'available' AND priority = 1000").await
+        count(
+            &client,
+            "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' \
+             AND state = 'available' AND priority = 1000",
+        )
+        .await
     };
     let plan = ours(&[
         "sync",

@@ -16,7 +16,8 @@ async fn a_search_shows_as_many_as_were_asked_for_although_the_best_are_gone() -
     client
         .batch_execute(
             "INSERT INTO page (title) SELECT 'haste' FROM generate_series(1, 30);
-             INSERT INTO page (title, body) SELECT 'haste', repeat('haste ', 50) FROM generate_series(1, 10)",
+             INSERT INTO page (title, body) SELECT 'haste', repeat('haste ', 50)
+               FROM generate_series(1, 10)",
         )
         .await?;
     good(&stage, &database, &["sync", "run", "--once"]).await?;

@@ -107,7 +107,8 @@ async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() 
             pace.tick().await;
             rounds += 1;
             let edit = format!(
-                "UPDATE page SET body = 'round {rounds}' WHERE id % 97 = {rounds} % 97; DELETE FROM page WHERE id % 2111 = {rounds} % 2111;
+                "UPDATE page SET body = 'round {rounds}' WHERE id % 97 = {rounds} % 97; DELETE
+                 FROM page WHERE id % 2111 = {rounds} % 2111;
                  INSERT INTO page (title) SELECT 'Häuser {rounds}' FROM generate_series(1, 10)"
             );
             setup.client.batch_execute(&edit).await?;

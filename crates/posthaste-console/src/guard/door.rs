@@ -19,7 +19,7 @@ pub(crate) struct Doorkeeper(Option<String>);
 impl Doorkeeper {
     pub(crate) fn new(access: &Access) -> Self {
         Self(match access {
-            Access::Loopback => None,
+            Access::Loopback | Access::Proxy(_) => None,
             Access::Token(token) => Some(token.clone()),
         })
     }

@@ -23,7 +23,8 @@ pub(crate) async fn with_headers(
     let mut response = next.run(request).await;
     if let Some(fault) = response.extensions_mut().remove::<Fault>() {
         // Whoever was not let in sees nothing of the database on it.
-        visit.who = "a fault";
+        visit.who = "a fault".to_owned();
+        visit.role = app.settings.role;
         let headers = std::mem::take(response.headers_mut());
         response = pages::fault(&app, &visit, fault);
         for (name, value) in &headers {

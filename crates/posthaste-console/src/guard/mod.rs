@@ -4,8 +4,9 @@
 mod door;
 mod headers;
 mod origin;
+mod proxy;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
@@ -14,10 +15,10 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
-use crate::Access;
 use crate::address;
 use crate::app::App;
 use crate::fault::Fault;
+use crate::{Access, Role};
 pub(crate) use door::Doorkeeper;
 pub(crate) use headers::{never_cached, with_headers};
 pub(crate) use origin::is_secure;
@@ -27,8 +28,10 @@ pub(crate) use origin::is_secure;
 pub(crate) struct Visit {
     /// Marks the script and the style that the page itself asks for.
     pub(crate) nonce: String,
-    /// By what it was let in.
-    pub(crate) who: &'static str,
+    /// By what it was let in, or whom the proxy named.
+    pub(crate) who: String,
+    /// What it may do.
+    pub(crate) role: Role,
     /// From where it came, where the program tells.
     pub(crate) peer: Option<String>,
     /// Its path and query.
@@ -37,12 +40,12 @@ pub(crate) struct Visit {
 
 impl Visit {
     fn new(request: &Request) -> Self {
-        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
         let path = request.uri().path_and_query();
         Self {
             nonce: uuid::Uuid::new_v4().simple().to_string(),
-            who: NOBODY,
-            peer: peer.map(|peer| peer.0.ip().to_string()),
+            who: NOBODY.to_owned(),
+            role: Role::Observer,
+            peer: peer(request).map(|peer| peer.to_string()),
             path: path.map_or_else(|| "/".to_owned(), ToString::to_string),
         }
     }
@@ -103,17 +106,39 @@ pub(crate) async fn let_in(
         .into_response();
     }
     let who = match &app.settings.access {
-        Access::Loopback => Some("loopback"),
-        Access::Token(_) if by_header => Some("token"),
-        Access::Token(_) => door.knows_cookie(headers).then_some("login"),
+        Access::Loopback => Some("loopback".to_owned()),
+        Access::Token(_) if by_header => Some("token".to_owned()),
+        Access::Token(_) => door.knows_cookie(headers).then(|| "login".to_owned()),
+        Access::Proxy(proxy) => match proxy::named(proxy, peer(&request), headers) {
+            Ok(name) => Some(name),
+            Err(fault) => return fault.into_response(),
+        },
     };
     if who.is_none() && !is_open(request.uri().path()) {
         return turned_away(&request);
     }
     if let (Some(who), Some(visit)) = (who, request.extensions_mut().get_mut::<Visit>()) {
+        visit.role = role(&app, &who);
         visit.who = who;
     }
     next.run(request).await
+}
+
+/// From where it was asked, where the program tells.
+fn peer(request: &Request) -> Option<IpAddr> {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    peer.map(|peer| peer.0.ip())
+}
+
+/// What this one may do.
+fn role(app: &App, who: &str) -> Role {
+    let Access::Proxy(proxy) = &app.settings.access else {
+        return app.settings.role;
+    };
+    match proxy.operators.iter().any(|one| one == who) {
+        true => Role::Operator,
+        false => app.settings.role,
+    }
 }
 
 /// A person is sent to the form, a program is told.

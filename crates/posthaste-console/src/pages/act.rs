@@ -23,7 +23,7 @@ pub(crate) async fn retry(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let ids = fields.jobs()?;
     let jobs = audit::log(&visit, "retry", &named(&ids), retried(&app, &ids).await)?;
     app.collector.refresh().await;
@@ -47,7 +47,7 @@ pub(crate) async fn cancel(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let ids = fields.jobs()?;
     let jobs = audit::log(&visit, "cancel", &named(&ids), cancelled(&app, &ids).await)?;
     app.collector.refresh().await;
@@ -80,7 +80,7 @@ pub(crate) async fn redrive(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let ids = fields.jobs()?;
     let jobs = audit::log(&visit, "redrive", &named(&ids), redriven(&app, &ids).await)?;
     app.collector.refresh().await;
@@ -109,7 +109,7 @@ pub(crate) async fn delete(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let ids = fields.jobs()?;
     if fields.get("sure") != Some("yes") {
         let figures = app.collector.seen().await?;

@@ -267,7 +267,7 @@ pub(crate) async fn act(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let action = Action::read(&fields)?;
     let figures = app.collector.seen().await?;
     let filter = meant(&fields, action, &figures)?;

@@ -71,7 +71,7 @@ pub(crate) async fn begin(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let queue = &fields.name("queue")?;
     audit::log(
         &visit,

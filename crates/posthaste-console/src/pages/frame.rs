@@ -25,7 +25,7 @@ pub(super) struct Frame {
     pub(super) place: String,
     pub(super) items: Vec<Item>,
     pub(super) role: &'static str,
-    pub(super) who: &'static str,
+    pub(super) who: String,
     pub(super) as_of: Option<Cell>,
     pub(super) is_replica: bool,
     /// Whether the buttons are there.
@@ -42,7 +42,7 @@ pub(super) struct Frame {
 type Page = (&'static str, &'static str, &'static str, &'static str);
 
 /// Those of jobs stand above the line, those of the rest below it.
-const PAGES: [Page; 12] = [
+const PAGES: [Page; 13] = [
     ("/", "Overview", "o", ""),
     ("/queues", "Queues", "q", "margin.queues"),
     ("/jobs", "Jobs", "j", "margin.jobs"),
@@ -53,6 +53,7 @@ const PAGES: [Page; 12] = [
     ("/destinations", "Destinations", "l", "margin.relays"),
     ("/sync", "Index sync", "i", ""),
     ("/transactions", "Transactions", "h", "margin.holders"),
+    ("/two-phase", "Two-phase", "b", ""),
     ("/workers", "Workers", "w", "margin.workers"),
     ("/settings", "Settings", ",", ""),
 ];
@@ -72,7 +73,7 @@ impl Frame {
         let version = server.version.split_whitespace().next().unwrap_or_default();
         frame.place = format!("{} · {version}", words::plain(&server.database, 40));
         frame.is_replica = server.is_replica;
-        frame.may_act = app.settings.role == Role::Operator && !server.is_replica;
+        frame.may_act = visit.role == Role::Operator && !server.is_replica;
         frame.as_of = Some(figures.as_of());
         frame.is_live = true;
         let cells = figures.margin();
@@ -101,8 +102,8 @@ impl Frame {
             assets: super::assets::version(),
             place: String::new(),
             items: items.collect(),
-            role: app.settings.role.name(),
-            who: visit.who,
+            role: visit.role.name(),
+            who: words::plain(&visit.who, 60),
             as_of: None,
             is_replica: false,
             may_act: false,

@@ -63,7 +63,7 @@ pub(crate) async fn enter(
         .knows(fields.get("token").unwrap_or_default());
     let cookie = app
         .doorkeeper
-        .cookie(is_secure(&headers))
+        .cookie(app.settings.over_tls || is_secure(&headers))
         .filter(|_| is_known);
     let cookie = cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok());
     let Some(cookie) = cookie else {

@@ -19,6 +19,7 @@ pub(crate) mod reindex;
 pub(crate) mod settings;
 pub(crate) mod sync;
 pub(crate) mod transactions;
+pub(crate) mod two_phase;
 pub(crate) mod workers;
 
 use askama::Template;
@@ -81,8 +82,8 @@ pub(crate) async fn not_so(method: Method) -> Fault {
 }
 
 /// Refuses an action where nobody may act.
-async fn check_may_act(app: &App) -> Result<(), Fault> {
-    if app.settings.role != Role::Operator {
+async fn check_may_act(app: &App, visit: &Visit) -> Result<(), Fault> {
+    if visit.role != Role::Operator {
         let what = "an observer looks and does not act";
         let then = "Start the console for operators to act, or use the command.";
         return Err(Fault::new(StatusCode::FORBIDDEN, what, then));

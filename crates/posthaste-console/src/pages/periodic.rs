@@ -146,7 +146,7 @@ pub(crate) async fn run(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let name = &fields.name("name")?;
     let jobs = store::run_periodic(&app.pool, name).await;
     let jobs = audit::log(&visit, "run periodic", name, jobs)?;
@@ -171,7 +171,7 @@ pub(crate) async fn switch_on(
 }
 
 async fn switch(app: &App, visit: &Visit, fields: &Fields, is_on: bool) -> Result<Response, Fault> {
-    check_may_act(app).await?;
+    check_may_act(app, visit).await?;
     let name = &fields.name("name")?;
     let (action, did) = match is_on {
         true => ("switch periodic on", "on"),

@@ -75,7 +75,7 @@ pub(crate) async fn pause(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let queue = &fields.name("queue")?;
     audit::log(&visit, "pause", queue, paused(&app, queue, true).await)?;
     Ok(done(&app, &fields, "pause").await)
@@ -86,7 +86,7 @@ pub(crate) async fn resume(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let queue = &fields.name("queue")?;
     audit::log(&visit, "resume", queue, paused(&app, queue, false).await)?;
     Ok(done(&app, &fields, "resume").await)
@@ -106,7 +106,7 @@ pub(crate) async fn limit(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let queue = &fields.name("queue")?;
     let rate = rate(&fields)?;
     let (action, on) = match &rate {
@@ -147,7 +147,7 @@ pub(crate) async fn keep(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let queue = &fields.name("queue")?;
     let number = fields.number("keep", (1, LONGEST))?;
     let unit = fields.number("unit", (3_600, 86_400))?.unwrap_or(3_600);

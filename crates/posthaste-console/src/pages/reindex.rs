@@ -68,7 +68,7 @@ pub(crate) async fn begin(
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
-    check_may_act(&app).await?;
+    check_may_act(&app, &visit).await?;
     let table = synced(&app, &fields).await?;
     let reindex = chosen(&fields)?;
     let on = words::plain(&command(&table, &reindex), 300);

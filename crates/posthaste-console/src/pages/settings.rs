@@ -72,9 +72,23 @@ pub(crate) async fn show(
 fn console(app: &App) -> Vec<Fact> {
     let settings = &app.settings;
     let seconds = |time: std::time::Duration| words::age(time.as_secs_f64());
-    let access = match settings.access {
-        Access::Loopback => "whoever is on this machine",
-        Access::Token(_) => "who knows the token",
+    let access = match &settings.access {
+        Access::Loopback => "whoever is on this machine".to_owned(),
+        Access::Token(_) => "who knows the token".to_owned(),
+        Access::Proxy(proxy) => {
+            let networks: Vec<String> = proxy.networks.iter().map(ToString::to_string).collect();
+            let header = words::plain(&proxy.header, 60);
+            format!("whom {} names in {header}", networks.join(", "))
+        }
+    };
+    let role = match &settings.access {
+        Access::Proxy(proxy) if !proxy.operators.is_empty() => {
+            let operators = proxy.operators.iter().map(|one| words::plain(one, 60));
+            let operators: Vec<String> = operators.collect();
+            let role = settings.role.name();
+            format!("{role}; these may act: {}", operators.join(", "))
+        }
+        _ => settings.role.name().to_owned(),
     };
     let redacted: Vec<String> = settings
         .redacted
@@ -83,8 +97,8 @@ fn console(app: &App) -> Vec<Fact> {
         .collect();
     vec![
         ("Version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("Role", settings.role.name().to_owned()),
-        ("Lets in", access.to_owned()),
+        ("Role", role),
+        ("Lets in", access),
         ("A queue is behind after", seconds(settings.late_after)),
         (
             "A transaction is long after",

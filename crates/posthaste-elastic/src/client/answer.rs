@@ -84,13 +84,16 @@ mod tests {
 
     #[test]
     fn an_error_is_its_type_its_reason_and_its_deepest_cause() {
-        let body = br#"{"error":{"root_cause":[],"type":"illegal_argument_exception","reason":"failed to execute script",
-            "caused_by":{"type":"x","reason":"y","caused_by":{"type":"resource_not_found_exception","reason":"unable to find script [nope]"}}},"status":400}"#;
+        let body = br#"{"error":{"root_cause":[],"type":"illegal_argument_exception",
+            "reason":"failed to execute script","caused_by":{"type":"x","reason":"y",
+            "caused_by":{"type":"resource_not_found_exception",
+            "reason":"unable to find script [nope]"}}},"status":400}"#;
         let (kind, reason) = meaning(400, body);
         assert_eq!(kind, ErrorKind::Refused);
         assert_eq!(
             reason,
-            "the answer was 400: illegal_argument_exception: failed to execute script: unable to find script [nope]"
+            "the answer was 400: illegal_argument_exception: failed to execute script: \
+             unable to find script [nope]"
         );
     }
 

@@ -325,7 +325,10 @@ mod tests {
             .write_to(&mut lines);
         let lines = String::from_utf8(lines).unwrap();
         let expected = [
-            r#"{"index":{"_id":"1","_index":"notes","pipeline":"stamp","version":7,"version_type":"external"}}"#,
+            concat!(
+                r#"{"index":{"_id":"1","_index":"notes","pipeline":"stamp","version":7,"#,
+                r#""version_type":"external"}}"#
+            ),
             r#"{  "a": "b\nc",   "n": 12345678901234567890 }"#,
             "",
         ];

@@ -236,7 +236,8 @@ impl Coordinator {
             return Err(match refusal.kind {
                 ErrorKind::Conflict => unfit(
                     operation.id(),
-                    "it was written meanwhile: a writer of the other protocol, or another adoption, has not stopped",
+                    "it was written meanwhile: a writer of the other protocol, or another \
+                     adoption, has not stopped",
                 ),
                 _ => Failure::Unavailable(refusal.clone().of_call("bulk")),
             });

@@ -1,4 +1,4 @@
-//! Brings transactions to their ends: makes the calls of each step, waits between attempts, and knows when to leave the rest to recovery.
+//! Brings transactions to their ends: makes each step's calls, waits, leaves the rest to recovery.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use super::stored::{Record, TIMES};
 use super::transaction::{Effect, MAX_AMOUNT, Refusal, Transaction, TransactionId};
 use crate::{Client, Error, ErrorKind, Operation};
 
-/// This many attempts a call makes before it leaves a transaction to recovery: with the waits between them some seconds.
+/// Attempts of a call before it leaves a transaction to recovery: with the waits some seconds.
 const ATTEMPTS: u32 = 10;
-/// This many a pass of recovery makes while nothing can be written: it comes back, and others are waiting.
+/// Attempts of a pass of recovery while nothing can be written: it comes back, and others wait.
 const LOOKS: u32 = 3;
 /// This often a call finds documents that others set before it gives its transaction up.
 const PATIENCE: u8 = 6;
@@ -44,14 +44,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs transactions on the documents of one index, with another index to write them down in.
 ///
-/// Any number of coordinators, in any number of processes, may be at work on the same indexes and on the same transaction.
+/// Any number of them, in any number of processes, may work on the same indexes and transaction.
 ///
 /// ```no_run
 /// use posthaste_elastic::Client;
 /// use posthaste_elastic::two_phase::{Coordinator, Failure, Transaction};
 ///
 /// # async fn example() -> Result<(), Failure> {
-/// let client = Client::new(reqwest::Client::builder(), "http://localhost:9200").map_err(Failure::Unavailable)?;
+/// let client = Client::new(reqwest::Client::builder(), "http://localhost:9200")
+///     .map_err(Failure::Unavailable)?;
 /// let coordinator = Coordinator::new(client, "accounts", "transactions");
 /// coordinator.prepare(1).await?;
 /// coordinator.open("alice", 1000).await?;
@@ -92,7 +93,7 @@ impl Coordinator {
     /// was there stays as it is.
     ///
     /// # Errors
-    /// Also if its name or balance breaks a rule. After [`Failure::Unopened`] the same call may be made again.
+    /// Also if its name or balance breaks a rule. After [`Failure::Unopened`] call it again.
     pub async fn open(&self, document: &str, balance: i64) -> Result<bool, Failure> {
         if !(0..=MAX_AMOUNT).contains(&balance) {
             return Err(Refusal::Amount(balance).into());
@@ -117,7 +118,7 @@ impl Coordinator {
         Ok(created != Created::Before)
     }
 
-    /// Writes a transaction down without beginning it; the one that runs or recovers it does. The same one again changes nothing.
+    /// Writes a transaction down; who runs or recovers it begins it. Again it changes nothing.
     ///
     /// # Errors
     /// [`Failure::Different`] if there is one of its name that does something else.
@@ -168,7 +169,8 @@ impl Coordinator {
     /// Makes a transaction, if it is not there, and brings it to its end.
     ///
     /// # Errors
-    /// It did not happen, or nobody knows yet: see [`Failure::may_have_moved`]. After each failure of which that is true the same call may be made again.
+    /// It did not happen, or nobody knows yet: see [`Failure::may_have_moved`]. After each failure
+    /// of which that is true the same call may be made again.
     pub async fn run(&self, transaction: &Transaction) -> Result<(), Failure> {
         self.check().await?;
         let execution = Execution::create(transaction.effects().len(), PATIENCE);
@@ -178,9 +180,9 @@ impl Coordinator {
         ended(state, reason)
     }
 
-    /// As [`run`](Self::run), but says so as soon as every document is settled: a round trip earlier.
+    /// As [`run`](Self::run), but says so a round trip earlier: once every document is settled.
     ///
-    /// That the transaction is finished is written down behind the caller's back, and by recovery if this process ends before. It stands as `committed` until then.
+    /// It stands as `committed` until its end is written down, by recovery if this process ends.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -196,8 +198,9 @@ impl Coordinator {
     /// Gives a transaction up, unless it is decided.
     ///
     /// # Errors
-    /// [`Failure::Committed`] if it was committed before: it is brought to its end then. [`Failure::Absent`] if it is not there, which keeps no
-    /// creation away that is late: [create](Self::create) it, and give it up then.
+    /// [`Failure::Committed`] if it was committed before: it is brought to its end then.
+    /// [`Failure::Absent`] if it is not there: [create](Self::create) it, and give it up then, as
+    /// a creation may be late.
     pub async fn roll_back(&self, id: &str) -> Result<(), Failure> {
         let transaction = self.stored(id).await?;
         let execution = Execution::roll_back(transaction.effects().len(), Reason::Asked);
@@ -319,7 +322,7 @@ impl Coordinator {
             }
             last = error.or(last);
             match progress {
-                // Settled by writes that were acknowledged: the one that comes next can only say so, as often as it takes.
+                // Settled by acknowledged writes: the next one can only say so, until it has.
                 Progress::Next
                     if waits_for == Last::Settled && execution.step() == Step::Finish =>
                 {
@@ -375,7 +378,7 @@ impl Coordinator {
     }
 }
 
-/// The wait before an attempt: twice as long each time, of which a random half keeps those apart who met.
+/// The wait before an attempt: it doubles, and a random half of it keeps those apart who met.
 fn wait(attempt: u32, chance: f64) -> Duration {
     let doubled = FIRST_WAIT
         .saturating_mul(1 << attempt.min(16))

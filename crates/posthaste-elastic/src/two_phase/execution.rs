@@ -1,6 +1,6 @@
-//! One executor's way with one transaction: which requests next, and what their answers lead to. No IO, no clock.
+//! One executor's way with one transaction: which requests next, and what their answers lead to.
 //!
-//! Any number of these may be at work on one transaction at once, stop for ever anywhere, or go on after a year.
+//! Any number of them may work on one transaction, stop for ever anywhere, or go on after a year.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,8 @@ pub enum Reason {
     Missing,
     /// Others set a document, again and again.
     Busy,
-    /// It was [adopted](super::Coordinator::adopt) at its end, which an account that still listed it did not agree with: a person should look at it.
+    /// It was [adopted](super::Coordinator::adopt) at its end, which an account that still listed
+    /// it did not agree with: a person should look at it.
     Listed,
 }
 
@@ -126,7 +127,7 @@ impl Execution {
         }
     }
 
-    /// What the next step asks for. The order of these requests does not matter, nor whether they go together.
+    /// What the next step asks for, in any order, together or not.
     pub fn requests(&self) -> Vec<Request> {
         let each = |request: fn(usize) -> Request| (0..self.documents).map(request).collect();
         match (self.step(), self.state) {
@@ -235,7 +236,8 @@ impl Execution {
         self.take(sequence, sequence.confirmed())
     }
 
-    /// Not every document holds the transaction. Which of them does is settled or undone later; here it only counts what to try next.
+    /// Not every document holds the transaction. Which of them does is settled or undone later;
+    /// here it only counts what to try next.
     fn not_held(&mut self, answers: &[Response]) -> Progress {
         let refused = |of: Obstacle| answers.contains(&Response::Rejected(of));
         if answers.contains(&Response::Missing) {
@@ -247,7 +249,7 @@ impl Execution {
         if refused(Obstacle::TooLarge) {
             return self.abandon(Reason::TooLarge);
         }
-        // One that is full has a place as soon as any of its transactions ends; who sets a document may hold it for long.
+        // One that is full has a place once any transaction ends; who sets one may hold it long.
         if refused(Obstacle::Busy) {
             match self.patience.checked_sub(1) {
                 Some(left) => self.patience = left,
@@ -290,7 +292,7 @@ impl Execution {
 mod tests {
     use super::*;
 
-    /// Answers every request of the steps until this one as a store does that nothing is wrong with.
+    /// Answers every request of the steps until this one as a sound store does.
     fn until(step: Step, mut execution: Execution) -> Execution {
         while execution.step() != step {
             let answers: Vec<_> = execution.requests().into_iter().map(well).collect();

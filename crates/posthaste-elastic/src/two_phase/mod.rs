@@ -1,8 +1,11 @@
 //! Several documents change together or not at all, by operations on single documents only.
 //!
-//! Elasticsearch and OpenSearch change one document at a time. A [`Transaction`] is written down as a document of its own; each document that it touches then
-//! *holds* it, the transaction is *committed* once all of them do, and each document is *settled*. What fails before the commit is undone. The states have the six names of the protocol
-//! that Elastic published; the rules are others, because that one loses money where a request is late, an answer is lost or an executor falls asleep.
+//! Elasticsearch and OpenSearch change one document at a time. A [`Transaction`] is written down as
+//! a document of its own; each document that it touches then *holds* it, the transaction is
+//! *committed* once all of them do, and each document is *settled*. What fails before the commit is
+//! undone. The states have the six names of the protocol that Elastic published; the rules are
+//! others, because that one loses money where a request is late, an answer is lost or an executor
+//! falls asleep.
 //!
 //! | rule | what it is | where |
 //! |---|---|---|

@@ -49,7 +49,8 @@ impl Store {
         match self.client.data_nodes().await {
             Ok(0 | 1) => Err(unfit(
                 index,
-                "would acknowledge writes that two nodes have, and one node holds data: make it with 0 replicas (--replicas 0), or let a second node join",
+                "would acknowledge writes that two nodes have, and one node holds data: \
+                 make it with 0 replicas (--replicas 0), or let a second node join",
             )),
             Ok(_) => Ok(()),
             Err(error) => Err(Failure::Unavailable(error)),
@@ -147,14 +148,16 @@ fn lasts(described: &Value) -> Result<(), &'static str> {
     }
     if says("/settings/index/auto_expand_replicas").is_some_and(|range| range != "false") {
         return Err(
-            "gets and loses replicas as nodes come and go, and no write waits for them: index.auto_expand_replicas must be false",
+            "gets and loses replicas as nodes come and go, and no write waits for them: \
+             index.auto_expand_replicas must be false",
         );
     }
     let replicas = replicas_of(described);
     let waits_for = says("/settings/index/write/wait_for_active_shards").unwrap_or("1");
     if replicas != "0" && matches!(waits_for, "0" | "1") {
         return Err(
-            "has replicas and acknowledges writes that only the primary has: index.write.wait_for_active_shards must be 2 or more",
+            "has replicas and acknowledges writes that only the primary has: \
+             index.write.wait_for_active_shards must be 2 or more",
         );
     }
     Ok(())

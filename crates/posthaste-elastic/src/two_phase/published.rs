@@ -106,7 +106,8 @@ pub(super) fn doubt(id: &str, record: &Record) -> Option<String> {
             "{id} was rolled back and was still on an account: what it changed there is undone"
         ),
         _ => format!(
-            "{id} was finished and was still on an account: the balance stays as it is, and may have been changed twice"
+            "{id} was finished and was still on an account: the balance stays as it is, \
+             and may have been changed twice"
         ),
     })
 }
@@ -179,8 +180,10 @@ mod tests {
     use super::*;
 
     fn published(state: &str) -> Known {
-        let source = json!({"src_acct": "A", "dest_acct": "B", "amount": 100, "transaction_state": state,
-            "creation_time": "2026-11-01T00:00:00Z", "modification_time": "2026-11-01T00:00:01.000987Z"});
+        let source = json!({"src_acct": "A", "dest_acct": "B", "amount": 100,
+            "transaction_state": state,
+            "creation_time": "2026-11-01T00:00:00Z", "modification_time": "2026-11-01T00:00:\
+                01.000987Z"});
         transaction("txn1", &source.to_string()).unwrap()
     }
 
@@ -198,7 +201,10 @@ mod tests {
             let after = account(name, before, |id| (id == "txn1").then_some(&known));
             Value::Object(after.unwrap().unwrap())
         };
-        let held = |add: i64| json!({"balance": 500, "holds": [{"id": "txn1", "add": add}], "owner": "ann"});
+        let held = |add: i64| {
+            json!({"balance": 500, "holds": [{"id": "txn1", "add": add}],
+            "owner": "ann"})
+        };
         assert_eq!(of("A", 400), held(-100));
         assert_eq!(of("B", 600), held(100));
         let adopted = object(held(-100));
@@ -233,7 +239,8 @@ mod tests {
     fn what_no_rule_allows_is_named() {
         let of = |source: Value| transaction("t", &source.to_string()).unwrap_err();
         let with = |more: Value| {
-            let mut source = json!({"src_acct": "A", "dest_acct": "B", "amount": 1, "transaction_state": "created"});
+            let mut source = json!({"src_acct": "A", "dest_acct": "B", "amount": 1,
+                "transaction_state": "created"});
             source.as_object_mut().unwrap().extend(object(more));
             source
         };

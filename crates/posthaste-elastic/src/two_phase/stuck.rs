@@ -105,11 +105,27 @@ impl Coordinator {
     /// # Errors
     /// They could not be found.
     pub async fn stuck(&self, unmoved: Duration) -> Result<Vec<Stuck>, Failure> {
+        self.stuck_first(unmoved, usize::MAX).await
+    }
+
+    /// As [`stuck`](Self::stuck), the first of them, at most so many.
+    ///
+    /// # Errors
+    /// They could not be found.
+    pub async fn stuck_first(
+        &self,
+        unmoved: Duration,
+        limit: usize,
+    ) -> Result<Vec<Stuck>, Failure> {
         self.store.searchable().await?;
         let mut stuck = Vec::new();
-        let mut open = self.open_since("modification_time", unmoved, json!(true));
-        while let Some(page) = self.store.next(&mut open).await? {
-            let looks = page.hits.into_iter().map(|hit| self.hindered(hit));
+        let open = self.open_since("modification_time", unmoved, json!(true));
+        let mut open = open.at_most(limit.max(1));
+        while stuck.len() < limit
+            && let Some(page) = self.store.next(&mut open).await?
+        {
+            let looks = page.hits.into_iter().take(limit - stuck.len());
+            let looks = looks.map(|hit| self.hindered(hit));
             let looked: Result<Vec<Stuck>, Failure> =
                 stream::iter(looks).buffered(AT_ONCE).try_collect().await;
             match looked {
@@ -120,6 +136,7 @@ impl Coordinator {
                 }
             }
         }
+        self.store.leave(&mut open).await;
         Ok(stuck)
     }
 

@@ -183,7 +183,8 @@ pub enum Refusal {
     Nothing(String),
     /// An amount beyond what JSON can carry, or a transfer of nothing or less.
     #[error(
-        "the amount {0} is not allowed: a transfer moves from 1 to 2^53, an effect adds from -2^53 to 2^53"
+        "the amount {0} is not allowed: a transfer moves from 1 to 2^53, an effect adds from -2^53 \
+         to 2^53"
     )]
     Amount(i64),
     /// One document in two effects: its holds are found by the transaction's id, of which it has

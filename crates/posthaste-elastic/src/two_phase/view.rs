@@ -1,7 +1,9 @@
-//! Reading: what documents have, each transaction wholly or not at all, while transactions are open on them.
+//! Reading: what documents have, each transaction wholly or not at all, while some are open.
 //!
-//! A document that was settled shows no more which transactions it was settled for, so documents that are read one after the other may show a transaction here
-//! and not there. Two looks tell: between them each hold that comes and each that goes is one write, and a document's version counts its writes.
+//! A document that was settled shows no more which transactions it was settled for, so documents
+//! that are read one after the other may show a transaction here and not there. Two looks tell:
+//! between them each hold that comes and each that goes is one write, and a document's version
+//! counts its writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,16 +25,18 @@ const LOOKS: usize = 32;
 /// What a document has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DocumentView {
-    /// What can be spent, at the moment when the document was read: the balance without what open transactions may still take. Never negative.
+    /// What can be spent, at the moment when the document was read: the balance without what open
+    /// transactions may still take. Never negative.
     pub available: i64,
-    /// What it has when every committed transaction has been settled and none that is open is counted.
+    /// What it has when every committed transaction is settled and no open one is counted.
     pub total: i64,
     /// What was set in it, by the same transactions.
     pub data: Map<String, Value>,
 }
 
 impl Coordinator {
-    /// What a document has. It is right at one moment during the call, apart from transactions that are committed during it: of those some may be counted and others not.
+    /// What a document has. It is right at one moment during the call, apart from transactions that
+    /// are committed during it: of those some may be counted and others not.
     ///
     /// # Errors
     /// It could not be read.
@@ -41,10 +45,12 @@ impl Coordinator {
         Ok(views.pop().flatten())
     }
 
-    /// What several documents have, together: each transaction is counted in all of them or in none, so that transfers between them never change the sum.
+    /// What several documents have, together: each transaction is counted in all of them or in
+    /// none, so that transfers between them never change the sum.
     ///
-    /// Everything is counted that was committed before the call, and nothing that is not committed when it returns. Nobody waits for it, and it writes nothing.
-    /// It goes by reads: where a copy answers that is cut off from the others, it is as old as that copy.
+    /// Everything is counted that was committed before the call, and nothing that is not committed
+    /// when it returns. Nobody waits for it, and it writes nothing. It goes by reads: where a copy
+    /// answers that is cut off from the others, it is as old as that copy.
     ///
     /// # Errors
     /// [`Failure::Moving`] if others wrote the documents anew at each look.
@@ -163,7 +169,8 @@ impl Version {
         view
     }
 
-    /// Whether nothing has happened to it since then but that the holds came and went by which the two differ.
+    /// Whether nothing has happened to it since then but that the holds came and went by which the
+    /// two differ.
     fn follows(&self, before: &Self) -> bool {
         let came = self.document.holds.iter().map(|hold| &hold.id);
         let came = came.filter(|id| !before.holds(id)).count();
@@ -191,7 +198,7 @@ impl Look {
         )
     }
 
-    /// What the documents have at this look, if the one before tells enough of what has happened since.
+    /// What the documents have at this look, if the one before tells enough of what was since.
     fn after(
         &self,
         before: &Self,
@@ -216,11 +223,12 @@ impl Look {
             for (id, (since, effects)) in &known.decided {
                 let effect = effects.iter().find(|effect| effect.document == **name);
                 let Some(effect) = effect else { continue };
-                // Settled in between; or decided before this look began, so held before it, and settled since.
+                // Settled in between; or decided, so held, before this look, and settled since.
                 if version.holds(id) || before.holds(id) || *since < known.looks {
                     continue;
                 }
-                // It was open after the look before, so not settled then; and it was not held in between: it is not in this document yet.
+                // It was open after the look before, so not settled then; and it was not held in
+                // between: it is not in this document yet.
                 let was_open = known.open.get(id) == Some(&(known.looks - 1));
                 if !was_open {
                     return None;
@@ -263,7 +271,8 @@ mod tests {
         }
     }
 
-    /// A transfer of 3 from a to b, and these documents at the moments of its life, each with its version.
+    /// A transfer of 3 from a to b, and these documents at the moments of its life, each with its
+    /// version.
     struct Life {
         a: Vec<Document>,
         b: Vec<Document>,
@@ -309,7 +318,8 @@ mod tests {
     fn whatever_two_looks_show_of_a_transfer_it_is_counted_on_both_sides_or_on_none() {
         let life = life();
         let (mut told, mut times) = (BTreeSet::new(), 0);
-        // Each document goes forward from look to look, and the transaction too. A hold before the commit, a settle after it.
+        // Each document goes forward from look to look, and the transaction too. A hold before the
+        // commit, a settle after it.
         for (a0, b0) in pairs() {
             for (a1, b1) in pairs().filter(|(a1, b1)| *a1 >= a0 && *b1 >= b0) {
                 for states in [
@@ -317,7 +327,8 @@ mod tests {
                     [State::Pending, State::Committed],
                     [State::Committed, State::Committed],
                 ] {
-                    // After a look with a settled document it is committed; when it is, both documents have been held.
+                    // After a look with a settled document it is committed; when it is, both
+                    // documents have been held.
                     let possible = (a0.max(b0) < 2 || states[0] == State::Committed)
                         && (a1.max(b1) < 2 || states[1] == State::Committed)
                         && (states[0] == State::Pending || a1.min(b1) > 0);
@@ -355,7 +366,7 @@ mod tests {
             let values = Map::from_iter([("owner".to_owned(), id.into())]);
             Transaction::new(id, vec![Effect::set("a", values), Effect::add("b", 1)]).unwrap()
         };
-        // Open after the look before, committed after this one, and not yet held when it was looked at.
+        // Open after the look before, committed after this one, not yet held when looked at.
         let mut known = Known::default();
         for (state, setters) in [(State::Pending, 2), (State::Committed, 1)] {
             known.next();

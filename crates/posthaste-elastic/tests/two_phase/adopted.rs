@@ -82,8 +82,10 @@ pub(super) async fn published(client: &Client, name: &str) {
     let accounts = json!({"settings": settings, "mappings": {"properties": {
         "balance": {"type": "long"}, "pending_transactions": {"type": "keyword"}}}});
     let transactions = json!({"settings": settings, "mappings": {"properties": {
-        "amount": {"type": "long"}, "creation_time": {"type": "date"}, "modification_time": {"type": "date"},
-        "dest_account": {"type": "keyword"}, "src_account": {"type": "keyword"}, "transaction_state": {"type": "keyword"}}}});
+        "amount": {"type": "long"}, "creation_time": {"type": "date"},
+        "modification_time": {"type": "date"},
+        "dest_account": {"type": "keyword"}, "src_account": {"type": "keyword"},
+        "transaction_state": {"type": "keyword"}}}});
     for (index, definition) in [("documents", accounts), ("transactions", transactions)] {
         let index = format!("{name}-{index}");
         assert!(client.create_index(&index, &definition).await.unwrap());
@@ -203,7 +205,8 @@ async fn an_adoption_that_dies_goes_on_among_documents_of_both_kinds() {
         let fields = json!({"properties": mapping["properties"]});
         client.put_mapping(index, &fields).await.unwrap();
     }
-    let of_ours = json!({"transaction_state": "committed", "effects": [{"document": "ours", "add": 7}],
+    let of_ours = json!({"transaction_state": "committed",
+        "effects": [{"document": "ours", "add": 7}],
         "modification_time": "2026-11-01T00:00:00Z", "next_attempt_at": "2026-11-01T00:00:00Z"});
     put(&client, &transactions, "of-ours", of_ours).await;
     let ours = json!({"balance": 5, "opened": 5, "holds": [{"id": "of-ours", "add": 7}]});
@@ -236,7 +239,8 @@ async fn what_cannot_be_adopted_is_named_and_nothing_is_written() {
     let (documents, transactions) = ("unadoptable-documents", "unadoptable-transactions");
     let account = json!({"balance": 1, "pending_transactions": ["nobody"]});
     put(&client, documents, "lists", account.clone()).await;
-    let itself = json!({"src_acct": "lists", "dest_acct": "lists", "amount": 1, "transaction_state": "pending"});
+    let itself = json!({"src_acct": "lists", "dest_acct": "lists", "amount": 1,
+        "transaction_state": "pending"});
     put(&client, transactions, "itself", itself).await;
     let coordinator = Coordinator::new(client.clone(), documents, transactions);
     let refused = coordinator.adopt().await.unwrap_err();

@@ -85,8 +85,10 @@ async fn more_than_a_page_is_found_whatever_times_are_missing() {
     };
     let index = "large-transactions";
     let record = |at: usize| {
-        let mut record = json!({"transaction_state": "pending", "effects": [{"document": "a", "add": 1}],
-            "modification_time": "2026-11-01T00:00:00Z", "next_attempt_at": "2026-11-01T00:00:00Z"});
+        let mut record = json!({"transaction_state": "pending",
+            "effects": [{"document": "a", "add": 1}],
+            "modification_time": "2026-11-01T00:00:00Z", "next_attempt_at": "2026-11-01T00:00:\
+                00Z"});
         // One has its time of creation, one lacks even that of its last change.
         match at % 3 {
             0 => record["creation_time"] = json!("2026-11-01T00:00:00Z"),

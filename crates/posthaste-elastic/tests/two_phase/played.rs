@@ -25,7 +25,8 @@ const SCRIPTS: [(&str, &str); 4] = [
     ),
     (
         "played-apply",
-        "if (ctx._source.pending_transactions.indexOf(params.trans_id) >= 0) { ctx.op = 'noop' } else {
+        "if (ctx._source.pending_transactions.indexOf(params.trans_id) >= 0) { ctx.op = 'noop' } \
+            else {
             ctx._source.pending_transactions.add(params.trans_id);
             ctx._source.balance += params.amount;
          }",
@@ -90,7 +91,8 @@ async fn play(client: &Client, id: &str, moves: &[Move]) {
         let put = Operation::index("played-documents", account, &empty).unwrap();
         client.write(&put).await.unwrap();
     }
-    let transfer = json!({"src_acct": accounts[0], "dest_acct": accounts[1], "amount": 100, "transaction_state": "created"});
+    let transfer = json!({"src_acct": accounts[0], "dest_acct": accounts[1], "amount": 100,
+        "transaction_state": "created"});
     let create = Operation::create("played-transactions", id, &transfer).unwrap();
     client.write(&create.through(PIPELINE)).await.unwrap();
     for one in moves {
@@ -118,7 +120,10 @@ async fn play(client: &Client, id: &str, moves: &[Move]) {
 }
 
 async fn published(client: &Client) {
-    let time = |field: &str| json!({"set": {"field": format!("_source.{field}"), "value": "{{_ingest.timestamp}}"}});
+    let time = |field: &str| {
+        json!({"set": {"field": format!("_source.{field}"),
+        "value": "{{_ingest.timestamp}}"}})
+    };
     let pipeline = json!({"processors": [time("creation_time"), time("modification_time")]});
     client.put_pipeline(PIPELINE, &pipeline).await.unwrap();
     for (name, source) in SCRIPTS {

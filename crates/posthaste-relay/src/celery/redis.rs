@@ -117,7 +117,8 @@ fn envelope(message: &Message, queue: &str, priority: u8, tag: Uuid, options: &O
     STANDARD.encode_string(&task.body, &mut json);
     let _ = write!(
         json,
-        "\",\"content-encoding\":\"{CONTENT_ENCODING}\",\"content-type\":\"{CONTENT_TYPE}\",\"headers\":{{"
+        "\",\"content-encoding\":\"{CONTENT_ENCODING}\",\"content-type\":\"{CONTENT_TYPE}\",\
+         \"headers\":{{"
     );
     for (index, (name, value)) in task.headers.iter().enumerate() {
         if index > 0 {
@@ -129,7 +130,8 @@ fn envelope(message: &Message, queue: &str, priority: u8, tag: Uuid, options: &O
     }
     let _ = write!(
         json,
-        "}},\"properties\":{{\"correlation_id\":\"{id}\",\"delivery_mode\":2,\"delivery_info\":{{\"exchange\":\"\",\"routing_key\":"
+        "}},\"properties\":{{\"correlation_id\":\"{id}\",\"delivery_mode\":2,\"delivery_info\":\
+         {{\"exchange\":\"\",\"routing_key\":"
     );
     put_text(&mut json, queue);
     let _ = write!(

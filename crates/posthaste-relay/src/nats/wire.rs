@@ -139,7 +139,8 @@ impl Reply {
             unsafe_settings.push(UnsafeSetting { setting, lost });
         };
         if self.config.storage == "memory" {
-            let lost = "is \"memory\", so a restart of NATS loses messages that it has acknowledged; set it to file";
+            let lost = "is \"memory\", so a restart of NATS loses messages that it has \
+                        acknowledged; set it to file";
             weak("storage", lost.into());
         }
         if self.config.no_ack {

@@ -40,7 +40,8 @@ fn a_route_is_its_queue_and_an_address() {
 #[test]
 fn settings_are_read() {
     let given = settings(json!({
-        "batch": 100, "concurrency": 2, "time_limit": "90s", "ack": "confirmed", "lease": "2h", "on_ambiguous": "discard",
+        "batch": 100, "concurrency": 2, "time_limit": "90s", "ack": "confirmed", "lease": "2h",
+        "on_ambiguous": "discard",
         "allow_unsafe": ["appendonly", "maxmemory-policy"],
     }));
     assert_eq!((given.batch, given.concurrency), (Some(100), Some(2)));
@@ -60,7 +61,8 @@ fn settings_are_read() {
 #[test]
 fn a_message_is_made_as_the_route_says() {
     let given = settings(json!({
-        "kind": "{name}!", "receiver_queue": "q.{tag}", "headers": {"x-a": "{kwargs.a}"}, "payload": "{kwargs.a}",
+        "kind": "{name}!", "receiver_queue": "q.{tag}", "headers": {"x-a": "{kwargs.a}"},
+        "payload": "{kwargs.a}",
     }));
     let message = given.mapping.message(job("n", r#"{"a": 1}"#), ID);
     let message = message.expect("a message");
@@ -123,15 +125,18 @@ fn no_error_and_no_print_repeats_a_secret() {
 fn each_destination_has_its_words_and_options() {
     for (settings, label) in [
         (
-            json!({"to": "asynq://:geheim@h:1/2", "type": "mail:send", "max_retry": 3, "timeout": "1m", "deadline": true, "retention": "48h"}),
+            json!({"to": "asynq://:geheim@h:1/2", "type": "mail:send", "max_retry": 3,
+                "timeout": "1m", "deadline": true, "retention": "48h"}),
             "asynq at h:1/2",
         ),
         (
-            json!({"to": "bullmq://:geheim@h:1/2", "name": "send", "prefix": "p", "attempts": 3, "fixed_backoff": "1s", "remove_on_complete": "48h", "remove_on_fail": "48h"}),
+            json!({"to": "bullmq://:geheim@h:1/2", "name": "send", "prefix": "p", "attempts": 3,
+                "fixed_backoff": "1s", "remove_on_complete": "48h", "remove_on_fail": "48h"}),
             "bullmq at h:1/2",
         ),
         (
-            json!({"to": "celery+redis://:geheim@h:1/2", "task": "send", "task_time_limit": "1m", "task_soft_time_limit": 50, "expires": true}),
+            json!({"to": "celery+redis://:geheim@h:1/2", "task": "send", "task_time_limit": "1m",
+                "task_soft_time_limit": 50, "expires": true}),
             "celery at h:1/2",
         ),
     ] {
@@ -144,8 +149,10 @@ fn each_destination_has_its_words_and_options() {
 #[test]
 fn each_broker_has_its_words_and_options() {
     for settings in [
-        json!({"to": "amqp://u:geheim@h:1/v", "routing_key": "mail.{name}", "exchange": "jobs", "expires": true}),
-        json!({"to": "nats://h:1", "subject": "mail.{name}", "domain": "d", "stream": "s", "credentials": "geheim"}),
+        json!({"to": "amqp://u:geheim@h:1/v", "routing_key": "mail.{name}", "exchange": "jobs",
+            "expires": true}),
+        json!({"to": "nats://h:1", "subject": "mail.{name}", "domain": "d", "stream": "s",
+            "credentials": "geheim"}),
         json!({"to": "kafka://h:1,i:2", "topic": "mail", "settings": {"sasl.password": "geheim"}}),
     ] {
         let route = read(&settings).expect("a route");
@@ -163,8 +170,10 @@ fn each_broker_has_its_words_and_options() {
 #[test]
 fn mail_and_celery_over_rabbitmq_have_theirs() {
     for settings in [
-        json!({"to": "smtp://u:geheim@h.example:25", "mail_from": "a@example.com", "mail_to": "b@example.com", "headers": {"subject": "{name}"}}),
-        json!({"to": "celery+amqp://u:geheim@h:1/v", "task": "mail.{name}", "task_time_limit": "1m", "expires": true}),
+        json!({"to": "smtp://u:geheim@h.example:25", "mail_from": "a@example.com",
+            "mail_to": "b@example.com", "headers": {"subject": "{name}"}}),
+        json!({"to": "celery+amqp://u:geheim@h:1/v", "task": "mail.{name}", "task_time_limit": "1m",
+            "expires": true}),
     ] {
         let route = read(&settings).expect("a route");
         assert!(!route.label().contains("geheim"), "{route:?}");
@@ -210,7 +219,8 @@ mod sidekiq {
     #[test]
     fn it_has_words_and_options_of_its_own() {
         let route = read(&json!({
-            "to": "sidekiq://u:geheim@127.0.0.1:6379/3", "class": "MailJob", "receiver_queue": "low", "retry": 3, "times": "milliseconds",
+            "to": "sidekiq://u:geheim@127.0.0.1:6379/3", "class": "MailJob",
+            "receiver_queue": "low", "retry": 3, "times": "milliseconds",
         }));
         let route = route.expect("a route");
         assert_eq!(route.label(), "sidekiq at 127.0.0.1:6379/3");
@@ -241,7 +251,8 @@ mod sidekiq {
             (json!({"dead": "no"}), "dead: must be true or false"),
             (
                 json!({"headers": {"retry": "false"}}),
-                "headers.retry: is a key of Sidekiq's own format; the route's setting retry says it",
+                "headers.retry: is a key of Sidekiq's own format; the route's setting retry says \
+                 it",
             ),
             (
                 json!({"headers": {"delivery_id": "{id}"}}),

@@ -65,7 +65,8 @@ const MEANT: [(&str, &str); 14] = [
     ),
     (
         "rediss",
-        "sidekiq+rediss://, asynq+rediss://, bullmq+rediss:// or celery+rediss://, by who is to read it",
+        "sidekiq+rediss://, asynq+rediss://, bullmq+rediss:// or celery+rediss://, \
+         by who is to read it",
     ),
     ("celery", "celery+redis:// or celery+amqp://"),
     ("rabbitmq", "amqp://, or amqps:// for TLS"),

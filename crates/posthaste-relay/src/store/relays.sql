@@ -13,7 +13,8 @@ SELECT n.worker, n.queue, n.route, n.destination,
             WHEN n.written_at < clock_timestamp() - interval '30 s' THEN 'silent'
             ELSE n.state END,
        n.accepted, n.rejected, n.retried, n.unavailable,
-       n.down_since, n.failing_since, n.last_error, n.written_at, n.rejections::text, n.failures::text
+       n.down_since, n.failing_since, n.last_error, n.written_at, n.rejections::text,
+       n.failures::text
   FROM newest n
  WHERE n.lives OR NOT EXISTS (SELECT FROM newest o WHERE o.queue = n.queue
          AND (o.lives OR (o.written_at, o.worker) > (n.written_at, n.worker)))

@@ -1,4 +1,6 @@
 -- Jobs of a queue that could be claimed, about in the order in which they would be.
-SELECT j.id, posthaste.delivery_id(j.id), j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, j.attempt, j.max_attempts, j.name, j.tag, j.unique_key,
+SELECT j.id, posthaste.delivery_id(j.id), j.enqueued_at, j.scheduled_at, j.expires_at, j.priority,
+       j.attempt, j.max_attempts, j.name, j.tag, j.unique_key,
        j.ordering_key, j.trace, j.kwargs
-  FROM posthaste.job j WHERE j.queue = $1 AND j.state = 'available' ORDER BY j.priority, j.id LIMIT $2
+  FROM posthaste.job j WHERE j.queue = $1 AND j.state = 'available'
+ ORDER BY j.priority, j.id LIMIT $2

@@ -20,7 +20,8 @@ struct Tasks(Behind);
 /// The fields of a task that are texts or bytes, by their numbers.
 pub(super) fn fields(redis: &Redis, key: &str) -> HashMap<u64, Vec<u8>> {
     // As digits, because bytes are no text.
-    let script = "return (string.gsub(redis.call('HGET', KEYS[1], 'msg'), '.', function(sign) return string.format('%02x', string.byte(sign)) end))";
+    let script = "return (string.gsub(redis.call('HGET', KEYS[1], 'msg'), '.', function(sign) \
+                  return string.format('%02x', string.byte(sign)) end))";
     let digits = redis.ask(&["EVAL", script, "1", key]).unwrap();
     let digits = digits.as_str().unwrap().as_bytes().chunks(2);
     let digit = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap();

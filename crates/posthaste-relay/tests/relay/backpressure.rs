@@ -62,7 +62,8 @@ async fn an_ordered_relay_keeps_its_order_while_nothing_is_taken() {
     worker.stop().await.unwrap();
 }
 
-const BRIEF: &str = "SELECT posthaste.enqueue('brief', queue => 'mail', expires_at => clock_timestamp() + interval '1500 ms')";
+const BRIEF: &str = "SELECT posthaste.enqueue('brief', queue => 'mail', \
+                     expires_at => clock_timestamp() + interval '1500 ms')";
 
 async fn it_expires_and_is_not_sent(client: &Client, fake: &FakeDestination) {
     let ended = async || Ok(count(client, "expired").await == 1 && unfinished(client).await == 1);

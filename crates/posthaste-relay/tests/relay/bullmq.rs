@@ -75,7 +75,8 @@ async fn a_queue_that_bullmq_cannot_have_is_refused_for_good_and_touches_no_othe
     let queue = Template::parse("{kwargs.to}").unwrap();
     let mapping = Mapping::default().queue(queue);
     let route = Route::with(jobs.destination().await, mapping).await;
-    let enqueue = "SELECT posthaste.enqueue(t, jsonb_build_object('to', t), queue => 'm') FROM unnest('{mail,a:b,mail}'::text[]) t";
+    let enqueue = "SELECT posthaste.enqueue(t, jsonb_build_object('to', t), queue => 'm') \
+                   FROM unnest('{mail,a:b,mail}'::text[]) t";
     route.client.batch_execute(enqueue).await.unwrap();
     eventually(SOON, "one is refused, two have arrived", async || {
         let status = route.relay.status();

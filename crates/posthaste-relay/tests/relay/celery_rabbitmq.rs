@@ -99,7 +99,8 @@ async fn a_real_celery_runs_on_rabbitmq_what_it_is_sent() {
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let list = r#"{"args": [1, "ü", 18446744073709551616]}"#;
     let named = json!({ "to": "ada" }).to_string();
-    let enqueue = "SELECT posthaste.delivery_id(posthaste.enqueue('mail.send', $1::text::jsonb, queue => 'm', trace => $2))::text";
+    let enqueue = "SELECT posthaste.delivery_id(posthaste.enqueue('mail.send', $1::text::jsonb, \
+                   queue => 'm', trace => $2))::text";
     let mut ids = Vec::new();
     for kwargs in [list, &named] {
         let row = client

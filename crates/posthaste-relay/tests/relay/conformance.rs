@@ -1,4 +1,4 @@
-//! What every destination must do, shown on the real receiver behind a proxy. A destination brings a [`Subject`]; `conformance!` makes the tests of it.
+//! What every destination must do, on the real receiver behind a proxy: tests of a [`Subject`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,13 +46,13 @@ pub trait Subject: Send + Sync + Sized + 'static {
     fn unacceptable(&self) -> Option<NewJob> {
         None
     }
-    /// Lets it refuse everything for now, as when it is full, or take messages again. False: it cannot be made to.
+    /// Lets it refuse everything for now, or take messages again. False: it cannot be made to.
     fn refuse_for_now(&self, _refuse: bool) -> impl Future<Output = bool> + Send {
         async { false }
     }
 }
 
-/// The tests of a destination. What not every receiver can be made to show is listed after `and`: none of these claims passes without showing it.
+/// The tests of a destination; after `and` what not every receiver can show, and this one must.
 macro_rules! conformance {
     ($subject:ty: $($claim:ident),* $(,)?) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,7 +120,8 @@ impl<S: Subject> Setup<S> {
     async fn enqueue(&self, jobs: &[NewJob]) -> Vec<String> {
         let ids = enqueue_many(&self.client, jobs).await.unwrap();
         let ids: Vec<i64> = ids.into_iter().map(|id| id.0).collect();
-        let delivery = "SELECT posthaste.delivery_id(i)::text FROM unnest($1::bigint[]) WITH ORDINALITY u(i, n) ORDER BY n";
+        let delivery = "SELECT posthaste.delivery_id(i)::text \
+                        FROM unnest($1::bigint[]) WITH ORDINALITY u(i, n) ORDER BY n";
         let rows = self.client.query(delivery, &[&ids]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }
@@ -361,8 +362,7 @@ pub async fn an_ordered_relay_arrives_in_order<S: Subject>() {
     worker.stop().await.unwrap();
 }
 
-/// A batch whose answer was late comes again as a whole, or in its parts: behind no message of a
-/// later batch. Without what comes again the order is the lane's.
+/// A late batch comes again, whole or in parts, behind no later one; else the order is the lane's.
 fn is_in_order_but_for_repeats(received: &[String], ids: &[String], batch: usize) {
     let mut arrived = 0;
     for id in received {

@@ -162,7 +162,9 @@ async fn a_consumer_of_kafka_reads_what_it_is_sent() {
     let consumer = Worker::kafka(&bootstrap, &topic).unwrap();
     let setup = setup().await;
     let client = &setup.client;
-    let enqueue = r#"SELECT posthaste.delivery_id(posthaste.enqueue('sent', '{"to": "ada"}', queue => 'mail', ordering_key => 'ada', trace => $1))::text"#;
+    let enqueue = r#"SELECT posthaste.delivery_id(
+                       posthaste.enqueue('sent', '{"to": "ada"}', queue => 'mail',
+                                         ordering_key => 'ada', trace => $1))::text"#;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let id: String = client.query_one(enqueue, &[&trace]).await.unwrap().get(0);
     let mapping = Mapping::default()
@@ -201,7 +203,8 @@ async fn records_with_one_ordering_key_stay_in_order_in_one_partition() {
     created.unwrap()[0].as_ref().unwrap();
     let setup = setup().await;
     let client = &setup.client;
-    let enqueue = "SELECT posthaste.enqueue('m', jsonb_build_object('n', n), queue => 'mail', ordering_key => 'k' || n % 5) FROM generate_series(1, 100) n";
+    let enqueue = "SELECT posthaste.enqueue('m', jsonb_build_object('n', n), queue => 'mail', \
+                   ordering_key => 'k' || n % 5) FROM generate_series(1, 100) n";
     client.execute(enqueue, &[]).await.unwrap();
     let mapping = Mapping::default().kind(Template::text(topic.as_str()));
     let relay = Relay::to(Kafka::new(&bootstrap).unwrap()).mapping(mapping);

@@ -27,7 +27,8 @@ pub(super) async fn api(client: &Client, what: &str, request: &Value) -> Value {
 }
 
 pub(super) async fn stream(client: &Client, verb: &str, name: &str, config: &Value) {
-    let mut whole = json!({ "name": name, "subjects": [name, format!("{name}.>")], "storage": "file", "allow_direct": true, "duplicate_window": DAY });
+    let mut whole = json!({ "name": name, "subjects": [name, format!("{name}.>")],
+        "storage": "file", "allow_direct": true, "duplicate_window": DAY });
     let config = config.as_object().unwrap().clone();
     whole.as_object_mut().unwrap().extend(config);
     api(client, &format!("STREAM.{verb}.{name}"), &whole).await;
@@ -132,7 +133,9 @@ async fn a_consumer_of_a_stream_reads_once_what_it_is_sent_twice() {
     let consumer = Worker::nats(&nats.url(), "mails", Duration::from_secs(24 * 3600)).unwrap();
     let setup = setup().await;
     let client = &setup.client;
-    let enqueue = r#"SELECT posthaste.delivery_id(posthaste.enqueue('sent', '{"to": "ada"}', queue => 'mail', trace => $1))::text"#;
+    let enqueue = r#"SELECT posthaste.delivery_id(
+                       posthaste.enqueue('sent', '{"to": "ada"}', queue => 'mail',
+                                         trace => $1))::text"#;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let id: String = client.query_one(enqueue, &[&trace]).await.unwrap().get(0);
     let mapping = Mapping::default()

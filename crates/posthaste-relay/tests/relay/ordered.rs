@@ -258,7 +258,8 @@ async fn a_lease_is_kept_by_changing_one_row_and_asked_for_by_its_queue() {
     let fake = FakeDestination::default();
     let worker = setup.relay(fake.relay().ordered(true)).await;
     let held = async || {
-        let held = "SELECT count(*) FROM posthaste.ordered_relay WHERE queue = 'mail' AND until > clock_timestamp()";
+        let held = "SELECT count(*) FROM posthaste.ordered_relay WHERE queue = 'mail' \
+                    AND until > clock_timestamp()";
         Ok(number(client, held).await == 1)
     };
     eventually(SOON, "it is held", held).await.unwrap();
@@ -267,8 +268,11 @@ async fn a_lease_is_kept_by_changing_one_row_and_asked_for_by_its_queue() {
     let renewed = async || Ok(number(client, until).await > first);
     eventually(SOON, "it is renewed", renewed).await.unwrap();
     // Somebody else's, who lives: nothing is sent while that is so.
-    let stranger = "UPDATE posthaste.ordered_relay SET until = clock_timestamp() + interval '1 hour', worker = (SELECT w.id FROM other w)";
-    let other = "CREATE TABLE other AS SELECT 0::bigint AS id; WITH w AS (INSERT INTO posthaste.worker (name) VALUES ('other') RETURNING id) UPDATE other SET id = w.id FROM w";
+    let stranger = "UPDATE posthaste.ordered_relay SET until = clock_timestamp() + \
+                    interval '1 hour', worker = (SELECT w.id FROM other w)";
+    let other = "CREATE TABLE other AS SELECT 0::bigint AS id; WITH w \
+                 AS (INSERT INTO posthaste.worker (name) VALUES ('other') \
+                 RETURNING id) UPDATE other SET id = w.id FROM w";
     client.batch_execute(other).await.unwrap();
     client.batch_execute(stranger).await.unwrap();
     let waits = async || {
@@ -281,7 +285,8 @@ async fn a_lease_is_kept_by_changing_one_row_and_asked_for_by_its_queue() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(fake.taken().len(), 0);
     // That one ends in good order: its lease does not matter any more.
-    let ends = "UPDATE posthaste.worker SET stopped_at = clock_timestamp(), clean = true WHERE name = 'other'";
+    let ends = "UPDATE posthaste.worker SET stopped_at = clock_timestamp(), clean = true \
+                WHERE name = 'other'";
     client.batch_execute(ends).await.unwrap();
     all_done(client).await;
     assert_eq!(fake.taken(), ["a", "b"]);

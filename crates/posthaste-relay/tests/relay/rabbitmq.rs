@@ -213,7 +213,8 @@ async fn a_consumer_of_rabbitmq_reads_what_it_is_sent() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let enqueue = "SELECT posthaste.delivery_id(posthaste.enqueue('mail.send', $1::text::jsonb, queue => 'm', priority => -7, trace => $2))::text";
+    let enqueue = "SELECT posthaste.delivery_id(posthaste.enqueue('mail.send', $1::text::jsonb, \
+                   queue => 'm', priority => -7, trace => $2))::text";
     let kwargs = json!({ "to": "ada" });
     let text = kwargs.to_string();
     let row = client.query_one(enqueue, &[&text, &parent]).await;

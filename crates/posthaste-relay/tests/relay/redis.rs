@@ -136,7 +136,8 @@ impl Route {
     /// Enqueues a job, with what else is said of it in SQL; its delivery id.
     pub(super) async fn enqueue(&self, name: &str, kwargs: &str, more: &str) -> String {
         let enqueue = format!(
-            "SELECT posthaste.delivery_id(posthaste.enqueue($1, $2::text::jsonb, queue => 'm'{more}))::text"
+            "SELECT posthaste.delivery_id(posthaste.enqueue($1, $2::text::jsonb, \
+             queue => 'm'{more}))::text"
         );
         let row = self.client.query_one(&enqueue, &[&name, &kwargs]).await;
         row.unwrap().get(0)

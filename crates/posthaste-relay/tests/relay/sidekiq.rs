@@ -91,7 +91,9 @@ async fn a_real_sidekiq_runs_what_it_is_sent() {
     let sidekiq = Worker::sidekiq(&redis.url(), &["mail"]).unwrap();
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    let enqueue = r#"SELECT posthaste.enqueue('MailJob', '{"args": [1, "ü"]}', queue => 'm', trace => '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 a=b'), posthaste.enqueue('MailJob', '{"to": "ada"}', queue => 'm')"#;
+    let enqueue = r#"SELECT posthaste.enqueue('MailJob', '{"args": [1, "ü"]}', queue => 'm',
+                            trace => '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 a=b'),
+                          posthaste.enqueue('MailJob', '{"to": "ada"}', queue => 'm')"#;
     client.batch_execute(enqueue).await.unwrap();
     let destination = Sidekiq::new(&redis.url()).unwrap().queue("mail");
     let relay = Relay::to(destination).start().await.unwrap();

@@ -228,7 +228,8 @@ async fn a_mail_whose_relay_died_is_unknown() {
     setup.enqueue(&[json!({ "to": "a@example.com" })]).await;
     for step in [
         "INSERT INTO posthaste.worker (name) VALUES ('dying')",
-        "SELECT posthaste.claim('mail', '{0}', max(id), gen_random_uuid(), 10, 1000000) FROM posthaste.worker",
+        "SELECT posthaste.claim('mail', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
+         FROM posthaste.worker",
         "SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker",
     ] {
         setup.client.batch_execute(step).await.unwrap();

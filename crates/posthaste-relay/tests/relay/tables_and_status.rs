@@ -39,19 +39,24 @@ async fn says(client: &Client, call: &str, id: Uuid) -> bool {
 async fn staged_jobs_takes_the_articles_statements() {
     for version in PgVersion::tried() {
         let (_db, client) = on_each(version).await;
-        let insert = "INSERT INTO posthaste.staged_jobs (job_name, job_args) VALUES ('a', '[1, {\"b\": 2}]'), ('b', '{\"to\": 7}') RETURNING id, job_name, job_args::text";
+        let insert = "INSERT INTO posthaste.staged_jobs (job_name, job_args) \
+                      VALUES ('a', '[1, {\"b\": 2}]'), ('b', '{\"to\": 7}') \
+                      RETURNING id, job_name, job_args::text";
         let rows = client.query(insert, &[]).await.unwrap();
         assert_eq!(rows.len(), 2);
         assert_eq!(rows[0].get::<_, &str>(2), "[1, {\"b\": 2}]");
-        let kept = "SELECT count(*) FROM posthaste.job WHERE kwargs = '{\"args\": [1, {\"b\": 2}]}' AND max_attempts = 25 AND queue = 'default'";
+        let kept = "SELECT count(*) FROM posthaste.job WHERE kwargs = '{\"args\": [1, \
+                    {\"b\": 2}]}' AND max_attempts = 25 AND queue = 'default'";
         assert_eq!(number(&client, kept).await, 1);
-        let shown = "SELECT count(*) FROM posthaste.staged_jobs WHERE job_args IN ('[1, {\"b\": 2}]', '{\"to\": 7}')";
+        let shown = "SELECT count(*) FROM posthaste.staged_jobs \
+                     WHERE job_args IN ('[1, {\"b\": 2}]', '{\"to\": 7}')";
         assert_eq!(number(&client, shown).await, 2);
         let given =
             "INSERT INTO posthaste.staged_jobs (id, job_name, job_args) VALUES (7, 'a', '[]')";
         let refused = client.batch_execute(given).await.unwrap_err();
         assert_eq!(refused.code().map(|code| code.code()), Some("22023"));
-        let many = "INSERT INTO posthaste.staged_jobs (job_name, job_args) SELECT 'n', jsonb_build_array(n) FROM generate_series(1, 100) n";
+        let many = "INSERT INTO posthaste.staged_jobs (job_name, job_args) \
+                    SELECT 'n', jsonb_build_array(n) FROM generate_series(1, 100) n";
         assert_eq!(client.execute(many, &[]).await.unwrap(), 100);
     }
 }
@@ -65,9 +70,11 @@ async fn a_row_of_the_outbox_is_a_job_under_its_writers_id() {
         let put = async |payload: &[u8]| client.execute(insert, &[&OWN, &payload]).await.unwrap();
         assert_eq!(put(b"{\"to\": 7}").await, 1);
         assert_eq!(put(b"{\"to\": 8}").await, 0, "the id is taken");
-        let kept = "SELECT count(*) FROM posthaste.outbox WHERE payload = '{\"to\": 7}'::bytea AND type = 'mail:send' AND completed_at IS NULL";
+        let kept = "SELECT count(*) FROM posthaste.outbox WHERE payload = '{\"to\": 7}'::bytea \
+                    AND type = 'mail:send' AND completed_at IS NULL";
         assert_eq!(number(&client, kept).await, 1);
-        let more = "INSERT INTO posthaste.outbox (type, payload) VALUES ('bytes', '\\x00ff80') RETURNING id";
+        let more = "INSERT INTO posthaste.outbox (type, payload) VALUES ('bytes', '\\x00ff80') \
+                    RETURNING id";
         let id: Uuid = client.query_one(more, &[]).await.unwrap().get(0);
         let bytes = "SELECT payload FROM posthaste.outbox WHERE id = $1";
         let bytes: Vec<u8> = client.query_one(bytes, &[&id]).await.unwrap().get(0);
@@ -86,7 +93,8 @@ async fn a_row_of_the_outbox_is_a_job_under_its_writers_id() {
                 "{wrong}"
             );
         }
-        let rolled_back = "BEGIN; INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES ('a', 't', '1'); ROLLBACK";
+        let rolled_back = "BEGIN; INSERT INTO posthaste.outbox (type, table_name, table_id) VALUES \
+                           ('a', 't', '1'); ROLLBACK";
         client.batch_execute(rolled_back).await.unwrap();
         assert_eq!(unfinished(&client).await, 2);
     }
@@ -98,14 +106,16 @@ async fn a_row_of_the_outbox_is_confirmed_by_its_own_id_and_stays_as_long_as_its
     let client = &setup.client;
     let put = "INSERT INTO posthaste.route (pattern, queue) VALUES ('m*', 'mail');
         SELECT posthaste.keep('mail', '1 hour');
-        INSERT INTO posthaste.outbox (id, type, payload) VALUES ('12345678-0000-4000-8000-000000000001', 'm', '{}')";
+        INSERT INTO posthaste.outbox (id, type, payload)
+          VALUES ('12345678-0000-4000-8000-000000000001', 'm', '{}')";
     client.batch_execute(put).await.unwrap();
     let (fake, worker) = awaited(&setup).await;
     assert_eq!(fake.with(|inner| inner.ids.clone()), [OWN]);
     let done = "SELECT posthaste.confirm($1)";
     assert!(says(client, done, OWN).await);
     all_done(client).await;
-    let stays = "SELECT count(*) FROM posthaste.outbox WHERE id = '12345678-0000-4000-8000-000000000001' AND completed_at > created_at";
+    let stays = "SELECT count(*) FROM posthaste.outbox \
+                 WHERE id = '12345678-0000-4000-8000-000000000001' AND completed_at > created_at";
     assert_eq!(number(client, stays).await, 1);
     assert!(!says(client, done, OWN).await, "its job is forgotten");
     worker.stop().await.unwrap();
@@ -122,7 +132,8 @@ async fn receive_is_true_once_and_only_if_its_transaction_commits() {
         client.batch_execute("ROLLBACK").await.unwrap();
         assert!(receives().await);
         assert!(!receives().await);
-        let old = "UPDATE posthaste.inbox SET received_at = received_at - interval '29 days'; SELECT posthaste.prune_inbox()";
+        let old = "UPDATE posthaste.inbox SET received_at = received_at - interval '29 days'; \
+                   SELECT posthaste.prune_inbox()";
         client.batch_execute(old).await.unwrap();
         assert!(!receives().await);
         client.batch_execute(old).await.unwrap();
@@ -231,10 +242,12 @@ async fn a_relay_tells_how_it_goes_without_an_update() {
         let report = relays(&client).await.unwrap().remove(0);
         assert_eq!(report.state, RelayState::Stopped);
         assert_eq!(report.status.accepted, 1);
-        let updates = "SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_all_tables WHERE relname ~ '^relay_[0-3]$'";
+        let updates = "SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint \
+                       FROM pg_stat_all_tables WHERE relname ~ '^relay_[0-3]$'";
         assert_eq!(number(&client, updates).await, 0);
         // What is past its hour is emptied.
-        let turn = "UPDATE posthaste.volume SET began_at = began_at - interval '2 hours'; SELECT posthaste.tidy_history()";
+        let turn = "UPDATE posthaste.volume SET began_at = began_at - interval '2 hours'; \
+                    SELECT posthaste.tidy_history()";
         client.batch_execute(turn).await.unwrap();
         client.batch_execute(turn).await.unwrap();
         assert_eq!(

@@ -290,7 +290,8 @@ async fn answers_are_read_as_far_as_they_matter_and_redirects_are_not_followed()
     })
     .await
     .unwrap();
-    let left = "SELECT name, last_error, scheduled_at > now() + interval '1 minute' FROM posthaste.job ORDER BY name";
+    let left = "SELECT name, last_error, scheduled_at > now() + interval '1 minute' \
+                FROM posthaste.job ORDER BY name";
     let rows = setup.client.query(left, &[]).await.unwrap();
     let errors: Vec<(&str, &str, bool)> = rows
         .iter()
@@ -329,7 +330,8 @@ async fn a_thousand_requests_are_under_way_at_once_and_never_more_than_are_allow
     let setup = Setup::new().await;
     for (requests, jobs) in [(1_000, 1_000), (60, 600)] {
         setup.server.holds(requests);
-        let enqueue = "SELECT count(posthaste.enqueue('m', '{}', queue => 'h')) FROM generate_series(1, $1::int)";
+        let enqueue = "SELECT count(posthaste.enqueue('m', '{}', queue => 'h')) \
+                       FROM generate_series(1, $1::int)";
         setup.client.execute(enqueue, &[&jobs]).await.unwrap();
         let limit = Duration::from_secs(60);
         let webhook = webhook(&setup.url("hold"))

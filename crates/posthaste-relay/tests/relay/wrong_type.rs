@@ -44,7 +44,8 @@ pub(super) async fn a_queue_in_the_way_touches_no_other_of_its_batch(
     behind.redis.ask(&["SET", &bad, "in the way"]).unwrap();
     let queue = Template::parse("{kwargs.to}").unwrap();
     let route = Route::with(destination, Mapping::default().queue(queue)).await;
-    let enqueue = "SELECT posthaste.enqueue('mail', jsonb_build_object('to', t), queue => 'm') FROM unnest('{good,bad,fine}'::text[]) t";
+    let enqueue = "SELECT posthaste.enqueue('mail', jsonb_build_object('to', t), queue => 'm') \
+                   FROM unnest('{good,bad,fine}'::text[]) t";
     route.client.batch_execute(enqueue).await.unwrap();
     eventually(SOON, "it is said", async || {
         let status = route.relay.status();

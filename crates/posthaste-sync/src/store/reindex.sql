@@ -1,7 +1,8 @@
--- The statement of a re-index with its literals, and one that says about how many rows it takes: what
--- is shown is what is run. $2: a condition; $3 to $5: a column and the times between which it lies;
--- $11: a value that it has; $6: ids, which need not have rows any more. The server's own operators compare the column: for
--- varchar or a domain somebody else's would match better. An extension's type has its own elsewhere.
+-- The statement of a re-index with its literals, and one that says about how many rows it takes:
+-- what is shown is what is run. $2: a condition; $3 to $5: a column and the times between which it
+-- lies; $11: a value that it has; $6: ids, which need not have rows any more. The server's own
+-- operators compare the column: for varchar or a domain somebody else's would match better. An
+-- extension's type has its own elsewhere.
 WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetype) AS (
   SELECT t.typtype, t.typcategory, t.typnamespace, t.typname, t.typbasetype
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
@@ -11,7 +12,8 @@ WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetyp
   SELECT t.typtype, t.typcategory, t.typnamespace, t.typname, t.typbasetype
     FROM of_column d JOIN pg_type t ON t.oid = d.typbasetype
    WHERE d.typtype = 'd')
-SELECT pg_catalog.format($f$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
+SELECT pg_catalog.format(
+         $f$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
 SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
          'sync.' || s.name, $10::text, $8::integer, $7::text,
          CASE WHEN $9 THEN $k$'id', i.id, 'force', true$k$ ELSE $k$'id', i.id$k$ END, r.taken),

@@ -1,4 +1,5 @@
--- What a statement for rows says of their versions: it stands in the place of the one between the two marks. Its documents do not leave the server.
+-- What a statement for rows says of their versions: it stands in the place of the one between the
+-- two marks. Its documents do not leave the server.
 SELECT r.id, r.version, r.document IS NOT NULL
   FROM (
 -- rows

@@ -57,7 +57,8 @@ const LONGEST_NAME: usize = 40;
 /// ```
 /// use posthaste_sync::Synced;
 /// # fn main() -> Result<(), posthaste::Error> {
-/// let settings = serde_json::json!({"table": "page", "index": "postgres:", "document": {"title": "name"}});
+/// let settings = serde_json::json!({"table": "page", "index": "postgres:",
+///     "document": {"title": "name"}});
 /// let pages = Synced::read("pages", settings.as_object().into_iter().flatten())?;
 /// assert_eq!((pages.name(), &*pages.queue()), ("pages", "sync.pages"));
 /// # Ok(()) }

@@ -37,10 +37,12 @@ pub(super) enum Place {
     },
 }
 
-const ADDRESSES: &str = "index: must begin with tantivy: and a folder, or with postgres:, postgres://, http:// or https://";
+const ADDRESSES: &str = "index: must begin with tantivy: and a folder, or with postgres:, \
+                         postgres://, http:// or https://";
 
-const NO_TANTIVY: &str = "index: this program was built without Tantivy: build the command with the feature \"tantivy\", or \
-     give posthaste_tantivy::Folders to Synced::read_with";
+const NO_TANTIVY: &str = "index: this program was built without Tantivy: build the command with \
+                          the feature \"tantivy\", or give posthaste_tantivy::Folders to \
+                          Synced::read_with";
 
 impl Place {
     /// Reads an address, and the settings that belong to it. The error says what it must be and not
@@ -155,7 +157,11 @@ impl Place {
 #[cfg(feature = "elastic")]
 fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<Place, String> {
     if address.contains(['?', '#']) {
-        return Err("index: its address ends with the alias, without a ? or a #; a key goes into api_key, and in a password these are written %3F and %23".into());
+        return Err(
+            "index: its address ends with the alias, without a ? or a #; a key goes into api_key, \
+             and in a password these are written %3F and %23"
+                .into(),
+        );
     }
     let (url, alias) = server_and_alias(address);
     let alias = alias.unwrap_or(name);
@@ -163,7 +169,11 @@ fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<Place, St
     // not written %2F.
     let numbered = format!("{alias}-{}", u32::MAX);
     if !is_index_name(&numbered) || alias.contains('@') {
-        return Err("index: its address must end with the name of an alias: small letters, digits, - and _, of which it begins with none of the last two; in a password, / is written %2F".into());
+        return Err(
+            "index: its address must end with the name of an alias: small letters, digits, \
+             - and _, of which it begins with none of the last two; in a password, / is written %2F"
+                .into(),
+        );
     }
     let definition: BTreeMap<String, Value> = settings.take("definition")?.unwrap_or_default();
     let definition = Value::Object(definition.into_iter().collect());

@@ -32,7 +32,10 @@ async fn the_audit_names_what_differs_and_repairs_it_when_asked() {
     assert!(equal.is_equal() && equal.documents == 100, "{equal:?}");
     // Behind the index's back, and behind Postgres'.
     setup
-        .run("DELETE FROM posthaste.search WHERE id = '7'; UPDATE note SET body = 'other' WHERE id = 8; DELETE FROM note WHERE id = 9")
+        .run(
+            "DELETE FROM posthaste.search WHERE id = '7'; UPDATE note SET body = 'other' \
+             WHERE id = 8; DELETE FROM note WHERE id = 9",
+        )
         .await;
     let write = |id: &str, version| Write {
         id: id.into(),

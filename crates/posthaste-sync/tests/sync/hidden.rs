@@ -19,7 +19,10 @@ fn source(setup: &Setup) -> Query {
 async fn what_is_hidden_and_shown_again_at_one_version_is_found_again() {
     let setup = setup().await;
     setup
-        .run("CREATE TABLE author (is_shown boolean); INSERT INTO author VALUES (true); INSERT INTO note SELECT n, 'word' FROM generate_series(1, 20) n")
+        .run(
+            "CREATE TABLE author (is_shown boolean); INSERT INTO author \
+             VALUES (true); INSERT INTO note SELECT n, 'word' FROM generate_series(1, 20) n",
+        )
         .await;
     let (worker, sync) = setup.start(setup.sync_of(source(&setup))).await;
     all_done(&setup.client).await;
@@ -27,7 +30,8 @@ async fn what_is_hidden_and_shown_again_at_one_version_is_found_again() {
         for (is_shown, found) in [(false, 0), (true, 20)] {
             for force in [round % 2 == 0, round % 2 == 1] {
                 let change = format!(
-                    "BEGIN; UPDATE author SET is_shown = {is_shown}; SELECT posthaste.sync('note', id::text, '0', force => {force}) FROM note; COMMIT"
+                    "BEGIN; UPDATE author SET is_shown = {is_shown}; SELECT posthaste.sync('note', \
+                     id::text, '0', force => {force}) FROM note; COMMIT"
                 );
                 setup.run(&change).await;
                 all_done(&setup.client).await;

@@ -103,7 +103,8 @@ async fn a_row_that_panics_delays_only_itself_and_is_reported() {
         .await;
     let rows = Panicking(Table::new(setup.db.pool(2).unwrap(), "note"));
     let (worker, sync) = setup.start(setup.sync_of(rows)).await;
-    let left = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '41' AND attempt > 1 AND last_error LIKE '%panicked: no document is made of 41%'";
+    let left = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '41' AND attempt > 1 \
+                AND last_error LIKE '%panicked: no document is made of 41%'";
     eventually(SOON, "all others are done", async || {
         Ok(unfinished(&setup.client).await == 1 && number(&setup.client, left).await == 1)
     })

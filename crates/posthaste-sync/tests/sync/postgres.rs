@@ -66,7 +66,9 @@ async fn all_old_deletions_are_forgotten_however_many_there_are() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let fill = "INSERT INTO posthaste.search (index, id, version, pass, token, deleted_at, words)
-        SELECT i, n::text, n, 4095, 1, CASE WHEN n % 5 > 0 THEN now() - interval '8 days' END, ''::tsvector FROM generate_series(1, 30000) n, unnest(ARRAY['words', 'other']) i";
+        SELECT i, n::text, n, 4095, 1, CASE WHEN n % 5 > 0
+          THEN now() - interval '8 days' END, ''::tsvector
+          FROM generate_series(1, 30000) n, unnest(ARRAY['words', 'other']) i";
     client.batch_execute(fill).await.unwrap();
     let index = Postgres::new(db.pool(1).unwrap(), "words");
     let week = std::time::Duration::from_secs(7 * 86_400);

@@ -18,7 +18,8 @@ async fn killed(setup: &Setup, rows: u32) {
     // Each a transaction of its own: a claim sees what others have committed.
     for step in [
         "INSERT INTO posthaste.worker (name) VALUES ('dying')",
-        "SELECT posthaste.claim('sync.note', '{0}', max(id), gen_random_uuid(), 10000, 100000000) FROM posthaste.worker",
+        "SELECT posthaste.claim('sync.note', '{0}', max(id), gen_random_uuid(), 10000, 100000000) \
+         FROM posthaste.worker",
         "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
     ] {
         setup.run(step).await;
@@ -71,7 +72,8 @@ async fn what_saw_two_processes_die_or_has_few_attempts_is_looked_at_alone() {
     setup
         .run(
             "UPDATE posthaste.in_flight SET crashes = 2 WHERE (kwargs ->> 'id')::integer <= 4;
-             UPDATE posthaste.in_flight SET max_attempts = 3 WHERE (kwargs ->> 'id')::integer BETWEEN 5 AND 7",
+             UPDATE posthaste.in_flight SET max_attempts = 3
+               WHERE (kwargs ->> 'id')::integer BETWEEN 5 AND 7",
         )
         .await;
     let sync = setup.sync().period(Duration::from_secs(3600));

@@ -186,7 +186,8 @@ async fn triggers_that_fire_always_see_what_a_replicating_session_changes() {
         let client = db.client().await.unwrap();
         let tables = "CREATE TABLE note (id bigint PRIMARY KEY, body text);
             SELECT posthaste.sync_table('note', always => true), posthaste.sync_table('note',
-              name => 'usual'), posthaste.sync_table('note', name => 'now', delay => '0', always => true);
+              name => 'usual'), posthaste.sync_table('note', name => 'now', delay => '0',
+                always => true);
             SET session_replication_role = replica";
         client.batch_execute(tables).await.unwrap();
         let jobs =

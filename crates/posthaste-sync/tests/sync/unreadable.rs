@@ -10,7 +10,8 @@ const WALK: &str = "SELECT id::text, version, true FROM note
 
 /// Rows of which the seventh cannot be made.
 fn dividing(setup: &Setup) -> Query {
-    let rows = "SELECT id::text, version, jsonb_build_object('body', body, 'n', 1 / (id - 7)) FROM note WHERE id = ANY ($1::bigint[])";
+    let rows = "SELECT id::text, version, jsonb_build_object('body', body, 'n', 1 / (id - 7)) \
+                FROM note WHERE id = ANY ($1::bigint[])";
     Query::new(setup.db.pool(2).unwrap(), rows).walk(WALK)
 }
 
@@ -73,7 +74,8 @@ async fn a_document_whose_id_cannot_be_one_of_the_table_is_an_orphan_and_goes() 
         .write(&[write("abd", 3, "word")])
         .await
         .unwrap();
-    let rows = "SELECT id::text, version, jsonb_build_object('body', body) FROM note WHERE id = ANY ($1::bigint[])";
+    let rows = "SELECT id::text, version, jsonb_build_object('body', body) FROM note \
+                WHERE id = ANY ($1::bigint[])";
     let query = Query::new(setup.db.pool(2).unwrap(), rows).walk(WALK);
     let found = audited(&setup, &query, true).await;
     assert_eq!(found.named, [("abd".to_owned(), Difference::Unreadable)]);

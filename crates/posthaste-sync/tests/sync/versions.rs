@@ -10,7 +10,10 @@ async fn notes(version: PgVersion) -> (TestDb, Client) {
     let db = database(version).await;
     let client = db.client().await.unwrap();
     client
-        .batch_execute("CREATE TABLE note (id bigint PRIMARY KEY, body text); SELECT posthaste.sync_table('note')")
+        .batch_execute(
+            "CREATE TABLE note (id bigint PRIMARY KEY, body text); \
+             SELECT posthaste.sync_table('note')",
+        )
         .await
         .unwrap();
     (db, client)
@@ -24,7 +27,8 @@ async fn version(client: &Client, id: i64) -> i64 {
 /// The newest deletion of a key that has a job.
 async fn deletion(client: &Client, id: i64) -> i64 {
     let newest = format!(
-        "SELECT max((kwargs ->> 'deleted')::bigint) FROM posthaste.job WHERE kwargs ->> 'id' = '{id}'"
+        "SELECT max((kwargs ->> 'deleted')::bigint) FROM posthaste.job \
+         WHERE kwargs ->> 'id' = '{id}'"
     );
     number(client, &newest).await
 }
@@ -43,7 +47,8 @@ async fn each_change_draws_a_larger_version_and_has_a_job_60_s_ahead_in_every_is
             for change in [
                 "INSERT INTO note VALUES (1, 'a')",
                 "UPDATE note SET body = 'b', version = 0",
-                "INSERT INTO note VALUES (1, 'c') ON CONFLICT (id) DO UPDATE SET body = excluded.body",
+                "INSERT INTO note VALUES (1, 'c') ON CONFLICT (id) DO UPDATE \
+                 SET body = excluded.body",
             ] {
                 client.batch_execute(change).await.unwrap();
                 let drawn = version(&client, 1).await;
@@ -59,7 +64,9 @@ async fn each_change_draws_a_larger_version_and_has_a_job_60_s_ahead_in_every_is
             last = drawn;
             assert_eq!(unfinished(&client).await - before, 4, "{n}");
         }
-        let ahead = "SELECT count(*) FROM posthaste.job WHERE scheduled_at BETWEEN now() + interval '30 s' AND now() + interval '60 s' AND queue = 'sync.note' AND max_attempts IS NULL";
+        let ahead = "SELECT count(*) FROM posthaste.job WHERE scheduled_at BETWEEN now() + \
+                     interval '30 s' AND now() + interval '60 s' AND queue = 'sync.note' \
+                     AND max_attempts IS NULL";
         assert_eq!(number(&client, ahead).await, 12);
         // What is rolled back leaves nothing.
         client
@@ -95,7 +102,8 @@ async fn a_row_that_is_created_again_is_newer_than_its_deletion_although_its_ins
                     );
                     creator.batch_execute(&sql).await
                 });
-                let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid'";
+                let waits = "SELECT count(*) FROM pg_stat_activity \
+                             WHERE datname = current_database() AND wait_event = 'transactionid'";
                 eventually(SOON, "it waits", async || {
                     Ok(number(&deleter, waits).await == 1)
                 })
@@ -129,13 +137,19 @@ async fn a_key_that_changes_is_a_deletion_and_a_new_row() {
     for server in PgVersion::tried() {
         let (_db, client) = notes(server).await;
         client
-            .batch_execute("INSERT INTO note SELECT n, 'a' FROM generate_series(1, 3) n; UPDATE note SET id = id + 10 WHERE id = 2")
+            .batch_execute(
+                "INSERT INTO note SELECT n, 'a' FROM generate_series(1, 3) n; UPDATE note \
+                 SET id = id + 10 WHERE id = 2",
+            )
             .await
             .unwrap();
         assert!(deletion(&client, 2).await > 0 && version(&client, 12).await > 0);
         // Away and back within one statement: a chain whose rows take each other's keys.
         client
-            .batch_execute("DELETE FROM note; INSERT INTO note VALUES (3, 'a'); INSERT INTO note VALUES (2, 'b'); INSERT INTO note VALUES (1, 'c'); UPDATE note SET id = id + 1")
+            .batch_execute(
+                "DELETE FROM note; INSERT INTO note VALUES (3, 'a'); INSERT INTO note \
+                 VALUES (2, 'b'); INSERT INTO note VALUES (1, 'c'); UPDATE note SET id = id + 1",
+            )
             .await
             .unwrap();
         for id in [2, 3] {
@@ -153,8 +167,10 @@ async fn what_one_statement_deletes_and_creates_is_newer_than_its_deletion() {
     for server in PgVersion::tried() {
         let (_db, client) = notes(server).await;
         for replace in [
-            "WITH gone AS (DELETE FROM note RETURNING *) INSERT INTO note SELECT id, body FROM gone",
-            "WITH made AS (INSERT INTO note VALUES (5, 'five') RETURNING *), gone AS (DELETE FROM note RETURNING *) SELECT * FROM made, gone",
+            "WITH gone AS (DELETE FROM note RETURNING *) INSERT INTO note SELECT id, body \
+             FROM gone",
+            "WITH made AS (INSERT INTO note VALUES (5, 'five') RETURNING *), gone AS (DELETE \
+             FROM note RETURNING *) SELECT * FROM made, gone",
         ] {
             client
                 .batch_execute("INSERT INTO note VALUES (1, 'a'), (2, 'b') ON CONFLICT DO NOTHING")
@@ -164,7 +180,8 @@ async fn what_one_statement_deletes_and_creates_is_newer_than_its_deletion() {
             for row in client.query("SELECT id FROM note", &[]).await.unwrap() {
                 let id = row.get(0);
                 let gone = format!(
-                    "SELECT coalesce(max((kwargs ->> 'deleted')::bigint), 0) FROM posthaste.job WHERE kwargs ->> 'id' = '{id}'"
+                    "SELECT coalesce(max((kwargs ->> 'deleted')::bigint), 0) FROM posthaste.job \
+                     WHERE kwargs ->> 'id' = '{id}'"
                 );
                 assert!(
                     version(&client, id).await > number(&client, &gone).await,
@@ -192,7 +209,8 @@ async fn truncate_is_the_deletion_of_each_row_and_refused_under_an_old_snapshot(
             .batch_execute("ROLLBACK; TRUNCATE note")
             .await
             .unwrap();
-        let told = "SELECT count(DISTINCT kwargs ->> 'id') FROM posthaste.job WHERE (kwargs ->> 'deleted')::bigint > 50";
+        let told = "SELECT count(DISTINCT kwargs ->> 'id') FROM posthaste.job \
+                    WHERE (kwargs ->> 'deleted')::bigint > 50";
         assert_eq!(number(&client, told).await, 50);
         client
             .batch_execute("INSERT INTO note VALUES (1, 'a')")
@@ -209,16 +227,22 @@ async fn a_column_of_the_programs_own_is_left_alone() {
         let client = db.client().await.unwrap();
         client
             .batch_execute(
-                r#"CREATE TABLE "My Note" ("Key" text PRIMARY KEY, changed bigint NOT NULL, hidden boolean);
-                   SELECT posthaste.sync_table('"My Note"', 'Key', version => 'changed', name => 'own', deleted => 'hidden', draw => false);
-                   INSERT INTO "My Note" VALUES ('a', 100, false), ('b', 200, true); UPDATE "My Note" SET changed = 300 WHERE "Key" = 'a'; DELETE FROM "My Note" WHERE "Key" = 'a'"#,
+                r#"CREATE TABLE "My Note" (
+                     "Key" text PRIMARY KEY, changed bigint NOT NULL, hidden boolean);
+                   SELECT posthaste.sync_table('"My Note"', 'Key', version => 'changed',
+                                                name => 'own', deleted => 'hidden', draw => false);
+                   INSERT INTO "My Note" VALUES ('a', 100, false), ('b', 200, true);
+                   UPDATE "My Note" SET changed = 300 WHERE "Key" = 'a';
+                   DELETE FROM "My Note" WHERE "Key" = 'a'"#,
             )
             .await
             .unwrap();
-        let deleted = "SELECT (kwargs ->> 'deleted')::bigint FROM posthaste.job WHERE kwargs ? 'deleted' AND queue = 'sync.own'";
+        let deleted = "SELECT (kwargs ->> 'deleted')::bigint FROM posthaste.job \
+                       WHERE kwargs ? 'deleted' AND queue = 'sync.own'";
         assert_eq!(number(&client, deleted).await, 300);
         assert_eq!(unfinished(&client).await, 4);
-        let hidden = "SELECT count(*) FROM posthaste.sync_rows('own', '{a,b}') WHERE version = 200 AND document IS NULL";
+        let hidden = "SELECT count(*) FROM posthaste.sync_rows('own', '{a,b}') WHERE version = 200 \
+                      AND document IS NULL";
         assert_eq!(number(&client, hidden).await, 1);
     }
 }
@@ -244,7 +268,8 @@ async fn tables_whose_versions_would_not_be_safe_are_refused_by_name() {
             "22023",
         ),
         (
-            "CREATE TABLE t (id bigint PRIMARY KEY); CREATE TABLE u (id bigint PRIMARY KEY); SELECT posthaste.sync_table('u', name => 't')",
+            "CREATE TABLE t (id bigint PRIMARY KEY); CREATE TABLE u (id bigint PRIMARY KEY); \
+             SELECT posthaste.sync_table('u', name => 't')",
             "42710",
         ),
     ] {
@@ -265,7 +290,10 @@ async fn tables_whose_versions_would_not_be_safe_are_refused_by_name() {
 async fn a_table_is_synced_again_and_no_more() {
     let (_db, client) = notes(PgVersion::V15).await;
     client
-        .batch_execute("INSERT INTO note VALUES (1, 'a'); SELECT posthaste.sync_table('note', delay => '5 s', enqueue => false); INSERT INTO note VALUES (2, 'a')")
+        .batch_execute(
+            "INSERT INTO note VALUES (1, 'a'); SELECT posthaste.sync_table('note', delay => '5 s', \
+             enqueue => false); INSERT INTO note VALUES (2, 'a')",
+        )
         .await
         .unwrap();
     assert_eq!(unfinished(&client).await, 1);
@@ -277,7 +305,8 @@ async fn a_table_is_synced_again_and_no_more() {
         .await
         .unwrap();
     assert_eq!(unfinished(&client).await, 2);
-    let left = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'posthaste'::regnamespace AND proname ~ '^sync_.*_note$'";
+    let left = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'posthaste'::regnamespace \
+                AND proname ~ '^sync_.*_note$'";
     assert_eq!(number(&client, left).await, 0);
 }
 
@@ -292,7 +321,10 @@ async fn a_producer_in_its_role_changes_a_synced_table() {
                 posthaste::grant_roles(&mut client).await.unwrap();
             }
             client
-                .batch_execute("CREATE TABLE note (id bigint PRIMARY KEY, body text); SELECT posthaste.sync_table('note')")
+                .batch_execute(
+                    "CREATE TABLE note (id bigint PRIMARY KEY, body text); \
+                     SELECT posthaste.sync_table('note')",
+                )
                 .await
                 .unwrap();
             if !is_before {
@@ -301,8 +333,10 @@ async fn a_producer_in_its_role_changes_a_synced_table() {
             client
                 .batch_execute(
                     "GRANT ALL ON note TO posthaste_producer; SET ROLE posthaste_producer;
-                     INSERT INTO note VALUES (1, 'a'), (2, 'b'); UPDATE note SET body = 'c'; UPDATE note SET id = 3 WHERE id = 2;
-                     DELETE FROM note WHERE id = 1; TRUNCATE note; SELECT posthaste.sync('note', '3'); RESET ROLE",
+                     INSERT INTO note VALUES (1, 'a'), (2, 'b'); UPDATE note
+                       SET body = 'c'; UPDATE note SET id = 3 WHERE id = 2;
+                     DELETE FROM note WHERE id = 1; TRUNCATE note;
+                       SELECT posthaste.sync('note', '3'); RESET ROLE",
                 )
                 .await
                 .unwrap();

@@ -49,7 +49,8 @@ const FAILED: &str = "cannot enqueue by COPY";
 /// ```no_run
 /// use posthaste::{NewJob, enqueue_copy};
 ///
-/// # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example(mut client: tokio_postgres::Client)
+/// #     -> Result<(), Box<dyn std::error::Error>> {
 /// let documents = (1..=1_000_000).map(|id| {
 ///     NewJob::new("index.document", &serde_json::json!({ "id": id })).map(|job| job.priority(100))
 /// });

@@ -73,9 +73,9 @@ impl Turns {
         !std::mem::replace(&mut kept.is_said, true)
     }
 
-    /// One of those under way found a file descriptor. Where they had become fewer there is one more
-    /// after a while, up to as many as were asked for: what took the descriptors may be gone. If it
-    /// is not, one request in eight rounds finds none.
+    /// One of those under way found a file descriptor. Where they had become fewer there is one
+    /// more after a while, up to as many as were asked for: what took the descriptors may be gone.
+    /// If it is not, one request in eight rounds finds none.
     pub fn found(&self) {
         let mut kept = self.kept();
         if kept.turns == kept.wanted {

@@ -311,7 +311,7 @@ impl Duties {
         if let Some(holder) = self.news("seal", blocker) {
             tracing::warn!(
                 holder,
-                "the ready log is full and a transaction that has enqueued is open: space waits for its end, claims do not"
+                "the ready log is full and a transaction that has enqueued is open: space waits"
             );
         }
     }

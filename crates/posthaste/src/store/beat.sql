@@ -1,2 +1,3 @@
 -- A worker lives. No row: it was declared dead and must take a new id.
-UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp() WHERE id = $1 AND stopped_at IS NULL RETURNING beat
+UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp()
+ WHERE id = $1 AND stopped_at IS NULL RETURNING beat

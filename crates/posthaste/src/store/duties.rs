@@ -224,7 +224,8 @@ macro_rules! duty {
         }
     };
 }
-duty!(/// Publishes how far the promoter is going to look; in how many milliseconds something is due, at most this many.
+duty!(/// Publishes how far the promoter is going to look; in how many milliseconds something is
+    /// due, at most this many.
     publish_horizon(ahead: i64) -> Option<i64>
     = include_str!("publish_horizon.sql"));
 duty!(/// Promotes due jobs of the current scheduled slot, or carries on with the old one; how many.
@@ -255,7 +256,8 @@ duty!(/// Gives back a claim whose answer never came; how many jobs.
 duty!(/// Tries again what was not confirmed in time; how many.
     overdue(limit: i32) -> i64
     = "SELECT posthaste.overdue($1)");
-duty!(/// Counts what has come since it was last counted; what had been written by then, none when there is more to count.
+duty!(/// Counts what has come since it was last counted; what had been written by then, none when
+    /// there is more to count.
     account(limit: i32, step: i32, bytes: i64, written: &str) -> Option<String>
     = "SELECT posthaste.account($1, $2, $3, $4)");
 duty!(/// Cancels once more what was running when it was cancelled first; how many have ended.
@@ -264,7 +266,8 @@ duty!(/// Cancels once more what was running when it was cancelled first; how ma
 duty!(/// Finds expired jobs in one slot; how many.
     expire(slot: i32, limit: i32) -> i64
     = "SELECT posthaste.expire($1, $2)");
-duty!(/// Ends awaited jobs whose confirmation came from a transaction that could not see them await it; how many.
+duty!(/// Ends awaited jobs whose confirmation came from a transaction that could not see them await
+    /// it; how many.
     confirm_in_flight(limit: i32) -> i64
     = "SELECT posthaste.confirm_in_flight('infinity', $1)");
 duty!(/// Sets right what a clock that was ahead has left behind; how much.

@@ -1,2 +1,3 @@
 -- One job, in the caller's transaction; with a unique key, the id of the job that holds it.
-SELECT posthaste.enqueue($1, $2::jsonb, $3, $4::integer, coalesce($5::timestamptz, now()), $6::timestamptz, $7, $8, $9::integer, $10, $11) AS id
+SELECT posthaste.enqueue($1, $2::jsonb, $3, $4::integer, coalesce($5::timestamptz, now()),
+                         $6::timestamptz, $7, $8, $9::integer, $10, $11) AS id

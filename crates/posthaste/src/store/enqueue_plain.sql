@@ -1,14 +1,17 @@
--- One due job of which nothing is said but its name and arguments, without a call: the INSERT of posthaste.enqueue() (sql/functions/enqueue.sql
--- explains its guard) with constants in place of six parameters. No row comes back where that function has to find out.
--- The caller has looked at the arguments before: a number bomb would be printed by the planner.
+-- One due job of which nothing is said but its name and arguments, without a call: the INSERT of
+-- posthaste.enqueue() (sql/functions/enqueue.sql explains its guard) with constants in place of six
+-- parameters. No row comes back where that function has to find out. The caller has looked at the
+-- arguments before: a number bomb would be printed by the planner.
 INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs, kwargs_bytes)
 SELECT (c.g % 4::bigint)::smallint, c.way, $1, now() + interval '30 days', $2, c.bytes
-  FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.text_bytes($2) AS bytes,
+  FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,
+               posthaste.text_bytes($2) AS bytes,
                CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass)
                          & (1::bigint | posthaste.listener_bit('default')) = 0 THEN 'default'
                     ELSE posthaste.way(NULL, $1, true) END AS way
         OFFSET 0) c
- WHERE posthaste.is_valid($1, c.way, '', NULL, NULL, $2, c.bytes, 0, 25, '2000-01-01Z', '2000-01-01Z', '2000-01-01Z', NULL)
+ WHERE posthaste.is_valid($1, c.way, '', NULL, NULL, $2, c.bytes, 0, 25, '2000-01-01Z',
+                          '2000-01-01Z', '2000-01-01Z', NULL)
    AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
             THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
 RETURNING id

@@ -1,4 +1,5 @@
--- Lanes of queues that seem to have something to be claimed; paused queues are left out. Lanes are remembered for everybody.
+-- Lanes of queues that seem to have something to be claimed; paused queues are left out. Lanes are
+-- remembered for everybody.
 WITH queues_with_work AS (
   SELECT s.queue, s.priority
     FROM posthaste.queues_with_work(ARRAY(
@@ -7,6 +8,8 @@ WITH queues_with_work AS (
                              WHERE q.name = u.name AND q.paused_at IS NOT NULL))) s),
 noted AS (
   INSERT INTO posthaste.lane (queue, priority)
-  SELECT s.queue, s.priority FROM queues_with_work s WHERE NOT EXISTS (SELECT FROM posthaste.lane l WHERE (l.queue, l.priority) = (s.queue, s.priority))
+  SELECT s.queue, s.priority FROM queues_with_work s
+   WHERE NOT EXISTS (SELECT FROM posthaste.lane l
+                      WHERE (l.queue, l.priority) = (s.queue, s.priority))
   ON CONFLICT DO NOTHING)
 SELECT queue, priority FROM queues_with_work

@@ -7,4 +7,6 @@ SELECT r.o_state, r.o_batch, r.o_blocker,
             THEN set_config('posthaste.verified', pg_catalog.concat($1::bigint, ':', r.o_batch),
                             false) END
   FROM current_setting('posthaste.verified', true) known,
-       posthaste.reclaim($1::bigint, CASE WHEN split_part(known, ':', 1) = $1::bigint::text THEN split_part(known, ':', 2)::bigint ELSE 0 END, $2::integer) r
+       posthaste.reclaim($1::bigint, CASE WHEN split_part(known, ':', 1) = $1::bigint::text
+                                     THEN split_part(known, ':', 2)::bigint
+                                     ELSE 0 END, $2::integer) r

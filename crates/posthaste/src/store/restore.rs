@@ -41,7 +41,8 @@ pub(crate) async fn check_identity(client: &Client, thorough: bool) -> Result<()
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let (mut client, connection) = tokio_postgres::connect("dbname=restored", tokio_postgres::NoTls).await?;
+/// let (mut client, connection) =
+///     tokio_postgres::connect("dbname=restored", tokio_postgres::NoTls).await?;
 /// tokio::spawn(connection);
 /// let jobs = posthaste::rebase(&mut client, false).await?;
 /// println!("{jobs} jobs go on here");

@@ -181,8 +181,8 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     }
 
     /// How many jobs of the handler just named run at once at most, in each queue of this worker.
-    /// Others of the queue pass those that wait for it, until as many wait in this worker as jobs of
-    /// the queue may run: give them a queue of their own if they come in masses.
+    /// Others of the queue pass those that wait for it, until as many wait in this worker as jobs
+    /// of the queue may run: give them a queue of their own if they come in masses.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.handlers.set("a concurrency", |settings| {
             settings.concurrency = Some(jobs)
@@ -226,7 +226,8 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// ```no_run
     /// use posthaste::{QueueConfig, Worker};
     ///
-    /// # async fn write<'a>(jobs: impl Iterator<Item = &'a posthaste::Job> + Send) -> anyhow::Result<()> { Ok(()) }
+    /// # async fn write<'a>(jobs: impl Iterator<Item = &'a posthaste::Job> + Send)
+    /// #     -> anyhow::Result<()> { Ok(()) }
     /// # async fn example(pool: deadpool_postgres::Pool) -> anyhow::Result<()> {
     /// let (builder, mut claims) = Worker::builder(pool).claims(QueueConfig::new("audit", 1_000));
     /// let worker = builder.start().await?;

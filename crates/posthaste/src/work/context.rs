@@ -14,8 +14,8 @@ use crate::store::{COMPLETE, Fence};
 
 /// What a run of a job knows, and what it can do besides returning.
 ///
-/// `S` is what the program gave to [`WorkerBuilder::state`](crate::WorkerBuilder::state). Clones are
-/// cheap and mean the same run.
+/// `S` is what the program gave to [`WorkerBuilder::state`](crate::WorkerBuilder::state). Clones
+/// are cheap and mean the same run.
 pub struct Context<S = ()> {
     run: Arc<Run>,
     state: Arc<S>,

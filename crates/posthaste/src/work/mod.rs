@@ -125,7 +125,11 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                 return Err("a worker needs at least one queue".into());
             }
             if self.queues.is_empty() != self.handlers.is_empty() {
-                return Err("a worker needs at least one handler for its queues, and a queue for its handlers".into());
+                return Err(
+                    "a worker needs at least one handler for its queues, and a queue for its \
+                     handlers"
+                        .into(),
+                );
             }
             for (at, queue) in queues.iter().enumerate() {
                 config::text("a queue's name", queue, 1)?;
@@ -197,7 +201,8 @@ impl WorkerHandle {
         }
         tokio::select! {
             stopped = self.stop() => stopped,
-            () = signals.next() => Err(ErrorKind::Ended("a second signal came before all jobs were given back".into()).into()),
+            () = signals.next() => Err(ErrorKind::Ended("a second signal came before all jobs were \
+                given back".into()).into()),
         }
     }
 }

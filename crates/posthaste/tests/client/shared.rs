@@ -9,7 +9,8 @@ use uuid::Uuid;
 use crate::support::{number, unfinished};
 
 /// As Postgres prints them.
-const KWARGS: &str = "{\"n\": 123456789012345678901234567890.000000001, \"big\": 9223372036854775808, \"text\": \"\\\"quoted\\\", \\\\ and \u{1F680}\"}";
+const KWARGS: &str = "{\"n\": 123456789012345678901234567890.000000001, \"big\": \
+                      9223372036854775808, \"text\": \"\\\"quoted\\\", \\\\ and \u{1F680}\"}";
 const QUEUE: &str = "q'u\"e";
 const NAME: &str = "it's \u{1F680}";
 const TAG: &str = "t\\\u{e4}\"g,{}";

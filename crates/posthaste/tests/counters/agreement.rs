@@ -13,15 +13,20 @@ use crate::stress::{self, session, settings::Settings};
 /// states are one here.
 const DISAGREEMENT: &str = "
   WITH counted AS (
-    SELECT c.queue, c.priority, c.name, c.tag, CASE WHEN c.what IN ('available', 'blocked', 'scheduled', 'retrying', 'expired') THEN 'unclaimed' ELSE c.what END AS what,
+    SELECT c.queue, c.priority, c.name, c.tag, CASE WHEN c.what IN ('available', 'blocked',
+      'scheduled', 'retrying', 'expired') THEN 'unclaimed' ELSE c.what END AS what,
            sum(c.jobs) AS jobs
-      FROM posthaste.count_all() c WHERE c.what NOT LIKE '%\\_total' GROUP BY 1, 2, 3, 4, 5 HAVING sum(c.jobs) <> 0),
+      FROM posthaste.count_all() c WHERE c.what NOT LIKE '%\\_total' GROUP BY 1, 2, 3, 4, 5
+      HAVING sum(c.jobs) <> 0),
   shown AS (
-    SELECT j.queue, j.priority, j.name, j.tag, CASE WHEN j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'expired') THEN 'unclaimed' ELSE j.state END AS what,
+    SELECT j.queue, j.priority, j.name, j.tag, CASE WHEN j.state IN ('available', 'blocked',
+      'scheduled', 'retrying', 'expired') THEN 'unclaimed' ELSE j.state END AS what,
            count(*) AS jobs
       FROM posthaste.job j GROUP BY 1, 2, 3, 4, 5)
-  SELECT string_agg(format('%s %s %s %s %s: counted %s, shown %s', queue, priority, name, tag, what, c.jobs, s.jobs), '; ')
-    FROM counted c FULL JOIN shown s USING (queue, priority, name, tag, what) WHERE c.jobs IS DISTINCT FROM s.jobs";
+  SELECT string_agg(format('%s %s %s %s %s: counted %s, shown %s', queue, priority, name, tag,
+    what, c.jobs, s.jobs), '; ')
+    FROM counted c FULL JOIN shown s USING (queue, priority, name, tag, what)
+      WHERE c.jobs IS DISTINCT FROM s.jobs";
 
 /// How often they were compared, and how many marks there were at once.
 #[derive(Debug, Default)]
@@ -67,7 +72,8 @@ async fn account(url: &str, over: &AtomicBool) -> Result<(), String> {
 }
 
 async fn compare(url: &str, over: &AtomicBool) -> Result<Compared, String> {
-    const MARKS: &str = "SELECT (SELECT count(*) FROM posthaste.counted_0) + (SELECT count(*) FROM posthaste.opened_0) + (SELECT count(*) FROM posthaste.counted_6)
+    const MARKS: &str = "SELECT (SELECT count(*) FROM posthaste.counted_0) + (SELECT count(*)
+                              FROM posthaste.opened_0) + (SELECT count(*) FROM posthaste.counted_6)
                               + (SELECT count(*) FROM posthaste.stats_sum)";
     let client = session::connect(url).await?;
     let mut compared = Compared::default();
@@ -140,8 +146,10 @@ const ACCOUNT: &str = "SELECT posthaste.account(1000, 3, 65536)";
 pub async fn after_a_late_commit(url: &str) -> Result<(), String> {
     let (client, late) = (session::connect(url).await?, session::connect(url).await?);
     let failed = |error| session::told("the late transaction", &error);
-    let enqueue = "SELECT posthaste.enqueue('a', tag => 't' || i % 2) FROM generate_series(1, 20) i;
-                   SELECT posthaste.enqueue('a', scheduled_at => now() + interval '1 hour') FROM generate_series(1, 10)";
+    let enqueue =
+        "SELECT posthaste.enqueue('a', tag => 't' || i % 2) FROM generate_series(1, 20) i;
+                   SELECT posthaste.enqueue('a', scheduled_at => now() + interval '1 hour')
+                     FROM generate_series(1, 10)";
     late.batch_execute(&format!("BEGIN; {enqueue}"))
         .await
         .map_err(failed)?;
@@ -161,8 +169,10 @@ pub async fn after_a_late_commit(url: &str) -> Result<(), String> {
 /// Jobs of one ordering key, one after the other.
 pub async fn after_turns(url: &str) -> Result<(), String> {
     const TURNS: &str = "SELECT posthaste.advance_ordering(10)";
-    const DO_ONE: &str = "SELECT posthaste.settle(c.slot, c.batch, t.token, ARRAY[c.id], '{0}', NULL, NULL, NULL, NULL, NULL)
-                            FROM (SELECT gen_random_uuid() AS token OFFSET 0) t, LATERAL posthaste.claim('default', '{0}', 1, t.token, 1, 1 << 20) c";
+    const DO_ONE: &str = "SELECT posthaste.settle(c.slot, c.batch, t.token, ARRAY[c.id], '{0}',
+                            NULL, NULL, NULL, NULL, NULL)
+                            FROM (SELECT gen_random_uuid() AS token OFFSET 0) t,
+                              LATERAL posthaste.claim('default', '{0}', 1, t.token, 1, 1 << 20) c";
     let client = session::connect(url).await?;
     let story = [
         "INSERT INTO posthaste.worker (name) VALUES ('w')",

@@ -17,7 +17,8 @@ async fn a_lost_answer_counts_as_no_attempt(version: PgVersion) {
     let client = database.client().await.expect("a connection");
     client
         .execute(
-            "INSERT INTO posthaste.job (name, kwargs) SELECT 'crash', jsonb_build_object('key', i) FROM generate_series(1, 10) i",
+            "INSERT INTO posthaste.job (name, kwargs) SELECT 'crash', jsonb_build_object('key', i) \
+             FROM generate_series(1, 10) i",
             &[],
         )
         .await

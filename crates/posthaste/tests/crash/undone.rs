@@ -11,7 +11,8 @@ const STEPS: [(&str, &str); 9] = [
     ("SELECT posthaste.rotate(-1) = 'rotated'", ""),
     ("SELECT o_sealed FROM posthaste.seal()", "rotate"),
     (
-        "SELECT (posthaste.reclaim(ready_low, 0, 100000)).o_state = 'truncated' FROM posthaste.segments()",
+        "SELECT (posthaste.reclaim(ready_low, 0, 100000)).o_state = 'truncated' \
+         FROM posthaste.segments()",
         "seal",
     ),
     ("SELECT posthaste.publish_horizon()", "schedule"),
@@ -26,7 +27,8 @@ const STEPS: [(&str, &str); 9] = [
         "leave",
     ),
     (
-        "SELECT posthaste.move_to_overflow((ready_scan % 4)::integer, 100) > 0 FROM posthaste.segments()",
+        "SELECT posthaste.move_to_overflow((ready_scan % 4)::integer, 100) > 0 \
+         FROM posthaste.segments()",
         "wait",
     ),
 ];

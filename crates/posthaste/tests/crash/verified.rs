@@ -42,8 +42,10 @@ async fn leader(db: &TestDb) -> WorkerHandle {
 /// connections: of a worker's no other does.
 async fn looked(store: &Store) -> anyhow::Result<()> {
     let since = store.clock(300).await?;
-    let rests = "SELECT count(*) >= 2 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'
-        AND query_start > $1::text::timestamptz AND state_change < clock_timestamp() - interval '500 ms'";
+    let rests = "SELECT count(*) >= 2 FROM pg_stat_activity WHERE datname = current_database()
+        AND state = 'idle'
+        AND query_start > $1::text::timestamptz AND state_change < clock_timestamp() - interval
+          '500 ms'";
     eventually(support::SOON, "the leader rests", async || {
         store.value::<bool>(rests, &[&since]).await
     })

@@ -16,6 +16,9 @@ use crate::tidy::{files, statements};
 const AGAIN: &str = "POSTHASTE_WRITE=1 cargo test -p posthaste --all-features --test main -- \
                      migrate::recorded";
 
+/// A line of a record is as long as this at most.
+const COLUMNS: usize = 100;
+
 /// A statement, and what a program depends on beside its text: the types that it sends and those
 /// that it reads, in the server's names.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,11 +74,14 @@ impl Recorded {
         let Self { origin, text, .. } = self;
         let mut shown = format!("-- {origin}\n");
         for (word, types) in [("takes", &self.takes), ("returns", &self.returns)] {
-            if !types.is_empty() {
-                writeln!(shown, "-- {word}: {}", types.join(", ")).unwrap();
+            for line in lines_of(types, COLUMNS - word.len() - "-- : ".len()) {
+                writeln!(shown, "-- {word}: {line}").unwrap();
             }
         }
-        writeln!(shown, "{text};").unwrap();
+        let last = text.lines().last().unwrap_or_default();
+        let is_full = last.chars().count() == COLUMNS;
+        let end = if is_full { "\n;" } else { ";" };
+        writeln!(shown, "{text}{end}").unwrap();
         shown
     }
 
@@ -83,17 +89,32 @@ impl Recorded {
         let (head, text): (Vec<&str>, Vec<&str>) =
             block.lines().partition(|line| line.starts_with("-- "));
         let told = |word: &str| {
-            let told = head.iter().find_map(|line| line.strip_prefix(word));
-            let told = told.map(|types| types.split(", ").map(str::to_owned).collect());
-            told.unwrap_or_default()
+            let told = head.iter().filter_map(|line| line.strip_prefix(word));
+            told.flat_map(|types| types.split(", ").map(str::to_owned))
+                .collect()
         };
         Self {
             origin: head[0].trim_start_matches("-- ").to_owned(),
             takes: told("-- takes: "),
             returns: told("-- returns: "),
-            text: text.join("\n").trim_end_matches(';').to_owned(),
+            text: text.join("\n").trim_end_matches(['\n', ';']).to_owned(),
         }
     }
+}
+
+/// These words with commas between them, in as many lines as are needed.
+fn lines_of(words: &[String], columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.len() + ", ".len() + word.len() <= columns => {
+                line.push_str(", ");
+                line.push_str(word);
+            }
+            _ => lines.push(word.clone()),
+        }
+    }
+    lines
 }
 
 fn named(kind: &Type) -> String {
@@ -197,7 +218,7 @@ async fn the_record_of_this_version_is_what_its_programs_send() {
         let client = db.client().await.unwrap();
         let mut now = format!(
             "-- What programs of posthaste {version} send: one file because it is one version's.\n\
-             -- Until it is released, make it again: {AGAIN}\n"
+             -- Until it is released, make it again:\n-- {AGAIN}\n"
         );
         for (origin, text) in sent() {
             let statement = Recorded::of(&client, &origin, &text, None).await;

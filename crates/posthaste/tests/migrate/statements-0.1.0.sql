@@ -1,5 +1,6 @@
 -- What programs of posthaste 0.1.0 send: one file because it is one version's.
--- Until it is released, make it again: POSTHASTE_WRITE=1 cargo test -p posthaste --all-features --test main -- migrate::recorded
+-- Until it is released, make it again:
+-- POSTHASTE_WRITE=1 cargo test -p posthaste --all-features --test main -- migrate::recorded
 
 -- attempts.sql
 -- takes: int8
@@ -12,7 +13,8 @@ SELECT pg_catalog.row_to_json(a)::text AS answer
 -- beat.sql
 -- takes: int8
 -- returns: beat int8
-UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp() WHERE id = $1 AND stopped_at IS NULL RETURNING beat;
+UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp()
+ WHERE id = $1 AND stopped_at IS NULL RETURNING beat;
 
 -- beats.sql
 -- returns: id int8, beat int8, stopped bool
@@ -86,43 +88,60 @@ SELECT pg_catalog.json_build_array(c.id, c.state)::text AS answer
 
 -- claim.sql
 -- takes: text, _int4, int8, uuid, int4, int8
--- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
-SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, name, tag, unique_key, ordering_key, trace, kwargs
+-- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz
+-- returns: expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2
+-- returns: name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts,
+       crashes, name, tag, unique_key, ordering_key, trace, kwargs
   FROM posthaste.claim($1, $2, $3, $4, $5, $6);
 
 -- claim_answer.sql
 -- takes: text, _int4, int8, uuid
--- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
-SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, name, tag, unique_key, ordering_key, trace, kwargs
+-- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz
+-- returns: expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2
+-- returns: name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts,
+       crashes, name, tag, unique_key, ordering_key, trace, kwargs
   FROM posthaste.claim_answer($1, $2, $3, $4);
 
 -- claim_quarantined.sql
 -- takes: text, int8, uuid
--- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
-SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, name, tag, unique_key, ordering_key, trace, kwargs
+-- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz
+-- returns: expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2
+-- returns: name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts,
+       crashes, name, tag, unique_key, ordering_key, trace, kwargs
   FROM posthaste.claim_quarantined($1, $2, $3);
 
 -- claim_quarantined_batch.sql
 -- takes: text, int8, uuid, int8
--- returns: int2 int2, int8 int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+-- returns: int2 int2, int8 int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz
+-- returns: expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2
+-- returns: name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
 UPDATE posthaste.in_flight h SET state = 'running', worker = $2, token = $3
  WHERE h.id = ANY (ARRAY(SELECT s.id FROM posthaste.in_flight s
-                          WHERE s.state = 'quarantined' AND s.queue = $1 AND s.until <= clock_timestamp() AND s.expires_at > clock_timestamp()
+                          WHERE s.state = 'quarantined' AND s.queue = $1
+                            AND s.until <= clock_timestamp() AND s.expires_at > clock_timestamp()
                             AND s.crashes = 1 AND s.max_attempts IS NULL
                           ORDER BY s.until, s.id LIMIT $4 FOR UPDATE SKIP LOCKED))
-   AND EXISTS (SELECT FROM posthaste.worker w WHERE w.id = $2 AND w.stopped_at IS NULL AND w.identity = posthaste.session_identity())
+   AND EXISTS (SELECT FROM posthaste.worker w WHERE w.id = $2 AND w.stopped_at IS NULL
+                     AND w.identity = posthaste.session_identity())
    AND NOT EXISTS (SELECT FROM posthaste.queue q WHERE q.name = $1 AND q.paused_at IS NOT NULL)
-RETURNING (-1)::smallint, 0::bigint, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, crashes, name, tag, unique_key, ordering_key, trace, kwargs;
+RETURNING (-1)::smallint, 0::bigint, id, enqueued_at, scheduled_at, expires_at, priority, attempt,
+          max_attempts, crashes, name, tag, unique_key, ordering_key, trace, kwargs;
 
 -- complete.sql
 -- takes: int2, int8, uuid, int8
 -- returns: id int8
 SELECT pg_catalog.cardinality(
-         posthaste.settle($1::smallint, $2::bigint, $3::uuid, ARRAY[$4::bigint], ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL))::bigint AS id;
+         posthaste.settle($1::smallint, $2::bigint, $3::uuid, ARRAY[$4::bigint], ARRAY[0::smallint],
+                          NULL, NULL, NULL, NULL, NULL))::bigint AS id;
 
 -- copy.sql
--- takes: int2, text, text, int4, timestamptz, timestamptz, timestamptz, text, int4, int4, jsonb, text, text, int4, text
-COPY posthaste.store (slot, queue, name, priority, enqueued_at, scheduled_at, expires_at, tag, max_attempts, kwargs_bytes, kwargs,
+-- takes: int2, text, text, int4, timestamptz, timestamptz, timestamptz, text, int4, int4, jsonb
+-- takes: text, text, int4, text
+COPY posthaste.store (slot, queue, name, priority, enqueued_at, scheduled_at, expires_at, tag,
+                      max_attempts, kwargs_bytes, kwargs,
                       ordering_key, own_queue, own_priority, trace) FROM STDIN (FORMAT binary);
 
 -- copy_enter.sql
@@ -136,7 +155,8 @@ SELECT posthaste.enter_ready() AS ready,
 -- takes: _text
 -- returns: notify int2
 SELECT posthaste.notify(u.queue, b.listeners) 
-  FROM (SELECT posthaste.listeners() AS listeners OFFSET 0) b, pg_catalog.unnest($1::text[]) u(queue);
+  FROM (SELECT posthaste.listeners() AS listeners OFFSET 0) b,
+       pg_catalog.unnest($1::text[]) u(queue);
 
 -- copy_routes.sql
 -- returns: pattern text, queue text
@@ -240,7 +260,8 @@ SELECT l.name, floor(l.seconds)::bigint AS seconds FROM (
 SELECT pg_backend_pid();
 
 -- doctor/rights.sql
--- returns: may_look bool, may_look_at_synced bool, may_enqueue bool, may_work bool, may_observe bool, functions_lacking _text, roles_lacking _text
+-- returns: may_look bool, may_look_at_synced bool, may_enqueue bool, may_work bool
+-- returns: may_observe bool, functions_lacking _text, roles_lacking _text
 WITH c AS (
   SELECT c.oid, c.relname, c.relkind, c.relkind = 'r' AND c.relname ~ '_[0-7]$'::text AS is_slot,
          c.relname IN ('job', 'store') AS is_entered
@@ -249,17 +270,22 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
        has_schema_privilege('posthaste', 'USAGE')
          AND coalesce(has_table_privilege(to_regclass('posthaste.synced')::oid, 'SELECT'), false)
          AS may_look_at_synced,
-       coalesce((SELECT bool_and(has_any_column_privilege(c.oid, 'INSERT')) FROM c WHERE c.is_entered), false)
-         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'USAGE')) FROM c WHERE c.relname = 'job_id'),
+       coalesce((SELECT bool_and(has_any_column_privilege(c.oid, 'INSERT')) FROM c
+                  WHERE c.is_entered), false)
+         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'USAGE')) FROM c
+                        WHERE c.relname = 'job_id'),
                       false) AS may_enqueue,
-       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'TRUNCATE'))
+       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'INSERT')
+                                 AND has_table_privilege(c.oid, 'TRUNCATE'))
                    FROM c WHERE c.is_slot), false) AS may_work,
-       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM c WHERE c.relkind IN ('r', 'p', 'v')),
+       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM c
+                  WHERE c.relkind IN ('r', 'p', 'v')),
                 false) AS may_observe,
        (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
           SELECT p.oid::regprocedure::text AS name FROM pg_proc p
            WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-             AND p.proname IN ('check_identity', 'register', 'session_identity', 'claim', 'settle', 'close_batches',
+             AND p.proname IN ('check_identity', 'register', 'session_identity', 'claim', 'settle',
+                               'close_batches',
                                'beat', 'enter_ready')
              AND NOT has_function_privilege(p.oid, 'EXECUTE')
           UNION ALL
@@ -269,7 +295,8 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
                                'pg_sequence_last_value')
              AND NOT has_function_privilege(p.oid, 'EXECUTE')) f) AS functions_lacking,
        (SELECT coalesce(pg_catalog.array_agg(DISTINCT r.rolname::text), '{}') FROM c, pg_roles r
-         WHERE r.rolname = 'posthaste_worker' AND c.is_slot AND NOT has_table_privilege(r.oid, c.oid, 'INSERT')
+         WHERE r.rolname = 'posthaste_worker' AND c.is_slot
+           AND NOT has_table_privilege(r.oid, c.oid, 'INSERT')
             OR r.rolname = 'posthaste_producer' AND c.is_entered
                AND NOT has_any_column_privilege(r.oid, c.oid, 'INSERT')
             OR r.rolname = 'posthaste_observer' AND c.relkind IN ('r', 'p', 'v')
@@ -277,14 +304,20 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
             OR r.rolname = 'posthaste_worker' AND c.relname = 'store' AND EXISTS (
                  SELECT FROM pg_proc p
                   WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-                    AND p.proname IN ('check_identity', 'register', 'claim', 'settle', 'close_batches')
+                    AND p.proname IN ('check_identity', 'register', 'claim', 'settle',
+                                      'close_batches')
                     AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))) AS roles_lacking;
 
 -- doctor/server.sql
--- returns: version int4, version_name text, fsync bool, synchronous_commit text, max_prepared int4, is_replica bool, notifications int4, clock int8, me text, encoding text, sees_sessions bool, roles_missing _text, open_schemas _text
-SELECT current_setting('server_version_num')::integer AS version, current_setting('server_version') AS version_name,
-       current_setting('fsync') = 'on' AS fsync, current_setting('synchronous_commit') AS synchronous_commit,
-       current_setting('max_prepared_transactions')::integer AS max_prepared, pg_is_in_recovery() AS is_replica,
+-- returns: version int4, version_name text, fsync bool, synchronous_commit text, max_prepared int4
+-- returns: is_replica bool, notifications int4, clock int8, me text, encoding text
+-- returns: sees_sessions bool, roles_missing _text, open_schemas _text
+SELECT current_setting('server_version_num')::integer AS version,
+       current_setting('server_version') AS version_name,
+       current_setting('fsync') = 'on' AS fsync,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('max_prepared_transactions')::integer AS max_prepared,
+       pg_is_in_recovery() AS is_replica,
        CASE WHEN pg_is_in_recovery() THEN 0
             ELSE (pg_notification_queue_usage() * 100::float8)::integer END AS notifications,
        (extract(epoch FROM clock_timestamp()) * 1000::numeric)::bigint AS clock,
@@ -300,7 +333,8 @@ SELECT current_setting('server_version_num')::integer AS version, current_settin
            AND has_schema_privilege('public'::name, n.oid, 'CREATE')) AS open_schemas;
 
 -- doctor/store.sql
--- returns: needs_rebase bool, workers int8, has_leader bool, has_waiting bool, unworked _text, ids_behind bool, seconds_ahead int8, seconds_jumped int8
+-- returns: needs_rebase bool, workers int8, has_leader bool, has_waiting bool, unworked _text
+-- returns: ids_behind bool, seconds_ahead int8, seconds_jumped int8
 SELECT n.needs_rebase,
        (SELECT count(*) FROM posthaste.worker w
          WHERE w.stopped_at IS NULL AND w.identity = posthaste.session_identity()
@@ -309,19 +343,26 @@ SELECT n.needs_rebase,
        EXISTS (SELECT FROM posthaste.leader l
                 WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader,
        CASE WHEN NOT n.needs_rebase THEN
-         EXISTS (SELECT FROM pg_catalog.unnest(posthaste.scan_slots()) s, posthaste.pending_lane(s) l
+         EXISTS (SELECT FROM pg_catalog.unnest(posthaste.scan_slots()) s,
+                      posthaste.pending_lane(s) l
                   WHERE l.o_queue IS NOT NULL)
        ELSE false END AS has_waiting,
        CASE WHEN NOT n.needs_rebase THEN
          ARRAY(SELECT DISTINCT o.queue FROM posthaste.oldest() o
                 WHERE NOT EXISTS (SELECT FROM posthaste.worker w
-                                   WHERE w.stopped_at IS NULL AND w.identity = posthaste.session_identity()
+                                   WHERE w.stopped_at IS NULL
+                                     AND w.identity = posthaste.session_identity()
                                      AND w.seen_at > clock_timestamp() - interval '1 min'
-                                     AND (pg_catalog.cardinality(w.queues) = 0 OR o.queue = ANY (w.queues)))
+                                     AND (pg_catalog.cardinality(w.queues) = 0
+                                          OR o.queue = ANY (w.queues)))
                 ORDER BY o.queue)
        ELSE '{}' END AS unworked,
-       greatest((SELECT max(s.id) FROM posthaste.store s), (SELECT max(h.id) FROM posthaste.in_flight h), (SELECT max(d.id) FROM posthaste.dead d),
-                (SELECT max(f.id) FROM posthaste.finished f), (SELECT max(a.job) FROM posthaste.attempt a), 0) > coalesce(pg_sequence_last_value('posthaste.job_id'::regclass), 0) AS ids_behind,
+       greatest((SELECT max(s.id) FROM posthaste.store s),
+                (SELECT max(h.id) FROM posthaste.in_flight h),
+                (SELECT max(d.id) FROM posthaste.dead d),
+                (SELECT max(f.id) FROM posthaste.finished f),
+                (SELECT max(a.job) FROM posthaste.attempt a), 0)
+         > coalesce(pg_sequence_last_value('posthaste.job_id'::regclass), 0) AS ids_behind,
        (extract(epoch FROM greatest(
           to_timestamp(pg_sequence_last_value('posthaste.promote_horizon'::regclass)::float8
                        / 1000000::float8),
@@ -364,7 +405,9 @@ SELECT s.name, c.oid IS NULL AS is_gone, lacking.parts
 
 -- due.sql
 -- takes: timestamptz, int8, text, text, text, text, text, timestamptz, int8, int8
--- returns: id int8, scheduled_at timestamptz, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+-- returns: id int8, scheduled_at timestamptz, name text, queue text, priority int4, state text
+-- returns: attempt int4, max_attempts int4, enqueued_at timestamptz, tag text, last_error text
+-- returns: kwargs text, kwargs_bytes int4
 WITH cursor AS MATERIALIZED (
   (SELECT 6::smallint AS slot, p.* FROM posthaste.promote_cursor_6 p ORDER BY p.page DESC LIMIT 1)
   UNION ALL
@@ -433,22 +476,29 @@ SELECT w.id, w.name, w.started_at, w.stopped_at, w.clean
 -- enqueue.sql
 -- takes: text, jsonb, text, int4, timestamptz, timestamptz, text, text, int4, text, text
 -- returns: id int8
-SELECT posthaste.enqueue($1, $2::jsonb, $3, $4::integer, coalesce($5::timestamptz, now()), $6::timestamptz, $7, $8, $9::integer, $10, $11) AS id;
+SELECT posthaste.enqueue($1, $2::jsonb, $3, $4::integer, coalesce($5::timestamptz, now()),
+                         $6::timestamptz, $7, $8, $9::integer, $10, $11) AS id;
 
 -- enqueue_many.sql
 -- takes: _text, _text, _text, _int4, _timestamptz, _timestamptz, _text, _int4, _text, _text
 -- returns: id int8
-INSERT INTO posthaste.job (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, ordering_key, trace)
-SELECT u.name, u.kwargs::jsonb, u.queue, u.priority, u.scheduled_at, u.expires_at, u.tag, u.max_attempts, u.ordering_key, u.trace
-  FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::timestamptz[], $7::text[], $8::integer[], $9::text[], $10::text[])
-       WITH ORDINALITY u (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, ordering_key, trace, n)
+INSERT INTO posthaste.job (name, kwargs, queue, priority, scheduled_at, expires_at, tag,
+                           max_attempts, ordering_key, trace)
+SELECT u.name, u.kwargs::jsonb, u.queue, u.priority, u.scheduled_at, u.expires_at, u.tag,
+       u.max_attempts, u.ordering_key, u.trace
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[],
+              $6::timestamptz[], $7::text[], $8::integer[], $9::text[], $10::text[])
+       WITH ORDINALITY u (name, kwargs, queue, priority, scheduled_at, expires_at, tag,
+                          max_attempts, ordering_key, trace, n)
  ORDER BY u.n
 RETURNING id;
 
 -- enqueue_nowait.sql
 -- takes: text, jsonb, text, int4, timestamptz, timestamptz, text, text, int4, text, text
 -- returns: id int8
-SELECT id FROM posthaste.enqueue_nowait($1, $2::jsonb, $3, $4::integer, coalesce($5::timestamptz, now()), $6::timestamptz, $7, $8, $9::integer, $10, $11) AS id
+SELECT id FROM posthaste.enqueue_nowait(
+         $1, $2::jsonb, $3, $4::integer, coalesce($5::timestamptz, now()), $6::timestamptz, $7, $8,
+         $9::integer, $10, $11) AS id
  WHERE id IS NOT NULL;
 
 -- enqueue_plain.sql
@@ -456,12 +506,14 @@ SELECT id FROM posthaste.enqueue_nowait($1, $2::jsonb, $3, $4::integer, coalesce
 -- returns: id int8
 INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs, kwargs_bytes)
 SELECT (c.g % 4::bigint)::smallint, c.way, $1, now() + interval '30 days', $2, c.bytes
-  FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.text_bytes($2) AS bytes,
+  FROM (SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,
+               posthaste.text_bytes($2) AS bytes,
                CASE WHEN pg_sequence_last_value('posthaste.flags'::regclass)
                          & (1::bigint | posthaste.listener_bit('default')) = 0 THEN 'default'
                     ELSE posthaste.way(NULL, $1, true) END AS way
         OFFSET 0) c
- WHERE posthaste.is_valid($1, c.way, '', NULL, NULL, $2, c.bytes, 0, 25, '2000-01-01Z', '2000-01-01Z', '2000-01-01Z', NULL)
+ WHERE posthaste.is_valid($1, c.way, '', NULL, NULL, $2, c.bytes, 0, 25, '2000-01-01Z',
+                          '2000-01-01Z', '2000-01-01Z', NULL)
    AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)
             THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
 RETURNING id;
@@ -483,7 +535,8 @@ SELECT pg_catalog.row_to_json(a)::text AS answer
   FROM (SELECT f.*, posthaste.delivery_id(f.id) AS delivery_id FROM posthaste.find($1::bigint) f) a;
 
 -- flush_relay.sql
--- takes: int8, text, text, text, text, int8, int8, int8, int8, timestamptz, timestamptz, text, text, text
+-- takes: int8, text, text, text, text, int8, int8, int8, int8, timestamptz, timestamptz, text, text
+-- takes: text
 INSERT INTO posthaste.relay
   (slot, worker, queue, route, destination, state, accepted, rejected, retried, unavailable,
    down_since, failing_since, last_error, rejections, failures)
@@ -491,7 +544,9 @@ SELECT (SELECT posthaste.volume('relay')), $1, $2, $3, $4, $5, $6, $7, $8, $9, $
        $13::text::jsonb, $14::text::jsonb;
 
 -- holders.sql
--- returns: kind text, pid int4, name text, role text, application text, address text, database text, state text, is_read bool, is_logical bool, is_by_slot bool, seconds float8, transactions int8
+-- returns: kind text, pid int4, name text, role text, application text, address text, database text
+-- returns: state text, is_read bool, is_logical bool, is_by_slot bool, seconds float8
+-- returns: transactions int8
 SELECT h.kind, h.pid, h.name, h.role, h.application, h.address, h.database, h.state, h.is_read,
        h.is_logical, h.is_by_slot, h.seconds::double precision AS seconds,
        h.transactions::bigint AS transactions
@@ -730,7 +785,9 @@ SELECT priority FROM posthaste.lane WHERE queue = $1 ORDER BY priority;
 
 -- in_flight.sql
 -- takes: int8, text, text, text, text, text, int8, timestamptz
--- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+-- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4
+-- returns: max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text
+-- returns: last_error text, kwargs text, kwargs_bytes int4
 SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, j.state AS state, j.attempt,
        j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
        left(j.last_error, 400) AS last_error,
@@ -754,7 +811,9 @@ SELECT NOT EXISTS (
 
 -- kept.sql
 -- takes: text, timestamptz, int8, text, text, text, text, int8, int8, timestamptz
--- returns: id int8, died_at timestamptz, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+-- returns: id int8, died_at timestamptz, name text, queue text, priority int4, state text
+-- returns: attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz
+-- returns: tag text, last_error text, kwargs text, kwargs_bytes int4
 WITH near AS MATERIALIZED (
   SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error
     FROM posthaste.dead d
@@ -891,7 +950,8 @@ SELECT o.queue, o.priority, o.since,
        extract(epoch FROM clock_timestamp() - o.since)::float8 AS seconds,
        EXISTS (SELECT FROM posthaste.worker w
                 WHERE w.stopped_at IS NULL AND w.seen_at > clock_timestamp() - interval '1 min'
-                  AND (pg_catalog.cardinality(w.queues) = 0 OR o.queue = ANY (w.queues))) AS is_worked
+                  AND (pg_catalog.cardinality(w.queues) = 0
+                       OR o.queue = ANY (w.queues))) AS is_worked
   FROM posthaste.oldest() o ORDER BY o.queue, o.priority;
 
 -- ordered_relay.sql
@@ -923,7 +983,8 @@ SELECT coalesce((SELECT t.worker FROM taken t), (SELECT h.worker FROM holder h),
            AND h.expires_at > clock_timestamp());
 
 -- periodic_due.sql
--- returns: name text, schedule text, time_zone text, missed text, next_at timestamptz, now timestamptz, is_ahead bool
+-- returns: name text, schedule text, time_zone text, missed text, next_at timestamptz
+-- returns: now timestamptz, is_ahead bool
 SELECT name, schedule, time_zone, missed, next_at, clock_timestamp() AS now,
        next_at > clock_timestamp() AND coalesce(looked_at <= clock_timestamp(), true) AS is_ahead
   FROM posthaste.periodic
@@ -931,7 +992,8 @@ SELECT name, schedule, time_zone, missed, next_at, clock_timestamp() AS now,
     OR looked_at > clock_timestamp() LIMIT 1000;
 
 -- periodic_list.sql
--- returns: name text, schedule text, time_zone text, missed text, job text, queue text, tag text, next_at timestamptz, is_off bool, enqueued_at timestamptz, kwargs text
+-- returns: name text, schedule text, time_zone text, missed text, job text, queue text, tag text
+-- returns: next_at timestamptz, is_off bool, enqueued_at timestamptz, kwargs text
 SELECT p.name, p.schedule, p.time_zone, p.missed, p.job, p.queue, p.tag,
        CASE WHEN p.next_at < '9999-01-01Z' THEN p.next_at END AS next_at,
        coalesce(p.next_at >= '9999-01-01Z', false) AS is_off,
@@ -941,7 +1003,8 @@ SELECT p.name, p.schedule, p.time_zone, p.missed, p.job, p.queue, p.tag,
 
 -- periodic_off.sql
 -- takes: text
-UPDATE posthaste.periodic AS p SET next_at = '9999-01-01Z', looked_at = NULL WHERE p.name = $1::text;
+UPDATE posthaste.periodic AS p SET next_at = '9999-01-01Z', looked_at = NULL WHERE p.name = $1::text
+;
 
 -- periodic_on.sql
 -- takes: text
@@ -950,10 +1013,13 @@ UPDATE posthaste.periodic AS p SET next_at = NULL, looked_at = NULL
 
 -- periodic_put.sql
 -- takes: text, text, text, text, text, jsonb, text, int4, text, int4
-INSERT INTO posthaste.periodic AS p (name, schedule, time_zone, missed, job, kwargs, queue, priority, tag, max_attempts)
+INSERT INTO posthaste.periodic AS p (name, schedule, time_zone, missed, job, kwargs, queue,
+                                     priority, tag, max_attempts)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-ON CONFLICT (name) DO UPDATE SET schedule = excluded.schedule, time_zone = excluded.time_zone, missed = excluded.missed, job = excluded.job,
-  kwargs = excluded.kwargs, queue = excluded.queue, priority = excluded.priority, tag = excluded.tag, max_attempts = excluded.max_attempts,
+ON CONFLICT (name) DO UPDATE SET
+  schedule = excluded.schedule, time_zone = excluded.time_zone, missed = excluded.missed,
+  job = excluded.job, kwargs = excluded.kwargs, queue = excluded.queue,
+  priority = excluded.priority, tag = excluded.tag, max_attempts = excluded.max_attempts,
   next_at = CASE WHEN (p.schedule, p.time_zone) = (excluded.schedule, excluded.time_zone)
                  THEN p.next_at END,
   made = CASE WHEN (p.schedule, p.time_zone) = (excluded.schedule, excluded.time_zone)
@@ -993,12 +1059,15 @@ SELECT posthaste.keep($1, $2::text::interval);
 
 -- queues/list.sql
 -- returns: name text, paused bool, rate int4, seconds float8, burst int4, keep text
-SELECT name, bool_or(paused) AS paused, max(rate) AS rate, extract(epoch FROM max(per))::double precision AS seconds, max(burst) AS burst,
+SELECT name, bool_or(paused) AS paused, max(rate) AS rate,
+       extract(epoch FROM max(per))::double precision AS seconds, max(burst) AS burst,
        max(keep)::text AS keep
-  FROM (SELECT queue AS name, false AS paused, NULL::integer AS rate, NULL::interval AS per, NULL::integer AS burst, NULL::interval AS keep
+  FROM (SELECT queue AS name, false AS paused, NULL::integer AS rate, NULL::interval AS per,
+               NULL::integer AS burst, NULL::interval AS keep
           FROM posthaste.lane UNION ALL
         SELECT queue, false, NULL, NULL, NULL, NULL FROM posthaste.route UNION ALL
-        SELECT name, paused_at IS NOT NULL, rate, per, burst, keep FROM posthaste.queue WHERE name <> '') q
+        SELECT name, paused_at IS NOT NULL, rate, per, burst, keep FROM posthaste.queue
+         WHERE name <> '') q
  GROUP BY name ORDER BY name;
 
 -- queues_with_work.sql
@@ -1012,7 +1081,9 @@ WITH queues_with_work AS (
                              WHERE q.name = u.name AND q.paused_at IS NOT NULL))) s),
 noted AS (
   INSERT INTO posthaste.lane (queue, priority)
-  SELECT s.queue, s.priority FROM queues_with_work s WHERE NOT EXISTS (SELECT FROM posthaste.lane l WHERE (l.queue, l.priority) = (s.queue, s.priority))
+  SELECT s.queue, s.priority FROM queues_with_work s
+   WHERE NOT EXISTS (SELECT FROM posthaste.lane l
+                      WHERE (l.queue, l.priority) = (s.queue, s.priority))
   ON CONFLICT DO NOTHING)
 SELECT queue, priority FROM queues_with_work;
 
@@ -1024,7 +1095,9 @@ SELECT r.o_state, r.o_batch, r.o_blocker,
             THEN set_config('posthaste.verified', pg_catalog.concat($1::bigint, ':', r.o_batch),
                             false) END
   FROM current_setting('posthaste.verified', true) known,
-       posthaste.reclaim($1::bigint, CASE WHEN split_part(known, ':', 1) = $1::bigint::text THEN split_part(known, ':', 2)::bigint ELSE 0 END, $2::integer) r;
+       posthaste.reclaim($1::bigint, CASE WHEN split_part(known, ':', 1) = $1::bigint::text
+                                     THEN split_part(known, ':', 2)::bigint
+                                     ELSE 0 END, $2::integer) r;
 
 -- redrive.sql
 -- takes: _int8, text, text, text, text, text, int4
@@ -1046,7 +1119,8 @@ WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetyp
   SELECT t.typtype, t.typcategory, t.typnamespace, t.typname, t.typbasetype
     FROM of_column d JOIN pg_type t ON t.oid = d.typbasetype
    WHERE d.typtype = 'd')
-SELECT pg_catalog.format($f$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
+SELECT pg_catalog.format(
+         $f$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
 SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
          'sync.' || s.name, $10::text, $8::integer, $7::text,
          CASE WHEN $9 THEN $k$'id', i.id, 'force', true$k$ ELSE $k$'id', i.id$k$ END, r.taken),
@@ -1085,7 +1159,10 @@ SELECT EXISTS (SELECT FROM posthaste.queue s WHERE s.name = q.name AND s.paused_
   FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY q(name, n) ORDER BY q.n;
 
 -- relays.sql
--- returns: worker int8, queue text, route text, destination text, state text, accepted int8, rejected int8, retried int8, unavailable int8, down_since timestamptz, failing_since timestamptz, last_error text, written_at timestamptz, rejections text, failures text
+-- returns: worker int8, queue text, route text, destination text, state text, accepted int8
+-- returns: rejected int8, retried int8, unavailable int8, down_since timestamptz
+-- returns: failing_since timestamptz, last_error text, written_at timestamptz, rejections text
+-- returns: failures text
 WITH newest AS (
   SELECT DISTINCT ON (r.queue, r.worker) r.*, w.id IS NOT NULL AS lives,
          least(r.at, now.at) AS written_at
@@ -1097,7 +1174,8 @@ SELECT n.worker, n.queue, n.route, n.destination,
             WHEN n.written_at < clock_timestamp() - interval '30 s' THEN 'silent'
             ELSE n.state END,
        n.accepted, n.rejected, n.retried, n.unavailable,
-       n.down_since, n.failing_since, n.last_error, n.written_at, n.rejections::text, n.failures::text
+       n.down_since, n.failing_since, n.last_error, n.written_at, n.rejections::text,
+       n.failures::text
   FROM newest n
  WHERE n.lives OR NOT EXISTS (SELECT FROM newest o WHERE o.queue = n.queue
          AND (o.lives OR (o.written_at, o.worker) > (n.written_at, n.worker)))
@@ -1118,7 +1196,9 @@ SELECT pg_catalog.json_build_array(r.job_id, r.is_now)::text AS answer
 
 -- running.sql
 -- takes: int8, text, text, text, text, text, int8, timestamptz
--- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+-- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4
+-- returns: max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text
+-- returns: last_error text, kwargs text, kwargs_bytes int4
 SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, j.attempt,
        j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
        left(j.last_error, 400) AS last_error,
@@ -1180,7 +1260,9 @@ SELECT j.worker, count(*) AS jobs FROM (
 
 -- scheduled.sql
 -- takes: int4, text, text, text, text, text, text, text, int8, timestamptz
--- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+-- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4
+-- returns: max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text
+-- returns: last_error text, kwargs text, kwargs_bytes int4
 WITH page AS MATERIALIZED (
     (SELECT * FROM posthaste.promote_cursor_6 WHERE $1::integer = 6 ORDER BY page DESC LIMIT 1)
     UNION ALL
@@ -1218,7 +1300,8 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
 -- takes: text, text, text, int8
 -- returns: id text
 SELECT s.id FROM posthaste.search s, websearch_to_tsquery($2::text::regconfig, $3) q
- WHERE s.index = $1 AND s.deleted_at IS NULL AND s.words @@ q ORDER BY ts_rank_cd(s.words, q) DESC, s.id LIMIT $4;
+ WHERE s.index = $1 AND s.deleted_at IS NULL AND s.words @@ q
+ ORDER BY ts_rank_cd(s.words, q) DESC, s.id LIMIT $4;
 
 -- search_forget.sql
 -- takes: text, int8, int8
@@ -1245,7 +1328,8 @@ SELECT NOT EXISTS (SELECT FROM posthaste.search s WHERE s.index = $1);
 -- search_read.sql
 -- takes: text, _text
 -- returns: id text, version int8, pass int4, token int8, ?column? bool
-SELECT s.id, s.version, s.pass, s.token, s.deleted_at IS NULL FROM posthaste.search s WHERE s.index = $1 AND s.id = ANY ($2);
+SELECT s.id, s.version, s.pass, s.token, s.deleted_at IS NULL FROM posthaste.search s
+ WHERE s.index = $1 AND s.id = ANY ($2);
 
 -- search_walk.sql
 -- takes: text, text, int8
@@ -1256,14 +1340,18 @@ SELECT s.id, s.version, s.pass, s.token, s.deleted_at IS NULL FROM posthaste.sea
 -- search_write.sql
 -- takes: text, text, jsonb, _text, _int8, _int4, _int8, _jsonb
 -- returns: id text, is_written bool
-SELECT w.id, w.is_written FROM posthaste.search_write($1, $2::text::regconfig, $3, $4, $5, $6, $7, $8) w;
+SELECT w.id, w.is_written
+  FROM posthaste.search_write($1, $2::text::regconfig, $3, $4, $5, $6, $7, $8) w;
 
 -- segments.sql
--- returns: ready_low int8, ready_scan int8, ready_current int8, overflow_low int8, overflow_scan int8, overflow_current int8, scheduled_low int8, scheduled_current int8
-SELECT ready_low, ready_scan, ready_current, overflow_low, overflow_scan, overflow_current, scheduled_low, scheduled_current FROM posthaste.segments();
+-- returns: ready_low int8, ready_scan int8, ready_current int8, overflow_low int8
+-- returns: overflow_scan int8, overflow_current int8, scheduled_low int8, scheduled_current int8
+SELECT ready_low, ready_scan, ready_current, overflow_low, overflow_scan, overflow_current,
+       scheduled_low, scheduled_current FROM posthaste.segments();
 
 -- server.sql
--- returns: database text, version text, is_replica bool, at timestamptz, sees_sessions bool, segments_behind int8, dead_lately int8, expired_lately int8, has_leader bool
+-- returns: database text, version text, is_replica bool, at timestamptz, sees_sessions bool
+-- returns: segments_behind int8, dead_lately int8, expired_lately int8, has_leader bool
 SELECT current_database()::text AS database, current_setting('server_version') AS version,
        pg_catalog.pg_is_in_recovery() AS is_replica, clock_timestamp() AS at,
        pg_catalog.pg_has_role('pg_read_all_stats'::name, 'USAGE') AS sees_sessions,
@@ -1309,7 +1397,9 @@ SELECT k.slot::integer AS slot,
 
 -- status/synced.sql
 -- returns: name text, relation text, exists bool
-SELECT s.name, s.relation::regclass::text, EXISTS (SELECT FROM posthaste.queue q WHERE q.name = 'sync.' || s.name || '.reindex' AND q.paused_at IS NOT NULL)
+SELECT s.name, s.relation::regclass::text, EXISTS (SELECT FROM posthaste.queue q
+                                                    WHERE q.name = 'sync.' || s.name || '.reindex'
+                                                      AND q.paused_at IS NOT NULL)
   FROM posthaste.synced s ORDER BY s.name;
 
 -- steps.sql
@@ -1321,7 +1411,8 @@ SELECT m.name, m.version, m.applied_at FROM posthaste.migration m ORDER BY m.nam
 WITH left_office AS (UPDATE posthaste.leader SET until = clock_timestamp() WHERE worker = $1)
 UPDATE posthaste.worker SET stopped_at = clock_timestamp(),
        clean = $2 AND NOT EXISTS (SELECT FROM posthaste.open_of($1, NULL))
-                  AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = $1 AND h.state = 'running')
+                  AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = $1
+                                     AND h.state = 'running')
  WHERE id = $1 AND stopped_at IS NULL;
 
 -- sync/installed.sql
@@ -1337,7 +1428,8 @@ SELECT count(*)
  WHERE j.queue = ANY ($1) AND j.enqueued_at <= $2
    AND NOT EXISTS (SELECT FROM posthaste.queue q WHERE q.name = j.queue AND q.paused_at IS NOT NULL)
    AND (j.state IN ('available', 'blocked', 'running', 'quarantined')
-        OR j.state IN ('scheduled', 'retrying') AND j.scheduled_at <= clock_timestamp() + interval '3 s');
+        OR j.state IN ('scheduled', 'retrying')
+           AND j.scheduled_at <= clock_timestamp() + interval '3 s');
 
 -- sync/now.sql
 -- returns: clock_timestamp timestamptz
@@ -1346,12 +1438,14 @@ SELECT clock_timestamp();
 -- sync/reindex/left.sql
 -- takes: text
 -- returns: count int8
-SELECT count(*) FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined');
+SELECT count(*) FROM posthaste.job j WHERE j.queue = $1
+   AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined');
 
 -- sync/reindex/waiting.sql
 -- takes: text
 -- returns: id int8
-SELECT j.id FROM posthaste.job j WHERE j.queue = $1 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying') LIMIT 5000;
+SELECT j.id FROM posthaste.job j WHERE j.queue = $1
+   AND j.state IN ('available', 'blocked', 'scheduled', 'retrying') LIMIT 5000;
 
 -- sync/rows.sql
 -- takes: text
@@ -1367,8 +1461,8 @@ SELECT posthaste.sync_fill($1);
 -- sync_install.sql
 -- takes: text, text, text, text, text, int8, bool, bool, bool
 -- returns: format text
-SELECT pg_catalog.format('SELECT posthaste.sync_table(%L, key => %L, version => %L, name => %L, deleted => %L, '
-              'delay => %L, draw => %L, enqueue => %L%s)',
+SELECT pg_catalog.format('SELECT posthaste.sync_table(%L, key => %L, version => %L, name => %L, '
+              'deleted => %L, delay => %L, draw => %L, enqueue => %L%s)',
               $1::text, $2::text, $3::text, $4::text, $5::text,
               $6::bigint::float8 * interval '1 millisecond', $7::boolean, $8::boolean,
               CASE WHEN $9::boolean THEN ', always => true' ELSE '' END);
@@ -1407,14 +1501,20 @@ SELECT s.name, s.relation::regclass::text AS relation, s.key::text AS key,
 
 -- waiting.sql
 -- takes: text, int8
--- returns: id int8, delivery_id uuid, enqueued_at timestamptz, scheduled_at timestamptz, expires_at timestamptz, priority int4, attempt int4, max_attempts int4, name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
-SELECT j.id, posthaste.delivery_id(j.id), j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, j.attempt, j.max_attempts, j.name, j.tag, j.unique_key,
+-- returns: id int8, delivery_id uuid, enqueued_at timestamptz, scheduled_at timestamptz
+-- returns: expires_at timestamptz, priority int4, attempt int4, max_attempts int4, name text
+-- returns: tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+SELECT j.id, posthaste.delivery_id(j.id), j.enqueued_at, j.scheduled_at, j.expires_at, j.priority,
+       j.attempt, j.max_attempts, j.name, j.tag, j.unique_key,
        j.ordering_key, j.trace, j.kwargs
-  FROM posthaste.job j WHERE j.queue = $1 AND j.state = 'available' ORDER BY j.priority, j.id LIMIT $2;
+  FROM posthaste.job j WHERE j.queue = $1 AND j.state = 'available'
+ ORDER BY j.priority, j.id LIMIT $2;
 
 -- waiting.sql
 -- takes: int4, text, text, text, text, text, text, text, int8, timestamptz
--- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text, last_error text, kwargs text, kwargs_bytes int4
+-- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4
+-- returns: max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text
+-- returns: last_error text, kwargs text, kwargs_bytes int4
 WITH cursor AS MATERIALIZED (
     SELECT * FROM posthaste.cursors_0() WHERE $1::integer = 0
     UNION ALL SELECT * FROM posthaste.cursors_1() WHERE $1::integer = 1

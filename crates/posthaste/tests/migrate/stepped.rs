@@ -41,7 +41,8 @@ fn script() -> String {
     let printed = migrations_sql_after(1);
     let (head, functions) = printed.split_once("\nCREATE OR REPLACE").unwrap();
     format!(
-        "BEGIN;\n{head}\nSET LOCAL lock_timeout = '200ms';\n{STEP}CREATE OR REPLACE{functions};\nCOMMIT"
+        "BEGIN;\n{head}\nSET LOCAL lock_timeout = '200ms';\n{STEP}CREATE OR REPLACE{functions};\n\
+         COMMIT"
     )
 }
 

@@ -141,16 +141,26 @@ pub fn any() -> impl Strategy<Value = Step> {
     let index = anything::<Index>;
     let most = || proptest::sample::select(vec![Some(1), Some(2), Some(3), None]);
     prop_oneof![
-        6 => (0..2usize, 0..2i32, anything::<bool>(), option::of(0..3u8), option::of(0..2u8), most(), 0..8u8).prop_map(
-            |(queue, priority, later, key, ordering_key, most, kept)| Step::Enqueue { queue, priority, later, key, ordering_key, most, is_kept: kept > 0 }),
+        6 => (0..2usize, 0..2i32, anything::<bool>(), option::of(0..3u8), option::of(0..2u8),
+              most(), 0..8u8)
+            .prop_map(|(queue, priority, later, key, ordering_key, most, kept)| {
+                let is_kept = kept > 0;
+                Step::Enqueue { queue, priority, later, key, ordering_key, most, is_kept }
+            }),
         2 => (0..2usize, 0..2i32, 1..6i32, anything::<bool>())
-            .prop_map(|(queue, priority, jobs, later)| Step::EnqueueMany { queue, priority, jobs, later }),
-        6 => (0..2usize, 0..2usize, 1..5i32).prop_map(|(worker, queue, most)| Step::Claim { worker, queue, most }),
+            .prop_map(|(queue, priority, jobs, later)| {
+                Step::EnqueueMany { queue, priority, jobs, later }
+            }),
+        6 => (0..2usize, 0..2usize, 1..5i32)
+            .prop_map(|(worker, queue, most)| Step::Claim { worker, queue, most }),
         2 => (0..2usize, 0..2usize).prop_map(|(worker, queue)| Step::ClaimAll { worker, queue }),
-        3 => (0..2usize, 0..2usize).prop_map(|(worker, queue)| Step::ClaimQuarantined { worker, queue }),
-        8 => (index(), anything::<u8>(), close()).prop_map(|(hand, some, how)| Step::Settle { hand, some, how }),
+        3 => (0..2usize, 0..2usize)
+            .prop_map(|(worker, queue)| Step::ClaimQuarantined { worker, queue }),
+        8 => (index(), anything::<u8>(), close())
+            .prop_map(|(hand, some, how)| Step::Settle { hand, some, how }),
         2 => index().prop_map(|hand| Step::CloseBatches { hand }),
-        2 => (index(), anything::<bool>()).prop_map(|(hand, later)| Step::Reschedule { hand, later }),
+        2 => (index(), anything::<bool>())
+            .prop_map(|(hand, later)| Step::Reschedule { hand, later }),
         1 => index().prop_map(|hand| Step::ReturnClaim { hand }),
         2 => index().prop_map(|job| Step::Confirm { job }),
         4 => index().prop_map(|job| Step::Due { job }),

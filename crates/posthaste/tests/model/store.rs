@@ -139,7 +139,8 @@ impl Store {
                 let ordering_key = ordering_key.map(|ordering_key| format!("key {ordering_key}"));
                 let key = key.map(|key| format!("key {key}"));
                 let sql = format!(
-                    "SELECT posthaste.enqueue('model', '{{\"a\": 1}}', $1, $2, {}, unique_key => $3, max_attempts => $4, ordering_key => $5, trace => $6)",
+                    "SELECT posthaste.enqueue('model', '{{\"a\": 1}}', $1, $2, {}, \
+                     unique_key => $3, max_attempts => $4, ordering_key => $5, trace => $6)",
                     if *later { LATER } else { "now()" }
                 );
                 let end = if *is_kept { "COMMIT" } else { "ROLLBACK" };
@@ -170,7 +171,9 @@ impl Store {
                 later,
             } => {
                 let sql = format!(
-                    "INSERT INTO posthaste.job (name, queue, priority, scheduled_at, trace) SELECT 'model', $1, $2, {}, $4 FROM generate_series(1, $3::integer) RETURNING id",
+                    "INSERT INTO posthaste.job (name, queue, priority, scheduled_at, trace) \
+                     SELECT 'model', $1, $2, {}, $4 FROM generate_series(1, $3::integer) \
+                     RETURNING id",
                     if *later { LATER } else { "now()" }
                 );
                 for row in self
@@ -186,7 +189,13 @@ impl Store {
     }
 
     async fn turn(&mut self, turn: Turn, book: &mut Book) -> ModelResult {
-        let segments = &self.rows("SELECT (ready_low % 4)::integer, ready_low, (ready_scan % 4)::integer FROM posthaste.segments()", &[]).await?[0];
+        let segments = &self
+            .rows(
+                "SELECT (ready_low % 4)::integer, ready_low, (ready_scan % 4)::integer \
+                 FROM posthaste.segments()",
+                &[],
+            )
+            .await?[0];
         let (low, segment, scan): (i32, i64, i32) =
             (segments.get(0), segments.get(1), segments.get(2));
         match turn {
@@ -218,7 +227,8 @@ impl Store {
 
     /// The view shows what the book says, each job once, and keys are held by whom the book says.
     pub async fn compare(&mut self, book: &Book) -> ModelResult {
-        let sql = "SELECT id, queue, priority, state, attempt, max_attempts, unique_key, ordering_key, trace FROM posthaste.job WHERE state <> 'completed' ORDER BY id";
+        let sql = "SELECT id, queue, priority, state, attempt, max_attempts, unique_key, \
+                   ordering_key, trace FROM posthaste.job WHERE state <> 'completed' ORDER BY id";
         let mut shown: Vec<Shown> = Vec::new();
         for row in self.rows(sql, &[]).await? {
             shown.push((

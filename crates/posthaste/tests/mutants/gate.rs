@@ -39,7 +39,9 @@ impl Closed {
             let row = self
                 .client
                 .query_one(
-                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = 7 AND objid::integer = $1",
+                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                     AND database = (SELECT oid FROM pg_database \
+                     WHERE datname = current_database()) AND classid = 7 AND objid::integer = $1",
                     &[&self.number],
                 )
                 .await?;

@@ -28,7 +28,8 @@ macro_rules! mutants {
 /// All of them. Those of claims come first, then fences, the ready log, the road.
 pub const MUTANTS: &[Mutant] = mutants! {
     "no in-progress-xid probe" by STRESS:
-        "WHERE p >= w.at_xid AND pg_visible_in_snapshot(p, w.hi)" => "WHERE false AND pg_visible_in_snapshot(p, w.hi)";
+        "WHERE p >= w.at_xid AND pg_visible_in_snapshot(p, w.hi)" => "WHERE false AND \
+            pg_visible_in_snapshot(p, w.hi)";
 
     // A running xid can lie at or beyond xmax and is in no list then. This one believes that a
     // snapshot's list is whole.
@@ -49,15 +50,18 @@ pub const MUTANTS: &[Mutant] = mutants! {
     w.batch := 0; w.hi := '1:1:'; v_exhausted := true;
   END IF;
   IF v_exhausted THEN
-    RETURN posthaste.blind_@k@(posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot())));
+    RETURN posthaste.blind_@k@(posthaste.next_window(w, coalesce(p_now, \
+    posthaste.cursor_snapshot())));
   END IF;
   w.is_fresh := false;
   RETURN posthaste.blind_@k@(posthaste.bounded(w));",
         "CREATE OR REPLACE FUNCTION posthaste.look_@k@(" =>
-        "CREATE FUNCTION posthaste.blind_@k@(w posthaste.lane_window) RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
+        "CREATE FUNCTION posthaste.blind_@k@(w posthaste.lane_window) \
+RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 BEGIN
   IF w.from_id = -1 THEN
-    w.from_xid := greatest(w.from_xid, (SELECT c.xmin::text::xid8 FROM posthaste.claim_@k@ c WHERE c.batch = w.batch));
+    w.from_xid := greatest(w.from_xid, (SELECT c.xmin::text::xid8 FROM posthaste.claim_@k@ c \
+    WHERE c.batch = w.batch));
   END IF;
   RETURN w;
 END $f$;
@@ -72,15 +76,18 @@ CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
 
     "batch number drawn outside the lock" by LATE_TO_THE_LOCK:
         "CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);" =>
-        "CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);\n    PERFORM set_config('test.drawn', nextval('posthaste.batch_id')::text, true);",
+        "CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);\n    \
+         PERFORM set_config('test.drawn', nextval('posthaste.batch_id')::text, true);",
         "VALUES (nextval('posthaste.batch_id'), p_worker, p_queue, p_priority, p_token" =>
-        "VALUES (coalesce(nullif(current_setting('test.drawn', true), '')::bigint, nextval('posthaste.batch_id')), p_worker, p_queue, p_priority, p_token";
+        "VALUES (coalesce(nullif(current_setting('test.drawn', true), '')::bigint, \
+         nextval('posthaste.batch_id')), p_worker, p_queue, p_priority, p_token";
 
     "cached sequence" by STRESS:
         "CREATE SEQUENCE posthaste.batch_id;" => "CREATE SEQUENCE posthaste.batch_id CACHE 50;";
 
     "claim in REPEATABLE READ" by REPEATABLE_READ:
-        "IF current_setting('transaction_isolation') <> 'read committed' THEN\n    RAISE EXCEPTION 'posthaste: claim needs" =>
+        "IF current_setting('transaction_isolation') <> 'read committed' THEN\n    \
+         RAISE EXCEPTION 'posthaste: claim needs" =>
         "IF false THEN\n    RAISE EXCEPTION 'posthaste: claim needs";
 
     "two-bound scan" by LONG_WINDOW:
@@ -94,16 +101,20 @@ CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
         "o_n < p_limit AND o_bytes < p_bytes AND" => "o_n < p_limit AND";
 
     "a claim hands out what it has just closed as expired" by STRESS:
-        "WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.job_done_@k@ a WHERE a.xid = r.xid AND a.id = r.id)" => "";
+        "WHERE NOT p_mixed OR NOT EXISTS (SELECT FROM posthaste.job_done_@k@ a WHERE a.xid = r.xid \
+         AND a.id = r.id)" => "";
 
     "a slow look moves the cursor without a second look" by SLOW_LOOK:
-        "IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority, NULL) n) THEN" =>
+        "IF w.batch = (SELECT n.batch FROM posthaste.window_@k@(p_queue, p_priority, \
+         NULL) n) THEN" =>
         "IF true THEN";
 
     "a look that takes its now before it reads the cursor" by LATE_TO_THE_CURSOR:
         "  w posthaste.lane_window;\n  v_exhausted boolean;" =>
-        "  w posthaste.lane_window;\n  v_before pg_snapshot := coalesce(p_now, posthaste.cursor_snapshot());\n  v_exhausted boolean;",
-        "coalesce(p_now, posthaste.cursor_snapshot()));\n  END IF;\n  w.is_fresh := false;" => "v_before);\n  END IF;\n  w.is_fresh := false;";
+        "  w posthaste.lane_window;\n  v_before pg_snapshot := coalesce(p_now, \
+         posthaste.cursor_snapshot());\n  v_exhausted boolean;",
+        "coalesce(p_now, posthaste.cursor_snapshot()));\n  END IF;\n  w.is_fresh := false;" =>
+            "v_before);\n  END IF;\n  w.is_fresh := false;";
 
     "a cursor that takes its own transaction for finished" by CLAIM_AND_SETTLE_AT_ONCE:
         "IF own IS NULL OR own >= pg_snapshot_xmax(s) THEN" => "IF true THEN";
@@ -115,57 +126,72 @@ CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
         "IF v_closed IS NOT TRUE THEN" => "IF v_closed IS NULL THEN";
 
     "a batch closed as a whole although a job of it was closed by itself" by SPLIT_BATCH:
-        "AND NOT EXISTS (SELECT FROM posthaste.batch_split_@k@ s WHERE s.batch = p_batch)\n" => "\n";
+        "AND NOT EXISTS (SELECT FROM posthaste.batch_split_@k@ s WHERE s.batch = p_batch)\n" =>
+            "\n";
 
     "a batch closed as a whole while a job of it is being closed by itself" by SPLITTING_BATCH:
-        "IF NOT pg_try_advisory_xact_lock(1885893477, (p_batch % 2147483648)::integer) THEN" => "IF false THEN";
+        "IF NOT pg_try_advisory_xact_lock(1885893477, (p_batch % 2147483648)::integer) THEN" =>
+            "IF false THEN";
 
     "a job closed by itself after its batch was closed as a whole" by WHOLE_BATCH:
-        "IF EXISTS (SELECT FROM posthaste.batch_done_@k@ w WHERE w.batch = p_batch)\n     OR NOT EXISTS" => "IF NOT EXISTS";
+        "IF EXISTS (SELECT FROM posthaste.batch_done_@k@ w WHERE w.batch = p_batch)\n     \
+         OR NOT EXISTS" => "IF NOT EXISTS";
 
     "a move to the overflow that closes nothing" by MOVED_TO_OVERFLOW:
         "VALUES (v_batch, 5);" => "SELECT v_batch, 5 WHERE false;";
 
     "a batch without its upper end" by STRESS:
         "AND c.to_xid > c.low_xid AND r.id <= c.to_id" => "AND c.to_xid > c.low_xid",
-        "AND r.id <= CASE WHEN c.low_xid < c.to_xid THEN 9223372036854775807 WHEN c.low_xid = c.to_xid THEN c.to_id ELSE -1 END" =>
+        "AND r.id <= CASE WHEN c.low_xid < c.to_xid THEN 9223372036854775807 WHEN c.low_xid = \
+         c.to_xid THEN c.to_id ELSE -1 END" =>
         "AND c.low_xid <= c.to_xid";
 
     "a retry that is closed and not scheduled" by STRESS:
-        "WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);" => "WHERE v.kind = 8 AND j.crashes = 0;";
+        "WHERE v.kind = 1 OR (v.kind = 8 AND j.crashes = 0);" => "WHERE v.kind = 8 AND j.crashes = \
+            0;";
 
     "a lost claim is not looked for in flight" by IN_FLIGHT_AND_GIVEN_BACK:
-        "h.token = p_token AND h.state = 'running' HAVING" => "h.token = p_token AND h.state = 'awaiting' HAVING";
+        "h.token = p_token AND h.state = 'running' HAVING" => "h.token = p_token AND h.state = \
+            'awaiting' HAVING";
 
     "rescue that does not look at the heartbeat again" by BEATING_WORKER:
         "WHERE id = p_worker AND beat = p_beat;" => "WHERE id = p_worker;";
 
     "expiry that does not mark what it closed" by EXPIRED_AHEAD_OF_TIME:
-        "marked AS (INSERT INTO posthaste.closed_unclaimed_@k@ (xid, id) SELECT xid, id FROM gone)," => "";
+        "marked AS (INSERT INTO posthaste.closed_unclaimed_@k@ (xid, id) SELECT xid, \
+         id FROM gone)," => "";
 
     "no ready_scan check" by SEALED_BEFORE_THE_LOCK:
         " AND pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g" => "",
         "IF posthaste.position('posthaste.ready_scan') <= g THEN" => "IF true THEN";
 
     "no ready_scan check in enqueue()" by SEALED_BEFORE_THE_LOCK:
-        "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END" => "THEN true END";
+        "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END" => "THEN true \
+            END";
 
     // ready_low is what tells the ready log that a slot is still in use.
     "no ready_low check" by FULL_READY_LOG:
-        "IF v_current + 1 - pg_sequence_last_value('posthaste.ready_low'::regclass) >= 4 THEN" => "IF false THEN";
+        "IF v_current + 1 - pg_sequence_last_value('posthaste.ready_low'::regclass) >= 4 THEN" =>
+            "IF false THEN";
 
     "seal without the exclusive lock" by SEALED_BEFORE_THE_ROW:
         "IF NOT pg_try_advisory_xact_lock(1885893473, v_scan::integer) THEN" => "IF false THEN";
 
     "enqueue() without the shared lock" by SEALED_UNDER_AN_OPEN_TRANSACTION:
-        "AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)" => "AND CASE WHEN true";
+        "AND CASE WHEN pg_try_advisory_xact_lock_shared(1885893473, c.g::integer)" => "AND CASE \
+            WHEN true";
 
     "seal without a look for unclaimed jobs" by STRESS:
-        "IF (SELECT l.o_queue FROM posthaste.pending_lane((v_scan % 4)::integer) l) IS NOT NULL THEN" => "IF false THEN";
+        "IF (SELECT l.o_queue FROM posthaste.pending_lane((v_scan % 4)::integer) l) IS NOT NULL \
+         THEN" => "IF false THEN";
 
     "counting instead of comparing" by FOREIGN_ACKNOWLEDGEMENT:
-        "WHERE EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r\n                  WHERE NOT EXISTS (SELECT FROM posthaste.job_done_@k@ a WHERE a.xid = r.xid AND a.id = r.id))" =>
-        "WHERE (SELECT count(*) FROM posthaste.job_done_@k@) < (SELECT sum(o.n) FROM posthaste.claim_@k@ o WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_@k@ w WHERE w.batch = o.batch))";
+        "WHERE EXISTS (SELECT FROM posthaste.batch_rows_@k@(c.batch, c.token) r\n                  \
+         WHERE NOT EXISTS (SELECT FROM posthaste.job_done_@k@ a WHERE a.xid = r.xid AND a.id = \
+         r.id))" =>
+        "WHERE (SELECT count(*) FROM posthaste.job_done_@k@) < (SELECT sum(o.n) FROM \
+         posthaste.claim_@k@ o WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_@k@ w WHERE \
+         w.batch = o.batch))";
 
     "truncation without a look at open jobs" by FOREIGN_ACKNOWLEDGEMENT:
         "IF NOT v_done THEN\n    o_state := 'open';" => "IF false THEN\n    o_state := 'open';";
@@ -198,10 +224,12 @@ CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
         "IF posthaste.is_empty(v_other) THEN" => "IF true THEN";
 
     "an enqueue that asks only the clock" by CLOCK_STEPS_BACK:
-        "scheduled_at > moment AND scheduled_at > posthaste.promote_horizon()" => "scheduled_at > moment";
+        "scheduled_at > moment AND scheduled_at > posthaste.promote_horizon()" => "scheduled_at > \
+            moment";
 
     "a view that asks only the clock" by CLOCK_STEPS_BACK:
-        "r.scheduled_at > clock_timestamp() AND r.scheduled_at > (SELECT posthaste.promote_horizon())" => "r.scheduled_at > clock_timestamp()";
+        "r.scheduled_at > clock_timestamp() AND r.scheduled_at > (SELECT \
+         posthaste.promote_horizon())" => "r.scheduled_at > clock_timestamp()";
 
     "a retry that asks only the clock" by CLOCK_STEPS_BACK:
         "v.due > v_now AND v.due > (SELECT posthaste.promote_horizon())" => "v.due > v_now";
@@ -226,7 +254,8 @@ CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
         "THEN '-infinity'::timestamptz ELSE '-infinity' END";
 
     "a key that is never taken" by ORDERING:
-        "WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)" => "WHERE true";
+        "WHERE NOT EXISTS (SELECT FROM posthaste.stand(k.key) s WHERE NOT s.is_free)" => "WHERE \
+            true";
 
     "turns that are forgotten with their slot" by ORDERING:
         "PERFORM posthaste.keep_turns(@k@);" => "";
@@ -235,34 +264,43 @@ CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
         "WHERE s.turn = e.turn AND NOT s.is_free" => "WHERE NOT s.is_free";
 
     "a key whose last job comes first" by ORDERING:
-        "ORDER BY r.ordering_key, r.turn LIMIT 1" => "ORDER BY r.ordering_key DESC, r.turn DESC LIMIT 1";
+        "ORDER BY r.ordering_key, r.turn LIMIT 1" => "ORDER BY r.ordering_key DESC, r.turn DESC \
+            LIMIT 1";
 
     "a done job that keeps its turn" by ORDERING:
-        "WHERE v.kind = 0 AND j.turn IS NOT NULL HAVING" => "WHERE v.kind = 99 AND j.turn IS NOT NULL HAVING";
+        "WHERE v.kind = 0 AND j.turn IS NOT NULL HAVING" => "WHERE v.kind = 99 AND j.turn IS NOT \
+            NULL HAVING";
 
     "who begins goes on waiting too" by ORDERING:
         "FROM unnest(p_places) u WHERE u.slot = @k@;" => "FROM unnest(p_places) u WHERE false;";
 
     "counting that forgets late commits" by COUNTED_LATE:
-        "FROM unnest(w.late) p, LATERAL (\n          SELECT r.xid, r.id, r.name, r.tag" => "FROM unnest(w.late[1:0]) p, LATERAL (\n          SELECT r.xid, r.id, r.name, r.tag";
+        "FROM unnest(w.late) p, LATERAL (\n          SELECT r.xid, r.id, r.name, r.tag" => "FROM \
+            unnest(w.late[1:0]) p, LATERAL (\n          SELECT r.xid, r.id, r.name, r.tag";
 
     "a mark that claims have not passed" by COUNTED_LATE:
-        "SELECT ((c_exhausted OR (max_xid, max_id) <= (c_xid, c_id)) AND posthaste.is_within(hi, c_hi))" => "SELECT (c_exhausted OR (max_xid, max_id) <= (c_xid, c_id))";
+        "SELECT ((c_exhausted OR (max_xid, max_id) <= (c_xid, c_id)) \
+         AND posthaste.is_within(hi, c_hi))" => "SELECT (c_exhausted OR (max_xid, \
+             max_id) <= (c_xid, c_id))";
 
     "claims behind a mark that are not subtracted" by COUNTED_LATE:
-        "WHERE l.p_run IS NOT NULL AND posthaste.is_claimed" => "WHERE false AND posthaste.is_claimed";
+        "WHERE l.p_run IS NOT NULL AND posthaste.is_claimed" => "WHERE false AND \
+            posthaste.is_claimed";
 
     "promotion that counts nothing" by COUNTED:
         "w(what) GROUP BY 1, 2, 3, 4, 5)," => "w(what) WHERE false GROUP BY 1, 2, 3, 4, 5),";
 
     "a close of an unclaimed job that counts nothing" by CLOSED_UNCLAIMED:
-        "SELECT xid, id, queue, priority, name, tag FROM gone WHERE queue <> '')" => "SELECT xid, id, queue, priority, name, tag FROM gone WHERE false)";
+        "SELECT xid, id, queue, priority, name, tag FROM gone WHERE queue <> '')" => "SELECT xid, \
+            id, queue, priority, name, tag FROM gone WHERE false)";
 
     "open batches that a mark forgets" by COUNTED_LATE:
-        "coalesce(array_agg(b.batch), '{}') AS open" => "coalesce((array_agg(b.batch))[1:0], '{}') AS open";
+        "coalesce(array_agg(b.batch), '{}') AS open" => "coalesce((array_agg(b.batch))[1:0], \
+            '{}') AS open";
 
     "scheduled jobs of late commits that are not counted" by COUNTED_LATE:
-        "SELECT late.* FROM pg_snapshot_xip(n.lo) p, LATERAL (" => "SELECT late.* FROM (SELECT '1'::xid8 AS p WHERE false) p, LATERAL (";
+        "SELECT late.* FROM pg_snapshot_xip(n.lo) p, LATERAL (" => "SELECT late.* FROM (SELECT \
+            '1'::xid8 AS p WHERE false) p, LATERAL (";
 
     "a turn that counts nothing" by COUNTED_TURNS:
         "PERFORM posthaste.count_left(v_next);" => "";
@@ -271,5 +309,6 @@ CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
         "next_at IS NOT DISTINCT FROM p_at FOR UPDATE" => "true FOR UPDATE";
 
     "a tick that somebody else is making" by TICK:
-        "next_at IS NOT DISTINCT FROM p_at FOR UPDATE SKIP LOCKED;" => "next_at IS NOT DISTINCT FROM p_at;";
+        "next_at IS NOT DISTINCT FROM p_at FOR UPDATE SKIP LOCKED;" => "next_at IS NOT DISTINCT \
+            FROM p_at;";
 };

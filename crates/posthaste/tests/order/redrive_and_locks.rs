@@ -12,7 +12,8 @@ async fn the_order_holds_over_segments_and_for_whoever_is_redriven() {
         let db = database(version).await;
         let store = Store::new(db.client().await.unwrap()).await;
         // More than a step takes, then one job of the key, then a new segment with the next.
-        let others = "SELECT count(posthaste.enqueue('x', ordering_key => 'other' || g)) FROM generate_series(1, 1000) g";
+        let others = "SELECT count(posthaste.enqueue('x', ordering_key => 'other' || g)) \
+                      FROM generate_series(1, 1000) g";
         store.number(others).await;
         let first = store.enqueue(1).await;
         store

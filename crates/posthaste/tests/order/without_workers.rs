@@ -37,7 +37,8 @@ impl Store {
         let rows = self
             .client
             .query(
-                "SELECT slot, batch, id FROM posthaste.claim('default', '{0}', $1, $2, 100, 1000000)",
+                "SELECT slot, batch, id FROM posthaste.claim('default', '{0}', $1, $2, 100, \
+                 1000000)",
                 &[&self.worker, &token],
             )
             .await
@@ -56,8 +57,10 @@ impl Store {
         let closed: Vec<i64> = self
             .client
             .query_one(
-                "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], ARRAY[$5::smallint], ARRAY[0], ARRAY[interval '0'],
-                                         ARRAY[CASE WHEN $5 = 4 THEN now() + interval '1 hour' END], ARRAY['dead'], ARRAY['x'])",
+                "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], ARRAY[$5::smallint],
+                                         ARRAY[0], ARRAY[interval '0'],
+                                         ARRAY[CASE WHEN $5 = 4 THEN now() + interval '1 hour'
+                                           END], ARRAY['dead'], ARRAY['x'])",
                 &[&job.slot, &job.batch, &job.token, &job.id, &kind],
             )
             .await

@@ -16,7 +16,8 @@ async fn a_job_that_the_server_cannot_print_is_found_and_ended_and_nobody_else_i
     // Somebody with the owner's rights disabled the check and wrote numbers whose text no message
     // can hold.
     let bomb = format!(
-        "CREATE OR REPLACE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer LANGUAGE sql STABLE AS 'SELECT 100';
+        "CREATE OR REPLACE FUNCTION posthaste.text_bytes(kwargs jsonb) RETURNS integer
+         LANGUAGE sql STABLE AS 'SELECT 100';
          INSERT INTO posthaste.job (name, kwargs) VALUES ('bomb', '{{\"a\":[{}1]}}')",
         "1e131071,".repeat(NUMBERS)
     );
@@ -25,8 +26,10 @@ async fn a_job_that_the_server_cannot_print_is_found_and_ended_and_nobody_else_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_job_that_the_worker_cannot_decode_is_found_and_ended_and_nobody_else_is_harmed() {
-    let bomb = "INSERT INTO posthaste.store (slot, queue, name, enqueued_at, expires_at, kwargs_bytes)
-                VALUES (posthaste.enter_ready(), 'default', 'bomb', 'infinity', now() + interval '1 day', 2)";
+    let bomb = "INSERT INTO posthaste.store (slot, queue, name, enqueued_at, expires_at,
+                kwargs_bytes)
+                VALUES (posthaste.enter_ready(), 'default', 'bomb', 'infinity',
+                  now() + interval '1 day', 2)";
     unreadable(bomb).await;
 }
 

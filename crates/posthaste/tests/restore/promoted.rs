@@ -22,7 +22,8 @@ async fn no_new_job_gets_an_old_delivery_id(version: PgVersion) -> anyhow::Resul
     let replica = primary.start_replica(&[])?;
     // Where the server that may be written to is.
     let anywhere = format!(
-        "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname={} target_session_attrs=read-write",
+        "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname={} \
+         target_session_attrs=read-write",
         primary.address().port(),
         replica.address().port(),
         db.name()
@@ -51,7 +52,8 @@ async fn no_new_job_gets_an_old_delivery_id(version: PgVersion) -> anyhow::Resul
     let arrived = taken(&sink);
     let new = connect(&replica.url(db.name())).await?;
     eventually(SOON, "the replica has all of it", async || {
-        let known = "SELECT last_value >= 3 AND NOT EXISTS (SELECT FROM posthaste.job) FROM posthaste.known_id";
+        let known = "SELECT last_value >= 3 AND NOT EXISTS (SELECT FROM posthaste.job) \
+                     FROM posthaste.known_id";
         Ok(new.query_one(known, &[]).await?.get(0))
     })
     .await?;

@@ -109,7 +109,11 @@ impl Past {
         }
         let claimed_xids = store
             .client
-            .query_one("SELECT min(xid)::text::bigint, max(xid)::text::bigint FROM posthaste.store WHERE name = 'done'", &[])
+            .query_one(
+                "SELECT min(xid)::text::bigint, max(xid)::text::bigint FROM posthaste.store \
+                 WHERE name = 'done'",
+                &[],
+            )
             .await?;
         let claimed_xids = (claimed_xids.get(0), claimed_xids.get(1));
         store.enqueue_many("done", 10).await?;
@@ -134,14 +138,16 @@ impl Past {
         ensure!(store.claim(1).await?.len() == 1);
         // Dead, awaiting, in flight, running, to be tried again, not due, promoted, waiting.
         store.enqueue_many("dead", 2).await?;
-        let dead_letter = "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], '{2}', '{1}', NULL, NULL, '{dead}', '{why}')";
+        let dead_letter = "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], '{2}', '{1}', \
+                           NULL, NULL, '{dead}', '{why}')";
         for job in store.claim(2).await? {
             let at: [&(dyn ToSql + Sync); 4] = [&job.slot, &job.batch, &job.token, &job.id];
             store.client.execute(dead_letter, &at).await?;
         }
         let awaiting = store.enqueue("awaiting", 0).await?;
         let awaited = store.claim(1).await?;
-        let until = "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], '{4}', '{0}', NULL, ARRAY[now() + interval '1 hour'], NULL, NULL)";
+        let until = "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], '{4}', '{0}', NULL, \
+                     ARRAY[now() + interval '1 hour'], NULL, NULL)";
         let job = awaited.first().context("awaited")?;
         store
             .client
@@ -164,8 +170,13 @@ impl Past {
         ensure!(store.promote(100).await? >= 1);
         store.enqueue("open", 2500).await?;
         singles(&store.client, "open", 20).await?;
-        store.say("SELECT posthaste.enqueue('open', unique_key => 'taken');
-                   INSERT INTO posthaste.route VALUES ('routed*', 'elsewhere'); SELECT posthaste.pause('elsewhere')").await?;
+        store
+            .say(
+                "SELECT posthaste.enqueue('open', unique_key => 'taken');
+                   INSERT INTO posthaste.route VALUES ('routed*', 'elsewhere');
+                     SELECT posthaste.pause('elsewhere')",
+            )
+            .await?;
         let open = store
             .client
             .query(
@@ -251,8 +262,10 @@ impl Past {
             .clone();
         ran.sort();
         ensure!(ran == self.open.into_iter().collect::<Vec<_>>(), "{ran:?}");
-        let kept = "SELECT (SELECT count(*) FROM posthaste.dead WHERE state = 'dead'), posthaste.confirm($1::text::uuid),
-                           (SELECT count(*) FROM posthaste.job WHERE state = 'awaiting'), (SELECT count(*) FROM posthaste.unique_key),
+        let kept = "SELECT (SELECT count(*) FROM posthaste.dead
+                           WHERE state = 'dead'), posthaste.confirm($1::text::uuid),
+                           (SELECT count(*) FROM posthaste.job WHERE state = 'awaiting'),
+                             (SELECT count(*) FROM posthaste.unique_key),
                            (SELECT queue FROM posthaste.job WHERE name = 'routed.x')";
         let kept = client.query_one(kept, &[&self.awaiting]).await?;
         ensure!(kept.get::<_, i64>(0) == 2, "dead jobs are kept");
@@ -275,8 +288,10 @@ impl Past {
         singles(client, "open", 40).await?;
         client
             .batch_execute(
-                "BEGIN; INSERT INTO posthaste.job (name) VALUES ('open'); SAVEPOINT a; INSERT INTO posthaste.job (name) VALUES ('open'); RELEASE a; COMMIT;
-                 INSERT INTO posthaste.job (name, scheduled_at) VALUES ('open', now() + interval '2 s');
+                "BEGIN; INSERT INTO posthaste.job (name) VALUES ('open'); SAVEPOINT a; \
+                 INSERT INTO posthaste.job (name) VALUES ('open'); RELEASE a; COMMIT;
+                 INSERT INTO posthaste.job (name, scheduled_at) VALUES ('open', now() + interval \
+                 '2 s');
                  SELECT posthaste.enqueue('routed.x')",
             )
             .await?;

@@ -24,8 +24,10 @@ async fn two_run_with_their_owners_rights_and_none_may_call_them_but_who_needs_t
         let client = db.client().await.unwrap();
         let functions = client
             .query(
-                "SELECT p.oid::regprocedure::text, p.prosecdef, coalesce(p.proconfig, '{}'), r, has_function_privilege(r, p.oid, 'EXECUTE')
-                   FROM pg_proc p, unnest($1::text[]) r WHERE p.pronamespace = 'posthaste'::regnamespace",
+                "SELECT p.oid::regprocedure::text, p.prosecdef, coalesce(p.proconfig, '{}'), r,
+                   has_function_privilege(r, p.oid, 'EXECUTE')
+                   FROM pg_proc p, unnest($1::text[]) r
+                     WHERE p.pronamespace = 'posthaste'::regnamespace",
                 &[&ROLES.as_slice()],
             )
             .await
@@ -63,7 +65,8 @@ async fn a_rate_moves_a_cell_and_no_other_sequence_whatever_a_worker_wrote() {
         client
             .batch_execute(
                 "CREATE SEQUENCE public.bill MINVALUE 0; CREATE SEQUENCE public.pace_1 MINVALUE 0;
-                 SELECT setval('public.bill', 900), setval('public.pace_1', 900), setval('posthaste.job_id', 900)",
+                 SELECT setval('public.bill', 900), setval('public.pace_1', 900),
+                   setval('posthaste.job_id', 900)",
             )
             .await
             .unwrap();

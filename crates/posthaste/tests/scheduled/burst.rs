@@ -11,8 +11,11 @@ use crate::support;
 const PAGE: i32 = 5_000;
 
 on_both! {
-    a_burst_over_a_second => claims_are_served_while_a_hundred_thousand_jobs_of_one_second_are_promoted_on_15, claims_are_served_while_a_hundred_thousand_jobs_of_one_second_are_promoted_on_18;
-    a_burst_at_an_instant => one_statement_that_schedules_many_jobs_for_one_instant_is_paged_on_15, one_statement_that_schedules_many_jobs_for_one_instant_is_paged_on_18;
+    a_burst_over_a_second =>
+        claims_are_served_while_a_hundred_thousand_jobs_of_one_second_are_promoted_on_15,
+        claims_are_served_while_a_hundred_thousand_jobs_of_one_second_are_promoted_on_18;
+    a_burst_at_an_instant => one_statement_that_schedules_many_jobs_for_one_instant_is_paged_on_15,
+        one_statement_that_schedules_many_jobs_for_one_instant_is_paged_on_18;
 }
 
 async fn park(store: &Store, jobs: i32, spread: &str) -> anyhow::Result<()> {
@@ -20,13 +23,17 @@ async fn park(store: &Store, jobs: i32, spread: &str) -> anyhow::Result<()> {
         .client
         .execute(
             "INSERT INTO posthaste.job (name, queue, scheduled_at)
-             SELECT 'burst', 'burst', now() + interval '30 s' + $2::text::interval * (i::float8 / $1) FROM generate_series(1, $1) i",
+             SELECT 'burst', 'burst', now() + interval '30 s' + $2::text::interval * (i::float8 /
+               $1) FROM generate_series(1, $1) i",
             &[&jobs, &spread],
         )
         .await?;
     // Its time has come: told as if the clock had gone on, which no test should have to wait for.
     store
-        .say("SELECT setval('posthaste.promote_horizon', (extract(epoch FROM clock_timestamp() + interval '60 s') * 1000000)::bigint)")
+        .say(
+            "SELECT setval('posthaste.promote_horizon', (extract(epoch \
+             FROM clock_timestamp() + interval '60 s') * 1000000)::bigint)",
+        )
         .await
 }
 

@@ -8,13 +8,18 @@ use crate::stress::store::Store;
 use crate::support;
 
 on_both! {
-    space_is_bounded => scheduled_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_15, scheduled_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_18;
+    space_is_bounded =>
+        scheduled_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_15,
+        scheduled_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_18;
 }
 
 const ROUNDS: usize = 24;
 const EACH: i32 = 400;
-const FAR: &str = "SELECT coalesce(string_agg(id || ' ' || scheduled_at || ' ' || state, ',' ORDER BY id), '') FROM posthaste.job WHERE name = 'far'";
-const SIZE: &str = "SELECT sum(pg_total_relation_size(format('posthaste.scheduled_%s', k)::regclass) + pg_total_relation_size(format('posthaste.promote_cursor_%s', k)::regclass))::bigint FROM generate_series(6, 7) k";
+const FAR: &str = "SELECT coalesce(string_agg(id || ' ' || scheduled_at || ' ' || state, ',' \
+                   ORDER BY id), '') FROM posthaste.job WHERE name = 'far'";
+const SIZE: &str = "SELECT sum(pg_total_relation_size(format('posthaste.scheduled_%s', \
+                    k)::regclass) + pg_total_relation_size(format('posthaste.promote_cursor_%s', \
+                    k)::regclass))::bigint FROM generate_series(6, 7) k";
 
 async fn space_is_bounded(version: PgVersion) -> anyhow::Result<()> {
     let database = support::database(version).await;
@@ -35,7 +40,8 @@ async fn space_is_bounded(version: PgVersion) -> anyhow::Result<()> {
         store
             .client
             .execute(
-                "INSERT INTO posthaste.job (name, scheduled_at) SELECT 'soon', clock_timestamp() + interval '20 ms' FROM generate_series(1, $1)",
+                "INSERT INTO posthaste.job (name, scheduled_at) \
+                 SELECT 'soon', clock_timestamp() + interval '20 ms' FROM generate_series(1, $1)",
                 &[&EACH],
             )
             .await?;

@@ -19,11 +19,14 @@ use super::ledger::{End, Handed};
 use super::producer::{PAUSED, PRIORITIES, QUEUES};
 use super::session::{alone, connect, told};
 
-const CLAIM: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint, scheduled_at <= clock_timestamp(), expires_at > clock_timestamp() - interval '5 s'
+const CLAIM: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint,
+    scheduled_at <= clock_timestamp(), expires_at > clock_timestamp() - interval '5 s'
     FROM posthaste.claim($1, $2, $3, $4, $5, $6) WHERE id IS NOT NULL";
-const CLAIM_QUARANTINED: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint, true, true FROM posthaste.claim_quarantined($1, $2, $3)";
+const CLAIM_QUARANTINED: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint, true, \
+                                 true FROM posthaste.claim_quarantined($1, $2, $3)";
 const DONE: &str = "SELECT posthaste.close_batches($1, $2, $3, $4)";
-const SETTLE: &str = "SELECT posthaste.settle($1, $2, $3, $4, $5, $6, ARRAY(SELECT ms * interval '1 ms' FROM unnest($7::bigint[]) ms), NULL, NULL, NULL)";
+const SETTLE: &str = "SELECT posthaste.settle($1, $2, $3, $4, $5, $6, ARRAY(SELECT ms * interval \
+                      '1 ms' FROM unnest($7::bigint[]) ms), NULL, NULL, NULL)";
 const RETURN: &str = "SELECT posthaste.return_claim($1, $2)";
 const RESCUE: &str = "SELECT posthaste.rescue($1, $2)";
 /// Within this time all of a claim is given back, however busy the machine is.
@@ -275,8 +278,8 @@ impl Claimer {
         self.stress.ledger.closing(&handed);
         let since = Instant::now();
         let mut given = 0;
-        // It lists what is open at one moment and misses what a leader moves just then, which is why
-        // the engine repeats it.
+        // It lists what is open at one moment and misses what a leader moves just then, which is
+        // why the engine repeats it.
         loop {
             let row = self
                 .client

@@ -186,10 +186,13 @@ pub async fn tend(stress: Arc<Stress>) -> Result<(), String> {
 }
 
 // A cursor of an empty slot may stay: promote_cursor_k and claim_k have one row then.
-const SIZES: &str = "SELECT coalesce(sum(pg_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'posthaste' AND c.relkind = 'r' AND c.relname ~ '^(ready|job_done|closed_unclaimed|scheduled)_[0-7]$'";
+const SIZES: &str = "SELECT coalesce(sum(pg_relation_size(c.oid)), 0)::bigint FROM pg_class c
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'posthaste' AND c.relkind = 'r'
+      AND c.relname ~ '^(ready|job_done|closed_unclaimed|scheduled)_[0-7]$'";
 // By its pages: rows that were rolled back take space too.
-const CURRENT_IS_EMPTY: &str = "SELECT pg_relation_size(('posthaste.ready_' || ready_current % 4)::regclass) = 0 FROM posthaste.segments()";
+const CURRENT_IS_EMPTY: &str = "SELECT pg_relation_size(('posthaste.ready_' || ready_current % \
+                                4)::regclass) = 0 FROM posthaste.segments()";
 
 /// Turns all rings until every slot is empty.
 pub async fn empty_all_slots(client: &Client) -> Result<Turned, String> {

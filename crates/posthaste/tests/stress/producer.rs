@@ -21,13 +21,21 @@ pub const PRIORITIES: [i32; 3] = [-7, 0, 3];
 /// Keys are never used twice in a process.
 static KEYS: AtomicI64 = AtomicI64::new(1);
 
-const BULK: &str = "INSERT INTO posthaste.job (name, queue, priority, scheduled_at, expires_at, kwargs, max_attempts)
-    SELECT 'stress', $1, $2, statement_timestamp() + CASE WHEN $8 THEN 1 ELSE random() END * $3::float8 * interval '1 s', clock_timestamp() + $4::float8 * interval '1 s',
+const BULK: &str = "
+    INSERT INTO posthaste.job (name, queue, priority, scheduled_at, expires_at, kwargs,
+                               max_attempts)
+    SELECT 'stress', $1, $2,
+           statement_timestamp()
+             + CASE WHEN $8 THEN 1 ELSE random() END * $3::float8 * interval '1 s',
+           clock_timestamp() + $4::float8 * interval '1 s',
            jsonb_build_object('key', $5::bigint + i, 'pad', repeat('x', $6::integer)), NULL
       FROM generate_series(0, $7::integer - 1) i";
-const SINGLE: &str = "SELECT posthaste.enqueue('stress', jsonb_build_object('key', $1::bigint), $2, $3,
-    clock_timestamp() + random() * $4::float8 * interval '1 s', unique_key => $5, max_attempts => NULL)";
-const EXPECTED: &str = "INSERT INTO expected (key, expired) SELECT $1::bigint + i, $2 FROM generate_series(0, $3::integer - 1) i";
+const SINGLE: &str = "
+    SELECT posthaste.enqueue('stress', jsonb_build_object('key', $1::bigint), $2, $3,
+           clock_timestamp() + random() * $4::float8 * interval '1 s', unique_key => $5,
+           max_attempts => NULL)";
+const EXPECTED: &str = "INSERT INTO expected (key, expired) SELECT $1::bigint + i, $2 \
+                        FROM generate_series(0, $3::integer - 1) i";
 
 /// Starts all producers.
 pub fn start(stress: &Arc<Stress>, tasks: &mut JoinSet<Result<(), String>>) {

@@ -66,7 +66,8 @@ impl Store {
     /// Enqueues one job of this name, due this many milliseconds from now.
     pub async fn enqueue(&self, name: &str, ahead: i64) -> anyhow::Result<i64> {
         self.value(
-            "SELECT posthaste.enqueue($1, scheduled_at => clock_timestamp() + $2::bigint * interval '1 ms')",
+            "SELECT posthaste.enqueue($1, scheduled_at => clock_timestamp() + $2::bigint * \
+             interval '1 ms')",
             &[&name, &ahead],
         )
         .await
@@ -102,7 +103,8 @@ impl Store {
         let rows = self
             .client
             .query(
-                "SELECT slot, batch, id, attempt FROM posthaste.claim('default', ARRAY[$1::integer], $2, $3, $4, 16777216)",
+                "SELECT slot, batch, id, attempt FROM posthaste.claim('default', \
+                 ARRAY[$1::integer], $2, $3, $4, 16777216)",
                 &[&priority, &self.worker, &token, &limit],
             )
             .await?;
@@ -137,8 +139,17 @@ impl Store {
     pub async fn settle(&self, job: Claimed, kind: i16, wait: i64) -> anyhow::Result<bool> {
         let ours: Vec<i64> = self
             .value(
-                "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], ARRAY[$5::smallint], ARRAY[$6::integer], ARRAY[$7::bigint * interval '1 ms'], NULL, NULL, NULL)",
-                &[&job.slot, &job.batch, &job.token, &job.id, &kind, &job.attempt, &wait],
+                "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], ARRAY[$5::smallint], \
+                 ARRAY[$6::integer], ARRAY[$7::bigint * interval '1 ms'], NULL, NULL, NULL)",
+                &[
+                    &job.slot,
+                    &job.batch,
+                    &job.token,
+                    &job.id,
+                    &kind,
+                    &job.attempt,
+                    &wait,
+                ],
             )
             .await?;
         Ok(ours == [job.id])
@@ -159,7 +170,8 @@ impl Store {
         let left: Vec<i32> = self
             .client
             .query_one(
-                "SELECT posthaste.close_batches(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[$4::integer])",
+                "SELECT posthaste.close_batches(ARRAY[$1::smallint], ARRAY[$2::bigint], \
+                 ARRAY[$3::uuid], ARRAY[$4::integer])",
                 &[&job.slot, &job.batch, &job.token, &count],
             )
             .await?
@@ -224,7 +236,8 @@ impl Store {
     /// Jobs of the view that are not finished.
     pub async fn unfinished(&self) -> anyhow::Result<i64> {
         self.value(
-            "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('dead', 'expired', 'discarded')",
+            "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('dead', 'expired', \
+             'discarded')",
             &[],
         )
         .await
@@ -243,7 +256,8 @@ impl Store {
     pub async fn until(&self, time: &str) -> anyhow::Result<()> {
         self.client
             .execute(
-                "SELECT pg_sleep(greatest(0, extract(epoch FROM $1::text::timestamptz - clock_timestamp())))",
+                "SELECT pg_sleep(greatest(0, extract(epoch \
+                 FROM $1::text::timestamptz - clock_timestamp())))",
                 &[&time],
             )
             .await?;

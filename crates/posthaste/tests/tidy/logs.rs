@@ -118,7 +118,7 @@ fn calls_in(place: &str, code: &str) -> Vec<Call> {
         };
         let is_span = kind.ends_with("span");
         let texts = parts.iter().filter(|part| part.starts_with('"'));
-        let message = texts.map(|text| text.trim_matches('"').to_owned()).next();
+        let message = texts.map(|text| in_one_line(text.trim_matches('"'))).next();
         let fields = parts.iter().filter_map(|part| field(part)).collect();
         found.push(Call {
             place: place.to_owned(),
@@ -128,6 +128,13 @@ fn calls_in(place: &str, code: &str) -> Vec<Call> {
         });
     }
     found
+}
+
+/// A text that goes on in the next line behind a backslash, as it is meant.
+fn in_one_line(text: &str) -> String {
+    let mut lines = text.split("\\\n");
+    let first = lines.next().unwrap_or_default().to_owned();
+    lines.fold(first, |all, line| all + line.trim_start())
 }
 
 fn is_of_a_name(letter: char) -> bool {

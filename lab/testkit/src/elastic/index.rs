@@ -176,7 +176,8 @@ impl Index {
     /// no document of it.
     pub(super) fn open_to_change(&self) -> Result<(), Reply> {
         if self.read_only || self.is_blocked("read_only_allow_delete") {
-            let reason = "index blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has read-only-allow-delete block];";
+            let reason = "index blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage \
+                          watermark, index has read-only-allow-delete block];";
             return Err(Reply::error(429, "cluster_block_exception", reason));
         }
         Ok(())

@@ -38,7 +38,8 @@ fn walk(
             match mode {
                 "strict" => {
                     let reason = format!(
-                        "mapping set to strict, dynamic introduction of [{name}] within [{within}] is not allowed"
+                        "mapping set to strict, dynamic introduction of [{name}] within [{within}] \
+                         is not allowed"
                     );
                     return Err(Reply::error(
                         400,

@@ -167,7 +167,8 @@ impl State {
     fn delete(&mut self, name: &str) -> Result<Reply, Reply> {
         if self.name(name) != name {
             let reason = format!(
-                "The provided expression [{name}] matches an alias, specify the corresponding concrete indices instead."
+                "The provided expression [{name}] matches an alias, specify the corresponding \
+                 concrete indices instead."
             );
             return Err(Reply::error(400, "illegal_argument_exception", &reason));
         }
@@ -346,7 +347,8 @@ impl State {
             hit
         });
         let mut answer = json!({"timed_out": false, "_shards": {"total": 1, "failed": 0},
-            "hits": {"total": {"value": total, "relation": "eq"}, "hits": hits.collect::<Vec<_>>()}});
+            "hits": {"total": {"value": total, "relation": "eq"},
+            "hits": hits.collect::<Vec<_>>()}});
         if index.is_none() {
             answer["pit_id"] = body["pit"]["id"].clone();
         }

@@ -20,7 +20,10 @@ impl Message {
         const SSL: u32 = 80_877_103;
         const GSS: u32 = 80_877_104;
         self.tag.is_none()
-            && matches!(self.body().first_chunk(), Some(code) if [SSL, GSS].contains(&u32::from_be_bytes(*code)))
+            && self
+                .body()
+                .first_chunk()
+                .is_some_and(|code| [SSL, GSS].contains(&u32::from_be_bytes(*code)))
     }
 }
 

@@ -47,7 +47,8 @@ struct Listener {
 }
 
 impl Kafka {
-    /// The broker that all tests share, of the run or else of this process; each uses topics of its own.
+    /// The broker that all tests share, of the run or else of this process; each uses topics of its
+    /// own.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<Kafka, String>> = OnceLock::new();
         SHARED

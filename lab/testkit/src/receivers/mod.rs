@@ -1,5 +1,5 @@
-//! What stands behind the relay, the index sync and the metrics: the real servers, and the workers on
-//! them that people run.
+//! What stands behind the relay, the index sync and the metrics: the real servers, and the workers
+//! on them that people run.
 //!
 //! `scripts/setup.sh receivers` installs them. A machine that cannot have one of them goes on
 //! without: a test asks by [`are_here`] for those that it needs, and `make test` ends by naming the
@@ -18,7 +18,8 @@
 //! }
 //! let redis = Redis::start(&[])?;
 //! let sidekiq = Worker::sidekiq(&redis.url(), &["default"])?;
-//! redis.ask(&["LPUSH", "queue:default", r#"{"class":"MailJob","args":[1],"jid":"b4a577edbccf1d805744efa9"}"#])?;
+//! let job = r#"{"class":"MailJob","args":[1],"jid":"b4a577edbccf1d805744efa9"}"#;
+//! redis.ask(&["LPUSH", "queue:default", job])?;
 //! let effects = sidekiq.wait_for(1, Duration::from_secs(10)).await?;
 //! assert_eq!(effects[0].name, "MailJob");
 //! # Ok(()) }

@@ -112,10 +112,14 @@ impl RabbitMq {
             vhost.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
             "letters, digits and dashes make a name: {vhost:?}"
         );
-        self.control(&["eval", &format!(
-            "rabbit_vhost:exists(<<\"{vhost}\">>) orelse rabbit_vhost:add(<<\"{vhost}\">>, <<\"kit\">>), \
-             rabbit_auth_backend_internal:set_permissions(<<\"guest\">>, <<\"{vhost}\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"kit\">>)."
-        )])?;
+        self.control(&[
+            "eval",
+            &format!(
+                "rabbit_vhost:exists(<<\"{vhost}\">>) orelse rabbit_vhost:add(<<\"{vhost}\">>, \
+                 <<\"kit\">>), rabbit_auth_backend_internal:set_permissions(<<\"guest\">>, \
+                 <<\"{vhost}\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"kit\">>)."
+            ),
+        ])?;
         Ok(format!(
             "amqp://guest:guest@127.0.0.1:{}/{vhost}",
             self.port
@@ -215,6 +219,9 @@ pub(super) fn program(name: &str) -> anyhow::Result<PathBuf> {
     let folder = std::env::var_os(BIN).map_or_else(|| USUAL_BIN.into(), PathBuf::from);
     let program = folder.join(name);
     program.is_file().then_some(program).with_context(|| {
-        format!("there is no {name} in {folder:?}: scripts/setup.sh receivers says why; {BIN} names another folder")
+        format!(
+            "there is no {name} in {folder:?}: scripts/setup.sh receivers says why; \
+             {BIN} names another folder"
+        )
     })
 }

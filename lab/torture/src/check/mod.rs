@@ -80,16 +80,20 @@ impl Rule {
             Self::H2 => "nothing that was rolled back was run or kept",
             Self::H3 => "what was not answered happened as a whole or not at all",
             Self::H4 => {
-                "done jobs ran again only where a worker or a claim was lost, messages arrived again only where an answer may have been, and never more than these had in hand; effects within complete_in happened once"
+                "done jobs ran again only where a worker or a claim was lost, messages arrived \
+                 again only where an answer may have been, and never more than these had in hand; \
+                 effects within complete_in happened once"
             }
             Self::H5 => {
-                "jobs of an ordering key ran one at a time, in the order in which they were committed, and an ordered relay's messages arrived in it"
+                "jobs of an ordering key ran one at a time, in the order in which they were \
+                 committed, and an ordered relay's messages arrived in it"
             }
             Self::H6 => "nothing was left undone, no key held",
             Self::H7 => "arguments arrived as they were given",
             Self::H8 => "a fence had one worker and one run of a job",
             Self::Due => {
-                "nothing ran before it was due, before its back-off was over or after it had expired"
+                "nothing ran before it was due, before its back-off was over or after it had \
+                 expired"
             }
             Self::Attempts => {
                 "attempts were counted; only the death of a worker may add or lose one"
@@ -97,7 +101,8 @@ impl Rule {
             Self::Unique => "a unique key was held by one job at a time",
             Self::Identity => "a delivery id named one job, and a job kept it",
             Self::Prompt => {
-                "on an idle system what was due was begun at once, and soon after a clock had stepped"
+                "on an idle system what was due was begun at once, and soon after a clock had \
+                 stepped"
             }
         }
     }

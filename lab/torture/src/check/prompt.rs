@@ -142,8 +142,8 @@ mod tests {
 
     const SECOND: Moment = 1_000_000;
 
-    /// This many jobs, a transaction each: from this one on they begin late, by this much. Those from
-    /// `due` on become due half a second after they were enqueued.
+    /// This many jobs, a transaction each: from this one on they begin late, by this much. Those
+    /// from `due` on become due half a second after they were enqueued.
     fn idle(jobs: i64, due: i64, late: i64, by: Moment) -> History {
         let enqueued = |key: i64| (key - 1) * SECOND + SECOND / 10;
         let due_at = |key: i64| enqueued(key) + if key >= due { SECOND / 2 } else { 0 };

@@ -86,7 +86,8 @@ fn any_job(time: Moment, chance: &mut fastrand::Rng) -> Intent {
         unique,
         ordering_key,
         undone: chance.u32(0..20) == 0,
-        args: json!({"key": key, "deed": deed, "pad": pad, "deep": [{"π": chance.i32(..)}, null, 0.5]}),
+        args: json!({"key": key, "deed": deed, "pad": pad,
+            "deep": [{"π": chance.i32(..)}, null, 0.5]}),
     }
 }
 

@@ -101,7 +101,8 @@ impl Stage {
     async fn terminate_one(&self) -> anyhow::Result<Struck> {
         let client = self.client().await?;
         let sql = "SELECT application_name, pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name ~ '^[wp][0-9]' ORDER BY random() LIMIT 1";
+             WHERE datname = current_database() AND application_name ~ '^[wp][0-9]'
+               ORDER BY random() LIMIT 1";
         let mut name = String::new();
         eventually(SOON, "somebody is there", async || {
             let row = client.query_opt(sql, &[]).await?;

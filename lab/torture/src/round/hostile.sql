@@ -1,5 +1,5 @@
--- What a database may bring along: settings of its owner, and functions of a role that may create in
--- `public`, which fit a call better than those of the server that it means.
+-- What a database may bring along: settings of its owner, and functions of a role that may create
+-- in `public`, which fit a call better than those of the server that it means.
 ALTER DATABASE torture SET search_path = public;
 ALTER DATABASE torture SET jit = on;
 ALTER DATABASE torture SET jit_above_cost = 0;

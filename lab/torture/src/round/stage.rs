@@ -205,7 +205,8 @@ impl Stage {
             behind.restore().await?;
         }
         self.pass_all_times().await?;
-        let open = "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('completed', 'dead', 'discarded', 'expired', 'cancelled')";
+        let open = "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('completed', 'dead', \
+                    'discarded', 'expired', 'cancelled')";
         let waited = eventually(self.quiet, "nothing is left to do", async || {
             let client = self.client().await?;
             Ok(client.query_one(open, &[]).await?.get::<_, i64>(0) == 0)
@@ -246,7 +247,8 @@ impl Stage {
         let shown = client.query(shown, &[&JOB]).await?;
         let effects = "SELECT key, count(*) FROM effect GROUP BY key";
         let effects = client.query(effects, &[]).await?;
-        let attempts = "SELECT job, count(*) FILTER (WHERE outcome <> 'crashed'), count(*) FILTER (WHERE outcome = 'crashed')
+        let attempts = "SELECT job, count(*) FILTER (WHERE outcome <> 'crashed'),
+             count(*) FILTER (WHERE outcome = 'crashed')
              FROM posthaste.attempt GROUP BY job";
         let attempts = client.query(attempts, &[]).await?;
         let mut litter = Vec::new();

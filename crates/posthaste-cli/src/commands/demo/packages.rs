@@ -42,7 +42,8 @@ const QUERY: &str = "message queue";
 const TABLES: [(&str, &str); 2] = [
     (
         "public.package",
-        "version bigint, hidden boolean, name text, release text, section text, summary text, details text",
+        "version bigint, hidden boolean, name text, release text, section text, summary text, \
+         details text",
     ),
     (
         "public.package_run",
@@ -90,7 +91,10 @@ impl Packages {
             Some(file) => input::of_a_file(file, &list)?,
             None => {
                 let Some(packages) = input::of_this_machine(&list)? else {
-                    terminal.note("this machine has no list of packages (apt-cache dumpavail); --packages-from takes a file");
+                    terminal.note(
+                        "this machine has no list of packages (apt-cache dumpavail); \
+                         --packages-from takes a file",
+                    );
                     return Ok(None);
                 };
                 packages
@@ -269,7 +273,8 @@ impl fmt::Display for Report {
         let count = HumanCount;
         writeln!(
             f,
-            "packages   {} rows, each with its index job; {} changed and {} deleted meanwhile, in {:.1} s",
+            "packages   {} rows, each with its index job; {} changed and {} deleted meanwhile, \
+             in {:.1} s",
             count(self.packages),
             count(self.changed),
             count(self.deleted),
@@ -277,7 +282,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "killed     {} times; {} documents removed behind its back, of which the audit found and repaired {}",
+            "killed     {} times; {} documents removed behind its back, of which the audit found \
+             and repaired {}",
             self.kills,
             count(self.removed),
             count(self.missing)

@@ -54,7 +54,8 @@ impl Report {
         if self.differing > 0 {
             let first = self.examples.first().map_or("", String::as_str);
             bail!(
-                "the table differs from sha256sum in {} of {} files, the first being {first}. Run 'posthaste demo' again if they changed meanwhile.",
+                "the table differs from sha256sum in {} of {} files, the first being {first}. \
+                 Run 'posthaste demo' again if they changed meanwhile.",
                 self.differing,
                 self.listed
             );

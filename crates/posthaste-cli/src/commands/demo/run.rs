@@ -25,12 +25,14 @@ const MAX_ATTEMPTS: i32 = 10;
 const TABLES: [(&str, &str); 3] = [
     (
         "public.file",
-        "id bigint, run bigint, n bigint, size bigint, attempts integer, worked_at timestamp with time zone, path bytea, sha256 bytea, problem text",
+        "id bigint, run bigint, n bigint, size bigint, attempts integer, worked_at timestamp with \
+         time zone, path bytea, sha256 bytea, problem text",
     ),
     ("public.file_list", "run bigint, n bigint, path bytea"),
     (
         "public.file_run",
-        "id bigint, files bigint, unlisted bigint, committed bigint, differing bigint, started_at timestamp with time zone, finished_at timestamp with time zone, folder bytea",
+        "id bigint, files bigint, unlisted bigint, committed bigint, differing bigint, \
+         started_at timestamp with time zone, finished_at timestamp with time zone, folder bytea",
     ),
 ];
 
@@ -259,7 +261,8 @@ pub(super) async fn prepare_tables(
             .await?;
         match found.try_get::<_, Option<String>>(0)? {
             Some(found) if found != *columns => bail!(
-                "this database has a table {table} that is not posthaste's. Run 'posthaste demo' on another database, or leave DATABASE_URL unset."
+                "this database has a table {table} that is not posthaste's. Run 'posthaste demo' \
+                 on another database, or leave DATABASE_URL unset."
             ),
             _ => {}
         }

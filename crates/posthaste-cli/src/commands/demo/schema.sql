@@ -1,6 +1,9 @@
--- The tables of the run on real input. Names of files are bytes: a name may hold a newline, and need not be UTF-8.
---   file_run   one run over one folder; committed counts the listed files whose row and job are committed
---   file_list  what the folder held when the run began, written in one transaction with its file_run
+-- The tables of the run on real input. Names of files are bytes: a name may hold a newline, and
+-- need not be UTF-8.
+--   file_run   one run over one folder; committed counts the listed files whose row and job are
+--              committed
+--   file_list  what the folder held when the run began, written in one transaction with its
+--              file_run
 --   file       one row per listed file, committed together with its job and filled in by the worker
 -- Two programs may begin at once, so they take turns here.
 BEGIN;
@@ -32,5 +35,6 @@ CREATE TABLE IF NOT EXISTS public.file (
   sha256    bytea,
   problem   text,         -- why there is no digest
   UNIQUE (run, n)
-) WITH (fillfactor = 50); -- each row is filled in once: its second version finds room on the same page
+-- each row is filled in once: its second version finds room on the same page
+) WITH (fillfactor = 50);
 COMMIT

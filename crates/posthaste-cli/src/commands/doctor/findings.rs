@@ -41,8 +41,10 @@ pub(crate) fn findings(facts: &Facts) -> Vec<Finding> {
     if facts.pooled {
         found.push(hint(
             "pooler",
-            "the connection goes through a pooler that gives each transaction another server process",
-            "it works; a direct address for workers saves a hop, and is needed for whatever listens",
+            "the connection goes through a pooler that gives each transaction another server \
+             process",
+            "it works; a direct address for workers saves a hop, and is needed for whatever \
+             listens",
         ));
     }
     if let Some(schema) = &facts.schema {
@@ -89,7 +91,11 @@ fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
     if ["off", "local"].contains(&server.synchronous_commit.as_str()) {
         found.push(hint(
             "synchronous_commit",
-            &format!("synchronous_commit is {}: a crash or a failover may take the last commits, jobs with their data", server.synchronous_commit),
+            &format!(
+                "synchronous_commit is {}: a crash or a failover may take the last commits, \
+                 jobs with their data",
+                server.synchronous_commit
+            ),
             "ALTER ROLE … SET synchronous_commit = on for roles that enqueue what must not be lost",
         ));
     }
@@ -109,8 +115,10 @@ fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
     if server.max_prepared > 0 {
         found.push(hint(
             "prepared_transactions",
-            "this server allows prepared transactions: one that has notified cannot be prepared, and one that is forgotten keeps space",
-            "where transactions with jobs in them are prepared, switch notifications off for these sessions, and see that each is ended",
+            "this server allows prepared transactions: one that has notified cannot be prepared, \
+             and one that is forgotten keeps space",
+            "where transactions with jobs in them are prepared, switch notifications off for these \
+             sessions, and see that each is ended",
         ));
     }
     if server.clock_ahead.abs() >= CLOCK {
@@ -123,7 +131,8 @@ fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
         found.push(hint(
             "clock",
             &format!("the server's clock is {seconds:.1} s {how} this machine's"),
-            "keep both right (NTP): the server's decides what is due, and times that programs compute are their own",
+            "keep both right (NTP): the server's decides what is due, and times that programs \
+             compute are their own",
         ));
     }
     if server.encoding == "SQL_ASCII" {
@@ -138,15 +147,23 @@ fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
         let me = &server.me;
         found.push(hint(
             "sessions",
-            &format!("{me} is not shown what the sessions of others do: nobody looked for locks, transactions and replicas' readers that are old"),
-            &format!("a superuser: GRANT pg_read_all_stats TO {me}; posthaste_worker and posthaste_observer have it where 'posthaste migrate --roles' was run by one who may grant it"),
+            &format!(
+                "{me} is not shown what the sessions of others do: nobody looked for locks, \
+                 transactions and replicas' readers that are old"
+            ),
+            &format!(
+                "a superuser: GRANT pg_read_all_stats TO {me}; posthaste_worker and \
+                 posthaste_observer have it where 'posthaste migrate --roles' was run by one who \
+                 may grant it"
+            ),
         ));
     }
     if !server.roles_missing.is_empty() && server.version > 0 {
         found.push(hint(
             "roles",
             &format!("no role {}", server.roles_missing.join(", ")),
-            "'posthaste migrate --roles' makes them, for programs that are to have no more rights than they need",
+            "'posthaste migrate --roles' makes them, for programs that are to have no more rights \
+             than they need",
         ));
     }
     if !server.open_schemas.is_empty() {
@@ -174,8 +191,10 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
     if store.ids_behind {
         found.push(wrong(
             "sequences",
-            "the sequence of job ids is behind the jobs, as after a logical replication: new jobs get ids that others have",
-            "before anybody enqueues: stop all workers and run 'posthaste rebase' once, which moves it beyond every id that is known here",
+            "the sequence of job ids is behind the jobs, as after a logical replication: \
+             new jobs get ids that others have",
+            "before anybody enqueues: stop all workers and run 'posthaste rebase' once, \
+             which moves it beyond every id that is known here",
         ));
     }
     if store.needs_rebase {
@@ -204,7 +223,8 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
     if store.workers > 0 && !store.has_leader {
         found.push(wrong(
             "leader",
-            "workers live, and none of them does maintenance: what is scheduled does not come, and space does not come back",
+            "workers live, and none of them does maintenance: what is scheduled does not come, \
+             and space does not come back",
             "let at least one worker have Config::maintenance",
         ));
     }

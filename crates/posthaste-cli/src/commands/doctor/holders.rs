@@ -79,16 +79,19 @@ pub(super) fn of_a_holder(holder: &Holder) -> Option<Finding> {
         "lock" => hint(
             "lock",
             &format!(
-                "{name} has had a lock on the queue's tables for {age}: their space cannot come back"
+                "{name} has had a lock on the queue's tables for {age}: their space cannot come \
+                 back"
             ),
             "end it, or let it end; a dump goes without them with --exclude-schema=posthaste",
         ),
         "transaction" => hint(
             "transaction",
             &format!(
-                "{name} has had a transaction open for {age}: claims do not care, other tables cannot be vacuumed"
+                "{name} has had a transaction open for {age}: claims do not care, other tables \
+                 cannot be vacuumed"
             ),
-            "end it: SELECT pg_terminate_backend(pid); idle_in_transaction_session_timeout bounds such sessions",
+            "end it: SELECT pg_terminate_backend(pid); idle_in_transaction_session_timeout bounds \
+             such sessions",
         ),
         "prepared" => wrong(
             "prepared",
@@ -103,9 +106,13 @@ pub(super) fn of_a_holder(holder: &Holder) -> Option<Finding> {
         "replica" => hint(
             "replica_reader",
             &format!(
-                "a reader on replica {name} has held back vacuum here for more than 10,000 transactions (hot_standby_feedback): claims do not care; where it reads a queue it also holds up replay"
+                "a reader on replica {name} has held back vacuum here for more than 10,000 \
+                 transactions (hot_standby_feedback): claims do not care; where it reads a queue \
+                 it also holds up replay"
             ),
-            "there: SELECT pid, usename, xact_start FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY xact_start; end the oldest by pg_terminate_backend(pid), and keep long readers off the queue's tables",
+            "there: SELECT pid, usename, xact_start FROM pg_stat_activity WHERE backend_xmin IS \
+             NOT NULL ORDER BY xact_start; end the oldest by pg_terminate_backend(pid), \
+             and keep long readers off the queue's tables",
         ),
         _ => return None,
     })

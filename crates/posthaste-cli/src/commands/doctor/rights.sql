@@ -7,18 +7,23 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
        has_schema_privilege('posthaste', 'USAGE')
          AND coalesce(has_table_privilege(to_regclass('posthaste.synced')::oid, 'SELECT'), false)
          AS may_look_at_synced,
-       coalesce((SELECT bool_and(has_any_column_privilege(c.oid, 'INSERT')) FROM c WHERE c.is_entered), false)
-         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'USAGE')) FROM c WHERE c.relname = 'job_id'),
+       coalesce((SELECT bool_and(has_any_column_privilege(c.oid, 'INSERT')) FROM c
+                  WHERE c.is_entered), false)
+         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'USAGE')) FROM c
+                        WHERE c.relname = 'job_id'),
                       false) AS may_enqueue,
-       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'TRUNCATE'))
+       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'INSERT')
+                                 AND has_table_privilege(c.oid, 'TRUNCATE'))
                    FROM c WHERE c.is_slot), false) AS may_work,
-       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM c WHERE c.relkind IN ('r', 'p', 'v')),
+       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM c
+                  WHERE c.relkind IN ('r', 'p', 'v')),
                 false) AS may_observe,
        -- What a worker calls first, and what that calls of the server's own.
        (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
           SELECT p.oid::regprocedure::text AS name FROM pg_proc p
            WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-             AND p.proname IN ('check_identity', 'register', 'session_identity', 'claim', 'settle', 'close_batches',
+             AND p.proname IN ('check_identity', 'register', 'session_identity', 'claim', 'settle',
+                               'close_batches',
                                'beat', 'enter_ready')
              AND NOT has_function_privilege(p.oid, 'EXECUTE')
           UNION ALL
@@ -28,7 +33,8 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
                                'pg_sequence_last_value')
              AND NOT has_function_privilege(p.oid, 'EXECUTE')) f) AS functions_lacking,
        (SELECT coalesce(pg_catalog.array_agg(DISTINCT r.rolname::text), '{}') FROM c, pg_roles r
-         WHERE r.rolname = 'posthaste_worker' AND c.is_slot AND NOT has_table_privilege(r.oid, c.oid, 'INSERT')
+         WHERE r.rolname = 'posthaste_worker' AND c.is_slot
+           AND NOT has_table_privilege(r.oid, c.oid, 'INSERT')
             OR r.rolname = 'posthaste_producer' AND c.is_entered
                AND NOT has_any_column_privilege(r.oid, c.oid, 'INSERT')
             OR r.rolname = 'posthaste_observer' AND c.relkind IN ('r', 'p', 'v')
@@ -36,5 +42,6 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
             OR r.rolname = 'posthaste_worker' AND c.relname = 'store' AND EXISTS (
                  SELECT FROM pg_proc p
                   WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-                    AND p.proname IN ('check_identity', 'register', 'claim', 'settle', 'close_batches')
+                    AND p.proname IN ('check_identity', 'register', 'claim', 'settle',
+                                      'close_batches')
                     AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))) AS roles_lacking

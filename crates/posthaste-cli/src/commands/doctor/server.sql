@@ -1,7 +1,10 @@
 -- What the server says of itself, and whether the schema is there.
-SELECT current_setting('server_version_num')::integer AS version, current_setting('server_version') AS version_name,
-       current_setting('fsync') = 'on' AS fsync, current_setting('synchronous_commit') AS synchronous_commit,
-       current_setting('max_prepared_transactions')::integer AS max_prepared, pg_is_in_recovery() AS is_replica,
+SELECT current_setting('server_version_num')::integer AS version,
+       current_setting('server_version') AS version_name,
+       current_setting('fsync') = 'on' AS fsync,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('max_prepared_transactions')::integer AS max_prepared,
+       pg_is_in_recovery() AS is_replica,
        CASE WHEN pg_is_in_recovery() THEN 0
             ELSE (pg_notification_queue_usage() * 100::float8)::integer END AS notifications,
        (extract(epoch FROM clock_timestamp()) * 1000::numeric)::bigint AS clock,

@@ -16,10 +16,12 @@ pub(super) fn of_a_synced_table(table: &Unsynced) -> Finding {
         false => wrong(
             "sync",
             &format!(
-                "triggers of sync {name} are missing or switched off on {}: changes do not come into its index",
+                "triggers of sync {name} are missing or switched off on {}: changes do not come \
+                 into its index",
                 some(&table.parts)
             ),
-            "'posthaste sync install', then 'posthaste sync audit --repair' for what was changed meanwhile",
+            "'posthaste sync install', then 'posthaste sync audit --repair' for what was changed \
+             meanwhile",
         ),
     }
 }

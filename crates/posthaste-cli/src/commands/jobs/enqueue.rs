@@ -34,11 +34,24 @@ pub(super) struct Arguments {
     options: Options,
 
     /// Enqueue one job per line of this file; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["queue", "priority", "scheduled_at", "expires_at", "tag", "unique_key", "ordering_key", "max_attempts", "trace"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = [
+            "queue", "priority", "scheduled_at", "expires_at", "tag", "unique_key", "ordering_key",
+            "max_attempts", "trace",
+        ]
+    )]
     file: Option<PathBuf>,
 
     /// With --file, commit after this many jobs
-    #[arg(long, value_name = "N", default_value_t = 1_000, requires = "file", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000,
+        requires = "file",
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
     batch: u32,
 
     /// With --file, leave out this many lines at the beginning
@@ -47,7 +60,8 @@ pub(super) struct Arguments {
 }
 
 const LINES_HELP: &str = "A line of a file is an object with the same names:
-  {\"name\": \"mail.send\", \"kwargs\": {\"to\": 7}, \"queue\": \"mail\", \"scheduled_at\": \"2027-01-01T00:00:00Z\"}
+  {\"name\": \"mail.send\", \"kwargs\": {\"to\": 7}, \"queue\": \"mail\", \"scheduled_at\": \
+  \"2027-01-01T00:00:00Z\"}
 Only name is needed. max_attempts null means: until it expires.";
 
 #[derive(clap::Args)]
@@ -84,7 +98,8 @@ struct Options {
     #[arg(long, value_name = "N", value_parser = max_attempts)]
     max_attempts: Option<Attempts>,
 
-    /// Give it the trace that enqueues it: a traceparent, or a traceparent, a space and a tracestate
+    /// Give it the trace that enqueues it: a traceparent, or a traceparent, a space and a
+    /// tracestate
     #[arg(long, value_name = "TRACEPARENT")]
     trace: Option<String>,
 }

@@ -14,7 +14,12 @@ pub(super) struct Arguments {
     which: WhichRoutes,
 
     /// Show at most this many jobs of each route
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     limit: u32,
 }
 

@@ -121,7 +121,8 @@ async fn first_gone(relays: &[Started]) -> anyhow::Error {
             let reason = one.relay.status().last_error.unwrap_or_default();
             let reason = reason.split(" (os error").next().unwrap_or_default();
             anyhow!(
-                "route {}: {} takes nothing any more: {reason}. Its jobs wait; this counts as no attempt",
+                "route {}: {} takes nothing any more: {reason}. Its jobs wait; this counts as no \
+                 attempt",
                 one.name,
                 one.label
             )

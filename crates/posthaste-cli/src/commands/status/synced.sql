@@ -1,3 +1,5 @@
 -- Synced tables, and whether their re-indexes rest.
-SELECT s.name, s.relation::regclass::text, EXISTS (SELECT FROM posthaste.queue q WHERE q.name = 'sync.' || s.name || '.reindex' AND q.paused_at IS NOT NULL)
+SELECT s.name, s.relation::regclass::text, EXISTS (SELECT FROM posthaste.queue q
+                                                    WHERE q.name = 'sync.' || s.name || '.reindex'
+                                                      AND q.paused_at IS NOT NULL)
   FROM posthaste.synced s ORDER BY s.name

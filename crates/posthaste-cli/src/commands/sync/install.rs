@@ -57,7 +57,8 @@ pub(super) async fn run(
     terminal.results(&all, "no tables")?;
     if !arguments.dry_run {
         terminal.note(
-            "rows that were there before come into the index by 'posthaste sync reindex TABLE --all'",
+            "rows that were there before come into the index by 'posthaste sync reindex TABLE \
+             --all'",
         );
     }
     Ok(())

@@ -55,7 +55,9 @@ pub(super) async fn run(
         .with_context(|| format!("sync {name}: index"))?;
     let Some(index) = index else {
         bail!(
-            "sync {name}: only an index on Elasticsearch or OpenSearch is made anew beside the old one. Any other: stop the sync, delete the index, and run 'posthaste sync reindex {name} --all'."
+            "sync {name}: only an index on Elasticsearch or OpenSearch is made anew beside the old \
+             one. Any other: stop the sync, delete the index, and run 'posthaste sync reindex \
+             {name} --all'."
         );
     };
     let client = database.address().connect().await?;
@@ -81,7 +83,8 @@ pub(super) async fn run(
     let done = Done::new(name, rebuilt);
     terminal.result(&done, &done)?;
     terminal.note(&format!(
-        "{} is not kept true any more: delete it when no batch of before can be under way, in five minutes",
+        "{} is not kept true any more: delete it when no batch of before can be under way, \
+         in five minutes",
         done.replaced
     ));
     Ok(())

@@ -1,5 +1,5 @@
-//! `posthaste sync reindex`: documents of a synced table are looked at again, behind everything new; how
-//! far it is; pause, resume, cancel.
+//! `posthaste sync reindex`: documents of a synced table are looked at again, behind everything
+//! new; how far it is; pause, resume, cancel.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -63,7 +63,12 @@ struct Which {
     #[arg(long, conflicts_with_all = ["ids", "id", "condition", "column"])]
     all: bool,
     /// These ids, also such that have no row any more
-    #[arg(long, value_name = "ID", value_delimiter = ',', conflicts_with_all = ["condition", "column"])]
+    #[arg(
+        long,
+        value_name = "ID",
+        value_delimiter = ',',
+        conflicts_with_all = ["condition", "column"]
+    )]
     ids: Vec<String>,
     /// This id, taken as it stands, commas too; may be given more than once
     #[arg(long, value_name = "ID", conflicts_with_all = ["condition", "column"])]
@@ -125,7 +130,8 @@ pub(super) async fn run(
     }
     if !progress && !arguments.wait && !arguments.which.is_given() {
         bail!(
-            "say which documents: --all, --ids, --id, --where, or --column with --since or --until; or --progress, --pause, --resume, --cancel"
+            "say which documents: --all, --ids, --id, --where, or --column with --since or \
+             --until; or --progress, --pause, --resume, --cancel"
         );
     }
     if arguments.which.is_given() {
@@ -261,8 +267,8 @@ async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
     }
 }
 
-/// Jobs that are not completed. Counters would be cheaper, and are a moment behind: nothing is left when
-/// nothing is there.
+/// Jobs that are not completed. Counters would be cheaper, and are a moment behind: nothing is left
+/// when nothing is there.
 async fn left(client: &Client, queue: &str) -> anyhow::Result<i64> {
     let left = client
         .query_typed_one(include_str!("reindex/left.sql"), &[(&queue, Type::TEXT)])

@@ -136,7 +136,8 @@ fn all_indexed(report: &[Did]) -> anyhow::Result<()> {
         return Ok(());
     }
     let line = format!(
-        "{}: documents could not be made, or were refused; their jobs are tried again, after longer and longer waits. 'posthaste jobs list' says why.",
+        "{}: documents could not be made, or were refused; their jobs are tried again, \
+         after longer and longer waits. 'posthaste jobs list' says why.",
         failed.join(", ")
     );
     let code = FAILED;

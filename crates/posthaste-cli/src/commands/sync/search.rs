@@ -25,7 +25,12 @@ pub(super) struct Arguments {
     table: Option<String>,
 
     /// Show at most this many
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     limit: u16,
 
     #[command(flatten)]

@@ -46,7 +46,8 @@ impl fmt::Display for Report {
         if audit.unopened > 0 {
             write!(
                 f,
-                "\n{} documents do not say what they were opened with, and their balances were not judged",
+                "\n{} documents do not say what they were opened with, and their balances were not \
+                 judged",
                 audit.unopened
             )?;
         }
@@ -79,7 +80,8 @@ fn judged(audit: &Audit) -> anyhow::Result<()> {
     }
     anyhow::ensure!(
         audit.moving == 0,
-        "{} documents were written at each look, and were not judged. Run it again when less is going on.",
+        "{} documents were written at each look, and were not judged. Run it again when less is \
+         going on.",
         audit.moving
     );
     Ok(())

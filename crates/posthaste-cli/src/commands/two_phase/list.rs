@@ -23,7 +23,13 @@ pub(super) struct Arguments {
     unmoved: Option<Duration>,
 
     /// Show at most this many
-    #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "unmoved", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 50,
+        conflicts_with = "unmoved",
+        value_parser = clap::value_parser!(u16).range(1..=10_000)
+    )]
     limit: u16,
 }
 

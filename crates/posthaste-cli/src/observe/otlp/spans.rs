@@ -1,12 +1,12 @@
-//! The spans of runs, as they are sent: linked to the trace in which the job was enqueued, with the
-//! names of attributes that were asked for. No IO.
+//! Spans as they are sent: linked to the traces in which the jobs were enqueued, with the names of
+//! attributes that were asked for. No IO.
 
 use std::time::Duration;
 
 use opentelemetry::trace::{
     Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
 };
-use opentelemetry::{Key, KeyValue, Value};
+use opentelemetry::{Key, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
@@ -48,7 +48,10 @@ impl<E: SpanExporter> SpanExporter for Runs<E> {
     }
 }
 
-/// Of the span that the library makes of a run.
+/// The spans that the libraries make: of a run, of a batch that a relay sends, of a pass of a sync.
+pub(super) const NAMES: [&str; 3] = ["job", "send", "sync"];
+
+/// What a span is about, in the words of OpenTelemetry.
 fn complete(span: &mut SpanData, has_messaging_names: bool) {
     let of = |key: &str| {
         let all = span.attributes.iter();
@@ -58,44 +61,43 @@ fn complete(span: &mut SpanData, has_messaging_names: bool) {
     };
     let text = |key: &str| of(key).map(|value| value.to_string()).unwrap_or_default();
     let (name, queue) = (text("name"), text("queue"));
-    let link = of("traceparent").and_then(|parent| linked(&parent.as_str()));
-    span.links
-        .links
-        .extend(link.map(|context| Link::new(context, Vec::new(), 0)));
-    span.span_kind = SpanKind::Consumer;
-    span.name = match has_messaging_names {
-        true => format!("process {queue}").into(),
-        false => format!("run {name}").into(),
+    let (kind, operation, called) = match &*span.name {
+        // The messages have the trace that enqueued them, and none of this span.
+        "send" => (SpanKind::Client, "send", format!("send {queue}")),
+        "sync" => (SpanKind::Consumer, "process", format!("sync {queue}")),
+        _ => (SpanKind::Consumer, "process", format!("run {name}")),
     };
-    let renamed = span.attributes.drain(..).filter_map(|one| {
-        let key = match (one.key.as_str(), has_messaging_names) {
-            ("job", false) => "posthaste.job.id",
-            ("job", true) => "messaging.message.id",
-            ("queue", false) => "posthaste.queue",
-            ("queue", true) => "messaging.destination.name",
-            ("name", _) => "posthaste.job.name",
-            ("attempt", _) => "posthaste.job.attempt",
-            // A link by now.
-            ("traceparent", _) => return None,
-            _ => return Some(one),
-        };
-        let value = match key {
-            // OpenTelemetry wants an id of a message to be text.
-            "posthaste.job.id" | "messaging.message.id" => one.value.to_string().into(),
-            _ => one.value,
-        };
-        Some(KeyValue::new(key, value))
-    });
+    let system = match &*span.name {
+        "send" => {
+            let destination = text("destination");
+            let system = destination.split_whitespace().next().unwrap_or_default();
+            system.to_lowercase()
+        }
+        _ => "posthaste".to_owned(),
+    };
+    let wrong = of("kind").map(|kind| kind.to_string());
+    let parents = format!("{} {}", text("traceparent"), text("links"));
+    let links = parents.split_whitespace().filter_map(linked);
+    let links = links.map(|context| Link::new(context, Vec::new(), 0));
+    span.links.links.extend(links);
+    span.span_kind = kind;
+    span.name = match has_messaging_names {
+        true => format!("{operation} {queue}").into(),
+        false => called.into(),
+    };
+    let renamed = span.attributes.drain(..);
+    let renamed = renamed.filter_map(|one| renamed_to(one, has_messaging_names));
     span.attributes = renamed.collect();
     if has_messaging_names {
-        let process = || Value::from("process");
         span.attributes.extend([
-            KeyValue::new("messaging.system", "posthaste"),
-            KeyValue::new("messaging.operation.name", process()),
-            KeyValue::new("messaging.operation.type", process()),
+            KeyValue::new("messaging.system", system),
+            KeyValue::new("messaging.operation.name", operation),
+            KeyValue::new("messaging.operation.type", operation),
         ]);
     }
-    if let Some(wrong) = span.events.iter().find_map(|event| {
+    if let Some(wrong) = wrong {
+        span.status = Status::error(wrong);
+    } else if let Some(wrong) = span.events.iter().find_map(|event| {
         let all = event.attributes.iter();
         let is = |key: &str| all.clone().find(|one| one.key == Key::new(key.to_owned()));
         let level = is("level")?.value.as_str().into_owned();
@@ -105,6 +107,38 @@ fn complete(span: &mut SpanData, has_messaging_names: bool) {
     }) {
         span.status = Status::error(wrong);
     }
+}
+
+/// An attribute under the name that it is sent by.
+fn renamed_to(one: KeyValue, has_messaging_names: bool) -> Option<KeyValue> {
+    let key = match (one.key.as_str(), has_messaging_names) {
+        ("job", false) => "posthaste.job.id",
+        ("job", true) => "messaging.message.id",
+        ("jobs", false) => "posthaste.jobs",
+        ("jobs", true) => "messaging.batch.message_count",
+        ("queue", false) => "posthaste.queue",
+        ("queue", true) => "messaging.destination.name",
+        ("name", _) => "posthaste.job.name",
+        ("attempt", _) => "posthaste.job.attempt",
+        ("destination", _) => "posthaste.destination",
+        ("index", _) => "posthaste.index",
+        ("outcome", _) => "posthaste.outcome",
+        ("accepted", _) => "posthaste.accepted",
+        ("failed", _) => "posthaste.failed",
+        ("done", _) => "posthaste.done",
+        ("written", _) => "posthaste.written",
+        ("rescheduled", _) => "posthaste.rescheduled",
+        ("kind", _) => "error.type",
+        // A link by now.
+        ("traceparent" | "links", _) => return None,
+        _ => return Some(one),
+    };
+    let value = match key {
+        // OpenTelemetry wants an id of a message to be text.
+        "posthaste.job.id" | "messaging.message.id" => one.value.to_string().into(),
+        _ => one.value,
+    };
+    Some(KeyValue::new(key, value))
 }
 
 /// What a `traceparent` names.

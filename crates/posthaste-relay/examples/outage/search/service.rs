@@ -17,7 +17,8 @@ use crate::process::{self, Failed};
 const CHANGES: i64 = 4;
 const INSERT: &str = "INSERT INTO annotation (body) VALUES ($1) RETURNING id, version";
 /// Ids are drawn before their rows can be seen, so the next one that can be seen is taken.
-const UPDATE: &str = "UPDATE annotation SET body = $1 WHERE id = (SELECT min(id) FROM annotation WHERE id >= $2) RETURNING id, version";
+const UPDATE: &str = "UPDATE annotation SET body = $1 WHERE id = (SELECT min(id) FROM annotation \
+                      WHERE id >= $2) RETURNING id, version";
 
 struct Service {
     pool: Pool,

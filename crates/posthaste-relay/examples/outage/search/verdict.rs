@@ -80,7 +80,8 @@ impl Findings {
         for part in self.down() {
             let p99 = part.figures.p99;
             let rose = format!(
-                "p99 rose from {} to {} ms where the server was down ({}), by more than the budget of 300",
+                "p99 rose from {} to {} ms where the server was down ({}), by more than the budget \
+                 of 300",
                 ms(before),
                 ms(p99),
                 part.phase.name()

@@ -74,7 +74,8 @@ impl Subject for Mocked {
 
     fn proxy(&self) -> &Proxy {
         panic!(
-            "a mock cluster tells clients where it is itself: no claim that needs a proxy is asked of it"
+            "a mock cluster tells clients where it is itself: no claim that needs a proxy is asked \
+             of it"
         )
     }
 

@@ -157,8 +157,14 @@ async fn a_document_that_does_not_fit_the_mapping_delays_only_itself_and_is_repo
     })
     .await
     .unwrap();
-    setup.run("INSERT INTO note (id, extra) SELECT n, '7' FROM generate_series(2, 50) n; UPDATE note SET extra = '\"no number\"' WHERE id = 41").await;
-    let left = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '41' AND attempt > 1 AND last_error LIKE '%mapper_parsing_exception%'";
+    setup
+        .run(
+            "INSERT INTO note (id, extra) SELECT n, '7' FROM generate_series(2, 50) n; UPDATE note \
+             SET extra = '\"no number\"' WHERE id = 41",
+        )
+        .await;
+    let left = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '41' AND attempt > 1 \
+                AND last_error LIKE '%mapper_parsing_exception%'";
     eventually(SOON, "all others are done", async || {
         Ok(unfinished(&setup.client).await == 2 && number(&setup.client, left).await == 2)
     })

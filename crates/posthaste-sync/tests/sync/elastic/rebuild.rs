@@ -309,7 +309,8 @@ async fn a_new_index_takes_the_place_of_the_old_one_under_traffic_and_nothing_is
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
     let worker = worker(&pool).consumer("sync.note", sync.clone());
     let worker = worker.start().await.unwrap();
-    let fill = "INSERT INTO note SELECT n, 'old ' || n FROM generate_series(1, 600) n; DELETE FROM note WHERE id % 9 = 0";
+    let fill = "INSERT INTO note SELECT n, 'old ' || n FROM generate_series(1, 600) n; DELETE \
+                FROM note WHERE id % 9 = 0";
     rows.batch_execute(fill).await.unwrap();
     let drained = async || {
         eventually(LONG, "all jobs are done", async || {
@@ -327,8 +328,10 @@ async fn a_new_index_takes_the_place_of_the_old_one_under_traffic_and_nothing_is
             pace.tick().await;
             rounds += 1;
             let edit = format!(
-                "UPDATE note SET body = 'round {rounds}' WHERE id % 31 = {rounds} % 31; DELETE FROM note WHERE id % 37 = {rounds} % 37;
-                 INSERT INTO note SELECT n, 'again {rounds}' FROM generate_series({rounds} % 3 + 1, 600, 3) n ON CONFLICT DO NOTHING"
+                "UPDATE note SET body = 'round {rounds}' WHERE id % 31 = {rounds} % 31; DELETE
+                 FROM note WHERE id % 37 = {rounds} % 37;
+                 INSERT INTO note SELECT n, 'again {rounds}' FROM generate_series({rounds} % 3 + 1,
+                   600, 3) n ON CONFLICT DO NOTHING"
             );
             rows.batch_execute(&edit).await.unwrap();
         }
@@ -364,7 +367,8 @@ fn request(id: &str) -> SyncRequest {
 }
 
 fn definition(alias: &str) -> Vec<u8> {
-    let ours = json!({"properties": {"id": {"type": "keyword"}, "token": {"type": "long"}, "deleted_at": {"type": "long"}}});
+    let ours = json!({"properties": {"id": {"type": "keyword"}, "token": {"type": "long"},
+        "deleted_at": {"type": "long"}}});
     json!({"aliases": {alias: {}}, "mappings": {"properties": {"posthaste": ours}}})
         .to_string()
         .into_bytes()

@@ -16,8 +16,8 @@ use crate::store::schema::Text;
 const BEGUN: &str = "SELECT pg_catalog.set_config('posthaste.migrates', 'on', true) AS answer";
 
 /// A step that changes a table waits for who is in it, and the one that comes then waits for the
-/// step: so not for long. A text is one statement here, and may take its time. The ledger is looked for only under the lock: two CREATE TABLE IF NOT
-/// EXISTS at once can still collide.
+/// step: so not for long. A text is one statement here, and may take its time. The ledger is looked
+/// for only under the lock: two CREATE TABLE IF NOT EXISTS at once can still collide.
 static OPENED: LazyLock<Text> = LazyLock::new(|| {
     Text::new(format!(
         "{PIN};\n{LOCK};\nSET LOCAL client_min_messages = warning;\n\

@@ -1,5 +1,6 @@
 # Ends the process groups of commands whose worker is gone.
-# The input says which there are: "+ N" when one begins, "- N" when it has ended. The input itself ends with the worker, however that went.
+# The input says which there are: "+ N" when one begins, "- N" when it has ended. The input itself
+# ends with the worker, however that went.
 trap '' HUP INT TERM
 groups=' '
 while read -r sign group; do

@@ -22,7 +22,8 @@ impl Store {
         book: &mut Book,
     ) -> ModelResult<bool> {
         let token = Uuid::new_v4();
-        let sql = "SELECT slot, batch, id, attempt, priority FROM posthaste.claim($1, ARRAY[0, 1], $2, $3, $4, 1 << 24)";
+        let sql = "SELECT slot, batch, id, attempt, priority FROM posthaste.claim($1, ARRAY[0, 1], \
+                   $2, $3, $4, 1 << 24)";
         let id = self.workers[worker];
         let rows = self
             .rows(sql, &[&QUEUES[queue], &id, &token, &most])
@@ -137,7 +138,9 @@ impl Store {
         );
         let hours = i32::from(is_later);
         let sql = "SELECT posthaste.settle($1, $2, $3, $4::bigint[], $5, $6, NULL,
-              array_fill(now() + $7::integer * interval '1 hour', ARRAY[cardinality($4::bigint[])]), array_fill($8::text, ARRAY[cardinality($4::bigint[])]),
+              array_fill(now() + $7::integer * interval '1 hour',
+                ARRAY[cardinality($4::bigint[])]), array_fill($8::text,
+                ARRAY[cardinality($4::bigint[])]),
               array_fill('an error'::text, ARRAY[cardinality($4::bigint[])]))";
         let values: [&(dyn ToSql + Sync); 8] = [
             &slot, &batch, &token, &ids, &kinds, &attempts, &hours, &state,
@@ -163,7 +166,8 @@ impl Store {
         if hand.given.iter().any(|id| is_keyed(&book.jobs[id])) {
             return Ok(());
         }
-        let sql = "SELECT posthaste.close_batches(ARRAY[$1::smallint], ARRAY[$2::bigint], ARRAY[$3::uuid], ARRAY[$4::integer])";
+        let sql = "SELECT posthaste.close_batches(ARRAY[$1::smallint], ARRAY[$2::bigint], \
+                   ARRAY[$3::uuid], ARRAY[$4::integer])";
         let jobs = i32::try_from(hand.given.len()).unwrap_or(0);
         let left: Vec<i32> = self
             .ask(sql, &[&hand.slot, &hand.batch, &hand.token, &jobs])
@@ -206,7 +210,8 @@ impl Store {
         if hand.slot < 0 {
             return Ok(());
         }
-        let sql = "SELECT posthaste.reschedule($1, $2, $3, $4, $5::integer * interval '1 hour', 'an error')";
+        let sql = "SELECT posthaste.reschedule($1, $2, $3, $4, $5::integer * interval '1 hour', \
+                   'an error')";
         let jobs = i32::try_from(hand.given.len()).unwrap_or(0);
         let hours = i32::from(later);
         let is_done: bool = self

@@ -75,7 +75,8 @@ impl Store {
     /// The time of a scheduled job has come: the clock is not turned, the job is. What was promoted
     /// before keeps its place.
     async fn come(&mut self, id: i64) -> ModelResult {
-        let sql = "UPDATE posthaste.store s SET scheduled_at = clock_timestamp() WHERE s.id = $1 AND s.slot >= 6
+        let sql = "UPDATE posthaste.store s SET scheduled_at = clock_timestamp() WHERE s.id = $1
+            AND s.slot >= 6
             AND s.xid = (SELECT max(t.xid) FROM posthaste.store t WHERE t.id = $1 AND t.slot >= 6)";
         self.rows(sql, &[&id]).await?;
         let _: bool = self.ask("SELECT posthaste.publish_horizon()", &[]).await?;

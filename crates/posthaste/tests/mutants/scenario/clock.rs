@@ -14,11 +14,13 @@ use crate::stress::store::Store;
 const GATES: Edits<'static> = &[
     (
         "posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$\nDECLARE\n",
-        "posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$\nDECLARE\n  w integer := posthaste.gate(3);\n",
+        "posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$\nDECLARE\n  \
+         w integer := posthaste.gate(3);\n",
     ),
     (
         "PERFORM setval('posthaste.promote_horizon', floor(",
-        "PERFORM pg_current_xact_id();\n    PERFORM posthaste.gate(4);\n    PERFORM setval('posthaste.promote_horizon', floor(",
+        "PERFORM pg_current_xact_id();\n    PERFORM posthaste.gate(4);\n    \
+         PERFORM setval('posthaste.promote_horizon', floor(",
     ),
 ];
 
@@ -134,10 +136,16 @@ pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", 
         // come.
         let current = store.position("scheduled_current").await?;
         store
-            .value::<i64>("SELECT setval('posthaste.scheduled_current', $1)", &[&(current + 1)])
+            .value::<i64>(
+                "SELECT setval('posthaste.scheduled_current', $1)",
+                &[&(current + 1)],
+            )
             .await?;
         store
-            .say("SELECT setval('posthaste.promote_horizon', (extract(epoch FROM clock_timestamp() + interval '1500 ms') * 1000000)::bigint)")
+            .say(
+                "SELECT setval('posthaste.promote_horizon', (extract(epoch \
+                 FROM clock_timestamp() + interval '1500 ms') * 1000000)::bigint)",
+            )
             .await?;
         store
             .value::<i64>("SELECT posthaste.promote(100, false)", &[])
@@ -146,11 +154,15 @@ pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", 
             .value::<i64>("SELECT posthaste.promote(100, true)", &[])
             .await?;
         store
-            .say("INSERT INTO posthaste.job (name, scheduled_at) VALUES ('by the view', clock_timestamp() + interval '600 ms')")
+            .say(
+                "INSERT INTO posthaste.job (name, scheduled_at) \
+                 VALUES ('by the view', clock_timestamp() + interval '600 ms')",
+            )
             .await?;
         store
             .value::<i64>(
-                "SELECT posthaste.enqueue('by the function', scheduled_at => clock_timestamp() + interval '600 ms')",
+                "SELECT posthaste.enqueue('by the function', scheduled_at => clock_timestamp() + \
+                 interval '600 ms')",
                 &[],
             )
             .await?;
@@ -222,12 +234,16 @@ pub const PUBLISHED_THE_PRESENT_AGAIN: Scenario =
 
 /// Expiry looks by a clock that is two hours ahead, which is then set right: what it closed is not
 /// handed out, although by now it has not expired.
-pub const EXPIRED_AHEAD_OF_TIME: Scenario =
-    Scenario::new("expiry by a clock that steps back", |url| {
+pub const EXPIRED_AHEAD_OF_TIME: Scenario = Scenario::new(
+    "expiry by a clock that steps back",
+    |url| {
         async move {
             let store = Store::new(&url).await?;
             store
-                .say("SELECT posthaste.enqueue('closed', expires_at => clock_timestamp() + interval '1 hour')")
+                .say(
+                    "SELECT posthaste.enqueue('closed', expires_at => clock_timestamp() + interval \
+                     '1 hour')",
+                )
                 .await?;
             let expired: i64 = store.value("SELECT posthaste.expire(0, 100)", &[]).await?;
             ensure!(expired == 1, "{expired} jobs of 1 expired");
@@ -235,11 +251,17 @@ pub const EXPIRED_AHEAD_OF_TIME: Scenario =
             come(&store, 1).await
         }
         .boxed_local()
-    })
-    .gated(&[(
-        "WHERE r.expires_at <= clock_timestamp()\n         AND NOT EXISTS (SELECT FROM posthaste.job_done_@k@",
-        "WHERE r.expires_at <= clock_timestamp() + interval '2 hours'\n         AND NOT EXISTS (SELECT FROM posthaste.job_done_@k@",
-    ), (
+    },
+)
+.gated(&[
+    (
+        "WHERE r.expires_at <= clock_timestamp()\n         \
+         AND NOT EXISTS (SELECT FROM posthaste.job_done_@k@",
+        "WHERE r.expires_at <= clock_timestamp() + interval '2 hours'\n         \
+         AND NOT EXISTS (SELECT FROM posthaste.job_done_@k@",
+    ),
+    (
         "CASE WHEN p_ids IS NULL THEN r.expires_at <= clock_timestamp() ELSE",
         "CASE WHEN p_ids IS NULL THEN r.expires_at <= clock_timestamp() + interval '2 hours' ELSE",
-    )]);
+    ),
+]);

@@ -35,7 +35,8 @@ pub const LONG_WINDOW: Scenario = Scenario::new("a long window", |url| {
 async fn cost(store: &Store) -> anyhow::Result<u64> {
     let plan: serde_json::Value = store
         .value(
-            "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT FROM posthaste.claim('default', '{0}', currval('posthaste.worker_id'), gen_random_uuid(), 10, 16777216)",
+            "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT FROM posthaste.claim('default', '{0}', \
+             currval('posthaste.worker_id'), gen_random_uuid(), 10, 16777216)",
             &[],
         )
         .await?;
@@ -103,7 +104,8 @@ pub const LATE_TO_THE_LOCK: Scenario = Scenario::new("a claimer late to the lane
 })
 .gated(&[(
     "PERFORM posthaste.hold_lane(p_queue, v_priority);",
-    "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n    PERFORM posthaste.hold_lane(p_queue, v_priority);",
+    "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n    \
+     PERFORM posthaste.hold_lane(p_queue, v_priority);",
 )]);
 
 /// Between a look's beginning and its sight of the cursor, a job comes and is claimed by somebody
@@ -120,6 +122,9 @@ pub const LATE_TO_THE_CURSOR: Scenario = Scenario::new("a look late to the lane'
     .boxed_local()
 })
 .gated(&[(
-    "BEGIN\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
-    "BEGIN\n  IF @k@ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN PERFORM posthaste.gate(8); END IF;\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
+    "BEGIN\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, w.at_xid, \
+     w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
+    "BEGIN\n  IF @k@ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN PERFORM \
+     posthaste.gate(8); END IF;\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, \
+     w.lo, w.hi, w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
 )]);

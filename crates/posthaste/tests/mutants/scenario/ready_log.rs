@@ -11,11 +11,13 @@ use crate::stress::store::Store;
 const AFTER_THE_LOOK: Edits<'_> = &[
     (
         "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0)",
-        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1) OFFSET 0)",
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, \
+         posthaste.gate(1) OFFSET 0)",
     ),
     (
         "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g,",
-        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, posthaste.gate(1),",
+        "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g, \
+         posthaste.gate(1),",
     ),
 ];
 
@@ -70,7 +72,8 @@ pub const SEALED_BEFORE_THE_ROW: Scenario =
         ),
         (
             "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END",
-            "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g + 0 * posthaste.gate(6) END",
+            "THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g + 0 * \
+             posthaste.gate(6) END",
         ),
     ]);
 

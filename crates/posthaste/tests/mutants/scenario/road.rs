@@ -47,7 +47,8 @@ pub const CLOSED_SCHEDULED_SEGMENT: Scenario = Scenario::new(
 )
 .gated(&[(
     "g := posthaste.position('posthaste.scheduled_current');\n    IF",
-    "g := posthaste.position('posthaste.scheduled_current');\n    PERFORM posthaste.gate(2);\n    IF",
+    "g := posthaste.position('posthaste.scheduled_current');\n    PERFORM posthaste.gate(2);\n    \
+     IF",
 )]);
 
 /// The transaction that truncated a scheduled slot is lost after its setval: the slot comes round
@@ -97,8 +98,8 @@ pub const ONE_INSTANT: Scenario = Scenario::new("many jobs of one instant", |url
     async move {
         let (store, late) = (Store::new(&url).await?, Store::new(&url).await?);
         let instant = store.clock(300).await?;
-        let many =
-            "INSERT INTO posthaste.job (name, scheduled_at) SELECT 'instant', $1::text::timestamptz FROM generate_series(1, 25)";
+        let many = "INSERT INTO posthaste.job (name, scheduled_at) \
+                    SELECT 'instant', $1::text::timestamptz FROM generate_series(1, 25)";
         store.client.execute(many, &[&instant]).await?;
         late.say("BEGIN").await?;
         late.client.execute(many, &[&instant]).await?;
@@ -162,7 +163,8 @@ pub const UNEVEN_SLOT: Scenario = Scenario::new("a slot of uneven rows", |url| {
                 .client
                 .execute(
                     "INSERT INTO posthaste.job (name, scheduled_at, kwargs)
-                     SELECT 'uneven', clock_timestamp() + interval '200 ms', jsonb_build_object('pad', repeat('x', $2)) FROM generate_series(1, $1)",
+                     SELECT 'uneven', clock_timestamp() + interval '200 ms', \
+                     jsonb_build_object('pad', repeat('x', $2)) FROM generate_series(1, $1)",
                     &[&jobs, &pad],
                 )
                 .await?;

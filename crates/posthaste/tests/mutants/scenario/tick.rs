@@ -14,8 +14,11 @@ async fn ticked(url: String) -> anyhow::Result<()> {
     let (one, other) = (connect(&url).await?, connect(&url).await?);
     // Nobody waits for anybody.
     other.batch_execute("SET lock_timeout = '2s'").await?;
-    one.batch_execute("INSERT INTO posthaste.periodic (name, schedule, job, next_at) VALUES ('p', '0 0 1 1 *', 'yearly', '2100-01-01Z')")
-        .await?;
+    one.batch_execute(
+        "INSERT INTO posthaste.periodic (name, schedule, job, next_at) \
+         VALUES ('p', '0 0 1 1 *', 'yearly', '2100-01-01Z')",
+    )
+    .await?;
     let both = [tick(&one, 2100).await?, tick(&other, 2100).await?];
     anyhow::ensure!(both == [1, 0], "one after the other made {both:?} jobs");
     one.batch_execute("BEGIN").await?;
@@ -42,7 +45,8 @@ async fn ticked(url: String) -> anyhow::Result<()> {
 async fn tick(client: &Client, year: i32) -> anyhow::Result<i64> {
     let next = year + 1;
     let sql = format!(
-        "SELECT posthaste.tick('p', '0 0 1 1 *', 'UTC', '{year}-01-01Z', ARRAY['{year}-01-01Z']::timestamptz[], '{next}-01-01Z')"
+        "SELECT posthaste.tick('p', '0 0 1 1 *', 'UTC', '{year}-01-01Z', \
+         ARRAY['{year}-01-01Z']::timestamptz[], '{next}-01-01Z')"
     );
     Ok(client.query_one(&sql, &[]).await?.get(0))
 }

@@ -51,7 +51,9 @@ pub(super) async fn sidekiq(connection: &MultiplexedConnection, jobs: u64) -> Re
         let (id, payload) = (id(n), payload(n));
         let jid = &id.replace('-', "")[8..];
         format!(
-            r#"{{"retry":true,"queue":"default","class":"{JOB_NAME}","args":[{payload}],"jid":"{jid}","created_at":1700000000.123456,"enqueued_at":1700000000.123456,"delivery_id":"{id}"}}"#
+            "{{\"retry\":true,\"queue\":\"default\",\"class\":\"{JOB_NAME}\",\
+             \"args\":[{payload}],\"jid\":\"{jid}\",\"created_at\":1700000000.123456,\
+             \"enqueued_at\":1700000000.123456,\"delivery_id\":\"{id}\"}}"
         )
     };
     let messages: Vec<String> = (0..jobs).map(message).collect();

@@ -4,6 +4,7 @@ WITH gone AS (
    WHERE abs(hashtext(p.name)::bigint) % 397::bigint = $1::bigint % 397::bigint RETURNING p.*
 ), again AS (
   INSERT INTO public.package (name, release, section, summary, details)
-  SELECT g.name, g.release, g.section, g.summary || ' (again)', g.details FROM gone g WHERE length(g.name) % 2 = 0
+  SELECT g.name, g.release, g.section, g.summary || ' (again)', g.details FROM gone g
+   WHERE length(g.name) % 2 = 0
 )
 SELECT count(*) FROM gone

@@ -75,7 +75,11 @@ pub(super) fn of_a_file(file: &Path, to: &Path) -> anyhow::Result<u64> {
         }
         let package: Result<Package, _> = serde_json::from_str(&line);
         let package = package.map_err(|error| {
-            anyhow::anyhow!("{place}, line {}: {error}. Each line is an object with a name, and perhaps release, section, summary and details.", n + 1)
+            anyhow::anyhow!(
+                "{place}, line {}: {error}. Each line is an object with a name, and perhaps \
+                 release, section, summary and details.",
+                n + 1
+            )
         })?;
         lines.add(&package)?;
     }
@@ -159,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_paragraph_is_a_package() {
-        let stanza = "Package: a\nVersion: 1:2.0-1\nTag: x::y,\n z\nDescription: does: things\n and more\nSection: net\n";
+        let stanza = "Package: a\nVersion: 1:2.0-1\nTag: x::y,\n z\nDescription: does: things\n \
+                      and more\nSection: net\n";
         let text = |text: &str| Some(text.to_owned());
         let expected = Package {
             name: "a".into(),

@@ -74,7 +74,8 @@ impl Proof {
         } = self.before;
         if stale + orphaned + ahead > 0 || missing > removed {
             return Some(format!(
-                "before any repair, {missing} documents were missing where {removed} had been removed, {stale} stale, {orphaned} orphaned, {ahead} ahead"
+                "before any repair, {missing} documents were missing where {removed} had been \
+                 removed, {stale} stale, {orphaned} orphaned, {ahead} ahead"
             ));
         }
         if !self.after.is_equal() {

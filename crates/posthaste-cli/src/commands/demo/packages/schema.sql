@@ -1,6 +1,8 @@
 -- The tables of the run that keeps an index true.
---   package      one row per package, written together with its index job by the triggers of posthaste.sync_table
---   package_run  one load: how many rows are to come and how many are committed, in the transactions of the rows themselves; what was changed on the way
+--   package      one row per package, written together with its index job by the triggers of
+--                posthaste.sync_table
+--   package_run  one load: how many rows are to come and how many are committed, in the
+--                transactions of the rows themselves; what was changed on the way
 -- Two programs may begin at once, so they take turns here.
 BEGIN;
 SELECT pg_advisory_xact_lock(1885893478, 0);

@@ -64,7 +64,10 @@ pub(super) async fn enqueue(
         let opened = File::open(plan.file).await;
         let file = opened.map_err(|error| {
             let (source, reason) = (plan.source(), failure::reason(&error));
-            anyhow!("cannot read {source}: {reason}. Give a file that can be read, or - for standard input.")
+            anyhow!(
+                "cannot read {source}: {reason}. Give a file that can be read, or - for standard \
+                 input."
+            )
         })?;
         let size = file
             .metadata()
@@ -149,7 +152,10 @@ impl Feed {
             .await
             .with_context(|| format!("lines {from} to {to} were refused"))?;
         transaction.commit().await.with_context(|| {
-            format!("whether lines {from} to {to} are enqueued is not known: the answer to the commit was lost")
+            format!(
+                "whether lines {from} to {to} are enqueued is not known: the answer to the commit \
+                 was lost"
+            )
         })
     }
 }

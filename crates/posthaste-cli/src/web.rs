@@ -1,0 +1,297 @@
+//! The web console, as `console` and `up` serve it: its options, who may come in, and TLS.
+
+mod table;
+mod tls;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use axum::Router;
+use axum::http::HeaderName;
+use posthaste_console::{Access, Network, Proxy, Role, router};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::connect::Address;
+use crate::elastic::Place;
+use crate::failure;
+use crate::terminal::Terminal;
+use tls::Certificate;
+
+/// Where it is served unless somebody says otherwise.
+const USUAL: &str = "127.0.0.1:8088";
+/// It serves all pages; one more connection is for the snapshot that they share.
+const CONNECTIONS: usize = 3;
+/// A shorter token could be guessed.
+const SHORTEST_TOKEN: usize = 16;
+/// What proxies that ask who somebody is call him in.
+const USER_HEADER: &str = "X-Forwarded-User";
+
+/// How it is served, as typed or as a file says it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Serve it at this address; one that other machines reach needs --token-file or
+    /// --trust-proxy, and TLS or --without-tls
+    #[arg(long, value_name = "ADDRESS", default_value = USUAL)]
+    listen: SocketAddr,
+
+    /// Let people act: pause, retry, cancel, redrive, delete and re-index; the database's user
+    /// needs the rights
+    #[arg(long)]
+    operate: bool,
+
+    /// Ask for the token in this file before showing anything
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Let in whom a proxy names that asks from this address or network, such as 10.0.0.7 or
+    /// 10.20.0.0/16, and nobody else. May be given many times
+    #[arg(long, value_name = "CIDR")]
+    trust_proxy: Vec<Network>,
+
+    /// The header in which the proxy says who asks; X-Forwarded-User unless you say otherwise. The
+    /// proxy must not pass on one that it was sent
+    #[arg(long, value_name = "HEADER")]
+    user_header: Option<HeaderName>,
+
+    /// Let this person act, whom the proxy names, while others only look. May be given many times
+    #[arg(long, value_name = "NAME")]
+    operator: Vec<String>,
+
+    /// Serve it over TLS, with the certificate and its chain in this file; one that changes is
+    /// read again
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of the certificate
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+
+    /// Serve other machines without TLS, because a proxy in front of it does that
+    #[arg(long)]
+    without_tls: bool,
+
+    /// Hide arguments whose keys contain this too. May be given many times
+    #[arg(long, value_name = "KEY")]
+    redact: Vec<String>,
+
+    /// They stand in a file, where names are spelled otherwise.
+    #[arg(skip)]
+    is_of_file: bool,
+}
+
+impl Options {
+    /// Served at this address, and otherwise as usual.
+    pub(crate) fn at(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            operate: false,
+            token_file: None,
+            trust_proxy: Vec::new(),
+            user_header: None,
+            operator: Vec::new(),
+            tls_cert: None,
+            tls_key: None,
+            without_tls: false,
+            redact: Vec::new(),
+            is_of_file: false,
+        }
+    }
+
+    /// The same elsewhere.
+    pub(crate) fn listening_at(self, listen: SocketAddr) -> Self {
+        Self { listen, ..self }
+    }
+
+    /// An option as it was spelled.
+    fn named(&self, option: &str) -> String {
+        match self.is_of_file {
+            true if option == "operator" => "operators".to_owned(),
+            true => option.replace('-', "_"),
+            false => format!("--{option}"),
+        }
+    }
+
+    /// Whether the options fit together; asked before a database is.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let of = |option| self.named(option);
+        let has_proxy = !self.trust_proxy.is_empty();
+        if self.token_file.is_some() && has_proxy {
+            bail!(
+                "{} and {} are two ways in: give one of them.",
+                of("token-file"),
+                of("trust-proxy")
+            );
+        }
+        let for_proxies = [
+            (self.user_header.is_some(), "user-header"),
+            (!self.operator.is_empty(), "operator"),
+        ];
+        for (is_given, option) in for_proxies {
+            if is_given && !has_proxy {
+                bail!("{} needs {}.", of(option), of("trust-proxy"));
+            }
+        }
+        let has_tls = self.tls_cert.is_some();
+        if has_tls != self.tls_key.is_some() {
+            bail!("give both {} and {}.", of("tls-cert"), of("tls-key"));
+        }
+        if has_tls && self.without_tls {
+            bail!(
+                "{} with {}: which is it?",
+                of("tls-cert"),
+                of("without-tls")
+            );
+        }
+        let has_door = self.token_file.is_some() || has_proxy;
+        let is_settled = has_tls || self.without_tls;
+        let is_safe = self.listen.ip().is_loopback() || (has_door && is_settled);
+        if !is_safe {
+            bail!(
+                "{} can be reached from other machines: give {} or {}, and {} with {}, or {} if a \
+                 proxy before it speaks TLS; or listen at 127.0.0.1.",
+                self.listen,
+                of("token-file"),
+                of("trust-proxy"),
+                of("tls-cert"),
+                of("tls-key"),
+                of("without-tls")
+            );
+        }
+        Ok(())
+    }
+
+    fn access(&self, terminal: &Terminal) -> anyhow::Result<Access> {
+        if !self.trust_proxy.is_empty() {
+            let header = self.user_header.as_ref().map(HeaderName::as_str);
+            return Ok(Access::Proxy(Proxy {
+                networks: self.trust_proxy.clone(),
+                header: header.unwrap_or(USER_HEADER).to_owned(),
+                operators: self.operator.clone(),
+            }));
+        }
+        let Some(file) = &self.token_file else {
+            return Ok(Access::Loopback);
+        };
+        let token = fs::read_to_string(file)
+            .map_err(|error| anyhow::anyhow!("{}: {}", file.display(), failure::reason(&error)))?;
+        let token = token.trim();
+        failure::conceal(token);
+        if token.len() < SHORTEST_TOKEN {
+            bail!(
+                "{}: a token has {SHORTEST_TOKEN} letters at least: head -c 24 /dev/urandom | \
+                 base64 makes one.",
+                file.display()
+            );
+        }
+        warn_if_everybody_reads(file, terminal);
+        Ok(Access::Token(token.to_owned()))
+    }
+
+    fn certificate(&self, terminal: &Terminal) -> anyhow::Result<Option<Certificate>> {
+        let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) else {
+            return Ok(None);
+        };
+        let certificate = Certificate::read(cert, key)?;
+        warn_if_everybody_reads(key, terminal);
+        Ok(Some(certificate))
+    }
+
+    fn settings(
+        &self,
+        place: &Place,
+        terminal: &Terminal,
+    ) -> anyhow::Result<posthaste_console::Settings> {
+        let mut settings = posthaste_console::Settings {
+            access: self.access(terminal)?,
+            over_tls: self.tls_cert.is_some(),
+            two_phase: place.named()?.map(Arc::new),
+            ..posthaste_console::Settings::default()
+        };
+        if self.operate {
+            settings.role = Role::Operator;
+        }
+        settings.redacted.extend(self.redact.iter().cloned());
+        Ok(settings)
+    }
+
+    /// What is to be served: its files are read, nothing is asked yet.
+    pub(crate) fn open(
+        &self,
+        place: &Place,
+        database: &Address,
+        terminal: &Terminal,
+    ) -> anyhow::Result<Console> {
+        self.check()?;
+        let settings = self.settings(place, terminal)?;
+        let acts = settings.role == Role::Operator || !self.operator.is_empty();
+        Ok(Console {
+            listen: self.listen,
+            certificate: self.certificate(terminal)?,
+            acts: match acts {
+                true => "to look at and to act".to_owned(),
+                false if self.is_of_file => "to look at".to_owned(),
+                false => "to look at; --operate lets people act too".to_owned(),
+            },
+            router: router(database.pool(CONNECTIONS)?, settings),
+        })
+    }
+}
+
+/// A console that can be served.
+pub(crate) struct Console {
+    listen: SocketAddr,
+    certificate: Option<Certificate>,
+    acts: String,
+    router: Router,
+}
+
+impl Console {
+    /// Listens, tells where, and gives what serves until it is dropped.
+    pub(crate) async fn listen(
+        self,
+        terminal: &Terminal,
+        end: &str,
+    ) -> anyhow::Result<impl Future<Output = std::io::Result<()>> + Send + use<>> {
+        let listener = TcpListener::bind(self.listen).await;
+        let listener = listener.map_err(|error| {
+            let reason = failure::reason(&error);
+            anyhow::anyhow!("cannot listen at {}: {reason}", self.listen)
+        })?;
+        let address = listener.local_addr().context("listening")?;
+        let scheme = if self.certificate.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        let url = format!("{scheme}://{address}/");
+        let text = format!("console at {url}, {}{end}", self.acts);
+        terminal.event("listening", &text, &json!({ "url": url }))?;
+        let (router, certificate) = (self.router, self.certificate);
+        Ok(async move {
+            match certificate {
+                Some(certificate) => tls::serve(listener, certificate, router).await,
+                None => {
+                    // Its log says from where somebody acted.
+                    let console = router.into_make_service_with_connect_info::<SocketAddr>();
+                    axum::serve(listener, console).await
+                }
+            }
+        })
+    }
+}
+
+/// Says so where a secret is open to every user of this machine.
+fn warn_if_everybody_reads(file: &Path, terminal: &Terminal) {
+    let mode = fs::metadata(file).map_or(0, |known| known.mode());
+    if mode & 0o004 != 0 {
+        let file = file.display();
+        terminal.note(&format!(
+            "{file} can be read by every user of this machine: chmod 600 {file}"
+        ));
+    }
+}

@@ -1,0 +1,168 @@
+//! The table [console] of posthaste.toml.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use posthaste_console::Network;
+use serde_json::Value;
+
+use super::{Options, USUAL};
+use crate::file::{CONSOLE, Settings};
+
+impl Options {
+    /// What a table says; files in it lie below `folder`.
+    pub(crate) fn of(table: Settings, folder: &Path) -> anyhow::Result<Self> {
+        let usual: SocketAddr = USUAL.parse()?;
+        let mut options = Self {
+            is_of_file: true,
+            ..Self::at(usual)
+        };
+        for (setting, value) in table {
+            options
+                .set(&setting, value, folder)
+                .with_context(|| format!("{CONSOLE}: {setting}"))?;
+        }
+        Ok(options)
+    }
+
+    /// What is wrong is named, and never quoted.
+    fn set(&mut self, setting: &str, value: Value, folder: &Path) -> anyhow::Result<()> {
+        match setting {
+            "listen" => {
+                let address = text(value)?.parse().ok();
+                self.listen = address.context("must be an address such as 127.0.0.1:8088")?;
+            }
+            "operate" => self.operate = flag(&value)?,
+            "token_file" => self.token_file = Some(folder.join(text(value)?)),
+            "trust_proxy" => {
+                let all = texts(value)?.into_iter();
+                let all: Result<Vec<Network>, _> = all.map(|one| one.parse()).collect();
+                self.trust_proxy = all?;
+            }
+            "user_header" => {
+                let header = text(value)?.parse().ok();
+                self.user_header = Some(header.context("must be the name of a header")?);
+            }
+            "operators" => self.operator = texts(value)?,
+            "tls_cert" => self.tls_cert = Some(folder.join(text(value)?)),
+            "tls_key" => self.tls_key = Some(folder.join(text(value)?)),
+            "without_tls" => self.without_tls = flag(&value)?,
+            "redact" => self.redact = texts(value)?,
+            _ => bail!(
+                "is no setting; there are listen, operate, token_file, trust_proxy, user_header, \
+                 operators, tls_cert, tls_key, without_tls, redact"
+            ),
+        }
+        Ok(())
+    }
+}
+
+fn text(value: Value) -> anyhow::Result<String> {
+    match value {
+        Value::String(text) => Ok(text),
+        _ => bail!("must be a text"),
+    }
+}
+
+fn flag(value: &Value) -> anyhow::Result<bool> {
+    value.as_bool().context("must be true or false")
+}
+
+/// One, or a list of them.
+fn texts(value: Value) -> anyhow::Result<Vec<String>> {
+    match value {
+        Value::Array(all) => all.into_iter().map(text).collect(),
+        one => Ok(vec![text(one)?]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(table: Value) -> anyhow::Result<Options> {
+        let table = table.as_object().cloned().unwrap_or_default();
+        let options = Options::of(table.into_iter().collect(), Path::new("/etc/posthaste"))?;
+        options.check()?;
+        Ok(options)
+    }
+
+    #[test]
+    fn a_table_says_what_the_options_say() {
+        let options = of(json!({
+            "listen": "0.0.0.0:443", "trust_proxy": ["10.0.0.7", "fd00::/8"],
+            "user_header": "Remote-User", "operators": "ada", "tls_cert": "c.pem",
+            "tls_key": "/k.pem", "redact": ["iban"], "operate": false,
+        }));
+        let options = options.unwrap();
+        assert_eq!(options.listen.port(), 443);
+        assert_eq!(options.trust_proxy.len(), 2);
+        assert_eq!(options.operator, ["ada"]);
+        assert_eq!(options.tls_cert.unwrap(), Path::new("/etc/posthaste/c.pem"));
+        assert_eq!(options.tls_key.unwrap(), Path::new("/k.pem"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_table_is_named_as_it_is_spelled_there_and_never_quoted() {
+        for (table, said) in [
+            (
+                json!({"listen": "geheim"}),
+                "console: listen: must be an address",
+            ),
+            (
+                json!({"operate": "geheim"}),
+                "operate: must be true or false",
+            ),
+            (json!({"geheim": 1}), "is no setting; there are listen"),
+            (
+                json!({"trust_proxy": "0.0.0.0/0"}),
+                "trust_proxy: it must be an address",
+            ),
+            (json!({"trust_proxy": [1]}), "trust_proxy: must be a text"),
+            (
+                json!({"user_header": "no header"}),
+                "must be the name of a header",
+            ),
+            (
+                json!({"operators": "geheim"}),
+                "operators needs trust_proxy",
+            ),
+            (
+                json!({"user_header": "x-user"}),
+                "user_header needs trust_proxy",
+            ),
+            (
+                json!({"tls_cert": "geheim"}),
+                "give both tls_cert and tls_key",
+            ),
+            (
+                json!({"tls_cert": "a", "tls_key": "b", "without_tls": true}),
+                "tls_cert with without_tls",
+            ),
+            (
+                json!({"token_file": "geheim", "trust_proxy": "10.0.0.1"}),
+                "token_file and trust_proxy are two ways in",
+            ),
+            (
+                json!({"listen": "0.0.0.0:1"}),
+                "give token_file or trust_proxy",
+            ),
+            (
+                json!({"listen": "0.0.0.0:1", "token_file": "geheim"}),
+                "tls_cert with tls_key, or without_tls",
+            ),
+            (
+                json!({"listen": "[::]:1", "without_tls": true}),
+                "can be reached from other machines",
+            ),
+        ] {
+            let error = format!("{:#}", of(table.clone()).unwrap_err());
+            assert!(error.contains(said), "{table}: {error}");
+            let quoted = error.replace("console: geheim:", "");
+            assert!(!quoted.contains("geheim"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Whom a proxy names. No IO.
+
+use std::net::IpAddr;
+
+use axum::http::{HeaderMap, StatusCode};
+
+use crate::Proxy;
+use crate::fault::Fault;
+
+/// A longer name is none of a person.
+const LONGEST: usize = 200;
+
+/// Who asks, as the proxy says; or why nobody knows.
+pub(super) fn named(
+    proxy: &Proxy,
+    peer: Option<IpAddr>,
+    headers: &HeaderMap,
+) -> Result<String, Fault> {
+    let is_proxy = |peer: IpAddr| proxy.networks.iter().any(|one| one.contains(peer));
+    if !peer.is_some_and(is_proxy) {
+        let peer = peer.map_or_else(|| "you".to_owned(), |peer| peer.to_canonical().to_string());
+        return Err(Fault::new(
+            StatusCode::FORBIDDEN,
+            format!("this console is asked by its proxy only, and {peer} is another"),
+            "Come by the proxy.",
+        ));
+    }
+    name(proxy, headers).ok_or_else(|| {
+        Fault::new(
+            StatusCode::UNAUTHORIZED,
+            "the proxy does not say who you are",
+            format!("It must send one name in the header {}.", proxy.header),
+        )
+    })
+}
+
+/// One name, in one header. Two that were put together, by whoever it was, are none.
+fn name(proxy: &Proxy, headers: &HeaderMap) -> Option<String> {
+    let mut sent = headers.get_all(&*proxy.header).iter();
+    let (Some(one), None) = (sent.next(), sent.next()) else {
+        return None;
+    };
+    let name = std::str::from_utf8(one.as_bytes()).ok()?.trim();
+    let is_name = !name.is_empty()
+        && name.chars().count() <= LONGEST
+        && !name.contains(|letter: char| letter.is_control() || matches!(letter, ',' | ';'));
+    is_name.then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy() -> Proxy {
+        Proxy {
+            networks: vec!["10.0.0.0/8".parse().unwrap()],
+            header: "X-Forwarded-User".to_owned(),
+            operators: Vec::new(),
+        }
+    }
+
+    fn of(peer: Option<&str>, sent: &[&[u8]]) -> Result<String, StatusCode> {
+        let mut headers = HeaderMap::new();
+        for value in sent {
+            let value = axum::http::HeaderValue::from_bytes(value).unwrap();
+            headers.append("x-forwarded-user", value);
+        }
+        let peer = peer.map(|peer| peer.parse().unwrap());
+        named(&proxy(), peer, &headers).map_err(|fault| fault.status)
+    }
+
+    #[test]
+    fn a_name_counts_from_the_proxy_alone() {
+        assert_eq!(of(Some("10.1.2.3"), &[b" ada "]), Ok("ada".to_owned()));
+        let mapped = of(Some("::ffff:10.1.2.3"), &["Jos\u{e9}".as_bytes()]);
+        assert_eq!(mapped, Ok("Jos\u{e9}".to_owned()));
+        for peer in [None, Some("11.0.0.1"), Some("::1"), Some("127.0.0.1")] {
+            assert_eq!(of(peer, &[b"ada"]), Err(StatusCode::FORBIDDEN), "{peer:?}");
+        }
+    }
+
+    #[test]
+    fn what_names_nobody_or_more_than_one_lets_nobody_in() {
+        let long = [b'a'; LONGEST + 1];
+        let all: [&[&[u8]]; 8] = [
+            &[],
+            &[b""],
+            &[b"  "],
+            &[b"ada", b"eve"],
+            &[b"ada", b"ada"],
+            &[b"ada, eve"],
+            &[b"ada\xff"],
+            &[&long],
+        ];
+        for sent in all {
+            assert_eq!(of(Some("10.0.0.1"), sent), Err(StatusCode::UNAUTHORIZED));
+        }
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_one_names_nobody() {
+        let mut proxy = proxy();
+        proxy.header = "no header".to_owned();
+        assert_eq!(name(&proxy, &HeaderMap::new()), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! Transactions over several documents: which are open, what stands in their way, and what to do.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+use posthaste_elastic::two_phase::{Blocker, Effect, Record, State as Where, Stuck};
+
+use super::frame::Frame;
+use super::page;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::form::Query;
+use crate::guard::Visit;
+use crate::two_phase::{Look, OPEN, STUCK};
+use crate::words;
+
+/// So many documents of a transaction are named.
+const NAMED: usize = 6;
+/// Recovery that has not come for so long does not run.
+const LATE: f64 = 120.0;
+
+/// An open transaction, as a line of a table.
+#[derive(Default)]
+struct Row {
+    id: String,
+    state: String,
+    class: &'static str,
+    means: &'static str,
+    effects: String,
+    age: String,
+    unmoved: String,
+    attempts: String,
+    next: String,
+    /// What stands in its way, each with what to do.
+    blockers: Vec<(String, String)>,
+}
+
+/// What was seen, in words.
+struct Shown {
+    stuck: Vec<Row>,
+    open: Vec<Row>,
+    has_more_stuck: bool,
+    has_more: bool,
+    took: String,
+}
+
+#[derive(Template)]
+#[template(path = "two_phase.html")]
+struct TwoPhase {
+    frame: Frame,
+    /// Whether a search server is named.
+    is_set: bool,
+    shown: Option<Shown>,
+    /// Why there is nothing to show.
+    fault: String,
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let seen = match &app.two_phase {
+        Some(two_phase) => Some(two_phase.seen().await),
+        None => None,
+    };
+    let title = "Two-phase transactions";
+    let frame = Frame::new(&app, &visit, &figures, title, "/two-phase").with_notice(&fields);
+    let two_phase = TwoPhase {
+        frame,
+        is_set: seen.is_some(),
+        fault: match &seen {
+            Some(Err(why)) => words::plain(why, 300),
+            _ => String::new(),
+        },
+        shown: seen
+            .and_then(Result::ok)
+            .map(|look| shown(&look, Timestamp::now())),
+    };
+    Ok(page(StatusCode::OK, &two_phase))
+}
+
+fn shown(look: &Look, now: Timestamp) -> Shown {
+    let is_stuck = |id: &str| look.stuck.iter().any(|one| one.id == id);
+    let open = look.open.iter().take(OPEN);
+    let open = open.filter(|one| !is_stuck(&one.id));
+    Shown {
+        stuck: look.stuck.iter().map(|one| stuck(one, now)).collect(),
+        open: open.map(|one| row(&one.id, &one.record, now)).collect(),
+        has_more_stuck: look.stuck.len() >= STUCK,
+        has_more: look.open.len() > OPEN,
+        took: words::span(look.took.as_secs_f64()),
+    }
+}
+
+fn row(id: &str, record: &Result<Record, String>, now: Timestamp) -> Row {
+    let id = words::plain(id, 80);
+    match record {
+        Ok(record) => {
+            let (class, means) = meaning(record.transaction_state);
+            Row {
+                id,
+                state: record.transaction_state.to_string(),
+                class,
+                means,
+                effects: effects(&record.effects),
+                age: since(record.creation_time.as_deref(), now),
+                unmoved: since(record.modification_time.as_deref(), now),
+                attempts: record.attempts.unwrap_or_default().to_string(),
+                next: match seconds(record.next_attempt_at.as_deref(), now) {
+                    None => "–".to_owned(),
+                    Some(ago) if ago > 0.0 => format!("due for {}", words::age(ago)),
+                    Some(ago) => format!("in {}", words::age(-ago)),
+                },
+                blockers: Vec::new(),
+            }
+        }
+        Err(why) => Row {
+            id,
+            state: "unreadable".to_owned(),
+            class: "failing",
+            means: "somebody else has written it",
+            effects: words::plain(why, 200),
+            ..Row::default()
+        },
+    }
+}
+
+fn stuck(stuck: &Stuck, now: Timestamp) -> Row {
+    let blockers: Vec<(String, String)> = match (&stuck.record, stuck.blockers.is_empty()) {
+        (Err(_), true) => vec![(
+            "it cannot be read".to_owned(),
+            "put the document right, or delete it if nobody needs it".to_owned(),
+        )],
+        (Ok(record), true) => vec![waits(record, now)],
+        _ => stuck.blockers.iter().map(blocker).collect(),
+    };
+    Row {
+        blockers,
+        ..row(&stuck.id, &stuck.record, now)
+    }
+}
+
+/// Nothing stands in its way: then it is recovery's turn.
+fn waits(record: &Record, now: Timestamp) -> (String, String) {
+    let late = seconds(record.next_attempt_at.as_deref(), now).is_none_or(|ago| ago > LATE);
+    let what = match late {
+        true => "nothing; recovery has not come for it",
+        false => "nothing; recovery comes again",
+    };
+    let then = match late {
+        true => "posthaste two-phase recover",
+        false => "",
+    };
+    (what.to_owned(), then.to_owned())
+}
+
+fn blocker(blocker: &Blocker) -> (String, String) {
+    let then = match blocker {
+        Blocker::Missing(document) => {
+            format!("posthaste two-phase open {}=0", words::plain(document, 64))
+        }
+        Blocker::Refused(document, _) => {
+            format!("posthaste two-phase balance {}", words::plain(document, 64))
+        }
+        Blocker::Rule(_) | Blocker::Unreadable(_) => "posthaste two-phase audit".to_owned(),
+    };
+    (words::plain(&blocker.to_string(), 200), then)
+}
+
+/// The color of a state, and what it means.
+fn meaning(state: Where) -> (&'static str, &'static str) {
+    match state {
+        Where::Created => ("scheduled", "not begun"),
+        Where::Pending => ("running", "its documents are asked to hold it"),
+        Where::Committed => ("completed", "decided: it happens"),
+        Where::Terminating => ("retrying", "decided: it does not happen"),
+        Where::Finished => ("completed", "it has happened"),
+        Where::RolledBack => ("idle", "it never happens"),
+    }
+}
+
+/// What it does. The values that it sets are told to nobody.
+fn effects(effects: &[Effect]) -> String {
+    let one = |effect: &Effect| {
+        let document = words::plain(&effect.document, 64);
+        let adds = match effect.add {
+            0 => String::new(),
+            add @ 1.. => format!(" +{}", words::count(add)),
+            add => format!(" {}", words::count(add)),
+        };
+        let sets = match effect.set.len() {
+            0 => String::new(),
+            many => {
+                let many = i64::try_from(many).unwrap_or(i64::MAX);
+                format!(" sets {}", words::counted(many, "field", "fields"))
+            }
+        };
+        format!("{document}{adds}{sets}")
+    };
+    let mut text: Vec<String> = effects.iter().take(NAMED).map(one).collect();
+    if effects.len() > NAMED {
+        let more = i64::try_from(effects.len() - NAMED).unwrap_or(i64::MAX);
+        text.push(format!("{} more", words::count(more)));
+    }
+    text.join(", ")
+}
+
+fn since(at: Option<&str>, now: Timestamp) -> String {
+    match seconds(at, now) {
+        Some(ago) => words::age(ago.max(0.0)),
+        None => "–".to_owned(),
+    }
+}
+
+fn seconds(at: Option<&str>, now: Timestamp) -> Option<f64> {
+    let at: Timestamp = at?.parse().ok()?;
+    Some(words::seconds(at, now))
+}

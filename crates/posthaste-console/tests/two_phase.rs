@@ -1,0 +1,241 @@
+//! Transactions over documents, which a search server holds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use posthaste_console::Settings;
+use posthaste_elastic::two_phase::{Coordinator, Effect, Record, State};
+use posthaste_elastic::{Client, Operation};
+use posthaste_testkit::TestDb;
+use posthaste_testkit::elastic::FakeElastic;
+use serde_json::json;
+
+use crate::support::{Console, console_with, database};
+
+const HOUR: i64 = 3_600;
+
+/// Its clock begins long ago: from now on it is as late there as here.
+fn catch_up(fake: &FakeElastic) {
+    const BEGIN: i64 = 1_767_225_600_000;
+    let ms = Timestamp::now().as_millisecond() - BEGIN;
+    fake.pass(Duration::from_millis(u64::try_from(ms).unwrap()));
+}
+
+async fn prepared() -> (FakeElastic, Arc<Coordinator>) {
+    let fake = FakeElastic::start(1).await.unwrap();
+    catch_up(&fake);
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // A password that no page may tell.
+    let url = fake.url().replace("http://", "http://elastic:geheim@");
+    let client = Client::new(reqwest::Client::builder().no_proxy(), &url).unwrap();
+    let coordinator = Coordinator::new(client, "documents", "transactions");
+    coordinator.prepare(0).await.unwrap();
+    for document in ["alice", "bob"] {
+        coordinator.open(document, 1_000).await.unwrap();
+    }
+    (fake, Arc::new(coordinator))
+}
+
+/// A console, and the database that it is of.
+async fn console(coordinator: &Arc<Coordinator>) -> (TestDb, Console) {
+    let settings = Settings {
+        two_phase: Some(Arc::clone(coordinator)),
+        ..Settings::default()
+    };
+    let database = database().await;
+    let console = console_with(&database, settings).await;
+    (database, console)
+}
+
+/// Writes one down as somebody left it, who moved it so long ago.
+async fn left(coordinator: &Coordinator, id: &str, state: State, effects: Vec<Effect>, ago: i64) {
+    let at = Timestamp::now() - SignedDuration::from_secs(ago);
+    let record = Record {
+        transaction_state: state,
+        effects,
+        attempts: Some(7),
+        reason: None,
+        creation_time: Some(at.to_string()),
+        modification_time: Some(at.to_string()),
+        next_attempt_at: Some(at.to_string()),
+    };
+    let put = Operation::index("transactions", id, &record).unwrap();
+    coordinator.client().write(&put).await.unwrap();
+}
+
+fn transfer(from: &str, to: &str, amount: i64) -> Vec<Effect> {
+    vec![Effect::add(from, -amount), Effect::add(to, amount)]
+}
+
+#[tokio::test]
+async fn without_a_search_server_the_page_says_how_to_name_one_and_with_one_that_none_is_open() {
+    let database = database().await;
+    let console = console_with(&database, Settings::default()).await;
+    let page = console.page("/two-phase").await;
+    assert!(page.contains("No search server is named"), "{page}");
+    assert!(page.contains("posthaste console --elastic"), "{page}");
+    let (_fake, coordinator) = prepared().await;
+    let (_database, console) = self::console(&coordinator).await;
+    let page = console.page("/two-phase").await;
+    assert!(page.contains("None is stuck."), "{page}");
+    assert!(page.contains("No other transaction is open."), "{page}");
+}
+
+#[tokio::test]
+async fn what_is_stuck_stands_first_with_what_is_in_its_way_and_what_to_do() {
+    let (_fake, coordinator) = prepared().await;
+    let secret = json!({"iban": "geheim"}).as_object().cloned().unwrap();
+    let mut both = transfer("alice", "bob", 5);
+    both.push(Effect::set("carol", secret));
+    for (id, state, effects, ago) in [
+        (
+            "poor",
+            State::Pending,
+            transfer("alice", "bob", 5_000),
+            3 * HOUR,
+        ),
+        (
+            "lost",
+            State::Committed,
+            transfer("alice", "gone", 1),
+            30 * HOUR,
+        ),
+        (
+            "idle",
+            State::Terminating,
+            transfer("alice", "bob", 1),
+            2 * HOUR,
+        ),
+        ("fresh", State::Created, both, 60),
+        (
+            "done",
+            State::Finished,
+            transfer("alice", "bob", 1),
+            9 * HOUR,
+        ),
+    ] {
+        left(&coordinator, id, state, effects, ago).await;
+    }
+    let (_database, console) = console(&coordinator).await;
+    let page = console.page("/two-phase").await;
+    for part in [
+        "the document gone is not there",
+        "<code>posthaste two-phase open gone=0</code>",
+        "the document alice ",
+        "<code>posthaste two-phase balance alice</code>",
+        "recovery has not come for it",
+        "<code>posthaste two-phase recover</code>",
+        "alice -5,000, bob +5,000",
+        "alice -5, bob +5, carol sets 1 field",
+        "30 h",
+        "not begun",
+    ] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+    let at = |id: &str| page.find(&format!("<strong>{id}</strong>"));
+    assert!(at("lost") < at("poor") && at("poor") < at("idle"), "{page}");
+    assert!(at("idle") < at("fresh"), "{page}");
+    assert_eq!(at("done"), None, "it has ended");
+    assert_eq!(page.matches("<strong>idle</strong>").count(), 1, "{page}");
+    assert!(!page.contains("geheim"), "{page}");
+}
+
+#[tokio::test]
+async fn names_that_somebody_else_wrote_are_text() {
+    let (_fake, coordinator) = prepared().await;
+    let evil = "<script>alert(1)</script>";
+    left(
+        &coordinator,
+        "evil",
+        State::Pending,
+        transfer(evil, "bob", 1),
+        60,
+    )
+    .await;
+    left(
+        &coordinator,
+        "old",
+        State::Pending,
+        transfer(evil, "bob", 1),
+        2 * HOUR,
+    )
+    .await;
+    let (_database, console) = console(&coordinator).await;
+    let page = console.page("/two-phase").await;
+    assert!(page.contains("&#60;script&#62;alert"), "{page}");
+    assert!(!page.contains("<script>alert"), "{page}");
+}
+
+#[tokio::test]
+async fn however_many_there_are_a_page_has_so_many_and_says_that_there_are_more() {
+    let (fake, coordinator) = prepared().await;
+    for at in 0..130 {
+        let ago = if at < 25 { 2 * HOUR } else { 60 };
+        let id = format!("t{at}");
+        left(
+            &coordinator,
+            &id,
+            State::Created,
+            transfer("alice", "bob", 1),
+            ago,
+        )
+        .await;
+    }
+    let before = fake.requests();
+    let (_database, console) = console(&coordinator).await;
+    let page = console.page("/two-phase").await;
+    let rows = page.matches("data-row").count();
+    assert!((100..=120).contains(&rows), "{rows}");
+    assert!(page.contains("Only the oldest were looked into"), "{page}");
+    assert!(page.contains("There are more"), "{page}");
+    let asked = fake.requests() - before;
+    for _ in 0..10 {
+        console.page("/two-phase").await;
+    }
+    assert!(fake.requests() - before <= 2 * asked, "one look is shared");
+    assert!(asked < 60, "{asked} requests for a page");
+    assert_eq!(fake.held_moments(), 0, "nothing is left open there");
+}
+
+#[tokio::test]
+async fn a_search_server_that_does_not_answer_delays_a_page_by_two_seconds_and_is_left_alone_then()
+{
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // It takes connections and what is sent to it, and says nothing.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://elastic:geheim@{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            held.push(connection);
+        }
+    });
+    let client = Client::new(reqwest::Client::builder().no_proxy(), &url).unwrap();
+    let coordinator = Arc::new(Coordinator::new(client, "documents", "transactions"));
+    let (_database, console) = console(&coordinator).await;
+    let started = Instant::now();
+    let page = console.page("/two-phase").await;
+    assert!(started.elapsed() < Duration::from_secs(30));
+    assert!(page.contains("The search server did not tell."), "{page}");
+    assert!(page.contains("no answer within two seconds"), "{page}");
+    let before = asked.load(Ordering::SeqCst);
+    assert!(before > 0);
+    let page = console.page("/two-phase").await;
+    assert!(page.contains("no answer within two seconds"), "{page}");
+    assert_eq!(asked.load(Ordering::SeqCst), before, "not asked at once");
+}
+
+#[tokio::test]
+async fn a_search_server_that_is_gone_is_told_without_its_password() {
+    let (gone, coordinator) = prepared().await;
+    drop(gone);
+    let (_database, console) = console(&coordinator).await;
+    let page = console.page("/two-phase").await;
+    assert!(page.contains("The search server did not tell."), "{page}");
+    assert!(!page.contains("geheim"), "{page}");
+}
