@@ -21,7 +21,9 @@ pub(crate) fn log(
         }
         Err(error) => {
             let (jobs, outcome) = (0, "failed");
-            tracing::info!(target: TARGET, who, peer, action, on, jobs, outcome, %error, "an action");
+            tracing::info!(
+                target: TARGET, who, peer, action, on, jobs, outcome, %error, "an action"
+            );
         }
     }
     result

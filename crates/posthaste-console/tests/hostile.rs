@@ -39,7 +39,8 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
         )
         .await
         .unwrap();
-    let periodic = "INSERT INTO posthaste.periodic (name, schedule, time_zone, job, queue, tag, kwargs) \
+    let periodic = "INSERT INTO posthaste.periodic \
+                    (name, schedule, time_zone, job, queue, tag, kwargs) \
                     VALUES ($1, $1, $1, $1, $2, $1, $3::text::jsonb)";
     client
         .execute(periodic, &[&name, &queue, &kwargs])

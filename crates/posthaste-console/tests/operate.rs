@@ -134,7 +134,9 @@ async fn settings_tell_versions_and_limits_and_no_secret() {
 async fn one_job_says_who_waits_behind_it_and_who_before() {
     let database = database().await;
     let client = database.client().await.unwrap();
-    let sql = "SELECT posthaste.enqueue('step ' || g, queue => 'mail', ordering_key => 'account 7') \
+    let sql = "SELECT posthaste.enqueue( \
+                   'step ' || g, queue => 'mail', ordering_key => 'account 7' \
+               ) \
                FROM generate_series(1, 14) g";
     let rows = client.query(sql, &[]).await.unwrap();
     let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();

@@ -80,9 +80,11 @@ async fn what_is_due_later_runs_now_or_never_and_leaves_the_list() {
 }
 
 async fn put(client: &Client, name: &str, next_at: &str) {
-    let sql = "INSERT INTO posthaste.periodic (name, schedule, time_zone, job, kwargs, queue, next_at) \
+    let sql = "INSERT INTO posthaste.periodic \
+                   (name, schedule, time_zone, job, kwargs, queue, next_at) \
                VALUES ($1, '30 3 1 1 *', 'Europe/Berlin', 'report', \
-                       '{\"kind\": \"daily\", \"api_key\": \"s3cr3t\"}', 'reports', now() + $2::text::interval)";
+                       '{\"kind\": \"daily\", \"api_key\": \"s3cr3t\"}', 'reports', \
+                       now() + $2::text::interval)";
     client.execute(sql, &[&name, &next_at]).await.unwrap();
 }
 

@@ -1,7 +1,7 @@
--- Jobs that are due later, the next first: of the next few thousand after this time and number ($9),
--- those that are meant. What was sent to work is before the promoter's cursor, and is not looked at.
--- At the end a row without a name: the last that was looked at, and how many were. A condition that
--- is NULL is none.
+-- Jobs that are due later, the next first: of the next few thousand after this time and number
+-- ($9), those that are meant. What was sent to work is before the promoter's cursor, and is not
+-- looked at. At the end a row without a name: the last that was looked at, and how many were. A
+-- condition that is NULL is none.
 WITH cursor AS MATERIALIZED (
   (SELECT 6::smallint AS slot, p.* FROM posthaste.promote_cursor_6 p ORDER BY p.page DESC LIMIT 1)
   UNION ALL
