@@ -4,7 +4,7 @@ use posthaste::Outcome;
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use tokio_postgres::Client;
 
-use crate::support::{SOON, all_done, database, number, quick, worker};
+use crate::support::{SOON, all_done, database, number, worker};
 
 const MORNING: &str = "2026-03-02 10:00:00Z";
 
@@ -155,11 +155,6 @@ async fn what_a_clock_that_was_ahead_has_left_goes_with_the_next_sample() {
     let (_db, client) = empty().await;
     assert!(take(&client, 0).await);
     assert!(take(&client, 86_400 * 3_650).await);
-    assert_eq!(
-        samples(&client, 60).await,
-        2,
-        "by one that is ahead nothing is forgotten"
-    );
     assert!(take(&client, 120).await, "nobody waits for years");
     let ahead = "SELECT count(*) FROM posthaste.sample WHERE at > '2026-03-02 10:02Z'";
     assert_eq!(number(&client, ahead).await, 0);
@@ -185,12 +180,14 @@ async fn a_leader_takes_samples_and_workers_say_how_long_jobs_waited() {
                   FROM generate_series(1, 3)";
     client.batch_execute(hour).await.unwrap();
     let pool = db.pool_as("posthaste_worker", 4).unwrap();
-    let worker = worker(&pool).config(quick()).queue("default", 1);
+    let worker = worker(&pool).queue("default", 1);
     let worker = worker.handler("n", |_, _| async { Ok(Outcome::Done) });
     let worker = worker.start().await.unwrap();
     all_done(&client).await;
     eventually(SOON, "the leader has taken a sample", async || {
-        Ok(samples(&client, 1).await > 0)
+        let told = "SELECT count(*) FROM posthaste.stats()
+                     WHERE what = 'started_total' AND jobs > 0";
+        Ok(samples(&client, 1).await > 0 && number(&client, told).await > 0)
     })
     .await
     .unwrap();
