@@ -75,6 +75,17 @@ const shows = {
   lines: () => document.querySelector("tr [data-cell]") && !typing() && location.reload(),
 };
 
+// Charts come anew with each sample.
+async function showCharts() {
+  const charts = document.getElementById("charts");
+  if (!charts || document.hidden || selected()) return;
+  const answer = await fetch(location.href).catch(() => null);
+  if (!answer?.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const news = page.getElementById("charts");
+  if (news && !charts.contains(document.activeElement)) charts.replaceWith(news);
+}
+
 function release() {
   if (selected()) return;
   for (const [event, data] of waiting) shows[event](data);
@@ -177,3 +188,4 @@ document.addEventListener("change", (event) => {
 
 told();
 if (document.body.dataset.live) listen(document.body.dataset.live);
+if (document.getElementById("charts")) setInterval(showCharts, 60000);

@@ -23,6 +23,11 @@ pub(crate) fn queue(name: &str) -> String {
     filtered("/jobs", &filter)
 }
 
+/// A queue's own page, with its past.
+pub(crate) fn past(name: &str) -> String {
+    of("/queue", &[("queue", name)])
+}
+
 /// A name for a hidden field, from which [`Fields::name`](crate::form::Fields::name) has it back as
 /// it was: browsers change line breaks, and nothing in it turns the page around.
 pub(crate) fn exact(name: &str) -> String {

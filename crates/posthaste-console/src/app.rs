@@ -14,6 +14,7 @@ use crate::collector::Collector;
 use crate::guard::{self, Doorkeeper};
 use crate::pages;
 use crate::redact::Secrets;
+use crate::sampler;
 use crate::two_phase::TwoPhase;
 use crate::verdict::Limits;
 
@@ -37,6 +38,10 @@ pub(crate) struct App {
 /// The console of the database that this pool leads to: a few connections are enough for it. What
 /// their role may read is seen; `posthaste_observer` and `pg_read_all_stats` let it see all. Acting
 /// needs the rights of the schema's owner.
+///
+/// Where somebody may act, and the role of the pool too, it takes samples for its charts as long as
+/// the router is there: one each minute in which no worker did. For that it is made within a runtime
+/// of tokio.
 ///
 /// It expects to stand at `/`, and tells nobody's secrets: see [`Settings`].
 ///
@@ -66,8 +71,10 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         pool,
         settings,
     });
+    sampler::begin(&app);
     Router::new()
         .route("/", get(pages::overview::show))
+        .route("/queue", get(pages::queue::show))
         .route("/queues", get(pages::queues::show))
         .route("/queues/pause", post(pages::queues::pause))
         .route("/queues/resume", post(pages::queues::resume))

@@ -28,12 +28,14 @@ mod filter;
 mod redact;
 mod window;
 
+mod chart;
 mod figures;
 mod snapshot;
 mod verdict;
 
 mod collector;
 mod look;
+mod sampler;
 mod store;
 mod two_phase;
 

@@ -80,6 +80,15 @@ impl Settings {
         "cvc",
         "ssn",
     ];
+
+    /// Whether there is anybody who may do more than look.
+    pub(crate) fn lets_anybody_act(&self) -> bool {
+        let by_name = match &self.access {
+            Access::Proxy(proxy) => !proxy.operators.is_empty(),
+            Access::Loopback | Access::Token(_) => false,
+        };
+        by_name || self.role == Role::Operator
+    }
 }
 
 /// What people may do in the console.

@@ -64,6 +64,11 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
     let filter = "/jobs?filter=%3Cscript%3Ealert(1)%22%20onload%3D";
     let job = format!("/jobs/{id}");
     let dead = format!("/jobs/{kept}");
+    let encoded: String = url::form_urlencoded::byte_serialize(queue.as_bytes()).collect();
+    let past = format!("/queue?queue={encoded}&over=week");
+    let sample = "SELECT posthaste.take_sample(clock_timestamp() - n * interval '1 min')
+                    FROM generate_series(9, 0, -1) n";
+    client.batch_execute(sample).await.unwrap();
     for path in [
         "/",
         "/queues",
@@ -79,6 +84,8 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
         "/dead",
         &job,
         &dead,
+        &past,
+        "/?over=day",
     ] {
         let page = console.page(path).await;
         is_harmless(&page, path);
@@ -90,6 +97,8 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
         "/jobs/%3Cimg%20src%3Dx%3E",
         "/jobs?at=%3Cimg%20src%3Dx%3E",
         "/queues/drain?queue=%3Cimg%20src%3Dx%3E",
+        "/queue?queue=%3Cimg%20src%3Dx%3E",
+        "/?over=%3Cscript%3Ealert(1)%3C/script%3E",
         "/sync/reindex?table=%3Cimg%20src%3Dx%3E&by=all",
         "/bulk?do=cancel&filter=%22%3Cimg%20src%3Dx%3E%22",
         "/bulk?do=delete&filter=state:dead+%22%3Cimg%20src%3Dx%3E%22",

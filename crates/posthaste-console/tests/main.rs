@@ -11,6 +11,7 @@
 )]
 
 mod actions;
+mod charts;
 mod destinations;
 mod door;
 mod hostile;

@@ -178,6 +178,7 @@ async fn an_observers_role_in_the_database_is_enough_to_read_every_page() {
         "/workers",
         "/settings",
         "/queues/drain?queue=mail",
+        "/queue?queue=mail",
         "/dead",
         &job,
         "/bulk?do=redrive&filter=error:x",

@@ -12,6 +12,9 @@ async fn a_replica_is_read_and_refuses_every_action() {
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", r#"{"to": 7}"#).await;
     given_up(&client, "dead", "old", "refused").await;
+    let sample = "SELECT posthaste.take_sample(clock_timestamp() - n * interval '1 min')
+                    FROM generate_series(1, 0, -1) n";
+    client.batch_execute(sample).await.unwrap();
     let replica = server.start_replica(&[]).unwrap();
     let pool = pool(&replica.url(database.name()));
     let console = support::console_of(pool, support::operator()).await;
@@ -33,6 +36,7 @@ async fn a_replica_is_read_and_refuses_every_action() {
         "/workers",
         "/settings",
         "/queues/drain?queue=mail",
+        "/queue?queue=mail",
         "/dead",
         &job,
     ] {
@@ -40,6 +44,17 @@ async fn a_replica_is_read_and_refuses_every_action() {
         assert!(page.contains("This is a read-only replica"), "{path}");
         assert!(!page.contains("data-key="), "{path} has buttons");
     }
+    assert!(
+        console
+            .page("/")
+            .await
+            .contains("Jobs a second, the last hour")
+    );
+    assert!(
+        !replica.log().contains("cannot execute"),
+        "{}",
+        replica.log()
+    );
     assert_eq!(console.get("/ready").await.status(), StatusCode::OK);
     let id = id.to_string();
     let fields = [

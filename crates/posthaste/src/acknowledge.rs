@@ -16,7 +16,7 @@ use crate::parts::in_hand::InHand;
 use crate::parts::queue::Queues;
 use crate::parts::watched::Watched;
 use crate::retry::{Backoff, Disposition};
-use crate::stats::{Stats, Sums};
+use crate::stats::Stats;
 use crate::store::link::Link;
 use crate::store::{self, Fence};
 
@@ -268,12 +268,12 @@ impl Completer {
                 }
             })
         };
-        self.stats
-            .add(closed().map(|(job, disposition, _)| (job, Sums::of(job, disposition))));
-        self.runs
-            .add(closed().filter_map(|(job, disposition, took)| {
-                Some((job, took, metrics::outcome(job, disposition)?))
-            }));
+        let now = metrics::now();
+        self.stats.add(closed(), now);
+        let runs = closed().filter_map(|(job, disposition, took)| {
+            Some((job, took, metrics::outcome(job, disposition)?))
+        });
+        self.runs.add(runs, now);
     }
 }
 

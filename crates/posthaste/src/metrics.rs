@@ -103,8 +103,11 @@ pub(crate) struct Runs(Mutex<HashMap<Arc<str>, Names>>);
 
 impl Runs {
     /// Records runs. Neighbours are mostly of the same name, so that few are looked up.
-    pub(crate) fn add<'a>(&self, runs: impl Iterator<Item = (&'a Job, Took, &'static str)>) {
-        let now = (Instant::now(), Timestamp::now().as_microsecond());
+    pub(crate) fn add<'a>(
+        &self,
+        runs: impl Iterator<Item = (&'a Job, Took, &'static str)>,
+        now: Now,
+    ) {
         let mut last: Option<(&Job, Arc<Histograms>)> = None;
         for (job, took, outcome) in runs {
             let known = last.take().filter(|(other, _)| is_alike(other, job));
@@ -135,8 +138,15 @@ fn is_alike(one: &Job, other: &Job) -> bool {
     one.name == other.name && one.queue == other.queue
 }
 
-/// In seconds; `now` is the same moment by both clocks of this machine.
-fn waited(job: &Job, began: Instant, now: (Instant, i64)) -> f64 {
+/// The same moment by both clocks of this machine, the second in microseconds.
+pub(crate) type Now = (Instant, i64);
+
+pub(crate) fn now() -> Now {
+    (Instant::now(), Timestamp::now().as_microsecond())
+}
+
+/// How many seconds a job had waited when its run began.
+pub(crate) fn waited(job: &Job, began: Instant, now: Now) -> f64 {
     let ago = now.0.saturating_duration_since(began).as_secs_f64();
     let ready = job.enqueued_at.max(job.scheduled_at).as_microsecond();
     ((now.1 - ready) as f64 / 1e6 - ago).max(0.0)

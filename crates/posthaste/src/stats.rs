@@ -1,5 +1,5 @@
-//! Statistics: what this worker has done, by kind of job; flushed to the database about once a
-//! second, so that no acknowledgement pays for it.
+//! Statistics: what this worker has done, by kind of job, and how long jobs waited, by queue;
+//! flushed to the database about once a second, so that no acknowledgement pays for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,13 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::job::Job;
+use crate::metrics::{self, Now, Took};
 use crate::retry::Disposition;
 use crate::store::counters::{self, Kind};
 use crate::store::link::Link;
 
+/// A wait counts as a day at most: sums stay within 64 bits, whatever a clock says.
+const LONGEST_WAIT: f64 = 86_400.0;
 /// How often it is flushed.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -21,32 +24,38 @@ pub(crate) struct Sums {
     done: i64,
     failed: i64,
     retried: i64,
+    started: i64,
+    /// For how many milliseconds those that were started had waited.
+    waited: i64,
 }
 
 impl Sums {
-    /// What one run adds. One that was given back adds nothing: it is run again as if it had not
-    /// been.
-    pub(crate) fn of(job: &Job, disposition: &Disposition) -> Self {
+    /// What one run adds whose job had waited for so many seconds. One that was given back adds
+    /// nothing: it is run again as if it had not been.
+    fn of(job: &Job, disposition: &Disposition, waited: f64) -> Self {
         let counted = |attempt: &i32| i64::from(*attempt > job.attempts_counted());
+        let started = Self {
+            started: 1,
+            waited: (waited.clamp(0.0, LONGEST_WAIT) * 1_000.0) as i64,
+            ..Self::default()
+        };
         match disposition {
-            Disposition::Done => Self {
-                done: 1,
-                ..Self::default()
-            },
+            Disposition::Done => Self { done: 1, ..started },
             Disposition::Reschedule { attempt, .. } => Self {
                 failed: counted(attempt),
                 retried: 1,
-                ..Self::default()
+                ..started
             },
             Disposition::DeadLetter { attempt, .. } => Self {
                 failed: attempt.as_ref().map_or(0, counted),
-                ..Self::default()
+                ..started
             },
-            Disposition::Await { .. } | Disposition::GiveBack => Self::default(),
+            Disposition::Await { .. } => started,
+            Disposition::GiveBack => Self::default(),
         }
     }
 
-    /// Each sum with its name in `posthaste.stats_delta`.
+    /// Each sum that is kept by kind, with its name in `posthaste.stats_delta`.
     fn each(&self) -> [(&'static str, i64); 3] {
         [
             ("completed_total", self.done),
@@ -55,10 +64,20 @@ impl Sums {
         ]
     }
 
+    /// Each that is kept by queue: there are fewer of them.
+    fn of_queue(&self) -> [(&'static str, i64); 2] {
+        [
+            ("started_total", self.started),
+            ("waited_total", self.waited),
+        ]
+    }
+
     fn add(&mut self, other: Self) {
         self.done += other.done;
         self.failed += other.failed;
         self.retried += other.retried;
+        self.started += other.started;
+        self.waited += other.waited;
     }
 }
 
@@ -69,9 +88,14 @@ pub(crate) struct Stats(Mutex<HashMap<Kind, Sums>>);
 impl Stats {
     /// Adds runs that are closed for good. Neighbours are mostly of the same kind, so that few are
     /// looked up.
-    pub(crate) fn add<'a>(&self, runs: impl Iterator<Item = (&'a Job, Sums)>) {
+    pub(crate) fn add<'a>(
+        &self,
+        runs: impl Iterator<Item = (&'a Job, &'a Disposition, Took)>,
+        now: Now,
+    ) {
         let mut kinds: Vec<(&Job, Sums)> = Vec::new();
-        for (job, sums) in runs {
+        for (job, disposition, took) in runs {
+            let sums = Sums::of(job, disposition, metrics::waited(job, took.began, now));
             let alike = |(other, _): &&mut (&Job, Sums)| {
                 other.name == job.name
                     && other.tag == job.tag
@@ -107,10 +131,15 @@ impl Stats {
     /// arrived is not written again: sums may lose a second, but never say too much.
     pub(crate) async fn flush(&self, link: &Link) {
         let sums = self.take();
+        let queues = by_queue(&sums);
         let mut rows = Vec::new();
-        for (kind, sums) in &sums {
-            let each = sums.each().into_iter().filter(|(_, jobs)| *jobs > 0);
-            rows.extend(each.map(|(what, jobs)| (kind, what, jobs)));
+        let kinds = sums.iter().map(|(kind, sums)| (kind, sums.each().to_vec()));
+        let queues = queues
+            .iter()
+            .map(|(queue, sums)| (queue, sums.of_queue().to_vec()));
+        for (kind, sums) in kinds.chain(queues) {
+            let some = sums.into_iter().filter(|(_, jobs)| *jobs > 0);
+            rows.extend(some.map(|(what, jobs)| (kind, what, jobs)));
         }
         if rows.is_empty() {
             return;
@@ -122,6 +151,21 @@ impl Stats {
             }
         }
     }
+}
+
+/// Sums of each queue, under a kind that stands for all of its kinds.
+fn by_queue(sums: &[(Kind, Sums)]) -> HashMap<Kind, Sums> {
+    let mut queues: HashMap<Kind, Sums> = HashMap::new();
+    for (kind, sums) in sums {
+        let queue = Kind {
+            queue: Arc::clone(&kind.queue),
+            priority: 0,
+            name: "".into(),
+            tag: "".into(),
+        };
+        queues.entry(queue).or_default().add(*sums);
+    }
+    queues
 }
 
 fn kind(job: &Job) -> Kind {
@@ -138,5 +182,44 @@ pub(crate) async fn run(stats: Arc<Stats>, link: Arc<Link>, stopped: Cancellatio
     while !stopped.is_cancelled() {
         stats.flush(&link).await;
         tokio::select! { () = tokio::time::sleep(INTERVAL) => {}, () = stopped.cancelled() => {} }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::job::JobId;
+
+    fn job(name: &str) -> Job {
+        Job::new(JobId(1), name, Timestamp::UNIX_EPOCH, "{}")
+    }
+
+    #[test]
+    fn what_was_given_back_has_not_waited_and_what_is_awaited_has() {
+        let of = |disposition| Sums::of(&job("a"), &disposition, 1.25);
+        assert_eq!(of(Disposition::GiveBack), Sums::default());
+        let done = of(Disposition::Done);
+        assert_eq!((done.done, done.started, done.waited), (1, 1, 1_250));
+    }
+
+    #[test]
+    fn a_wait_is_never_less_than_nothing_nor_more_than_a_day() {
+        let waited = |seconds| Sums::of(&job("a"), &Disposition::Done, seconds).waited;
+        let all = [-1.0, f64::NAN, 1e300].map(waited);
+        assert_eq!(all, [0, 0, 86_400_000]);
+    }
+
+    #[test]
+    fn waits_are_summed_by_queue_whatever_its_jobs_are_called() {
+        let sums = |started, waited| Sums {
+            started,
+            waited,
+            ..Sums::default()
+        };
+        let all = [(kind(&job("a")), sums(1, 5)), (kind(&job("b")), sums(2, 7))];
+        let queues: Vec<Sums> = by_queue(&all).into_values().collect();
+        assert_eq!(queues, [sums(3, 12)]);
     }
 }

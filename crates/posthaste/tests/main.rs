@@ -60,6 +60,7 @@ mod refused;
 mod rescue;
 mod restore;
 mod roles;
+mod samples;
 mod scheduled;
 mod settings;
 mod shutdown;

@@ -162,6 +162,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "ordered_relay",
         "inbox",
         "search",
+        "sample",
     ]
     .contains(&object);
     let is_insertable = ["job", "staged_jobs", "outbox"].contains(&object);

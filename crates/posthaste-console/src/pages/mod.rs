@@ -14,6 +14,7 @@ pub(crate) mod login;
 mod notice;
 pub(crate) mod overview;
 pub(crate) mod periodic;
+pub(crate) mod queue;
 pub(crate) mod queues;
 pub(crate) mod reindex;
 pub(crate) mod settings;

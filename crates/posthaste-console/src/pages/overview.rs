@@ -10,6 +10,7 @@ use axum::response::Response;
 use super::frame::Frame;
 use super::page;
 use crate::app::App;
+use crate::chart::Charts;
 use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::form::Query;
@@ -22,6 +23,7 @@ struct Overview {
     frame: Frame,
     figures: Arc<Figures>,
     took: String,
+    charts: Charts,
     horizon: Option<Horizon>,
 }
 
@@ -42,6 +44,7 @@ pub(crate) async fn show(
     let figures = app.collector.seen().await?;
     let overview = Overview {
         frame: Frame::new(&app, &visit, &figures, "Overview", "/").with_notice(&fields),
+        charts: super::queue::charts(&app, &fields, &figures, None).await?,
         took: words::span(figures.snapshot.took.as_secs_f64()),
         horizon: horizon(&figures),
         figures,

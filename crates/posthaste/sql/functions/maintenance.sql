@@ -3,7 +3,7 @@
 -- transaction: locks are tried, not awaited, and rows are skipped.
 --
 -- Duty locks (1885893476, n): 1 the ready log (rotate, seal, overflow, reclaim)   2 the scheduled
--- slots   3 rescue   4 expiry   5 history
+-- slots   3 rescue   4 expiry   5 history   6 counting   7 samples
 
 -- Who has had a lock on one of these tables, or this advisory lock, in a transaction that is older
 -- than a second: a session by its pid, a prepared transaction by its gid. NULL when there is

@@ -408,6 +408,24 @@ CREATE TABLE posthaste.setting (
 );
 INSERT INTO posthaste.setting DEFAULT VALUES;
 
+-- How queues stood, for charts: a minute apart for an hour, ten minutes apart for a day, an hour
+-- apart for a week (functions/sample.sql); the queue '' is all of them together. Totals since the
+-- beginning, of which differences make rates, and the most there was since the sample before.
+CREATE TABLE posthaste.sample (
+  at        timestamptz NOT NULL,
+  come      bigint   NOT NULL,   -- jobs that were enqueued, or redriven
+  done      bigint   NOT NULL,
+  failed    bigint   NOT NULL,   -- attempts
+  started   bigint   NOT NULL,   -- runs, and for how many milliseconds their jobs had waited
+  waited    bigint   NOT NULL,
+  available bigint   NOT NULL,
+  running   bigint   NOT NULL,
+  oldest    double precision,    -- for how many seconds the next job had waited; NULL: none did
+  span      smallint NOT NULL,   -- 1, 10 or 60 minutes
+  queue     text COLLATE "C" NOT NULL,
+  PRIMARY KEY (span, at, queue)
+);
+
 -- Attempts that were counted or lost, one row each. outcome: 'retried' (another follows), 'dead'
 -- (it was the last), 'discarded', 'cancelled', 'crashed' (its worker died). The worker's name
 -- stands here because its row is forgotten a day after its end.

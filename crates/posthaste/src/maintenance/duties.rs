@@ -39,6 +39,8 @@ const STATS_BYTES: i64 = 8 << 20;
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 /// Times that a clock which was ahead has left behind are looked for this often.
 const MEND_EVERY: Duration = Duration::from_secs(60);
+/// Whether the sample of this minute is still to be taken is looked for this often.
+const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// How long a job waits in a queue that no worker works on before that is logged, how often it is
 /// looked for, and logged again.
 const UNWORKED: Duration = Duration::from_secs(10);
@@ -76,6 +78,7 @@ struct Duties {
     did_at: Option<Instant>,
     expire_at: Option<Instant>,
     mend_at: Option<Instant>,
+    sample_at: Option<Instant>,
     prune_at: Option<Instant>,
     prune_inbox_at: Option<Instant>,
     cancel_at: Option<Instant>,
@@ -108,6 +111,7 @@ impl Duties {
         Self {
             expire_at: Some(now + leader.config.expire_interval.min(COUNT_EVERY)),
             account_at: Some(now + COUNT_EVERY),
+            sample_at: Some(now + SAMPLE_EVERY),
             unworked_at: Some(now + LOOK_FOR_UNWORKED),
             ..Self::default()
         }
@@ -164,6 +168,9 @@ impl Duties {
                 tracing::warn!(rows, "the server's clock was ahead: set right what it left");
             }
             self.mend_at = Some(Instant::now() + MEND_EVERY);
+        }
+        if self.sample_at.is_none_or(|at| Instant::now() >= at) {
+            self.sample(link).await;
         }
         if self.prune_at.is_none_or(|at| Instant::now() >= at) {
             attempt!(link, prune());
@@ -273,6 +280,13 @@ impl Duties {
         };
         self.written = counted.flatten().unwrap_or_default();
         self.account_at = Some(Instant::now() + pause);
+    }
+
+    /// Samples for charts take a fiftieth of the time at most, where counting is slow.
+    async fn sample(&mut self, link: &Link) {
+        let started = Instant::now();
+        attempt!(link, take_sample());
+        self.sample_at = Some(Instant::now() + SAMPLE_EVERY.max(started.elapsed() * 50));
     }
 
     /// A queue's name that was mistyped is met by nobody else. Looking takes a five hundredth of

@@ -273,6 +273,9 @@ duty!(/// Ends awaited jobs whose confirmation came from a transaction that coul
 duty!(/// Sets right what a clock that was ahead has left behind; how much.
     mend_times() -> i64
     = "SELECT posthaste.mend_times()");
+duty!(/// Takes the sample of this minute for charts; false if there is one.
+    take_sample() -> bool
+    = "SELECT posthaste.take_sample()");
 duty!(/// Forgets a page of what was received long ago; how many.
     prune_inbox() -> i64
     = "SELECT posthaste.prune_inbox()");

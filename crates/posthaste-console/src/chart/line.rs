@@ -1,0 +1,118 @@
+//! Values as the path of a line.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+
+use crate::words;
+
+/// A chart is drawn this wide and high, and stretched to its place.
+const WIDTH: f64 = 600.0;
+const HEIGHT: f64 = 100.0;
+
+/// A value, where one is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) at: Timestamp,
+    pub(super) value: Option<f64>,
+}
+
+/// What a chart shows: up to which value, and these seconds before that time.
+pub(super) struct Frame {
+    pub(super) top: f64,
+    pub(super) now: Timestamp,
+    pub(super) seconds: f64,
+    /// Points that are further apart, in seconds, are not joined.
+    pub(super) neighbours: f64,
+}
+
+impl Frame {
+    /// Points in the order of their times as a path. One that has no neighbour is a dot.
+    pub(super) fn path(&self, points: &[Point]) -> String {
+        let mut path = String::new();
+        let mut last: Option<Timestamp> = None;
+        let mut is_alone = false;
+        for point in points {
+            let Some((x, y)) = point.value.and_then(|value| self.place(point.at, value)) else {
+                end(&mut path, is_alone);
+                (last, is_alone) = (None, false);
+                continue;
+            };
+            let is_joined =
+                last.is_some_and(|last| words::seconds(last, point.at) <= self.neighbours);
+            if !is_joined {
+                end(&mut path, is_alone);
+            }
+            is_alone = !is_joined;
+            last = Some(point.at);
+            // Writing to a text never fails.
+            let _ = write!(path, "{}{x:.1} {y:.1}", if is_joined { 'L' } else { 'M' });
+        }
+        end(&mut path, is_alone);
+        path
+    }
+
+    /// Where a value stands; nowhere before the chart begins.
+    fn place(&self, at: Timestamp, value: f64) -> Option<(f64, f64)> {
+        let ago = words::seconds(at, self.now).max(0.0);
+        let part = (value / self.top).clamp(0.0, 1.0);
+        let x = WIDTH - ago / self.seconds * WIDTH;
+        (ago <= self.seconds && part.is_finite()).then(|| (x, HEIGHT - part * HEIGHT))
+    }
+}
+
+/// A line of no length is drawn as a dot.
+fn end(path: &mut String, is_alone: bool) {
+    if is_alone {
+        path.push_str("h0");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(points: &[(i64, Option<f64>)]) -> String {
+        let frame = Frame {
+            top: 10.0,
+            now: Timestamp::from_second(600).unwrap(),
+            seconds: 600.0,
+            neighbours: 150.0,
+        };
+        let points = points.iter().map(|(at, value)| Point {
+            at: Timestamp::from_second(*at).unwrap(),
+            value: *value,
+        });
+        frame.path(&points.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_line_goes_from_left_to_right_and_up() {
+        assert_eq!(path(&[]), "");
+        let drawn = path(&[(0, Some(0.0)), (60, Some(5.0)), (120, Some(10.0))]);
+        assert_eq!(drawn, "M0.0 100.0L60.0 50.0L120.0 0.0");
+    }
+
+    #[test]
+    fn points_with_a_sample_missing_between_them_are_not_joined() {
+        let drawn = path(&[(0, Some(1.0)), (60, Some(1.0)), (300, Some(2.0))]);
+        assert_eq!(drawn, "M0.0 90.0L60.0 90.0M300.0 80.0h0");
+        let drawn = path(&[(0, Some(1.0)), (300, Some(2.0)), (360, Some(2.0))]);
+        assert_eq!(drawn, "M0.0 90.0h0M300.0 80.0L360.0 80.0");
+    }
+
+    #[test]
+    fn a_value_that_is_not_known_is_not_drawn() {
+        let drawn = path(&[(0, Some(1.0)), (60, None), (120, Some(1.0)), (180, None)]);
+        assert_eq!(drawn, "M0.0 90.0h0M120.0 90.0h0");
+        assert_eq!(path(&[(60, None)]), "");
+        assert_eq!(path(&[(60, Some(f64::NAN))]), "");
+    }
+
+    #[test]
+    fn nothing_is_drawn_outside_of_the_chart() {
+        assert_eq!(path(&[(-60, Some(1.0))]), "");
+        let drawn = path(&[(600, Some(99.0)), (660, Some(-1.0))]);
+        assert_eq!(drawn, "M600.0 0.0L600.0 100.0");
+    }
+}

@@ -1,0 +1,311 @@
+//! Charts of how queues went, made of samples: lines that end where no sample was taken, with the
+//! figures that say the same. No IO, no clock.
+
+mod line;
+mod scale;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::words;
+use line::Point;
+
+/// How a queue stood: totals since the beginning, and the most there was since the sample before.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) at: Timestamp,
+    pub(crate) come: i64,
+    pub(crate) done: i64,
+    pub(crate) failed: i64,
+    pub(crate) started: i64,
+    /// For how many milliseconds those that were started had waited.
+    pub(crate) waited: i64,
+    pub(crate) available: i64,
+    pub(crate) running: i64,
+    /// For how many seconds the next job had waited.
+    pub(crate) oldest: Option<f64>,
+}
+
+/// The time that a chart shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Hour,
+    Day,
+    Week,
+}
+
+impl Over {
+    pub(crate) const ALL: [Self; 3] = [Self::Hour, Self::Day, Self::Week];
+
+    /// As an address has it; whatever else it has is an hour.
+    pub(crate) fn read(text: Option<&str>) -> Self {
+        let named = |one: &Self| Some(one.name()) == text;
+        Self::ALL.into_iter().find(named).unwrap_or(Self::Hour)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+        }
+    }
+
+    pub(crate) fn seconds(self) -> f64 {
+        match self {
+            Self::Hour => 3_600.0,
+            Self::Day => 86_400.0,
+            Self::Week => 604_800.0,
+        }
+    }
+
+    /// How many minutes lie between two of its samples.
+    pub(crate) fn span(self) -> i16 {
+        match self {
+            Self::Hour => 1,
+            Self::Day => 10,
+            Self::Week => 60,
+        }
+    }
+
+    /// Samples that are further apart are no neighbours: one in between is missing.
+    fn neighbours(self) -> f64 {
+        f64::from(self.span()) * 60.0 * 2.5
+    }
+
+    /// When it begins, half way, and its end.
+    fn times(self, now: Timestamp) -> [String; 3] {
+        let format = match self {
+            Self::Hour => "%H:%M",
+            Self::Day => "%a %H:%M",
+            Self::Week => "%a %d %b",
+        };
+        let ago = |part: f64| {
+            let ago = jiff::SignedDuration::from_secs_f64(self.seconds() * part);
+            let at = now.checked_sub(ago).unwrap_or(now);
+            at.to_zoned(TimeZone::UTC).strftime(format).to_string()
+        };
+        [ago(1.0), ago(0.5), format!("{} UTC", ago(0.0))]
+    }
+}
+
+/// Charts over the same time.
+#[derive(Clone, Debug)]
+pub(crate) struct Charts {
+    pub(crate) over: Over,
+    /// Of which queue; none is the whole database.
+    pub(crate) queue: Option<String>,
+    /// None where there are too few samples for a line.
+    pub(crate) all: Vec<Chart>,
+    pub(crate) times: [String; 3],
+    /// What was not seen, as a sentence; empty where everything was.
+    pub(crate) missed: String,
+}
+
+/// A chart of one scale.
+#[derive(Clone, Debug)]
+pub(crate) struct Chart {
+    pub(crate) title: &'static str,
+    /// The scale: its top, half of it, and nothing.
+    pub(crate) scale: [String; 3],
+    pub(crate) lines: Vec<Line>,
+    /// The chart in words.
+    pub(crate) said: String,
+}
+
+/// One line, and its figures.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) name: &'static str,
+    /// How it is drawn.
+    pub(crate) class: &'static str,
+    pub(crate) path: String,
+    pub(crate) last: String,
+    pub(crate) least: String,
+    pub(crate) most: String,
+}
+
+/// What is read on a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    PerSecond,
+    Jobs,
+    Seconds,
+}
+
+/// A line before it is drawn: its name, how it is drawn, and its values.
+type Series = (&'static str, &'static str, Vec<Point>);
+
+impl Charts {
+    /// Of samples in the order of their times.
+    pub(crate) fn new(queue: Option<&str>, samples: &[Sample], over: Over, now: Timestamp) -> Self {
+        let all = match samples.len() {
+            0 | 1 => Vec::new(),
+            _ => [rate(samples, over), length(samples), wait(samples, over)]
+                .into_iter()
+                .map(|(title, unit, series)| chart(title, unit, series, over, now))
+                .collect(),
+        };
+        Self {
+            over,
+            queue: queue.map(str::to_owned),
+            missed: missed(samples, over, now),
+            times: over.times(now),
+            all,
+        }
+    }
+
+    /// This page over another time.
+    pub(crate) fn link(&self, over: &Over) -> String {
+        let over = ("over", over.name());
+        match &self.queue {
+            Some(queue) => crate::address::of("/queue", &[("queue", queue), over]) + "#charts",
+            None => crate::address::of("/", &[over]) + "#charts",
+        }
+    }
+}
+
+fn chart(
+    title: &'static str,
+    unit: Unit,
+    series: Vec<Series>,
+    over: Over,
+    now: Timestamp,
+) -> Chart {
+    let values = series.iter().flat_map(|(_, _, points)| points);
+    let most = values.filter_map(|point| point.value).fold(0.0, f64::max);
+    let top = scale::top(unit, most);
+    let frame = line::Frame {
+        top,
+        now,
+        seconds: over.seconds(),
+        neighbours: over.neighbours(),
+    };
+    let lines = series
+        .into_iter()
+        .map(|(name, class, points)| Line {
+            name,
+            class,
+            path: frame.path(&points),
+            last: said(unit, points.last().and_then(|point| point.value)),
+            least: said(unit, bound(&points, f64::min)),
+            most: said(unit, bound(&points, f64::max)),
+        })
+        .collect::<Vec<_>>();
+    let each = lines.iter().map(|line| {
+        let Line {
+            name, least, most, ..
+        } = line;
+        format!("{name} {}, between {least} and {most}", line.last)
+    });
+    Chart {
+        title,
+        scale: [top, top / 2.0, 0.0].map(|value| scale::label(unit, value)),
+        said: format!(
+            "{title}, the last {}: {}",
+            over.name(),
+            each.collect::<Vec<_>>().join("; ")
+        ),
+        lines,
+    }
+}
+
+fn said(unit: Unit, value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| scale::value(unit, value))
+}
+
+fn bound(points: &[Point], choose: fn(f64, f64) -> f64) -> Option<f64> {
+    let values = points.iter().filter_map(|point| point.value);
+    values.reduce(choose)
+}
+
+/// What came of totals between two samples.
+fn rates(
+    samples: &[Sample],
+    over: Over,
+    of: impl Fn(&Sample, &Sample) -> Option<f64>,
+) -> Vec<Point> {
+    let value = |before: &Sample, next: &Sample| {
+        let seconds = words::seconds(before.at, next.at);
+        // Totals never fall: where one did, counting began anew, and nothing is known of between.
+        let anew =
+            next.done < before.done || next.failed < before.failed || next.started < before.started;
+        match !anew && seconds > 0.0 && seconds <= over.neighbours() {
+            true => of(before, next),
+            false => None,
+        }
+    };
+    let pairs = samples.iter().zip(samples.iter().skip(1));
+    let points = pairs.map(|(before, next)| Point {
+        at: next.at,
+        value: value(before, next),
+    });
+    points.collect()
+}
+
+fn rate(samples: &[Sample], over: Over) -> (&'static str, Unit, Vec<Series>) {
+    let of = |total: fn(&Sample) -> i64| {
+        rates(samples, over, |before, next| {
+            let seconds = words::seconds(before.at, next.at);
+            // Workers tell a second later what they have done: by that much it may fall.
+            Some((total(next) - total(before)).max(0) as f64 / seconds)
+        })
+    };
+    let series = vec![
+        ("enqueued", "come", of(|one| one.come)),
+        ("done", "done", of(|one| one.done)),
+        ("failed attempts", "failed", of(|one| one.failed)),
+    ];
+    ("Jobs a second", Unit::PerSecond, series)
+}
+
+fn length(samples: &[Sample]) -> (&'static str, Unit, Vec<Series>) {
+    let of = |total: fn(&Sample) -> i64| {
+        let points = samples.iter().map(|one| Point {
+            at: one.at,
+            value: Some(total(one) as f64),
+        });
+        points.collect()
+    };
+    let series = vec![
+        ("available", "come", of(|one| one.available)),
+        ("running", "done", of(|one| one.running)),
+    ];
+    ("Jobs that wait and run", Unit::Jobs, series)
+}
+
+fn wait(samples: &[Sample], over: Over) -> (&'static str, Unit, Vec<Series>) {
+    let oldest = samples.iter().map(|one| Point {
+        at: one.at,
+        // None waits: the next one would not have to.
+        value: Some(one.oldest.unwrap_or(0.0)),
+    });
+    let mean = rates(samples, over, |before, next| {
+        let runs = next.started - before.started;
+        let waited = (next.waited - before.waited).max(0) as f64 / 1_000.0;
+        (runs > 0).then(|| waited / runs as f64)
+    });
+    let series = vec![
+        ("oldest waiting job", "come", oldest.collect()),
+        ("mean wait of started jobs", "done", mean),
+    ];
+    ("Wait until the start", Unit::Seconds, series)
+}
+
+/// For how long no sample was taken.
+fn missed(samples: &[Sample], over: Over, now: Timestamp) -> String {
+    let begin = jiff::SignedDuration::from_secs_f64(over.seconds());
+    let begin = now.checked_sub(begin).unwrap_or(now);
+    let times = samples.iter().map(|one| one.at.clamp(begin, now));
+    let times: Vec<Timestamp> = [begin].into_iter().chain(times).chain([now]).collect();
+    let between = times.iter().zip(times.iter().skip(1));
+    let gaps = between.map(|(one, next)| words::seconds(*one, *next));
+    let seconds: f64 = gaps.filter(|seconds| *seconds > over.neighbours()).sum();
+    match seconds > 0.0 && samples.len() > 1 {
+        true => format!("For {} of it no sample was taken.", words::age(seconds)),
+        false => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Where a scale ends, and what stands on it.
+
+use super::Unit;
+use crate::words;
+
+/// Ends of a scale of times, in seconds: they and their halves are said in a whole unit.
+const TIMES: [f64; 16] = [
+    0.2, 1.0, 2.0, 4.0, 10.0, 20.0, 60.0, 120.0, 240.0, 600.0, 1_200.0, 3_600.0, 7_200.0, 14_400.0,
+    43_200.0, 86_400.0,
+];
+
+/// The next round value at or above the most there is, which is never nothing.
+pub(super) fn top(unit: Unit, most: f64) -> f64 {
+    match unit {
+        Unit::PerSecond => round(most.max(1.0)),
+        // Half a job is none.
+        Unit::Jobs => round(most.max(2.0)),
+        Unit::Seconds => {
+            let known = TIMES.into_iter().find(|top| most <= *top);
+            known.unwrap_or_else(|| round((most / 86_400.0).max(2.0)) * 86_400.0)
+        }
+    }
+}
+
+/// 1, 2, 4, 6 or 8 times a power of ten.
+fn round(most: f64) -> f64 {
+    let ten = 10_f64.powf(most.log10().floor());
+    let steps = [1.0, 2.0, 4.0, 6.0, 8.0].map(|step| step * ten);
+    let fits = |top: &f64| most <= top * (1.0 + 1e-9);
+    steps.into_iter().find(fits).unwrap_or(ten * 10.0)
+}
+
+/// A value in words.
+pub(super) fn value(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::PerSecond => words::rate(value),
+        Unit::Jobs => words::count(value as i64),
+        Unit::Seconds if value <= 0.0 => "0 s".to_owned(),
+        Unit::Seconds if value < 0.95 => words::span(value),
+        Unit::Seconds => words::spelled(value),
+    }
+}
+
+/// A value on the scale, in short.
+pub(super) fn label(unit: Unit, at: f64) -> String {
+    match unit {
+        Unit::Jobs | Unit::PerSecond if at >= 1_000_000.0 => {
+            format!("{} M", words::rate(at / 1_000_000.0).replace(".0", ""))
+        }
+        Unit::Jobs | Unit::PerSecond if at >= 10_000.0 => {
+            format!("{} k", words::rate(at / 1_000.0).replace(".0", ""))
+        }
+        Unit::PerSecond => words::rate(at).replace(".0", ""),
+        _ => value(unit, at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_ends_at_a_round_value_that_nothing_exceeds() {
+        let tops = [0.0, 1.0, 3.2, 41.0, 212.0, 9_000.0].map(|most| top(Unit::PerSecond, most));
+        assert_eq!(tops, [1.0, 1.0, 4.0, 60.0, 400.0, 10_000.0]);
+        assert_eq!(top(Unit::Jobs, 0.0), 2.0);
+    }
+
+    #[test]
+    fn what_stands_on_a_scale_is_whole() {
+        for most in [0.0, 3.0, 700.0, 12_345.0, 4.2e6, 9.9e9] {
+            let top = top(Unit::Jobs, most);
+            assert!(top >= most && (top / 2.0).fract() == 0.0, "{top}");
+        }
+        for unit in [0.1, 5.0, 59.0, 100.0, 3_000.0, 50_000.0, 100_000.0, 6e5] {
+            let top = top(Unit::Seconds, unit);
+            assert!(top >= unit);
+            let said = [top, top / 2.0].map(|at| label(Unit::Seconds, at));
+            assert!(said.iter().all(|one| !one.contains('.')), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn large_figures_are_short_on_a_scale() {
+        let at = [0.0, 1.0, 0.5, 9_000.0, 20_000.0, 4e6].map(|at| label(Unit::PerSecond, at));
+        assert_eq!(at, ["0", "1", "0.5", "9,000", "20 k", "4 M"]);
+        assert_eq!(label(Unit::Seconds, 0.0), "0 s");
+        assert_eq!(value(Unit::Seconds, 0.0042), "4 ms");
+    }
+}

@@ -1,0 +1,111 @@
+use super::*;
+
+fn at(minute: i64) -> Timestamp {
+    Timestamp::from_second(1_795_000_000 + minute * 60).unwrap()
+}
+
+/// Sixty jobs come and are done each minute, none waits.
+fn sample(minute: i64) -> Sample {
+    Sample {
+        at: at(minute),
+        come: 1_000 + minute * 60,
+        done: 1_000 + minute * 60,
+        failed: 0,
+        started: 1_000 + minute * 60,
+        waited: minute * 60 * 20,
+        available: 0,
+        running: 2,
+        oldest: None,
+    }
+}
+
+fn charts(samples: &[Sample]) -> Charts {
+    Charts::new(None, samples, Over::Hour, at(60))
+}
+
+fn line<'a>(charts: &'a Charts, name: &str) -> &'a Line {
+    let lines = charts.all.iter().flat_map(|chart| &chart.lines);
+    let mut named = lines.filter(|line| line.name == name);
+    named.next().unwrap()
+}
+
+#[test]
+fn totals_become_jobs_a_second_and_waits_a_mean() {
+    let samples: Vec<Sample> = (0..=60).map(sample).collect();
+    let charts = charts(&samples);
+    let come = line(&charts, "enqueued");
+    assert_eq!(
+        (&*come.last, &*come.least, &*come.most),
+        ("1.0", "1.0", "1.0")
+    );
+    assert_eq!(line(&charts, "mean wait of started jobs").last, "20 ms");
+    assert_eq!(line(&charts, "running").last, "2");
+    assert_eq!(line(&charts, "oldest waiting job").last, "0 s");
+    assert_eq!(charts.missed, "");
+    assert_eq!(
+        charts.all[0].said,
+        "Jobs a second, the last hour: enqueued 1.0, between 1.0 and 1.0; \
+         done 1.0, between 1.0 and 1.0; failed attempts 0, between 0 and 0"
+    );
+}
+
+#[test]
+fn a_time_without_samples_is_a_gap_and_is_said() {
+    let samples: Vec<Sample> = (0..=60)
+        .filter(|n| !(20..40).contains(n))
+        .map(sample)
+        .collect();
+    let charts = charts(&samples);
+    for name in ["enqueued", "available", "oldest waiting job"] {
+        assert_eq!(line(&charts, name).path.matches('M').count(), 2, "{name}");
+    }
+    assert_eq!(charts.missed, "For 21 min of it no sample was taken.");
+}
+
+#[test]
+fn where_counting_began_anew_nothing_is_drawn_and_nothing_is_negative() {
+    let mut samples: Vec<Sample> = (0..=60).map(sample).collect();
+    for one in &mut samples[30..] {
+        one.come -= 2_500;
+        one.done -= 2_500;
+        one.started = 0;
+    }
+    let charts = charts(&samples);
+    let done = line(&charts, "done");
+    assert_eq!(done.path.matches('M').count(), 2, "{}", done.path);
+    assert_eq!((&*done.least, &*done.most), ("1.0", "1.0"));
+}
+
+#[test]
+fn what_workers_tell_a_second_late_is_no_negative_rate() {
+    let mut samples: Vec<Sample> = (0..=60).map(sample).collect();
+    samples[30].come -= 90;
+    let charts = charts(&samples);
+    assert_eq!(line(&charts, "enqueued").least, "0");
+}
+
+#[test]
+fn samples_in_one_moment_or_out_of_order_make_no_rate() {
+    let samples = [sample(50), sample(50), sample(40), sample(60)];
+    let charts = charts(&samples);
+    let most = &line(&charts, "enqueued").most;
+    assert!(!most.contains("inf") && !most.contains('-'), "{most}");
+}
+
+#[test]
+fn one_sample_is_no_chart_yet() {
+    assert!(charts(&[]).all.is_empty());
+    assert!(charts(&[sample(60)]).all.is_empty());
+}
+
+#[test]
+fn an_address_that_asks_for_no_time_we_have_gets_the_hour() {
+    assert_eq!(Over::read(Some("week")), Over::Week);
+    assert_eq!(Over::read(Some("<script>")), Over::Hour);
+    assert_eq!(Over::read(None), Over::Hour);
+    let charts = Charts::new(Some("a&b"), &[], Over::Day, at(0));
+    assert_eq!(
+        charts.link(&Over::Week),
+        "/queue?queue=a%26b&over=week#charts"
+    );
+}

@@ -1,0 +1,53 @@
+//! Samples of how queues stood (sql/functions/sample.sql of posthaste).
+
+use deadpool_postgres::Pool;
+use jiff::{SignedDuration, Timestamp};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::{Session, StoreError};
+use crate::chart::{Over, Sample};
+
+/// Those of one queue, or of the whole database, in the order of their times.
+pub(crate) async fn samples(
+    pool: &Pool,
+    queue: Option<&str>,
+    over: Over,
+    now: Timestamp,
+) -> Result<Vec<Sample>, StoreError> {
+    let session = Session::read(pool).await?;
+    let shown = SignedDuration::from_secs_f64(over.seconds());
+    let since = now.checked_sub(shown).unwrap_or(Timestamp::UNIX_EPOCH);
+    let sql = include_str!("samples.sql");
+    let values: [(&(dyn ToSql + Sync), Type); 3] = [
+        (&over.span(), Type::INT2),
+        (&queue.unwrap_or_default(), Type::TEXT),
+        (&since, Type::TIMESTAMPTZ),
+    ];
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    session.end().await?;
+    let read: Result<Vec<Sample>, _> = rows.iter().map(read).collect();
+    Ok(read?)
+}
+
+fn read(row: &Row) -> Result<Sample, tokio_postgres::Error> {
+    Ok(Sample {
+        at: row.try_get("at")?,
+        come: row.try_get("come")?,
+        done: row.try_get("done")?,
+        failed: row.try_get("failed")?,
+        started: row.try_get("started")?,
+        waited: row.try_get("waited")?,
+        available: row.try_get("available")?,
+        running: row.try_get("running")?,
+        oldest: row.try_get("oldest")?,
+    })
+}
+
+/// Takes the sample of this minute where the role of the database and the database let it.
+pub(crate) async fn take_sample(pool: &Pool) -> Result<(), StoreError> {
+    let session = Session::act(pool).await?;
+    let sql = include_str!("take_sample.sql");
+    session.client()?.query_typed(sql, &[]).await?;
+    session.end().await
+}

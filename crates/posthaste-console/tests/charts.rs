@@ -1,0 +1,145 @@
+//! Charts of how queues went.
+
+use posthaste_console::Settings;
+use posthaste_testkit::{PgServer, PgVersion, eventually};
+use reqwest::StatusCode;
+use tokio_postgres::Client;
+
+use crate::support::{self, SOON, console, console_of, console_with, database, enqueue, operator};
+
+/// Samples of the last hour, of a queue that does sixty jobs a minute, but for some minutes.
+async fn sampled(client: &Client, queue: &str, without: &str) {
+    let sql = format!(
+        "INSERT INTO posthaste.sample (span, at, queue, come, done, failed, started, waited,
+                                       available, running, oldest)
+         SELECT 1, clock_timestamp() - g * interval '1 min', q, 9000 - g * 60, 9000 - g * 60, 0,
+                9000 - g * 60, 0, 1234, 7, 90
+           FROM generate_series(0, 62) g, unnest(ARRAY['', $1]) q WHERE NOT {without}"
+    );
+    client.execute(&sql, &[&queue]).await.unwrap();
+}
+
+/// The path of the line with this class in the first chart.
+fn path<'a>(page: &'a str, class: &str) -> &'a str {
+    let charts = page.split("<section id=\"charts\">").nth(1).unwrap();
+    let line = charts
+        .split(&format!("<path class=\"{class}\" d=\""))
+        .nth(1);
+    line.unwrap().split('"').next().unwrap()
+}
+
+async fn samples(client: &Client) -> i64 {
+    let sql = "SELECT count(*) FROM posthaste.sample";
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn without_samples_the_page_says_who_takes_them() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let console = console_with(&database, Settings::default()).await;
+    let page = console.page("/").await;
+    assert!(page.contains("No samples of this\nhour yet."), "{page}");
+    assert!(page.contains("posthaste work") && page.contains("posthaste console --operate"));
+    assert_eq!(samples(&client).await, 0, "an observer only looks");
+}
+
+#[tokio::test]
+async fn the_past_of_all_queues_and_of_one_is_drawn_and_said() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    sampled(&client, "mail", "false").await;
+    let console = console_with(&database, Settings::default()).await;
+    for page in ["/?over=hour", "/queue?queue=mail"] {
+        let text = console.page(page).await;
+        assert_eq!(
+            path(&text, "come").matches('M').count(),
+            1,
+            "{page}: {text}"
+        );
+        assert!(path(&text, "done").matches('L').count() >= 58, "{page}");
+        for part in [
+            "enqueued 1.0, between 1.0 and 1.0",
+            "available 1,234, between 1,234 and 1,234",
+            "oldest waiting job 1 min 30 s",
+            "<td class=\"n\">1,234</td>",
+            "over=week#charts",
+            "role=\"img\"",
+        ] {
+            assert!(text.contains(part), "{page}: no {part} in {text}");
+        }
+        assert!(!text.contains("style="), "{page} styles itself");
+        assert!(!text.contains("no sample was taken"), "{page}");
+    }
+    let day = console.page("/?over=day").await;
+    assert!(day.contains("No samples of this\nday yet."), "{day}");
+    let none = console.get("/queue?queue=nothing").await;
+    assert_eq!(none.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn minutes_without_a_sample_are_a_gap_of_the_line() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    sampled(&client, "mail", "g BETWEEN 20 AND 39").await;
+    let console = console_with(&database, Settings::default()).await;
+    let page = console.page("/").await;
+    assert_eq!(path(&page, "come").matches('M').count(), 2, "{page}");
+    assert!(
+        page.contains("For 21 min of it no sample was taken."),
+        "{page}"
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_began_to_count_anew_has_no_negative_rate() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    sampled(&client, "mail", "false").await;
+    let anew = "UPDATE posthaste.sample SET come = come - 8000, done = done - 8000
+                 WHERE at > clock_timestamp() - interval '1790 s'";
+    client.batch_execute(anew).await.unwrap();
+    let console = console_with(&database, Settings::default()).await;
+    let page = console.page("/").await;
+    assert!(page.contains("enqueued 1.0, between 1.0 and 1.0"), "{page}");
+    assert_eq!(path(&page, "done").matches('M').count(), 2, "{page}");
+    assert!(!page.contains("-133"), "{page}");
+}
+
+#[tokio::test]
+async fn the_console_of_an_operator_takes_samples_though_nobody_looks() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    let _console = console(&database).await;
+    eventually(SOON, "a sample is taken", async || {
+        // Of the queue and of all, a minute, ten minutes and an hour apart.
+        Ok(samples(&client).await >= 6)
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_write_sees_charts_and_causes_no_error() {
+    let server = PgServer::start(PgVersion::V18, &[]).unwrap();
+    let database = support::migrated(&server).await;
+    let mut client = database.client().await.unwrap();
+    posthaste::grant_roles(&mut client).await.unwrap();
+    let pool = database.pool_as("posthaste_observer", 2).unwrap();
+    let console = console_of(pool, operator()).await;
+    // Nobody has asked for a page yet: whoever ends a transaction would have taken a sample.
+    let ended = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                  AND query = 'COMMIT' AND state = 'idle' AND pid <> pg_backend_pid()";
+    eventually(SOON, "it has tried to take a sample", async || {
+        Ok(client.query_one(ended, &[]).await?.get::<_, i64>(0) > 0)
+    })
+    .await
+    .unwrap();
+    assert_eq!(samples(&client).await, 0);
+    sampled(&client, "mail", "false").await;
+    let page = console.page("/").await;
+    assert_eq!(path(&page, "come").matches('M').count(), 1, "{page}");
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
+}
