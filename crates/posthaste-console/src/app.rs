@@ -10,6 +10,7 @@ use deadpool_postgres::Pool;
 use tokio::sync::Semaphore;
 
 use crate::Settings;
+use crate::bulk::Driver;
 use crate::collector::Collector;
 use crate::guard::{self, Doorkeeper};
 use crate::pages;
@@ -28,6 +29,7 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
     pub(crate) secrets: Secrets,
     pub(crate) collector: Collector,
+    pub(crate) driver: Driver,
     pub(crate) doorkeeper: Doorkeeper,
     pub(crate) two_phase: Option<TwoPhase>,
     /// One for each page that is kept up to date.
@@ -59,6 +61,7 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
     };
     let app = Arc::new(App {
         collector: Collector::new(pool.clone(), limits),
+        driver: Driver::new(),
         secrets: Secrets::new(&settings.redacted),
         doorkeeper: Doorkeeper::new(&settings.access),
         two_phase: settings.two_phase.clone().map(TwoPhase::new),
@@ -66,6 +69,7 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         pool,
         settings,
     });
+    Driver::begin(&app);
     Router::new()
         .route("/", get(pages::overview::show))
         .route("/queues", get(pages::queues::show))
@@ -99,7 +103,11 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         )
         .route("/workers", get(pages::workers::show))
         .route("/settings", get(pages::settings::show))
-        .route("/bulk", get(pages::bulk::preview).post(pages::bulk::act))
+        .route("/bulk", get(pages::bulk::preview).post(pages::bulk::begin))
+        .route("/bulk/{id}", get(pages::bulk_action::show))
+        .route("/bulk/{id}/stop", post(pages::bulk_action::stop))
+        .route("/bulk/{id}/go-on", post(pages::bulk_action::go_on))
+        .route("/bulk-actions", get(pages::bulk_action::list))
         .route("/events", get(pages::live::events))
         .route("/login", get(pages::login::show).post(pages::login::enter))
         .route("/logout", post(pages::login::leave))

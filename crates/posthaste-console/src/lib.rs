@@ -32,6 +32,7 @@ mod figures;
 mod snapshot;
 mod verdict;
 
+mod bulk;
 mod collector;
 mod look;
 mod store;
