@@ -11,6 +11,7 @@
 )]
 
 mod actions;
+mod bulk;
 mod destinations;
 mod door;
 mod hostile;

@@ -34,6 +34,7 @@ async fn a_replica_is_read_and_refuses_every_action() {
         "/settings",
         "/queues/drain?queue=mail",
         "/dead",
+        "/bulk-actions",
         &job,
     ] {
         let page = console.page(path).await;
@@ -61,6 +62,8 @@ async fn a_replica_is_read_and_refuses_every_action() {
         "/periodic/run",
         "/periodic/off",
         "/bulk",
+        "/bulk/1/stop",
+        "/bulk/1/go-on",
     ] {
         let answer = console.post(path, &fields).await;
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
