@@ -56,11 +56,8 @@ impl Holder {
 /// How many jobs a page says are done.
 pub fn done(page: &str) -> String {
     let cell = page.split(".done\">").nth(1).expect("how many are done");
-    let text = cell.split('<').next().unwrap_or_default();
-    text.split([' ', ',']).next().map_or_else(String::new, |_| {
-        let number = text.split(' ').next().unwrap_or_default();
-        number.trim_end_matches(',').to_owned()
-    })
+    let number = cell.split([' ', '<']).next().unwrap_or_default();
+    number.trim_end_matches(',').to_owned()
 }
 
 /// The page of an action, once it says so of its state.

@@ -1227,6 +1227,35 @@ CREATE TABLE posthaste.inbox (
   received_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX inbox_received_at ON posthaste.inbox (received_at);
+
+-- What somebody asked for all jobs that a filter names. A console goes through them batch by batch;
+-- each batch is a transaction that acts and moves place and jobs on here, so each job counts once.
+-- The one that is at a batch holds the lock (1885893481, id); between two of them driver, until
+-- driven_until, keeps others from taking turns with it.
+CREATE TABLE posthaste.bulk_action (
+  id           integer     PRIMARY KEY,   -- one more than the last: no sequence can be behind it
+  started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  ended_at     timestamptz,
+  driven_until timestamptz NOT NULL,
+  driver       uuid,                      -- NULL: nobody; it rests until then
+  at_most      bigint      NOT NULL CHECK (at_most > 0),
+  expected     bigint,                    -- how many jobs there were; NULL: nobody counted
+  jobs         bigint      NOT NULL DEFAULT 0,  -- done so far
+  pass_jobs    bigint      NOT NULL DEFAULT 0,  -- of them in this pass over all places
+  passes       integer     NOT NULL DEFAULT 0,  -- that came to their end
+  failures     integer     NOT NULL DEFAULT 0,  -- batches in a row that failed
+  action       text        NOT NULL CHECK (action IN ('retry', 'cancel', 'redrive', 'delete')),
+  state        text        NOT NULL DEFAULT 'running'
+    CHECK (state IN ('running', 'finished', 'stopped', 'failed')),
+  filter       text        NOT NULL,      -- as it is typed, its times resolved
+  place        text,                      -- where the walk goes on; NULL: at the beginning
+  who          text        NOT NULL,
+  stopped_by   text,                      -- who asked for its end; the next batch sees it
+  last_error   text,
+  -- whose jobs were meant: a copy of the database does not go on by itself
+  identity     text[]      NOT NULL
+) WITH (fillfactor = 50);
+
 CREATE TABLE posthaste.synced (
   name     text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
   relation regclass NOT NULL,
@@ -10919,6 +10948,9 @@ BEGIN
   PERFORM posthaste.begin_epoch(v_first);
   PERFORM posthaste.recount();
   PERFORM posthaste.guard() WHERE posthaste.is_unguarded();
+  UPDATE posthaste.bulk_action b
+     SET state = 'stopped', ended_at = v_now, stopped_by = 'posthaste rebase'
+   WHERE b.state IN ('running', 'failed');
   DELETE FROM posthaste.store_identity;
   INSERT INTO posthaste.store_identity (identity) VALUES (posthaste.current_identity());
   RETURN v_jobs;
@@ -13818,11 +13850,11 @@ CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.put_out();
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', 'e0fb7b8ecfed6f29', '0.1.0')
+  VALUES ('0001_initial', '64397cae9e539eef', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'febbf412191c813c', '0.1.0')
+  VALUES ('functions', 'fdab94c5f0e8e9d6', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
