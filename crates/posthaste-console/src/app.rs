@@ -40,6 +40,9 @@ pub(crate) struct App {
 /// their role may read is seen; `posthaste_observer` and `pg_read_all_stats` let it see all. Acting
 /// needs the rights of the schema's owner.
 ///
+/// Where somebody may act, a task of the console goes on with actions by filter, also with those of
+/// other consoles that are gone; it ends with the router.
+///
 /// It expects to stand at `/`, and tells nobody's secrets: see [`Settings`].
 ///
 /// ```no_run

@@ -328,7 +328,10 @@ async fn each_action_is_a_line_that_says_who_did_what_to_what_and_how_many() {
         .act("/jobs/redrive", &[("id", &id.to_string())])
         .await;
     console.act("/queues/pause", &[("queue", "mail")]).await;
-    eventually(SOON, "both lines are there", async || {
+    given_up(&client, "dead", "old", "refused").await;
+    let all = [("do", "delete"), ("filter", "name:old state:dead")];
+    done_at_once(&console, &all).await;
+    eventually(SOON, "all lines are there", async || {
         let said = String::from_utf8(log.0.lock().unwrap().clone())?;
         let lines = said
             .lines()
@@ -340,13 +343,18 @@ async fn each_action_is_a_line_that_says_who_did_what_to_what_and_how_many() {
                 .any(|line| all.iter().all(|part| line.contains(part)))
         };
         let on = format!("on=\"jobs {id}\"");
+        let bulk = "on=\"bulk action 1: filter state:dead name:old, at most 1\"";
+        let of_bulk =
+            |outcome, jobs| has(&["who=\"loopback\"", "action=\"delete\"", bulk, outcome, jobs]);
         Ok(has(&[
             "who=\"loopback\"",
             "peer=\"127.0.0.1\"",
             "action=\"redrive\"",
             &on,
             "jobs=1",
-        ]) && has(&["action=\"pause\"", "on=\"mail\"", "outcome=\"done\""]))
+        ]) && has(&["action=\"pause\"", "on=\"mail\"", "outcome=\"done\""])
+            && of_bulk("outcome=\"started\"", "jobs=0")
+            && of_bulk("outcome=\"done\"", "jobs=1"))
     })
     .await
     .unwrap();
