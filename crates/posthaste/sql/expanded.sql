@@ -1450,7 +1450,7 @@ $f$;
 -- until it ends.
 CREATE OR REPLACE FUNCTION posthaste.cancel_many(ids bigint[])
 RETURNS TABLE (id bigint, state text) LANGUAGE plpgsql
-SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
+SET jit = off SET plan_cache_mode = force_custom_plan SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_column
 DECLARE
   v_left bigint[] := ids;
@@ -13855,6 +13855,6 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'fdab94c5f0e8e9d6', '0.1.0')
+  VALUES ('functions', 'cc9b64970c9e54ea', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
