@@ -25,12 +25,18 @@ function told() {
 
 function showCell([key, text, name]) {
   const cell = cells.get(key);
+  if (cell?.tagName === "PROGRESS") {
+    if (cell.hasAttribute("max")) cell.value = Number(text);
+    return;
+  }
   const isSame = cell?.textContent.trim() === text && (!name || cell.classList.contains(name));
   if (!cell || isSame) return;
   cell.textContent = text;
   const classes = Array.from(cell.classList).filter((one) => kept.has(one));
   cell.className = classes.concat(name ? [name] : []).join(" ");
   void cell.offsetWidth;
+  // An action that ended, or rests, has another page.
+  if (/^bulk\.\d+\.state$/.test(key) && document.querySelector("progress")) location.reload();
   if (key !== "as_of" && !/\.(seen|told|fails)$/.test(key)) cell.classList.add("new");
 }
 

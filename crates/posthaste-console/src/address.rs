@@ -9,6 +9,11 @@ pub(crate) fn of(path: &str, fields: &[(&str, &str)]) -> String {
     address.finish()
 }
 
+/// An action on all jobs of a filter.
+pub(crate) fn bulk(id: i32) -> String {
+    format!("/bulk/{id}")
+}
+
 /// A list of jobs by a filter.
 pub(crate) fn filtered(path: &str, filter: &dyn std::fmt::Display) -> String {
     of(path, &[("filter", &filter.to_string())])

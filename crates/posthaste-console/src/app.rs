@@ -10,6 +10,7 @@ use deadpool_postgres::Pool;
 use tokio::sync::Semaphore;
 
 use crate::Settings;
+use crate::bulk::Driver;
 use crate::collector::Collector;
 use crate::guard::{self, Doorkeeper};
 use crate::pages;
@@ -29,6 +30,7 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
     pub(crate) secrets: Secrets,
     pub(crate) collector: Collector,
+    pub(crate) driver: Driver,
     pub(crate) doorkeeper: Doorkeeper,
     pub(crate) two_phase: Option<TwoPhase>,
     /// One for each page that is kept up to date.
@@ -42,6 +44,9 @@ pub(crate) struct App {
 /// Where somebody may act, and the role of the pool too, it takes samples for its charts as long as
 /// the router is there: one each minute in which no worker did. For that it is made within a runtime
 /// of tokio.
+///
+/// Where somebody may act, a task of the console goes on with actions by filter, also with those of
+/// other consoles that are gone; it ends with the router.
 ///
 /// It expects to stand at `/`, and tells nobody's secrets: see [`Settings`].
 ///
@@ -64,6 +69,7 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
     };
     let app = Arc::new(App {
         collector: Collector::new(pool.clone(), limits),
+        driver: Driver::new(),
         secrets: Secrets::new(&settings.redacted),
         doorkeeper: Doorkeeper::new(&settings.access),
         two_phase: settings.two_phase.clone().map(TwoPhase::new),
@@ -72,6 +78,7 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         settings,
     });
     sampler::begin(&app);
+    Driver::begin(&app);
     Router::new()
         .route("/", get(pages::overview::show))
         .route("/queue", get(pages::queue::show))
@@ -106,7 +113,11 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         )
         .route("/workers", get(pages::workers::show))
         .route("/settings", get(pages::settings::show))
-        .route("/bulk", get(pages::bulk::preview).post(pages::bulk::act))
+        .route("/bulk", get(pages::bulk::preview).post(pages::bulk::begin))
+        .route("/bulk/{id}", get(pages::bulk_action::show))
+        .route("/bulk/{id}/stop", post(pages::bulk_action::stop))
+        .route("/bulk/{id}/go-on", post(pages::bulk_action::go_on))
+        .route("/bulk-actions", get(pages::bulk_action::list))
         .route("/events", get(pages::live::events))
         .route("/login", get(pages::login::show).post(pages::login::enter))
         .route("/logout", post(pages::login::leave))

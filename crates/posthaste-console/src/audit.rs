@@ -1,5 +1,6 @@
 //! A line for each action: who did what to what, and what came of it.
 
+use crate::bulk::{Action, Moved, Progress};
 use crate::guard::Visit;
 use crate::store::StoreError;
 
@@ -13,18 +14,50 @@ pub(crate) fn log(
     on: &str,
     result: Result<usize, StoreError>,
 ) -> Result<usize, StoreError> {
-    let (who, peer) = (&*visit.who, visit.peer.as_deref().unwrap_or("unknown"));
     match &result {
-        Ok(jobs) => {
-            let outcome = "done";
-            tracing::info!(target: TARGET, who, peer, action, on, jobs, outcome, "an action");
-        }
-        Err(error) => {
-            let (jobs, outcome) = (0, "failed");
-            tracing::info!(
-                target: TARGET, who, peer, action, on, jobs, outcome, %error, "an action"
-            );
-        }
+        Ok(jobs) => say(visit, action, on, *jobs, "done"),
+        Err(error) => refused(visit, action, on, error),
     }
     result
+}
+
+/// Says that an action on all jobs of a filter began, or why it did not, and passes it on.
+pub(crate) fn began(
+    visit: &Visit,
+    action: &'static str,
+    on: &str,
+    result: Result<i32, StoreError>,
+) -> Result<i32, StoreError> {
+    match &result {
+        Ok(id) => {
+            let on = format!("bulk action {id}: {on}");
+            say(visit, action, &on, 0, "started");
+        }
+        Err(error) => refused(visit, action, on, error),
+    }
+    result
+}
+
+/// Says that such an action is over, with all that it did.
+pub(crate) fn ended(action: &Action, moved: &Moved, error: Option<&str>) {
+    let (who, peer, on) = (&*action.who, "unknown", action.on());
+    let (action, jobs) = (action.kind.name(), moved.jobs);
+    let outcome = match moved.progress {
+        Progress::Running => "started",
+        Progress::Finished => "done",
+        Progress::Stopped => "stopped",
+        Progress::Failed => "failed",
+    };
+    tracing::info!(target: TARGET, who, peer, action, on, jobs, outcome, error, "an action");
+}
+
+fn say(visit: &Visit, action: &str, on: &str, jobs: usize, outcome: &str) {
+    let (who, peer) = (&*visit.who, visit.peer.as_deref().unwrap_or("unknown"));
+    tracing::info!(target: TARGET, who, peer, action, on, jobs, outcome, "an action");
+}
+
+fn refused(visit: &Visit, action: &str, on: &str, error: &StoreError) {
+    let (who, peer) = (&*visit.who, visit.peer.as_deref().unwrap_or("unknown"));
+    let (jobs, outcome) = (0, "failed");
+    tracing::info!(target: TARGET, who, peer, action, on, jobs, outcome, %error, "an action");
 }

@@ -1,6 +1,7 @@
 //! What is made of a snapshot: lines of tables, rates, and cells that a page keeps up to date. No
 //! IO, no clock.
 
+mod bulk;
 mod queue;
 mod relay;
 mod worker;
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 use crate::snapshot::{Holder, Snapshot, Sums};
 use crate::verdict::{self, Limits, Verdict};
 use crate::words;
+pub(crate) use bulk::{BulkLine, line as bulk_line};
 pub(crate) use queue::QueueLine;
 pub(crate) use relay::{RelayLine, relay_name};
 pub(crate) use worker::WorkerLine;
@@ -91,6 +93,8 @@ pub(crate) struct Figures {
     pub(crate) queues: Vec<QueueLine>,
     pub(crate) relays: Vec<RelayLine>,
     pub(crate) workers: Vec<WorkerLine>,
+    /// Actions on all jobs of a filter, the newest first.
+    pub(crate) bulk: Vec<BulkLine>,
 }
 
 impl Figures {
@@ -102,11 +106,15 @@ impl Figures {
             .collect();
         let relays = snapshot.relays.iter();
         let workers = snapshot.workers.iter();
+        let bulk = snapshot.bulk.iter();
         Self {
             sums: snapshot.sums(),
             relays: relays.map(|relay| relay::line(&snapshot, relay)).collect(),
             workers: workers
                 .map(|worker| worker::line(&snapshot, worker))
+                .collect(),
+            bulk: bulk
+                .map(|action| bulk::line(action, snapshot.server.at))
                 .collect(),
             verdicts: verdict::verdicts(&snapshot, &queues, limits),
             queues,
@@ -156,6 +164,10 @@ impl Figures {
         }
         for worker in &self.workers {
             cells.extend([worker.seen.clone(), worker.state.clone()]);
+        }
+        for action in &self.bulk {
+            let figures = [&action.state, &action.done, &action.value];
+            cells.extend(figures.into_iter().cloned());
         }
         cells
     }

@@ -37,6 +37,11 @@ impl Filter {
         if typed.len() > LONGEST {
             return Err(format!("a filter has at most {LONGEST} bytes"));
         }
+        Self::kept(typed, now)
+    }
+
+    /// Reads what was written down of a filter, which may be longer than what was typed.
+    pub(crate) fn kept(typed: &str, now: Timestamp) -> Result<Self, String> {
         let mut filter = Self::default();
         for word in words(typed)? {
             filter.take(word, now)?;
@@ -98,33 +103,21 @@ impl Filter {
         self.since.as_ref().map(|since| since.at)
     }
 
+    /// The same whenever it is read.
+    pub(crate) fn resolved(&self) -> Self {
+        let since = self.since.as_ref();
+        Self {
+            since: since.map(|since| Since::at(since.at)),
+            ..self.clone()
+        }
+    }
+
     /// The same with another state.
     pub(crate) fn with_state(&self, state: Option<State>) -> Self {
         Self {
             state,
             ..self.clone()
         }
-    }
-
-    /// As the library's operations take it. What they have no condition for is left out.
-    pub(crate) fn chosen(&self) -> posthaste::Filter {
-        let mut filter = posthaste::Filter::new();
-        if let Some(queue) = &self.queue {
-            filter = filter.queue(queue);
-        }
-        if let Some(name) = &self.name {
-            filter = filter.name(name);
-        }
-        if let Some(tag) = &self.tag {
-            filter = filter.tag(tag);
-        }
-        if let Some(state) = self.state {
-            filter = filter.state(state);
-        }
-        if let Some(pattern) = self.error_pattern() {
-            filter = filter.error_like(pattern);
-        }
-        filter
     }
 
     /// The options of `posthaste jobs` that say the same.
@@ -273,6 +266,15 @@ mod tests {
         assert_eq!(filter.error.as_deref(), Some("re\"f:u\\sed"));
         assert_eq!(filter.tag.as_deref(), Some(""));
         assert_eq!(read(&filter.to_string()).unwrap(), filter);
+    }
+
+    #[test]
+    fn what_is_written_down_means_the_same_at_another_time() {
+        let typed = format!("since:2h error:{}", "\\".repeat(900));
+        let filter = read(&typed).unwrap().resolved();
+        let later = "2027-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(Filter::kept(&filter.to_string(), later).unwrap(), filter);
+        assert_eq!(filter.since.unwrap().typed, "2026-11-24T10:04:31Z");
     }
 
     #[test]

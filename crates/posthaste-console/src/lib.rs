@@ -33,6 +33,7 @@ mod figures;
 mod snapshot;
 mod verdict;
 
+mod bulk;
 mod collector;
 mod look;
 mod sampler;

@@ -32,8 +32,9 @@ pub(crate) struct Found {
 /// What a page is of.
 pub(crate) struct Look<'a> {
     pub(crate) filter: &'a Filter,
-    /// How many jobs there are of each state; places that have none are passed over.
-    pub(crate) sums: &'a Sums,
+    /// How many jobs there are of each state; places that have none are passed over. Nothing: that
+    /// is not known.
+    pub(crate) sums: Option<&'a Sums>,
     pub(crate) secrets: &'a Secrets,
     pub(crate) at: Option<Place>,
     /// Only what is due later, the next first.
@@ -43,10 +44,16 @@ pub(crate) struct Look<'a> {
 
 impl Look<'_> {
     pub(crate) async fn take(&self, pool: &Pool) -> Result<Found, StoreError> {
-        let started = Instant::now();
         let session = Session::read(pool).await?;
-        let mut found = self.through(&session, started).await?;
+        let found = self.within(&session).await?;
         session.end().await?;
+        Ok(found)
+    }
+
+    /// The same in a transaction that goes on.
+    pub(crate) async fn within(&self, session: &Session) -> Result<Found, StoreError> {
+        let started = Instant::now();
+        let mut found = self.through(session, started).await?;
         found.took = started.elapsed();
         Ok(found)
     }
@@ -97,14 +104,15 @@ impl Look<'_> {
 
     /// Whether a job that is meant may lie there.
     fn is_worth(&self, place: &Place) -> bool {
+        let is_there = |state| self.sums.is_none_or(|sums| sums.of(state) > 0);
         match self.filter.state {
             None if matches!(place, Place::Kept(..)) => false,
             None => ALL
                 .into_iter()
-                .any(|state| place.may_hold(state) && self.sums.of(state) > 0),
+                .any(|state| place.may_hold(state) && is_there(state)),
             // A job that has expired counts as what it was until somebody finds it.
             Some(State::Expired) => place.may_hold(State::Expired),
-            Some(state) => place.may_hold(state) && self.sums.of(state) > 0,
+            Some(state) => place.may_hold(state) && is_there(state),
         }
     }
 

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use posthaste::{Counter, Counters, HolderKind, State};
 use posthaste_relay::RelayReport;
 
+use crate::bulk::Action;
 use crate::filter::Filter;
 
 /// Everything that is shown of the whole store.
@@ -19,6 +20,8 @@ pub(crate) struct Snapshot {
     pub(crate) workers: Vec<Worker>,
     /// Who keeps vacuum back, the oldest first.
     pub(crate) holders: Vec<Holder>,
+    /// Actions on all jobs of a filter: those at work, and the newest.
+    pub(crate) bulk: Vec<Action>,
     /// How long it took to read all this.
     pub(crate) took: Duration,
 }

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use posthaste_relay::{RelayReport, RelayState};
 
 use crate::address;
+use crate::bulk::{Action, Progress};
 use crate::figures::{QueueLine, relay_name};
 use crate::snapshot::Snapshot;
 use crate::words::{age, count, counted, plain, rate, seconds, spelled, time};
@@ -88,13 +89,40 @@ pub(crate) fn verdicts(snapshot: &Snapshot, queues: &[QueueLine], limits: &Limit
             .filter_map(|relay| of_relay(snapshot, relay)),
     );
     found.extend(of_jobs_given_up(snapshot));
+    found.extend(snapshot.bulk.iter().filter_map(of_action));
     found.extend(of_transactions(snapshot, limits));
     found.extend(of_segments(snapshot));
     found.sort_by_key(|one| one.level);
     if found.is_empty() {
         found.push(all_is_well(snapshot));
     }
+    found.extend(snapshot.bulk.iter().filter_map(at_work));
     found
+}
+
+/// An action that somebody asked for goes on.
+fn at_work(action: &Action) -> Option<Verdict> {
+    if action.progress != Progress::Running {
+        return None;
+    }
+    let jobs = counted(action.jobs, "job", "jobs");
+    let what = format!("{} goes on: {jobs} so far.", action.kind.title());
+    let good = Verdict {
+        level: Level::Good,
+        ..bad(what, String::new())
+    };
+    Some(good.at(address::bulk(action.id)))
+}
+
+fn of_action(action: &Action) -> Option<Verdict> {
+    let error = action.last_error.as_ref()?;
+    if action.progress != Progress::Failed {
+        return None;
+    }
+    let jobs = counted(action.jobs, "job", "jobs");
+    let what = format!("{} failed behind {jobs}.", action.kind.title());
+    let then = format!("{}. Let it go on, or give it up.", plain(error, 200));
+    Some(warn(what, then).at(address::bulk(action.id)))
 }
 
 fn all_is_well(snapshot: &Snapshot) -> Verdict {

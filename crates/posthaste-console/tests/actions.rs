@@ -7,7 +7,8 @@ use posthaste_testkit::eventually;
 use reqwest::StatusCode;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::support::{SOON, console, database, enqueue, given_up, state};
+use crate::bulk;
+use crate::support::{Console, SOON, console, database, enqueue, given_up, state};
 
 #[tokio::test]
 async fn a_queue_is_paused_and_resumed() {
@@ -106,6 +107,13 @@ async fn selected_jobs_are_cancelled_retried_and_redriven() {
     }
 }
 
+/// How many jobs an action by filter did, which ends within its request, or soon after it.
+async fn done_at_once(console: &Console, fields: &[(&str, &str)]) -> String {
+    let path = console.act("/bulk", fields).await;
+    let page = bulk::ended(console, &path, "finished").await;
+    bulk::done(&page)
+}
+
 #[tokio::test]
 async fn a_filter_is_redriven_after_a_preview_that_counts() {
     let database = database().await;
@@ -124,7 +132,7 @@ async fn a_filter_is_redriven_after_a_preview_that_counts() {
     let page = console.page("/bulk?do=redrive&filter=state:dead").await;
     assert!(page.contains("<strong>7 jobs</strong>"), "{page}");
     assert!(
-        page.contains("posthaste jobs redrive --state dead --limit 1000"),
+        page.contains("posthaste jobs redrive --state dead --limit 7"),
         "{page}"
     );
     let page = console
@@ -135,25 +143,17 @@ async fn a_filter_is_redriven_after_a_preview_that_counts() {
         ("do", "redrive"),
         ("filter", "state:dead error:refused"),
         ("at_most", "3"),
-        ("back", "/dead"),
     ];
-    assert_eq!(
-        console.act("/bulk", &fields).await,
-        "/dead?did=redrive&jobs=3"
-    );
+    assert_eq!(done_at_once(&console, &fields).await, "3");
     let count = "SELECT count(*) FROM posthaste.dead WHERE last_error = 'refused'";
     assert_eq!(
         client.query_one(count, &[]).await.unwrap().get::<_, i64>(0),
         1
     );
-    let all = [
-        ("do", "redrive"),
-        ("filter", "state:dead"),
-        ("back", "/dead"),
-    ];
-    assert_eq!(console.act("/bulk", &all).await, "/dead?did=redrive&jobs=4");
+    let all = [("do", "redrive"), ("filter", "state:dead since:1h")];
+    assert_eq!(done_at_once(&console, &all).await, "4");
     assert_eq!(state(&client, expired).await, "expired");
-    for filter in ["text:x", "7", "state:running", "since:1", "since:1h"] {
+    for filter in ["text:x", "7", "state:running", "since:1"] {
         let fields = [("do", "redrive"), ("filter", filter)];
         let answer = console.post("/bulk", &fields).await;
         assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{filter}");
@@ -171,7 +171,7 @@ async fn a_filter_is_retried_and_leaves_the_others_waiting() {
     let page = console.page("/bulk?do=retry&filter=name:now").await;
     assert!(page.contains("<strong>2 jobs</strong>"), "{page}");
     let fields = [("do", "retry"), ("filter", "name:now")];
-    assert_eq!(console.act("/bulk", &fields).await, "/?did=retry&jobs=2");
+    assert_eq!(done_at_once(&console, &fields).await, "2");
     let waiting = "SELECT name FROM posthaste.job WHERE state = 'scheduled'";
     let rows = client.query(waiting, &[]).await.unwrap();
     let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
@@ -192,7 +192,7 @@ async fn a_filter_is_cancelled_wherever_its_jobs_wait_and_the_others_stay() {
     assert!(page.contains("<strong>2,000 jobs</strong>"), "{page}");
     assert!(page.contains("posthaste.cancel_many(ARRAY("), "{page}");
     assert!(
-        page.contains("WHERE name = &#39;wrong&#39; LIMIT 1000"),
+        page.contains("WHERE name = &#39;wrong&#39; LIMIT 2000"),
         "{page}"
     );
     let some = [
@@ -200,17 +200,13 @@ async fn a_filter_is_cancelled_wherever_its_jobs_wait_and_the_others_stay() {
         ("filter", "name:wrong"),
         ("at_most", "300"),
     ];
-    assert_eq!(console.act("/bulk", &some).await, "/?did=cancel&jobs=300");
+    assert_eq!(done_at_once(&console, &some).await, "300");
     let rest = [
         ("do", "cancel"),
         ("filter", "name:wrong"),
         ("at_most", "100000"),
-        ("back", "/jobs"),
     ];
-    assert_eq!(
-        console.act("/bulk", &rest).await,
-        "/jobs?did=cancel&jobs=1700"
-    );
+    assert_eq!(done_at_once(&console, &rest).await, "1,700");
     let left = "SELECT name, state, count(*) FROM posthaste.job GROUP BY 1, 2 ORDER BY 1, 2";
     let rows = client.query(left, &[]).await.unwrap();
     let left: Vec<(String, String, i64)> = rows
@@ -278,7 +274,7 @@ async fn a_filter_of_kept_jobs_is_deleted_and_says_which_state_is_meant() {
         .await;
     assert!(page.contains("<strong>3 jobs</strong>"), "{page}");
     let fields = [("do", "delete"), ("filter", "state:dead name:a since:1h")];
-    assert_eq!(console.act("/bulk", &fields).await, "/?did=delete&jobs=3");
+    assert_eq!(done_at_once(&console, &fields).await, "3");
     let left = "SELECT count(*) FROM posthaste.dead WHERE state = 'dead' AND name = 'b'";
     assert_eq!(
         client.query_one(left, &[]).await.unwrap().get::<_, i64>(0),
@@ -332,7 +328,10 @@ async fn each_action_is_a_line_that_says_who_did_what_to_what_and_how_many() {
         .act("/jobs/redrive", &[("id", &id.to_string())])
         .await;
     console.act("/queues/pause", &[("queue", "mail")]).await;
-    eventually(SOON, "both lines are there", async || {
+    given_up(&client, "dead", "old", "refused").await;
+    let all = [("do", "delete"), ("filter", "name:old state:dead")];
+    done_at_once(&console, &all).await;
+    eventually(SOON, "all lines are there", async || {
         let said = String::from_utf8(log.0.lock().unwrap().clone())?;
         let lines = said
             .lines()
@@ -344,13 +343,18 @@ async fn each_action_is_a_line_that_says_who_did_what_to_what_and_how_many() {
                 .any(|line| all.iter().all(|part| line.contains(part)))
         };
         let on = format!("on=\"jobs {id}\"");
+        let bulk = "on=\"bulk action 1: filter state:dead name:old, at most 1\"";
+        let of_bulk =
+            |outcome, jobs| has(&["who=\"loopback\"", "action=\"delete\"", bulk, outcome, jobs]);
         Ok(has(&[
             "who=\"loopback\"",
             "peer=\"127.0.0.1\"",
             "action=\"redrive\"",
             &on,
             "jobs=1",
-        ]) && has(&["action=\"pause\"", "on=\"mail\"", "outcome=\"done\""]))
+        ]) && has(&["action=\"pause\"", "on=\"mail\"", "outcome=\"done\""])
+            && of_bulk("outcome=\"started\"", "jobs=0")
+            && of_bulk("outcome=\"done\"", "jobs=1"))
     })
     .await
     .unwrap();

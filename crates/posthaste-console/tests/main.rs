@@ -12,6 +12,7 @@
 
 mod actions;
 mod charts;
+mod bulk;
 mod destinations;
 mod door;
 mod hostile;

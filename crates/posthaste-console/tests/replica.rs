@@ -38,6 +38,7 @@ async fn a_replica_is_read_and_refuses_every_action() {
         "/queues/drain?queue=mail",
         "/queue?queue=mail",
         "/dead",
+        "/bulk-actions",
         &job,
     ] {
         let page = console.page(path).await;
@@ -76,6 +77,8 @@ async fn a_replica_is_read_and_refuses_every_action() {
         "/periodic/run",
         "/periodic/off",
         "/bulk",
+        "/bulk/1/stop",
+        "/bulk/1/go-on",
     ] {
         let answer = console.post(path, &fields).await;
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");

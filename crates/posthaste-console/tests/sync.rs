@@ -6,6 +6,7 @@ use posthaste_testkit::TestDb;
 use reqwest::StatusCode;
 use tokio_postgres::Client;
 
+use crate::bulk;
 use crate::support::{console, console_with, database, given_up};
 
 /// A synced table of twenty pages of four owners, whose jobs are gone.
@@ -136,15 +137,10 @@ async fn documents_are_chosen_by_ids_by_time_and_all_and_their_reindex_rests_and
         "{page}"
     );
     console.act("/queues/resume", &queue).await;
-    let left = [
-        ("do", "cancel"),
-        ("filter", "queue:sync.page.reindex"),
-        ("back", "/sync"),
-    ];
-    assert_eq!(
-        console.act("/bulk", &left).await,
-        "/sync?did=cancel&jobs=25"
-    );
+    let left = [("do", "cancel"), ("filter", "queue:sync.page.reindex")];
+    let to = console.act("/bulk", &left).await;
+    let page = bulk::ended(&console, &to, "finished").await;
+    assert_eq!(bulk::done(&page), "25");
     assert_eq!(waiting(&client).await, Vec::<i64>::new());
 }
 

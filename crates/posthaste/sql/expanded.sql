@@ -739,24 +739,6 @@ CREATE TABLE posthaste.setting (
 );
 INSERT INTO posthaste.setting DEFAULT VALUES;
 
--- How queues stood, for charts: a minute apart for an hour, ten minutes apart for a day, an hour
--- apart for a week (functions/sample.sql); the queue '' is all of them together. Totals since the
--- beginning, of which differences make rates, and the most there was since the sample before.
-CREATE TABLE posthaste.sample (
-  at        timestamptz NOT NULL,
-  come      bigint   NOT NULL,   -- jobs that were enqueued, or redriven
-  done      bigint   NOT NULL,
-  failed    bigint   NOT NULL,   -- attempts
-  started   bigint   NOT NULL,   -- runs, and for how many milliseconds their jobs had waited
-  waited    bigint   NOT NULL,
-  available bigint   NOT NULL,
-  running   bigint   NOT NULL,
-  oldest    double precision,    -- for how many seconds the next job had waited; NULL: none did
-  span      smallint NOT NULL,   -- 1, 10 or 60 minutes
-  queue     text COLLATE "C" NOT NULL,
-  PRIMARY KEY (span, at, queue)
-);
-
 -- Attempts that were counted or lost, one row each. outcome: 'retried' (another follows), 'dead'
 -- (it was the last), 'discarded', 'cancelled', 'crashed' (its worker died). The worker's name
 -- stands here because its row is forgotten a day after its end.
@@ -1245,6 +1227,35 @@ CREATE TABLE posthaste.inbox (
   received_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX inbox_received_at ON posthaste.inbox (received_at);
+
+-- What somebody asked for all jobs that a filter names. A console goes through them batch by batch;
+-- each batch is a transaction that acts and moves place and jobs on here, so each job counts once.
+-- The one that is at a batch holds the lock (1885893481, id); between two of them driver, until
+-- driven_until, keeps others from taking turns with it.
+CREATE TABLE posthaste.bulk_action (
+  id           integer     PRIMARY KEY,   -- one more than the last: no sequence can be behind it
+  started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  ended_at     timestamptz,
+  driven_until timestamptz NOT NULL,
+  driver       uuid,                      -- NULL: nobody; it rests until then
+  at_most      bigint      NOT NULL CHECK (at_most > 0),
+  expected     bigint,                    -- how many jobs there were; NULL: nobody counted
+  jobs         bigint      NOT NULL DEFAULT 0,  -- done so far
+  pass_jobs    bigint      NOT NULL DEFAULT 0,  -- of them in this pass over all places
+  passes       integer     NOT NULL DEFAULT 0,  -- that came to their end
+  failures     integer     NOT NULL DEFAULT 0,  -- batches in a row that failed
+  action       text        NOT NULL CHECK (action IN ('retry', 'cancel', 'redrive', 'delete')),
+  state        text        NOT NULL DEFAULT 'running'
+    CHECK (state IN ('running', 'finished', 'stopped', 'failed')),
+  filter       text        NOT NULL,      -- as it is typed, its times resolved
+  place        text,                      -- where the walk goes on; NULL: at the beginning
+  who          text        NOT NULL,
+  stopped_by   text,                      -- who asked for its end; the next batch sees it
+  last_error   text,
+  -- whose jobs were meant: a copy of the database does not go on by itself
+  identity     text[]      NOT NULL
+) WITH (fillfactor = 50);
+
 CREATE TABLE posthaste.synced (
   name     text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
   relation regclass NOT NULL,
@@ -1439,7 +1450,7 @@ $f$;
 -- until it ends.
 CREATE OR REPLACE FUNCTION posthaste.cancel_many(ids bigint[])
 RETURNS TABLE (id bigint, state text) LANGUAGE plpgsql
-SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
+SET jit = off SET plan_cache_mode = force_custom_plan SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_column
 DECLARE
   v_left bigint[] := ids;
@@ -6725,7 +6736,7 @@ END $f$;
 -- transaction: locks are tried, not awaited, and rows are skipped.
 --
 -- Duty locks (1885893476, n): 1 the ready log (rotate, seal, overflow, reclaim)   2 the scheduled
--- slots   3 rescue   4 expiry   5 history   6 counting   7 samples
+-- slots   3 rescue   4 expiry   5 history
 
 -- Who has had a lock on one of these tables, or this advisory lock, in a transaction that is older
 -- than a second: a session by its pid, a prepared transaction by its gid. NULL when there is
@@ -10937,6 +10948,9 @@ BEGIN
   PERFORM posthaste.begin_epoch(v_first);
   PERFORM posthaste.recount();
   PERFORM posthaste.guard() WHERE posthaste.is_unguarded();
+  UPDATE posthaste.bulk_action b
+     SET state = 'stopped', ended_at = v_now, stopped_by = 'posthaste rebase'
+   WHERE b.state IN ('running', 'failed');
   DELETE FROM posthaste.store_identity;
   INSERT INTO posthaste.store_identity (identity) VALUES (posthaste.current_identity());
   RETURN v_jobs;
@@ -11556,110 +11570,6 @@ BEGIN
                OFFSET 0) c,
            LATERAL posthaste.batch_rows_5(c.batch, c.token) r
      WHERE NOT EXISTS (SELECT FROM posthaste.job_done_5 a WHERE a.xid = r.xid AND a.id = r.id);
-END $f$;
--- Samples, for charts. A minute apart they are kept for an hour, ten minutes apart for a day, an
--- hour apart for a week, and a little longer: at most 400 rows for a queue. They are taken of the
--- hundred queues that had the most jobs, and of all queues together, whose name is ''.
---
--- A total of longer apart is that of the same moment. What is or has waited now is the most of the
--- samples since the one before, so that a backlog of minutes is seen after a week.
-
--- Whether there is a sample of this minute, ten minutes or hour.
-CREATE OR REPLACE FUNCTION posthaste.is_sampled(p_span smallint, p_now timestamptz)
-RETURNS boolean LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT EXISTS (SELECT FROM posthaste.sample s WHERE s.span = p_span AND s.at <= p_now
-      AND s.at >= date_bin(make_interval(mins => p_span), p_now, '2000-01-01 00:00Z'))
-$f$;
-
--- How each queue stands, and all of them together.
-CREATE OR REPLACE FUNCTION posthaste.standing(p_now timestamptz)
-RETURNS TABLE (queue text, come bigint, done bigint, failed bigint, started bigint, waited bigint,
-               available bigint, running bigint, oldest double precision)
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp AS $f$
-  WITH counted AS MATERIALIZED (
-    SELECT c.queue, sum(c.available) AS available, sum(c.running) AS running,
-           sum(c.available + c.blocked + c.scheduled + c.retrying + c.running + c.awaiting
-             + c.quarantined + c.completed_total + c.dead_total + c.discarded_total
-             + c.expired_total + c.cancelled_total) AS come,
-           sum(c.completed_total) AS done, sum(c.failed_total) AS failed
-      FROM posthaste.counts() c GROUP BY c.queue),
-  runs AS MATERIALIZED (
-    SELECT t.queue, sum(t.jobs) FILTER (WHERE t.what = 'started_total') AS started,
-           sum(t.jobs) FILTER (WHERE t.what = 'waited_total') AS waited
-      FROM posthaste.stats() t WHERE t.what IN ('started_total', 'waited_total') GROUP BY t.queue),
-  next AS MATERIALIZED (
-    SELECT o.queue, greatest(extract(epoch FROM p_now - min(o.since)), 0) AS seconds
-      FROM posthaste.oldest() o GROUP BY o.queue),
-  queue AS MATERIALIZED (
-    SELECT c.queue, c.come, c.done, c.failed, coalesce(r.started, 0) AS started,
-           coalesce(r.waited, 0) AS waited, c.available, c.running, n.seconds
-      FROM counted c LEFT JOIN runs r ON r.queue = c.queue LEFT JOIN next n ON n.queue = c.queue)
-  (SELECT q.queue, q.come::bigint, q.done::bigint, q.failed::bigint, q.started::bigint,
-          q.waited::bigint, q.available::bigint, q.running::bigint, q.seconds::double precision
-     FROM queue q ORDER BY q.come DESC, q.queue LIMIT 100)
-  UNION ALL
-  SELECT '', coalesce(sum(q.come), 0)::bigint, coalesce(sum(q.done), 0)::bigint,
-         coalesce(sum(q.failed), 0)::bigint, coalesce(sum(q.started), 0)::bigint,
-         coalesce(sum(q.waited), 0)::bigint, coalesce(sum(q.available), 0)::bigint,
-         coalesce(sum(q.running), 0)::bigint, max(q.seconds)::double precision
-    FROM queue q
-$f$;
-
--- Takes the sample of this minute, those of the ten minutes and the hour where it is their first,
--- and forgets what is too old. False: there is one, or somebody else is taking it.
-CREATE OR REPLACE FUNCTION posthaste.take_sample(p_now timestamptz DEFAULT clock_timestamp())
-RETURNS boolean LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
-DECLARE
-  v_span smallint;
-BEGIN
-  IF current_setting('transaction_isolation') <> 'read committed'
-    OR posthaste.is_sampled(1::smallint, p_now) OR NOT pg_try_advisory_xact_lock(1885893476, 7)
-    OR posthaste.is_sampled(1::smallint, p_now) THEN
-    RETURN false;
-  END IF;
-  PERFORM set_config('synchronous_commit', 'off', true);
-  -- What a clock that was ahead has left.
-  DELETE FROM posthaste.sample s WHERE s.span IN (1, 10, 60) AND s.at > p_now;
-  INSERT INTO posthaste.sample (span, at, queue, come, done, failed, started, waited, available,
-                                running, oldest)
-  SELECT 1, p_now, s.queue, s.come, s.done, s.failed, s.started, s.waited, s.available, s.running,
-         s.oldest
-    FROM posthaste.standing(p_now) s;
-  FOREACH v_span IN ARRAY '{10,60}'::smallint[] LOOP
-    CONTINUE WHEN posthaste.is_sampled(v_span, p_now);
-    PERFORM posthaste.roll_up(v_span, p_now);
-  END LOOP;
-  RETURN true;
-END $f$;
-
--- Makes the sample of these ten minutes, or this hour, of those that lie closer together, and
--- forgets the old ones of these: so seldom, because rows that vacuum may not remove yet are met.
-CREATE OR REPLACE FUNCTION posthaste.roll_up(p_span smallint, p_now timestamptz)
-RETURNS void LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
-DECLARE
-  v_finer smallint := CASE p_span WHEN 10 THEN 1 ELSE 10 END;
-  v_since timestamptz := date_bin(make_interval(mins => p_span), p_now, '2000-01-01 00:00Z')
-    - make_interval(mins => p_span);
-  v_past timestamptz := least(p_now, posthaste.steady());
-BEGIN
-  INSERT INTO posthaste.sample (span, at, queue, come, done, failed, started, waited, available,
-                                running, oldest)
-  SELECT p_span, n.at, n.queue, n.come, n.done, n.failed, n.started, n.waited, m.available,
-         m.running, m.oldest
-    FROM posthaste.sample n JOIN (
-      SELECT s.queue, max(s.available) AS available, max(s.running) AS running,
-             max(s.oldest) AS oldest
-        FROM posthaste.sample s WHERE s.span = v_finer AND s.at BETWEEN v_since AND p_now
-       GROUP BY s.queue) m ON m.queue = n.queue
-   WHERE n.span = v_finer AND n.at = p_now;
-  DELETE FROM posthaste.sample s WHERE s.span = v_finer AND s.at < v_past
-    - CASE v_finer WHEN 1 THEN interval '65 min' ELSE interval '25 h' END;
-  DELETE FROM posthaste.sample s WHERE p_span = 60 AND s.span = 60
-    AND s.at < v_past - interval '7 days 2 h';
 END $f$;
 -- The scheduled slots: kept small, and emptied.
 
@@ -13940,11 +13850,11 @@ CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.put_out();
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', '4628f041b0bef88d', '0.1.0')
+  VALUES ('0001_initial', '64397cae9e539eef', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'e98f1bae091d04e2', '0.1.0')
+  VALUES ('functions', 'cc9b64970c9e54ea', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

@@ -193,6 +193,10 @@ async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_
             if worked {
                 assert_eq!(store.claim(1).await.unwrap().len(), 1);
             }
+            let action = "INSERT INTO posthaste.bulk_action \
+                            (id, driven_until, at_most, action, filter, who, identity) \
+                          VALUES (1, now(), 9, 'cancel', '', 'ada', posthaste.current_identity())";
+            store.say(action).await.unwrap();
         }
         let admin = connect(&server.url("postgres")).await.unwrap();
         let name = format!("copy_of_{}", db.name());
@@ -223,6 +227,9 @@ async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_
             assert_eq!(refused.code().code(), "55000");
             assert!(refused.hint().unwrap().contains("posthaste rebase"));
             assert_eq!(rebase(&mut client, false).await.unwrap(), 2);
+            let action = "SELECT state || ' by ' || stopped_by FROM posthaste.bulk_action";
+            let action = client.query_one(action, &[]).await.unwrap();
+            assert_eq!(action.get::<_, String>(0), "stopped by posthaste rebase");
         } else {
             answer.unwrap();
             let copied = client.query_one(before, &[]).await.unwrap();

@@ -12,6 +12,14 @@ pub(crate) struct Since {
 }
 
 impl Since {
+    /// A moment, as it is written.
+    pub(super) fn at(at: Timestamp) -> Self {
+        Self {
+            typed: at.to_string(),
+            at,
+        }
+    }
+
     /// What was typed at this time. Times without a zone are of UTC, as on all pages.
     pub(super) fn parse(typed: String, now: Timestamp) -> Result<Self, String> {
         let at = ago(&typed, now)

@@ -55,7 +55,7 @@ pub(crate) async fn cancel(
 }
 
 /// One call cancels in two hundred lanes at most, and those of the others once more.
-pub(super) async fn cancelled(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
+async fn cancelled(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
     let (mut left, mut ended) = (ids.to_vec(), 0);
     while !left.is_empty() {
         let session = Session::act(&app.pool).await?;

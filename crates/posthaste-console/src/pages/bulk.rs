@@ -1,126 +1,101 @@
-//! Acting on all jobs that a filter names: first a page that says how many they are.
+//! Acting on all jobs that a filter names: a page that says how many they are, and the begin.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
-use posthaste::{JobId, State as JobState};
+use axum::response::{IntoResponse, Redirect, Response};
 
 use super::frame::Frame;
-use super::jobs::LISTED;
-use super::{check_may_act, notice, page};
+use super::{check_may_act, page};
+use crate::address;
 use crate::app::App;
 use crate::audit;
+use crate::bulk::{Driver, Kind};
 use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::filter::Filter;
 use crate::form::{Fields, Form, Query};
 use crate::guard::Visit;
-use crate::look::Look;
-use crate::snapshot::Sums;
-use crate::store::{self, Session, StoreError};
-use crate::window::{KEPT, Place};
+use crate::store::{self, Begun, StoreError};
 use crate::words;
 
-/// Jobs of one transaction.
-const BATCH: u32 = 1_000;
-/// Jobs of one form.
-const MOST: u32 = 100_000;
+/// Jobs of one action.
+const MOST: u32 = 50_000_000;
 /// Kept jobs that are looked at to count those with an error.
 const COUNTED: i64 = 200_000;
-/// No batch begins after this.
-const BOUND: Duration = Duration::from_secs(20);
 
-const WAITING: [JobState; 3] = [
-    JobState::Scheduled,
-    JobState::Retrying,
-    JobState::Quarantined,
-];
-
-/// What is done to them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Action {
-    Retry,
-    Cancel,
-    Redrive,
-    Delete,
+/// Its button.
+fn button(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Retry => "Retry them",
+        Kind::Cancel => "Cancel them",
+        Kind::Redrive => "Redrive them",
+        Kind::Delete => "Delete them for good",
+    }
 }
 
-impl Action {
-    fn read(fields: &Fields) -> Result<Self, Fault> {
-        let all = [Self::Retry, Self::Cancel, Self::Redrive, Self::Delete];
-        let wanted = fields.text("do")?;
-        let action = all.into_iter().find(|one| one.name() == wanted);
-        let what = "a filter is followed by retry, cancel, redrive or delete";
-        action.ok_or_else(|| Fault::bad(what))
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Retry => "retry",
-            Self::Cancel => "cancel",
-            Self::Redrive => "redrive",
-            Self::Delete => "delete",
+fn says(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Retry => {
+            "They run as soon as a worker is free, and keep their counted attempts; each is let \
+             run once."
+        }
+        Kind::Cancel => {
+            "Those that wait never run. Those that run are told to end, and are ended five \
+             seconds later. They are kept as cancelled, and can be redriven."
+        }
+        Kind::Redrive => {
+            "They are sent to work again, once, the first that were given up first. Each keeps \
+             its id and delivery id, and has all its attempts before it. One whose unique key \
+             another job now holds stays where it is."
+        }
+        Kind::Delete => {
+            "They are gone for good, with arguments and errors, the first that were given up \
+             first. Nobody can redrive them."
         }
     }
+}
 
-    /// Its button, and the title of its page.
-    fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Retry => ("Retry them", "Retry by filter"),
-            Self::Cancel => ("Cancel them", "Cancel by filter"),
-            Self::Redrive => ("Redrive them", "Redrive by filter"),
-            Self::Delete => ("Delete them for good", "Delete by filter"),
+/// The command that does the same, or the statement.
+fn same(kind: Kind, filter: &Filter, at_most: u32) -> (&'static str, String) {
+    let conditions = filter.conditions(kind.is_of_kept());
+    let ids = |table| {
+        format!("ARRAY(SELECT id FROM posthaste.{table} WHERE {conditions} LIMIT {at_most})")
+    };
+    match kind {
+        Kind::Cancel => (
+            "in SQL",
+            format!("SELECT * FROM posthaste.cancel_many({});", ids("job")),
+        ),
+        Kind::Delete => (
+            "in SQL",
+            format!("DELETE FROM posthaste.dead WHERE {conditions};"),
+        ),
+        Kind::Retry if filter.since.is_some() => (
+            "in SQL",
+            format!(
+                "SELECT * FROM posthaste.retry({}, at_most => {at_most});",
+                ids("job")
+            ),
+        ),
+        Kind::Redrive if filter.since.is_some() => (
+            "in SQL",
+            format!(
+                "SELECT posthaste.redrive({}, at_most => {at_most});",
+                ids("dead")
+            ),
+        ),
+        Kind::Retry | Kind::Redrive => {
+            let options = match filter.options() {
+                none if none.is_empty() => " --all".to_owned(),
+                options => options,
+            };
+            let name = kind.name();
+            let command = format!("posthaste jobs {name}{options} --limit {at_most}");
+            ("by command", command)
         }
-    }
-
-    fn says(self) -> &'static str {
-        match self {
-            Self::Retry => "They run as soon as a worker is free, and keep their counted attempts.",
-            Self::Cancel => {
-                "Those that wait never run. Those that run are told to end, and are ended five \
-                 seconds later. They are kept as cancelled, and can be redriven."
-            }
-            Self::Redrive => {
-                "They are sent to work again, the first that were given up first. Each keeps its \
-                 id and delivery id, and has all its attempts before it. One whose unique key \
-                 another job now holds stays where it is."
-            }
-            Self::Delete => {
-                "They are gone for good, with arguments and errors, the first that were given up \
-                 first. Nobody can redrive them."
-            }
-        }
-    }
-
-    /// States of the jobs that it is for.
-    fn states(self) -> &'static [JobState] {
-        match self {
-            Self::Retry => &WAITING,
-            Self::Cancel => &LISTED,
-            Self::Redrive | Self::Delete => &KEPT,
-        }
-    }
-
-    /// Of jobs that were given up.
-    fn is_of_kept(self) -> bool {
-        matches!(self, Self::Redrive | Self::Delete)
-    }
-
-    /// The command that does the same, if there is one.
-    fn command(self, filter: &Filter, at_most: u32) -> Option<String> {
-        if !matches!(self, Self::Retry | Self::Redrive) {
-            return None;
-        }
-        let options = match filter.options() {
-            none if none.is_empty() => " --all".to_owned(),
-            options => options,
-        };
-        let name = self.name();
-        Some(format!("posthaste jobs {name}{options} --limit {at_most}"))
     }
 }
 
@@ -128,16 +103,18 @@ impl Action {
 #[template(path = "bulk.html")]
 struct Bulk {
     frame: Frame,
-    action: Action,
+    kind: Kind,
+    says: &'static str,
+    /// As it is typed, with its times resolved: what is begun is what was counted.
     filter: String,
     /// How many jobs there are, in words.
     count: String,
     is_none: bool,
     at_most: u32,
     most: u32,
-    /// The command that does the same, else the conditions of a statement.
-    command: Option<String>,
-    conditions: String,
+    /// How the same is done elsewhere.
+    by: &'static str,
+    same: String,
     button: &'static str,
     key: &'static str,
     done_back: &'static str,
@@ -148,31 +125,29 @@ pub(crate) async fn preview(
     visit: Visit,
     Query(fields): Query,
 ) -> Result<Response, Fault> {
-    let action = Action::read(&fields)?;
+    let kind = read(&fields)?;
     let figures = app.collector.seen().await?;
-    let filter = meant(&fields, action, &figures)?;
-    let number = count(&app, &figures, action, &filter).await?;
-    let at_most = fields.number("at_most", (1, MOST))?.unwrap_or(BATCH);
-    let (button, title) = action.words();
-    let current = if action.is_of_kept() {
-        "/dead"
-    } else {
-        "/jobs"
-    };
+    let filter = meant(&fields, kind, &figures)?;
+    let number = count(&app, &figures, kind, &filter).await?;
+    let at_most = fields.number("at_most", (1, MOST))?;
+    let at_most = at_most.unwrap_or_else(|| number.most(kind, &figures, &filter));
+    let (by, same) = same(kind, &filter, at_most);
+    let current = if kind.is_of_kept() { "/dead" } else { "/jobs" };
     let bulk = Bulk {
-        frame: Frame::new(&app, &visit, &figures, title, current),
-        action,
+        frame: Frame::new(&app, &visit, &figures, kind.title(), current),
+        kind,
+        says: says(kind),
         count: number.words(),
         is_none: number == Number::Exactly(0),
         at_most,
         most: MOST,
-        command: action.command(&filter, at_most),
-        conditions: filter.conditions(action.is_of_kept()),
-        button,
-        key: match action {
-            Action::Retry | Action::Redrive => "r",
-            Action::Cancel => "c",
-            Action::Delete => "",
+        by,
+        same,
+        button: button(kind),
+        key: match kind {
+            Kind::Retry | Kind::Redrive => "r",
+            Kind::Cancel => "c",
+            Kind::Delete => "",
         },
         filter: filter.to_string(),
         done_back: current,
@@ -180,8 +155,13 @@ pub(crate) async fn preview(
     Ok(page(StatusCode::OK, &bulk))
 }
 
+fn read(fields: &Fields) -> Result<Kind, Fault> {
+    let what = "a filter is followed by retry, cancel, redrive or delete";
+    Kind::read(fields.text("do")?).ok_or_else(|| Fault::bad(what))
+}
+
 /// The filter, if it says something that the database can act by.
-fn meant(fields: &Fields, action: Action, figures: &Figures) -> Result<Filter, Fault> {
+fn meant(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, Fault> {
     let typed = fields.get("filter").unwrap_or_default();
     let filter = Filter::parse(typed, figures.snapshot.server.at).map_err(Fault::bad)?;
     if filter.text.is_some() || filter.id.is_some() {
@@ -192,30 +172,22 @@ fn meant(fields: &Fields, action: Action, figures: &Figures) -> Result<Filter, F
             "Select the jobs in the list.",
         ));
     }
-    if filter.since.is_some() && matches!(action, Action::Retry | Action::Redrive) {
-        let what = format!("{} takes no since", action.name());
-        return Err(Fault::bad(what));
-    }
-    if action == Action::Delete && filter.state.is_none() {
+    if kind == Kind::Delete && filter.state.is_none() {
         return Err(Fault::bad("to delete, say which: state:dead"));
     }
     if filter
         .state
-        .is_some_and(|state| !action.states().contains(&state))
+        .is_some_and(|state| !kind.states().contains(&state))
     {
-        let names: Vec<&str> = action
+        let names: Vec<&str> = kind
             .states()
             .iter()
             .map(|state| words::state(*state))
             .collect();
-        let what = format!(
-            "{} is for jobs that are {}",
-            action.name(),
-            names.join(", ")
-        );
+        let what = format!("{} is for jobs that are {}", kind.name(), names.join(", "));
         return Err(Fault::bad(what));
     }
-    Ok(filter)
+    Ok(filter.resolved())
 }
 
 /// How many jobs a filter names.
@@ -235,18 +207,40 @@ impl Number {
             Self::Unknown => "Some jobs".to_owned(),
         }
     }
+
+    /// How many there are, if all were counted.
+    fn exact(&self) -> Option<i64> {
+        match self {
+            Self::Exactly(jobs) => Some(*jobs),
+            Self::AtLeast(_) | Self::Unknown => None,
+        }
+    }
+
+    /// No more are meant: as many as were counted, else as there are without what nobody counts by.
+    fn most(&self, kind: Kind, figures: &Figures, filter: &Filter) -> u32 {
+        let jobs = self.exact().unwrap_or_else(|| known(kind, figures, filter));
+        u32::try_from(jobs).unwrap_or(MOST).clamp(1, MOST)
+    }
+}
+
+/// How many jobs there are by queue, name, tag and state.
+fn known(kind: Kind, figures: &Figures, filter: &Filter) -> i64 {
+    let sums = figures.snapshot.sums_of(filter);
+    let states = kind.states().iter();
+    let meant = states.filter(|state| filter.state.is_none_or(|one| one == **state));
+    meant.map(|state| sums.of(*state)).sum()
 }
 
 async fn count(
     app: &App,
     figures: &Figures,
-    action: Action,
+    kind: Kind,
     filter: &Filter,
 ) -> Result<Number, StoreError> {
     if filter.error.is_some() || filter.since.is_some() {
-        return match action {
-            Action::Retry | Action::Cancel => Ok(Number::Unknown),
-            Action::Redrive | Action::Delete => {
+        return match kind {
+            Kind::Retry | Kind::Cancel => Ok(Number::Unknown),
+            Kind::Redrive | Kind::Delete => {
                 let (jobs, is_bounded) = store::kept_count(&app.pool, filter, COUNTED).await?;
                 Ok(if is_bounded {
                     Number::AtLeast(jobs)
@@ -256,122 +250,34 @@ async fn count(
             }
         };
     }
-    let sums = figures.snapshot.sums_of(filter);
-    let states = action.states().iter();
-    let meant = states.filter(|state| filter.state.is_none_or(|one| one == **state));
-    Ok(Number::Exactly(meant.map(|state| sums.of(*state)).sum()))
+    Ok(Number::Exactly(known(kind, figures, filter)))
 }
 
-pub(crate) async fn act(
+pub(crate) async fn begin(
     State(app): State<Arc<App>>,
     visit: Visit,
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let action = Action::read(&fields)?;
+    let kind = read(&fields)?;
     let figures = app.collector.seen().await?;
-    let filter = meant(&fields, action, &figures)?;
-    let at_most = fields.number("at_most", (1, MOST))?.unwrap_or(BATCH);
-    let done = in_batches(&app, &figures, action, &filter, at_most).await;
-    let on = format!("filter {filter}, at most {at_most}");
-    let jobs = audit::log(&visit, action.name(), &on, done)?;
-    app.collector.refresh().await;
-    Ok(notice::done(fields.back(), action.name(), jobs))
-}
-
-/// Batch by batch, each in a transaction of its own; what is done when one fails stays done.
-async fn in_batches(
-    app: &App,
-    figures: &Figures,
-    action: Action,
-    filter: &Filter,
-    at_most: u32,
-) -> Result<usize, StoreError> {
-    let started = Instant::now();
-    let mut done = 0_usize;
-    let mut walk = Walk::new(app, figures, filter);
-    loop {
-        let left = at_most.saturating_sub(u32::try_from(done).unwrap_or(u32::MAX));
-        let batch = left.min(BATCH);
-        if batch == 0 || started.elapsed() > BOUND {
-            return Ok(done);
-        }
-        let moved = match action {
-            Action::Cancel => walk.cancel(batch).await,
-            _ => batch_of(app, action, filter, batch).await,
-        };
-        let moved = match moved {
-            Ok(moved) => moved,
-            Err(error) if done > 0 => {
-                tracing::warn!(%error, jobs = done, "an action by filter ended early");
-                return Ok(done);
-            }
-            Err(error) => return Err(error),
-        };
-        done += moved;
-        let is_over = match action {
-            Action::Cancel => walk.is_over,
-            _ => moved < usize::try_from(batch).unwrap_or(usize::MAX),
-        };
-        if is_over {
-            return Ok(done);
-        }
-    }
-}
-
-async fn batch_of(
-    app: &App,
-    action: Action,
-    filter: &Filter,
-    batch: u32,
-) -> Result<usize, StoreError> {
-    let session = Session::act(&app.pool).await?;
-    let chosen = filter.chosen().limit(batch);
-    let moved = match action {
-        Action::Retry => session.jobs()?.retry_where(&chosen).await?.len(),
-        Action::Delete => store::delete_kept(&session, filter, batch).await?,
-        Action::Redrive | Action::Cancel => session.jobs()?.redrive_where(&chosen).await?.len(),
+    let filter = meant(&fields, kind, &figures)?;
+    let number = count(&app, &figures, kind, &filter).await?;
+    let at_most = fields.number("at_most", (1, MOST))?;
+    let at_most = at_most.unwrap_or_else(|| number.most(kind, &figures, &filter));
+    let begun = Begun {
+        kind,
+        filter: &filter.to_string(),
+        at_most: i64::from(at_most),
+        expected: number.exact(),
+        who: &visit.who,
     };
-    session.end().await?;
-    Ok(moved)
-}
-
-/// Goes through the jobs as the list does, window by window, and cancels what it finds.
-struct Walk<'a> {
-    app: &'a App,
-    filter: &'a Filter,
-    sums: Sums,
-    at: Option<Place>,
-    is_over: bool,
-}
-
-impl<'a> Walk<'a> {
-    fn new(app: &'a App, figures: &Figures, filter: &'a Filter) -> Self {
-        Self {
-            app,
-            filter,
-            sums: figures.snapshot.sums_of(filter),
-            at: None,
-            is_over: false,
-        }
-    }
-
-    async fn cancel(&mut self, batch: u32) -> Result<usize, StoreError> {
-        let look = Look {
-            filter: self.filter,
-            sums: &self.sums,
-            secrets: &self.app.secrets,
-            at: self.at.take(),
-            is_by_due: false,
-            limit: usize::try_from(batch).unwrap_or(usize::MAX),
-        };
-        let found = look.take(&self.app.pool).await?;
-        self.is_over = found.next.is_none();
-        self.at = found.next;
-        let ids: Vec<JobId> = found.jobs.iter().map(|job| JobId(job.id)).collect();
-        match ids.is_empty() {
-            true => Ok(0),
-            false => super::act::cancelled(self.app, &ids).await,
-        }
-    }
+    let on = format!("filter {filter}, at most {at_most}");
+    let id = store::begin_action(&app.pool, app.driver.me(), &begun).await;
+    let id = audit::began(&visit, kind.name(), &on, id)?;
+    Driver::begin(&app);
+    app.driver.wake();
+    app.driver.wait_for(id).await;
+    app.collector.refresh().await;
+    Ok(Redirect::to(&address::bulk(id)).into_response())
 }

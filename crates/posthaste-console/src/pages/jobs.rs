@@ -31,7 +31,7 @@ const MOST: u32 = 200;
 /// So much of the arguments stands in a line.
 const ARGUMENTS: usize = 120;
 
-pub(super) const LISTED: [JobState; 7] = [
+const LISTED: [JobState; 7] = [
     JobState::Available,
     JobState::Running,
     JobState::Scheduled,
@@ -186,7 +186,7 @@ async fn list(
     let is_continued = at.is_some();
     let look = Look {
         filter: &filter,
-        sums: &sums,
+        sums: Some(&sums),
         secrets: &app.secrets,
         at,
         is_by_due: path == "/scheduled",
@@ -283,10 +283,7 @@ fn bulk(filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
         None => sums.pending(),
     };
     let is_counted = filter.error.is_none() && filter.since.is_none();
-    let fitting = actions.iter().filter(|(action, _)| {
-        let takes_since = matches!(*action, "cancel" | "delete");
-        (takes_since || filter.since.is_none()) && !(is_counted && number == 0)
-    });
+    let fitting = actions.iter().filter(|_| !is_counted || number > 0);
     let links = fitting.map(|(action, verb)| {
         let fields = [("do", *action), ("filter", &filter.to_string())];
         Bulk {

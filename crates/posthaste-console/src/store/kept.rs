@@ -36,35 +36,19 @@ pub(crate) async fn kept_count(
     Ok((meant, looked_at >= most))
 }
 
-/// Deletes kept jobs that are meant; how many.
-pub(crate) async fn delete_kept(
-    session: &Session,
-    filter: &Filter,
-    most: u32,
-) -> Result<usize, StoreError> {
-    let (state, error) = (filter.state.map(words::state), filter.error_pattern());
-    let (since, most) = (filter.since_at(), i64::from(most));
-    let values: [(&(dyn ToSql + Sync), Type); 7] = [
-        (&state, Type::TEXT),
-        (&filter.queue, Type::TEXT),
-        (&filter.name, Type::TEXT),
-        (&filter.tag, Type::TEXT),
-        (&error, Type::TEXT),
-        (&since, Type::TIMESTAMPTZ),
-        (&most, Type::INT8),
-    ];
-    let sql = include_str!("kept_delete.sql");
+/// Deletes these, of those that are kept; how many.
+pub(crate) async fn delete_kept(session: &Session, ids: &[i64]) -> Result<usize, StoreError> {
+    let values: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
+    let sql = "DELETE FROM posthaste.dead AS d WHERE d.id = ANY ($1::bigint[])";
     let rows = session.client()?.execute_typed(sql, &values).await?;
     Ok(usize::try_from(rows).unwrap_or(usize::MAX))
 }
 
-/// Deletes these, of those that are kept; how many.
+/// The same in a transaction of its own.
 pub(crate) async fn delete_jobs(pool: &Pool, ids: &[JobId]) -> Result<usize, StoreError> {
     let session = Session::act(pool).await?;
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-    let values: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
-    let sql = "DELETE FROM posthaste.dead AS d WHERE d.id = ANY ($1::bigint[])";
-    let rows = session.client()?.execute_typed(sql, &values).await?;
+    let deleted = delete_kept(&session, &ids).await?;
     session.end().await?;
-    Ok(usize::try_from(rows).unwrap_or(usize::MAX))
+    Ok(deleted)
 }

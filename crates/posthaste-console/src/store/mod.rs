@@ -1,6 +1,8 @@
 //! What the console asks the database: in transactions of their own that end soon, with every name
 //! qualified.
 
+mod bulk;
+mod bulk_jobs;
 mod error;
 mod kept;
 mod list;
@@ -14,6 +16,11 @@ mod synced;
 mod tables;
 mod workers;
 
+pub(crate) use bulk::{
+    Begun, action, actions, advance, begin_action, begin_batch, due_actions, fail_action,
+    go_on_with_action, stop_action,
+};
+pub(crate) use bulk_jobs::{next_kept, quarantined, told_to_end, tried_since};
 pub(crate) use error::StoreError;
 pub(crate) use kept::{delete_jobs, delete_kept, kept_count};
 pub(crate) use list::{JobRow, due, kept, numbered, places, slot};

@@ -8,6 +8,9 @@ use tokio_postgres::{Client, Row};
 use super::{Session, StoreError};
 use crate::snapshot::{Holder, QueueSettings, Server, Snapshot, Worker};
 
+/// Actions by filter that are shown as they go on.
+const ACTIONS: i64 = 20;
+
 pub(crate) async fn read(pool: &Pool) -> Result<Snapshot, StoreError> {
     let started = Instant::now();
     let session = Session::read(pool).await?;
@@ -19,6 +22,7 @@ pub(crate) async fn read(pool: &Pool) -> Result<Snapshot, StoreError> {
         queues: all(client, include_str!("queues.sql"), queue).await?,
         workers: all(client, include_str!("workers.sql"), worker).await?,
         holders: Holder::of(posthaste::holders(client).await?),
+        bulk: super::actions(&session, ACTIONS).await?,
         took: started.elapsed(),
         server,
     };

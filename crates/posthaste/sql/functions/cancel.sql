@@ -68,7 +68,7 @@ $f$;
 -- until it ends.
 CREATE OR REPLACE FUNCTION posthaste.cancel_many(ids bigint[])
 RETURNS TABLE (id bigint, state text) LANGUAGE plpgsql
-SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
+SET jit = off SET plan_cache_mode = force_custom_plan SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_column
 DECLARE
   v_left bigint[] := ids;

@@ -280,6 +280,9 @@ BEGIN
   PERFORM posthaste.begin_epoch(v_first);
   PERFORM posthaste.recount();
   PERFORM posthaste.guard() WHERE posthaste.is_unguarded();
+  UPDATE posthaste.bulk_action b
+     SET state = 'stopped', ended_at = v_now, stopped_by = 'posthaste rebase'
+   WHERE b.state IN ('running', 'failed');
   DELETE FROM posthaste.store_identity;
   INSERT INTO posthaste.store_identity (identity) VALUES (posthaste.current_identity());
   RETURN v_jobs;

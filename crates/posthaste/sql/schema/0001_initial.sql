@@ -677,6 +677,35 @@ CREATE TABLE posthaste.inbox (
   received_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX inbox_received_at ON posthaste.inbox (received_at);
+
+-- What somebody asked for all jobs that a filter names. A console goes through them batch by batch;
+-- each batch is a transaction that acts and moves place and jobs on here, so each job counts once.
+-- The one that is at a batch holds the lock (1885893481, id); between two of them driver, until
+-- driven_until, keeps others from taking turns with it.
+CREATE TABLE posthaste.bulk_action (
+  id           integer     PRIMARY KEY,   -- one more than the last: no sequence can be behind it
+  started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  ended_at     timestamptz,
+  driven_until timestamptz NOT NULL,
+  driver       uuid,                      -- NULL: nobody; it rests until then
+  at_most      bigint      NOT NULL CHECK (at_most > 0),
+  expected     bigint,                    -- how many jobs there were; NULL: nobody counted
+  jobs         bigint      NOT NULL DEFAULT 0,  -- done so far
+  pass_jobs    bigint      NOT NULL DEFAULT 0,  -- of them in this pass over all places
+  passes       integer     NOT NULL DEFAULT 0,  -- that came to their end
+  failures     integer     NOT NULL DEFAULT 0,  -- batches in a row that failed
+  action       text        NOT NULL CHECK (action IN ('retry', 'cancel', 'redrive', 'delete')),
+  state        text        NOT NULL DEFAULT 'running'
+    CHECK (state IN ('running', 'finished', 'stopped', 'failed')),
+  filter       text        NOT NULL,      -- as it is typed, its times resolved
+  place        text,                      -- where the walk goes on; NULL: at the beginning
+  who          text        NOT NULL,
+  stopped_by   text,                      -- who asked for its end; the next batch sees it
+  last_error   text,
+  -- whose jobs were meant: a copy of the database does not go on by itself
+  identity     text[]      NOT NULL
+) WITH (fillfactor = 50);
+
 CREATE TABLE posthaste.synced (
   name     text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
   relation regclass NOT NULL,

@@ -80,6 +80,177 @@ SELECT w.id, w.name, w.queue, w.enqueued_at FROM (
     ORDER BY r.ordering_key, r.turn LIMIT $2::bigint)) w
  ORDER BY w.turn LIMIT $2::bigint;
 
+-- bulk_advance.sql
+-- takes: int4, uuid, int8, text, int4, int8, bool
+-- returns: state text, jobs int8
+UPDATE posthaste.bulk_action AS a
+   SET jobs = a.jobs + $3::bigint, place = $4::text, passes = $5::integer, pass_jobs = $6::bigint,
+       failures = 0, last_error = NULL, driver = $2::uuid,
+       driven_until = clock_timestamp() + interval '10 s',
+       state = CASE WHEN $7::boolean THEN 'finished' WHEN a.stopped_by IS NOT NULL THEN 'stopped'
+                    ELSE 'running' END,
+       ended_at = CASE WHEN $7::boolean OR a.stopped_by IS NOT NULL THEN clock_timestamp() END
+ WHERE a.id = $1::integer
+RETURNING a.state, a.jobs;
+
+-- bulk_begin.sql
+-- takes: int4, uuid
+-- returns: id int4, started_at timestamptz, ended_at timestamptz, at_most int8, expected int8
+-- returns: jobs int8, pass_jobs int8, passes int4, failures int4, action text, state text
+-- returns: filter text, place text, who text, stopped_by text, last_error text, is_driven bool
+-- returns: is_ours bool
+SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_jobs, a.passes,
+       a.failures, a.action, a.state, a.filter, a.place, a.who, a.stopped_by, a.last_error,
+       a.driven_until > clock_timestamp() - interval '30 s' AS is_driven,
+       CASE WHEN pg_catalog.pg_is_in_recovery() THEN true
+            ELSE a.identity[1:2] = (posthaste.current_identity())[1:2]
+                 AND a.identity[4] = (posthaste.current_identity())[4] END AS is_ours
+  FROM posthaste.bulk_action a
+ WHERE a.id = $1::integer AND a.state = 'running'
+   AND (a.driver = $2::uuid OR a.driven_until <= clock_timestamp());
+
+-- bulk_due.sql
+-- takes: uuid
+-- returns: id int4
+SELECT a.id FROM posthaste.bulk_action a
+ WHERE a.state = 'running' AND (a.driver = $1::uuid OR a.driven_until <= clock_timestamp())
+   AND CASE WHEN pg_catalog.pg_is_in_recovery() THEN false
+            ELSE a.identity[1:2] = (posthaste.current_identity())[1:2]
+                 AND a.identity[4] = (posthaste.current_identity())[4] END
+ ORDER BY a.id;
+
+-- bulk_failed.sql
+-- takes: int4, text, float8, bool
+-- returns: state text, jobs int8
+UPDATE posthaste.bulk_action AS a
+   SET failures = a.failures + 1, last_error = $2::text, driver = NULL,
+       driven_until = clock_timestamp() + $3::double precision * interval '1 s',
+       state = CASE WHEN a.stopped_by IS NOT NULL THEN 'stopped' WHEN $4::boolean THEN 'failed'
+                    ELSE 'running' END,
+       ended_at = CASE WHEN a.stopped_by IS NOT NULL OR $4::boolean THEN clock_timestamp() END
+ WHERE a.id = $1::integer AND a.state = 'running'
+RETURNING a.state, a.jobs;
+
+-- bulk_go_on.sql
+-- takes: int4, uuid
+-- returns: state text, jobs int8
+UPDATE posthaste.bulk_action AS a
+   SET state = 'running', ended_at = NULL, stopped_by = NULL, last_error = NULL, failures = 0,
+       place = CASE WHEN a.action <> 'cancel' THEN a.place END, passes = 0,
+       driver = $2::uuid, driven_until = clock_timestamp() + interval '10 s',
+       identity = posthaste.current_identity()
+ WHERE a.id = $1::integer AND a.state IN ('stopped', 'failed')
+RETURNING a.state, a.jobs;
+
+-- bulk_kept.sql
+-- takes: text, timestamptz, int8, timestamptz, text, text, text, text, int8, int8
+-- returns: id int8, died_at timestamptz, looked_at int8
+WITH near AS MATERIALIZED (
+  SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error
+    FROM posthaste.dead d
+   WHERE d.state = $1::text AND d.died_at >= $2::timestamptz
+     AND (d.died_at, d.id) > ($2::timestamptz, $3::bigint) AND d.died_at <= $4::timestamptz
+   ORDER BY d.died_at, d.id LIMIT $9::bigint
+), meant AS MATERIALIZED (
+  SELECT n.id, n.died_at FROM near n
+   WHERE ($5::text IS NULL OR n.queue = $5::text) AND ($6::text IS NULL OR n.name = $6::text)
+     AND ($7::text IS NULL OR n.tag = $7::text) AND ($8::text IS NULL OR n.last_error LIKE $8::text)
+   ORDER BY n.died_at, n.id LIMIT $10::bigint
+), looked AS (
+  SELECT n.id, n.died_at, count(*) OVER () AS rows
+    FROM near n ORDER BY n.died_at DESC, n.id DESC LIMIT 1
+)
+SELECT m.id, m.died_at, NULL::bigint AS looked_at FROM meant m
+UNION ALL
+SELECT l.id, l.died_at, l.rows FROM looked l
+ ORDER BY looked_at NULLS FIRST, died_at, id;
+
+-- bulk_lock.sql
+-- takes: int4
+-- returns: is_free bool
+SELECT pg_catalog.pg_try_advisory_xact_lock(1885893481, $1::integer) AS is_free;
+
+-- bulk_newest.sql
+-- takes: int8
+-- returns: id int4, started_at timestamptz, ended_at timestamptz, at_most int8, expected int8
+-- returns: jobs int8, pass_jobs int8, passes int4, failures int4, action text, state text
+-- returns: filter text, place text, who text, stopped_by text, last_error text, is_driven bool
+-- returns: is_ours bool
+SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_jobs, a.passes,
+       a.failures, a.action, a.state, a.filter, a.place, a.who, a.stopped_by, a.last_error,
+       a.driven_until > clock_timestamp() - interval '30 s' AS is_driven,
+       CASE WHEN pg_catalog.pg_is_in_recovery() THEN true
+            ELSE a.identity[1:2] = (posthaste.current_identity())[1:2]
+                 AND a.identity[4] = (posthaste.current_identity())[4] END AS is_ours
+  FROM posthaste.bulk_action a
+ WHERE a.state = 'running' OR a.id = ANY (ARRAY(
+   SELECT b.id FROM posthaste.bulk_action b ORDER BY b.id DESC LIMIT $1::bigint))
+ ORDER BY a.id DESC;
+
+-- bulk_next.sql
+-- returns: id int4, running int8
+SELECT coalesce(max(a.id), 0) + 1 AS id, count(*) FILTER (WHERE a.state = 'running') AS running
+  FROM posthaste.bulk_action a;
+
+-- bulk_number_lock.sql
+-- returns: pg_advisory_xact_lock void
+SELECT pg_catalog.pg_advisory_xact_lock(1885893481, 0);
+
+-- bulk_one.sql
+-- takes: int4
+-- returns: id int4, started_at timestamptz, ended_at timestamptz, at_most int8, expected int8
+-- returns: jobs int8, pass_jobs int8, passes int4, failures int4, action text, state text
+-- returns: filter text, place text, who text, stopped_by text, last_error text, is_driven bool
+-- returns: is_ours bool
+SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_jobs, a.passes,
+       a.failures, a.action, a.state, a.filter, a.place, a.who, a.stopped_by, a.last_error,
+       a.driven_until > clock_timestamp() - interval '30 s' AS is_driven,
+       CASE WHEN pg_catalog.pg_is_in_recovery() THEN true
+            ELSE a.identity[1:2] = (posthaste.current_identity())[1:2]
+                 AND a.identity[4] = (posthaste.current_identity())[4] END AS is_ours
+  FROM posthaste.bulk_action a WHERE a.id = $1::integer;
+
+-- bulk_quarantined.sql
+-- takes: int8, text, text, text, text, timestamptz, int8
+-- returns: id int8, enqueued_at timestamptz
+SELECT h.id, h.enqueued_at FROM posthaste.in_flight h
+ WHERE h.state = 'quarantined' AND h.id < $1::bigint AND h.until > clock_timestamp()
+   AND ($2::text IS NULL OR h.queue = $2::text) AND ($3::text IS NULL OR h.name = $3::text)
+   AND ($4::text IS NULL OR h.tag = $4::text)
+   AND ($5::text IS NULL OR h.last_error LIKE $5::text)
+   AND ($6::timestamptz IS NULL OR h.enqueued_at >= $6::timestamptz)
+ ORDER BY h.id DESC LIMIT $7::bigint;
+
+-- bulk_start.sql
+-- takes: int4, uuid, text, text, int8, int8, text, int4
+WITH forgotten AS (
+  DELETE FROM posthaste.bulk_action AS a
+   WHERE a.state <> 'running' AND a.id <= $1::integer - $8::integer)
+INSERT INTO posthaste.bulk_action
+  (id, driver, driven_until, action, filter, at_most, expected, who, identity)
+VALUES ($1::integer, $2::uuid, clock_timestamp() + interval '10 s', $3::text, $4::text, $5::bigint,
+        $6::bigint, $7::text, posthaste.current_identity());
+
+-- bulk_stop.sql
+-- takes: int4, text, bool
+-- returns: state text, jobs int8
+UPDATE posthaste.bulk_action AS a
+   SET stopped_by = $2::text, state = CASE WHEN $3::boolean THEN 'stopped' ELSE a.state END,
+       ended_at = CASE WHEN $3::boolean THEN clock_timestamp() END
+ WHERE a.id = $1::integer AND a.state IN ('running', 'failed') AND a.stopped_by IS NULL
+RETURNING a.state, a.jobs;
+
+-- bulk_told.sql
+-- takes: _int8
+-- returns: id int8
+SELECT c.id FROM posthaste.cancelling c WHERE c.id = ANY ($1::bigint[]);
+
+-- bulk_tried.sql
+-- takes: _int8, timestamptz
+-- returns: id int8
+SELECT DISTINCT a.job AS id FROM posthaste.attempt a
+ WHERE a.job = ANY ($1::bigint[]) AND a.at >= $2::timestamptz;
+
 -- cancel.sql
 -- takes: _int8
 -- returns: answer text
@@ -850,15 +1021,6 @@ SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue = $2::text)
   FROM (SELECT d.queue, d.name, d.tag, d.last_error FROM posthaste.dead d
          WHERE ($1::text IS NULL OR d.state = $1::text)
            AND ($7::timestamptz IS NULL OR d.died_at >= $7::timestamptz) LIMIT $6::bigint) d;
-
--- kept_delete.sql
--- takes: text, text, text, text, text, timestamptz, int8
-DELETE FROM posthaste.dead AS x WHERE x.id = ANY (ARRAY(
-  SELECT d.id FROM posthaste.dead d
-   WHERE d.state = $1::text AND d.died_at >= coalesce($6::timestamptz, '-infinity')
-     AND ($2::text IS NULL OR d.queue = $2::text) AND ($3::text IS NULL OR d.name = $3::text)
-     AND ($4::text IS NULL OR d.tag = $4::text) AND ($5::text IS NULL OR d.last_error LIKE $5::text)
-   ORDER BY d.died_at, d.id LIMIT $7::bigint));
 
 -- kept_for.sql
 -- returns: attempts float8, inbox float8

@@ -1,0 +1,90 @@
+//! One batch of an action: a transaction that acts, and says in the same breath how far it is.
+
+mod cancel;
+mod kept;
+mod retry;
+
+use posthaste::JobId;
+
+use super::{Action, Kind, Moved};
+use crate::app::App;
+use crate::filter::Filter;
+use crate::store::{self, Session, StoreError};
+
+/// What is asked of one batch.
+struct Batch<'a> {
+    app: &'a App,
+    session: &'a Session,
+    action: &'a Action,
+    filter: Filter,
+    /// Jobs, at most.
+    limit: usize,
+}
+
+/// What it did, and where the walk stands behind it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) jobs: usize,
+    pub(crate) place: Option<String>,
+    pub(crate) passes: i32,
+    pub(crate) pass_jobs: i64,
+    pub(crate) is_over: bool,
+}
+
+/// What became of an action by one batch, and how many jobs that did. Nothing: it is another's, or
+/// over.
+pub(super) async fn batch(
+    app: &App,
+    id: i32,
+    size: usize,
+) -> Result<Option<(Action, Moved, usize)>, StoreError> {
+    let session = Session::act(&app.pool).await?;
+    let me = app.driver.me();
+    let Some(action) = store::begin_batch(&session, id, me).await? else {
+        session.end().await?;
+        return Ok(None);
+    };
+    let filter = action.meant().map_err(StoreError::Refused)?;
+    let left = usize::try_from(action.at_most - action.jobs).unwrap_or(0);
+    let batch = Batch {
+        app,
+        session: &session,
+        action: &action,
+        filter,
+        limit: size.min(left),
+    };
+    let mut step = batch.step().await?;
+    step.is_over |= step.jobs >= left;
+    let moved = store::advance(&session, id, me, &step).await?;
+    session.end().await?;
+    Ok(Some((action, moved, step.jobs)))
+}
+
+impl Batch<'_> {
+    async fn step(&self) -> Result<Step, StoreError> {
+        // Somebody asked for its end while the one that was at it died.
+        if self.action.stopped_by.is_some() || self.limit == 0 {
+            return Ok(self.here());
+        }
+        match self.action.kind {
+            Kind::Retry => self.retry().await,
+            Kind::Cancel => self.cancel().await,
+            Kind::Redrive | Kind::Delete => self.kept().await,
+        }
+    }
+
+    /// Nothing done, nothing looked at.
+    fn here(&self) -> Step {
+        Step {
+            jobs: 0,
+            place: self.action.place.clone(),
+            passes: self.action.passes,
+            pass_jobs: self.action.pass_jobs,
+            is_over: false,
+        }
+    }
+}
+
+fn numbers(ids: &[i64]) -> Vec<JobId> {
+    ids.iter().map(|id| JobId(*id)).collect()
+}

@@ -1,0 +1,95 @@
+//! Cancel: through the places where jobs lie, as the list goes, of those that had come when it
+//! began. Jobs move meanwhile, so places are passed over until a pass meets none.
+
+use std::collections::HashSet;
+
+use posthaste::State;
+
+use super::{Batch, Step, numbers};
+use crate::look::{Found, Look};
+use crate::store::{self, StoreError};
+
+/// No more passes: somebody has those that are left, and does not let them go.
+const PASSES: i32 = 50;
+
+impl Batch<'_> {
+    pub(super) async fn cancel(&self) -> Result<Step, StoreError> {
+        let place = self.action.place.as_deref();
+        let look = Look {
+            filter: &self.filter,
+            sums: None,
+            secrets: &self.app.secrets,
+            at: place.and_then(|place| place.parse().ok()),
+            is_by_due: false,
+            limit: self.limit,
+        };
+        let found = look.within(self.session).await?;
+        let ids = self.to_cancel(&found).await?;
+        let (mut done, mut are_left) = (0, false);
+        if !ids.is_empty() {
+            let met = self.session.jobs()?.cancel(&numbers(&ids)).await?;
+            let is = |wanted: State| {
+                met.iter()
+                    .filter(move |(_, state)| *state == wanted)
+                    .count()
+            };
+            done = is(State::Cancelled) + is(State::Running);
+            // One call takes the locks of so many lanes and no more.
+            are_left = is(State::Available) > 0 && done > 0;
+        }
+        Ok(match are_left {
+            true => Step {
+                jobs: done,
+                pass_jobs: self.action.pass_jobs + count(done),
+                ..self.here()
+            },
+            false => self.behind(&found, done),
+        })
+    }
+
+    /// Those that had come when it began, and were not told to end before.
+    async fn to_cancel(&self, found: &Found) -> Result<Vec<i64>, StoreError> {
+        let old = found.jobs.iter();
+        let old = old.filter(|job| job.enqueued_at <= self.action.started_at);
+        let running = old.clone().filter(|job| job.state == State::Running);
+        let running: Vec<i64> = running.map(|job| job.id).collect();
+        let told: HashSet<i64> = match running.is_empty() {
+            true => HashSet::new(),
+            false => {
+                let told = store::told_to_end(self.session, &running).await?;
+                told.into_iter().collect()
+            }
+        };
+        Ok(old
+            .map(|job| job.id)
+            .filter(|id| !told.contains(id))
+            .collect())
+    }
+
+    fn behind(&self, found: &Found, done: usize) -> Step {
+        let pass_jobs = self.action.pass_jobs + count(done);
+        if let Some(next) = &found.next {
+            return Step {
+                jobs: done,
+                place: Some(next.to_string()),
+                passes: self.action.passes,
+                pass_jobs,
+                is_over: false,
+            };
+        }
+        let passes = self.action.passes + 1;
+        // Where the place was truncated meanwhile, nobody knows what moved from it.
+        let is_whole = pass_jobs == 0 && !found.is_gone;
+        Step {
+            jobs: done,
+            place: None,
+            passes,
+            pass_jobs: 0,
+            is_over: is_whole || passes >= PASSES,
+        }
+    }
+}
+
+fn count(jobs: usize) -> i64 {
+    i64::try_from(jobs).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,59 @@
+//! Redrive and delete: from the jobs that were given up first to those that were when it began. So
+//! one that is sent to work and dies again is met by no later batch.
+
+use jiff::Timestamp;
+use posthaste::State;
+
+use super::{Batch, Step, numbers};
+use crate::bulk::Kind;
+use crate::store::{self, StoreError};
+use crate::window::{KEPT, Place};
+
+impl Batch<'_> {
+    pub(super) async fn kept(&self) -> Result<Step, StoreError> {
+        let mut here = self.here();
+        let Some(Place::Kept(state, at, id)) = self.kept_place() else {
+            return Ok(Step {
+                is_over: true,
+                ..here
+            });
+        };
+        let until = self.action.started_at;
+        let (session, filter) = (self.session, &self.filter);
+        let found = store::next_kept(session, state, (at, id), until, filter, self.limit).await?;
+        here.jobs = match (found.ids.is_empty(), self.action.kind) {
+            (true, _) => 0,
+            (false, Kind::Delete) => store::delete_kept(session, &found.ids).await?,
+            (false, _) => session.jobs()?.redrive(&numbers(&found.ids)).await?.len(),
+        };
+        let next = match found.next {
+            Some((at, id)) => Some(Place::Kept(state, at, id)),
+            None => self.next_state(state),
+        };
+        here.is_over = next.is_none();
+        here.place = next.map(|place| place.to_string());
+        Ok(here)
+    }
+
+    /// Where the walk stands, or begins.
+    fn kept_place(&self) -> Option<Place> {
+        match &self.action.place {
+            Some(place) => place.parse().ok(),
+            None => self.first_of(self.filter.state.unwrap_or(KEPT[0])),
+        }
+    }
+
+    fn first_of(&self, state: State) -> Option<Place> {
+        let since = self.filter.since_at().unwrap_or(Timestamp::UNIX_EPOCH);
+        Some(Place::Kept(state, since, -1))
+    }
+
+    /// The next state, where the filter names none.
+    fn next_state(&self, state: State) -> Option<Place> {
+        if self.filter.state.is_some() {
+            return None;
+        }
+        let at = KEPT.iter().position(|one| *one == state)?;
+        self.first_of(*KEPT.get(at + 1)?)
+    }
+}

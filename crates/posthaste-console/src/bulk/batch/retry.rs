@@ -1,0 +1,97 @@
+//! Retry: by the times at which jobs are due, which stay when jobs are carried to another segment,
+//! then those in quarantine. A job that was tried since it began is not let run once more.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use posthaste::State;
+
+use super::{Batch, Step, numbers};
+use crate::store::{self, StoreError};
+use crate::window::Place;
+
+/// Jobs of a look that had come when it began, and where the next one begins.
+struct Met {
+    ids: Vec<i64>,
+    next: Option<Place>,
+}
+
+impl Batch<'_> {
+    pub(super) async fn retry(&self) -> Result<Step, StoreError> {
+        let place = self.action.place.as_deref();
+        let place = place.and_then(|place| place.parse().ok());
+        let met = match place.unwrap_or_else(|| self.first()) {
+            Place::Due(at, id) => self.due(at, id).await?,
+            Place::InFlight(below) => self.quarantined(below).await?,
+            _ => Met {
+                ids: Vec::new(),
+                next: None,
+            },
+        };
+        let ids = self.not_tried_since(met.ids).await?;
+        let jobs = match ids.is_empty() {
+            true => 0,
+            false => {
+                let runs = [State::Available, State::Blocked, State::Quarantined];
+                let now = self.session.jobs()?.retry(&numbers(&ids)).await?;
+                now.iter().filter(|(_, state)| runs.contains(state)).count()
+            }
+        };
+        Ok(Step {
+            jobs,
+            is_over: met.next.is_none(),
+            place: met.next.map(|place| place.to_string()),
+            ..self.here()
+        })
+    }
+
+    fn first(&self) -> Place {
+        match self.filter.state {
+            Some(State::Quarantined) => Place::InFlight(i64::MAX),
+            _ => Place::FIRST_DUE,
+        }
+    }
+
+    async fn due(&self, at: Timestamp, id: i64) -> Result<Met, StoreError> {
+        let limit = i64::try_from(self.limit).unwrap_or(i64::MAX);
+        let found = store::due(self.session, (at, id), &self.filter, limit).await?;
+        let last = found.jobs.last().map(|job| job.place.clone());
+        let is_full = found.jobs.len() >= self.limit;
+        let end = found.end.filter(|_| found.is_bounded);
+        let next = match last.filter(|_| is_full) {
+            Some(last) => Some(last),
+            None => end.map(|(at, id)| Place::Due(at, id)),
+        };
+        let behind = match self.filter.state {
+            None => Some(Place::InFlight(i64::MAX)),
+            Some(_) => None,
+        };
+        let old = found.jobs.iter();
+        let old = old.filter(|job| job.enqueued_at <= self.action.started_at);
+        Ok(Met {
+            ids: old.map(|job| job.id).collect(),
+            next: next.or(behind),
+        })
+    }
+
+    async fn quarantined(&self, below: i64) -> Result<Met, StoreError> {
+        let found = store::quarantined(self.session, below, &self.filter, self.limit).await?;
+        let is_full = found.len() >= self.limit;
+        let last = found.last().filter(|_| is_full);
+        let old = found.iter();
+        let old = old.filter(|(_, enqueued_at)| *enqueued_at <= self.action.started_at);
+        Ok(Met {
+            ids: old.map(|(id, _)| *id).collect(),
+            next: last.map(|(id, _)| Place::InFlight(*id)),
+        })
+    }
+
+    async fn not_tried_since(&self, ids: Vec<i64>) -> Result<Vec<i64>, StoreError> {
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        let tried = store::tried_since(self.session, &ids, self.action.started_at).await?;
+        let tried: HashSet<i64> = tried.into_iter().collect();
+        Ok(ids.into_iter().filter(|id| !tried.contains(id)).collect())
+    }
+}

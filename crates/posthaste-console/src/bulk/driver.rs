@@ -1,0 +1,183 @@
+//! Who works on actions: a task of each console that may act. It goes on with what was begun in
+//! it, and with what nobody has gone on with for ten seconds, as after a console was killed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+use uuid::Uuid;
+
+use super::batch::batch;
+use super::pace::{self, After};
+use super::{Action, Moved, Progress};
+use crate::app::App;
+use crate::store::{self, StoreError};
+use crate::{Access, Role, Settings, audit};
+
+/// How often one looks for actions that others left.
+const EVERY: Duration = Duration::from_secs(5);
+/// How long one waits for a database that does not answer.
+const TROUBLE: Duration = Duration::from_secs(10);
+
+/// A console, as those see it that share its actions.
+pub(crate) struct Driver {
+    me: Uuid,
+    has_begun: AtomicBool,
+    wake: Arc<Notify>,
+    /// The action that ended last.
+    ended: watch::Sender<i32>,
+}
+
+impl Driver {
+    pub(crate) fn new() -> Self {
+        Self {
+            me: Uuid::new_v4(),
+            has_begun: AtomicBool::new(false),
+            wake: Arc::default(),
+            ended: watch::Sender::new(0),
+        }
+    }
+
+    pub(crate) fn me(&self) -> Uuid {
+        self.me
+    }
+
+    /// Works from now on, once, if somebody may act here; ends with the console. Outside of a
+    /// runtime it begins with the first action.
+    pub(crate) fn begin(app: &Arc<App>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        if may_act(&app.settings) && !app.driver.has_begun.swap(true, Ordering::Relaxed) {
+            let wake = Arc::clone(&app.driver.wake);
+            runtime.spawn(drive(Arc::downgrade(app), wake));
+        }
+    }
+
+    /// There is something new to do.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Waits a little for the end of an action, so that a small one is seen as it ended.
+    pub(crate) async fn wait_for(&self, id: i32) {
+        let mut ended = self.ended.subscribe();
+        let end = ended.wait_for(|last| *last == id);
+        let _ = tokio::time::timeout(Duration::from_secs(1), end).await;
+    }
+}
+
+fn may_act(settings: &Settings) -> bool {
+    let named = match &settings.access {
+        Access::Proxy(proxy) => !proxy.operators.is_empty(),
+        Access::Loopback | Access::Token(_) => false,
+    };
+    settings.role == Role::Operator || named
+}
+
+/// What is known from one batch to the next.
+#[derive(Default)]
+struct Known {
+    /// The action that had a batch last.
+    last: i32,
+    /// How large batches are.
+    sizes: HashMap<i32, usize>,
+}
+
+async fn drive(app: Weak<App>, wake: Arc<Notify>) {
+    let mut known = Known::default();
+    loop {
+        let pause = match app.upgrade() {
+            None => return,
+            Some(app) => round(&app, &mut known).await,
+        };
+        // Nothing is held meanwhile, neither a connection nor the console.
+        match pause {
+            Ok(Some(pause)) => tokio::time::sleep(pause).await,
+            Ok(None) => drop(tokio::time::timeout(EVERY, wake.notified()).await),
+            Err(error) => {
+                tracing::debug!(%error, "actions by filter could not be looked at");
+                tokio::time::sleep(TROUBLE).await;
+            }
+        }
+    }
+}
+
+/// One batch of one action, in turn; how long to wait before the next.
+async fn round(app: &App, known: &mut Known) -> Result<Option<Duration>, StoreError> {
+    let due = store::due_actions(&app.pool, app.driver.me).await?;
+    known.sizes.retain(|id, _| due.contains(id));
+    let Some(id) = in_turn(&due, known.last) else {
+        return Ok(None);
+    };
+    known.last = id;
+    let size = known.sizes.get(&id).copied().unwrap_or(pace::BATCH);
+    let started = Instant::now();
+    match batch(app, id, size).await {
+        Ok(None) => {}
+        Ok(Some((action, moved, jobs))) => {
+            let size = pace::size(size, started.elapsed(), jobs >= size);
+            known.sizes.insert(id, size);
+            ended(app, &action, &moved, None).await;
+        }
+        Err(error) => failed(app, id, error).await?,
+    }
+    Ok(Some(pace::between(started.elapsed())))
+}
+
+/// The next behind the one that was last, else the first.
+fn in_turn(due: &[i32], last: i32) -> Option<i32> {
+    let next = due.iter().find(|id| **id > last);
+    next.or(due.first()).copied()
+}
+
+/// Says in its row why it rests, or ends.
+async fn failed(app: &App, id: i32, error: StoreError) -> Result<(), StoreError> {
+    let Some(action) = store::action(&app.pool, id).await? else {
+        return Ok(());
+    };
+    let after = pace::after(&error, action.failures);
+    let (rest, is_end) = match after {
+        After::Rest(seconds) => (seconds, false),
+        After::End => (0.0, true),
+    };
+    let said = error.to_string();
+    tracing::warn!(%error, action = id, "a batch of an action by filter failed");
+    if let Some(moved) = store::fail_action(&app.pool, id, &said, rest, is_end).await? {
+        ended(app, &action, &moved, Some(&said)).await;
+    }
+    Ok(())
+}
+
+/// An action that came to its end is a line of the log.
+async fn ended(app: &App, action: &Action, moved: &Moved, error: Option<&str>) {
+    if moved.progress == Progress::Running {
+        return;
+    }
+    audit::ended(action, moved, error);
+    app.collector.refresh().await;
+    app.driver.ended.send_replace(action.id);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_action_has_its_turn() {
+        assert_eq!(in_turn(&[], 3), None);
+        assert_eq!(in_turn(&[3, 7], 0), Some(3));
+        assert_eq!(in_turn(&[3, 7], 3), Some(7));
+        assert_eq!(in_turn(&[3, 7], 7), Some(3));
+    }
+
+    #[test]
+    fn a_console_in_which_nobody_acts_works_on_no_action() {
+        let mut settings = Settings::default();
+        assert!(!may_act(&settings));
+        settings.role = Role::Operator;
+        assert!(may_act(&settings));
+    }
+}

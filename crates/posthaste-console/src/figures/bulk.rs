@@ -1,0 +1,80 @@
+//! Actions on all jobs of a filter, as lines of tables.
+
+use jiff::Timestamp;
+
+use super::Cell;
+use crate::address;
+use crate::bulk::{Action, Progress};
+use crate::words;
+
+/// An action, as a line of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct BulkLine {
+    pub(crate) id: i32,
+    pub(crate) title: &'static str,
+    pub(crate) href: String,
+    /// Its filter; empty for all jobs.
+    pub(crate) filter: String,
+    pub(crate) who: String,
+    pub(crate) started: String,
+    /// How long it took; nothing while it is not over.
+    pub(crate) took: Option<String>,
+    pub(crate) progress: Progress,
+    pub(crate) state: Cell,
+    pub(crate) done: Cell,
+    /// How many are done, as a number, and of how many, if that is known.
+    pub(crate) value: Cell,
+    pub(crate) max: Option<i64>,
+    pub(crate) last_error: Option<String>,
+}
+
+pub(crate) fn line(action: &Action, now: Timestamp) -> BulkLine {
+    let key = |what: &str| format!("bulk.{}.{what}", action.id);
+    let (state, class) = state(action);
+    let max = action.expected.map(|jobs| jobs.min(action.at_most).max(1));
+    let took = action
+        .ended_at
+        .map(|at| words::seconds(action.started_at, at));
+    BulkLine {
+        id: action.id,
+        title: action.kind.title(),
+        href: address::bulk(action.id),
+        filter: words::plain(&action.filter, 300),
+        who: words::plain(&action.who, 60),
+        started: words::time(action.started_at, now),
+        took: took.map(|took| words::spelled(took.max(0.0))),
+        progress: action.progress,
+        state: Cell::new(key("state"), state.to_owned(), class),
+        done: Cell::new(key("done"), done(action, max), ""),
+        value: Cell::new(key("value"), action.jobs.to_string(), ""),
+        max,
+        last_error: action
+            .last_error
+            .as_ref()
+            .map(|error| words::plain(error, 400)),
+    }
+}
+
+/// A word for where it stands, and its class.
+fn state(action: &Action) -> (&'static str, &'static str) {
+    match action.progress {
+        Progress::Running if !action.is_ours => ("of another database", "paused"),
+        Progress::Running if action.stopped_by.is_some() => ("stopping", "paused"),
+        Progress::Running if action.last_error.is_some() => ("tries again", "retrying"),
+        Progress::Running if !action.is_driven => ("waits for a console", "paused"),
+        Progress::Running => ("running", "running"),
+        Progress::Finished => ("finished", "completed"),
+        Progress::Stopped => ("stopped", "paused"),
+        Progress::Failed => ("failed", "failing"),
+    }
+}
+
+/// How many jobs it has done, and of how many.
+fn done(action: &Action, max: Option<i64>) -> String {
+    let jobs = words::count(action.jobs);
+    match (action.progress, max) {
+        (Progress::Finished, _) => jobs,
+        (_, Some(max)) => format!("{jobs} of about {}", words::count(max)),
+        (_, None) => format!("{jobs}, of at most {}", words::count(action.at_most)),
+    }
+}

@@ -1,0 +1,145 @@
+//! Actions on all jobs of a filter: how far each is, its end before its time, and going on.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+
+use super::frame::Frame;
+use super::{check_may_act, page};
+use crate::address;
+use crate::app::App;
+use crate::audit;
+use crate::bulk::{Action, Driver, Progress};
+use crate::fault::Fault;
+use crate::figures::{BulkLine, bulk_line};
+use crate::guard::Visit;
+use crate::store::{self, Session};
+use crate::words;
+
+/// Actions of the list.
+const LISTED: i64 = 200;
+
+#[derive(Template)]
+#[template(path = "bulk_action.html")]
+struct One {
+    frame: Frame,
+    line: BulkLine,
+    /// What was done to the jobs, behind their number.
+    verb: &'static str,
+    at_most: String,
+    /// Those that are meant, in the list.
+    jobs: String,
+    stopped_by: Option<String>,
+    is_ours: bool,
+}
+
+impl One {
+    fn is(&self, progress: Progress) -> bool {
+        self.line.progress == progress
+    }
+
+    fn may_stop(&self) -> bool {
+        self.is(Progress::Running) && self.stopped_by.is_none() || self.is(Progress::Failed)
+    }
+
+    fn may_go_on(&self) -> bool {
+        self.is(Progress::Stopped) || self.is(Progress::Failed)
+    }
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Path(id): Path<String>,
+) -> Result<Response, Fault> {
+    let action = known(&app, &id).await?;
+    let figures = app.collector.seen().await?;
+    let path = if action.kind.is_of_kept() {
+        "/dead"
+    } else {
+        "/jobs"
+    };
+    let one = One {
+        frame: Frame::new(&app, &visit, &figures, action.kind.title(), path),
+        line: bulk_line(&action, figures.snapshot.server.at),
+        verb: action.kind.done(),
+        at_most: words::count(action.at_most),
+        jobs: address::filtered(path, &action.filter),
+        stopped_by: action.stopped_by.as_ref().map(|who| words::plain(who, 60)),
+        is_ours: action.is_ours,
+    };
+    Ok(page(StatusCode::OK, &one))
+}
+
+#[derive(Template)]
+#[template(path = "bulk_actions.html")]
+struct List {
+    frame: Frame,
+    lines: Vec<BulkLine>,
+}
+
+pub(crate) async fn list(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let session = Session::read(&app.pool).await?;
+    let actions = store::actions(&session, LISTED).await?;
+    session.end().await?;
+    let now = figures.snapshot.server.at;
+    let list = List {
+        frame: Frame::new(&app, &visit, &figures, "Actions by filter", ""),
+        lines: actions
+            .iter()
+            .map(|action| bulk_line(action, now))
+            .collect(),
+    };
+    Ok(page(StatusCode::OK, &list))
+}
+
+pub(crate) async fn stop(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Path(id): Path<String>,
+) -> Result<Response, Fault> {
+    check_may_act(&app, &visit).await?;
+    let action = known(&app, &id).await?;
+    let stopped = store::stop_action(&app.pool, action.id, &visit.who).await;
+    let jobs = |jobs: i64| usize::try_from(jobs).unwrap_or(0);
+    let done = stopped.as_ref().map_err(Clone::clone);
+    let done = done.map(|moved| moved.as_ref().map_or(0, |moved| jobs(moved.jobs)));
+    audit::log(&visit, "stop", &action.on(), done)?;
+    if let Some(moved) = stopped?.filter(|moved| moved.progress == Progress::Stopped) {
+        audit::ended(&action, &moved, None);
+    }
+    app.collector.refresh().await;
+    Ok(Redirect::to(&address::bulk(action.id)).into_response())
+}
+
+pub(crate) async fn go_on(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Path(id): Path<String>,
+) -> Result<Response, Fault> {
+    check_may_act(&app, &visit).await?;
+    let action = known(&app, &id).await?;
+    let gone_on = store::go_on_with_action(&app.pool, action.id, app.driver.me()).await;
+    audit::log(&visit, "go on", &action.on(), gone_on.map(|_| 0))?;
+    Driver::begin(&app);
+    app.driver.wake();
+    app.driver.wait_for(action.id).await;
+    app.collector.refresh().await;
+    Ok(Redirect::to(&address::bulk(action.id)).into_response())
+}
+
+async fn known(app: &App, id: &str) -> Result<Action, Fault> {
+    let action = match id.parse() {
+        Ok(id) => store::action(&app.pool, id).await?,
+        Err(_) => None,
+    };
+    action.ok_or_else(|| {
+        let what = "no such action is known";
+        let then = "The newest 200 are kept: /bulk-actions lists them.";
+        Fault::new(StatusCode::NOT_FOUND, what, then)
+    })
+}

@@ -1,0 +1,231 @@
+//! Rows of actions on all jobs of a filter.
+
+use deadpool_postgres::Pool;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use super::{Session, StoreError};
+use crate::bulk::{Action, Kind, Moved, Progress, Step};
+
+/// Actions that ended and are kept.
+const KEPT: i32 = 200;
+/// Actions at work at once.
+const AT_WORK: i64 = 20;
+
+/// What is to be begun.
+pub(crate) struct Begun<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) filter: &'a str,
+    pub(crate) at_most: i64,
+    pub(crate) expected: Option<i64>,
+    pub(crate) who: &'a str,
+}
+
+/// Begins an action, on which this console works first: its number.
+pub(crate) async fn begin_action(
+    pool: &Pool,
+    me: Uuid,
+    begun: &Begun<'_>,
+) -> Result<i32, StoreError> {
+    let session = Session::act(pool).await?;
+    let client = session.client()?;
+    client
+        .query_typed(include_str!("bulk_number_lock.sql"), &[])
+        .await?;
+    let rows = client
+        .query_typed(include_str!("bulk_next.sql"), &[])
+        .await?;
+    let next = rows.first();
+    let next =
+        next.ok_or_else(|| StoreError::Failed("the database answered nothing".to_owned()))?;
+    let (id, at_work): (i32, i64) = (next.try_get("id")?, next.try_get("running")?);
+    if at_work >= AT_WORK {
+        let what = format!("{at_work} actions are at work: wait for one, or stop one");
+        return Err(StoreError::Refused(what));
+    }
+    let kind = begun.kind.name();
+    let values: [(&(dyn ToSql + Sync), Type); 8] = [
+        (&id, Type::INT4),
+        (&me, Type::UUID),
+        (&kind, Type::TEXT),
+        (&begun.filter, Type::TEXT),
+        (&begun.at_most, Type::INT8),
+        (&begun.expected, Type::INT8),
+        (&begun.who, Type::TEXT),
+        (&KEPT, Type::INT4),
+    ];
+    let sql = include_str!("bulk_start.sql");
+    client.execute_typed(sql, &values).await?;
+    session.end().await?;
+    Ok(id)
+}
+
+/// One action, if it is known.
+pub(crate) async fn action(pool: &Pool, id: i32) -> Result<Option<Action>, StoreError> {
+    let session = Session::read(pool).await?;
+    let id: [(&(dyn ToSql + Sync), Type); 1] = [(&id, Type::INT4)];
+    let sql = include_str!("bulk_one.sql");
+    let rows = session.client()?.query_typed(sql, &id).await?;
+    session.end().await?;
+    rows.first().map(read).transpose()
+}
+
+/// Actions at work, and so many of the newest.
+pub(crate) async fn actions(session: &Session, newest: i64) -> Result<Vec<Action>, StoreError> {
+    let newest: [(&(dyn ToSql + Sync), Type); 1] = [(&newest, Type::INT8)];
+    let sql = include_str!("bulk_newest.sql");
+    let rows = session.client()?.query_typed(sql, &newest).await?;
+    rows.iter().map(read).collect()
+}
+
+/// With which actions this console goes on.
+pub(crate) async fn due_actions(pool: &Pool, me: Uuid) -> Result<Vec<i32>, StoreError> {
+    let session = Session::read(pool).await?;
+    let me: [(&(dyn ToSql + Sync), Type); 1] = [(&me, Type::UUID)];
+    let sql = include_str!("bulk_due.sql");
+    let rows = session.client()?.query_typed(sql, &me).await?;
+    session.end().await?;
+    let ids: Result<Vec<i32>, _> = rows.iter().map(|row| row.try_get("id")).collect();
+    Ok(ids?)
+}
+
+/// An action that is this console's until the transaction ends.
+pub(crate) async fn begin_batch(
+    session: &Session,
+    id: i32,
+    me: Uuid,
+) -> Result<Option<Action>, StoreError> {
+    if !is_free(session, id).await? {
+        return Ok(None);
+    }
+    let values: [(&(dyn ToSql + Sync), Type); 2] = [(&id, Type::INT4), (&me, Type::UUID)];
+    let sql = include_str!("bulk_begin.sql");
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    rows.first().map(read).transpose()
+}
+
+async fn is_free(session: &Session, id: i32) -> Result<bool, StoreError> {
+    let id: [(&(dyn ToSql + Sync), Type); 1] = [(&id, Type::INT4)];
+    let sql = include_str!("bulk_lock.sql");
+    let rows = session.client()?.query_typed(sql, &id).await?;
+    let is_free = rows.first().map(|row| row.try_get("is_free")).transpose()?;
+    Ok(is_free.unwrap_or(false))
+}
+
+/// What a batch did, in its own transaction.
+pub(crate) async fn advance(
+    session: &Session,
+    id: i32,
+    me: Uuid,
+    step: &Step,
+) -> Result<Moved, StoreError> {
+    let jobs = i64::try_from(step.jobs).unwrap_or(i64::MAX);
+    let values: [(&(dyn ToSql + Sync), Type); 7] = [
+        (&id, Type::INT4),
+        (&me, Type::UUID),
+        (&jobs, Type::INT8),
+        (&step.place, Type::TEXT),
+        (&step.passes, Type::INT4),
+        (&step.pass_jobs, Type::INT8),
+        (&step.is_over, Type::BOOL),
+    ];
+    let moved = moved(session, include_str!("bulk_advance.sql"), &values).await?;
+    moved.ok_or_else(|| StoreError::Failed(format!("action {id} is no more")))
+}
+
+/// A batch failed: the action rests for so many seconds, or ends.
+pub(crate) async fn fail_action(
+    pool: &Pool,
+    id: i32,
+    error: &str,
+    rest: f64,
+    is_end: bool,
+) -> Result<Option<Moved>, StoreError> {
+    let session = Session::act(pool).await?;
+    let values: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&id, Type::INT4),
+        (&error, Type::TEXT),
+        (&rest, Type::FLOAT8),
+        (&is_end, Type::BOOL),
+    ];
+    let moved = moved(&session, include_str!("bulk_failed.sql"), &values).await?;
+    session.end().await?;
+    Ok(moved)
+}
+
+/// Ends an action, at once or with the batch that somebody is at. Nothing: it was over.
+pub(crate) async fn stop_action(
+    pool: &Pool,
+    id: i32,
+    who: &str,
+) -> Result<Option<Moved>, StoreError> {
+    let session = Session::act(pool).await?;
+    let is_free = is_free(&session, id).await?;
+    let values: [(&(dyn ToSql + Sync), Type); 3] = [
+        (&id, Type::INT4),
+        (&who, Type::TEXT),
+        (&is_free, Type::BOOL),
+    ];
+    let moved = moved(&session, include_str!("bulk_stop.sql"), &values).await?;
+    session.end().await?;
+    Ok(moved)
+}
+
+/// Goes on with an action that was stopped or failed. Nothing: it is neither.
+pub(crate) async fn go_on_with_action(
+    pool: &Pool,
+    id: i32,
+    me: Uuid,
+) -> Result<Option<Moved>, StoreError> {
+    let session = Session::act(pool).await?;
+    let values: [(&(dyn ToSql + Sync), Type); 2] = [(&id, Type::INT4), (&me, Type::UUID)];
+    let moved = moved(&session, include_str!("bulk_go_on.sql"), &values).await?;
+    session.end().await?;
+    Ok(moved)
+}
+
+async fn moved(
+    session: &Session,
+    sql: &str,
+    values: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Option<Moved>, StoreError> {
+    let rows = session.client()?.query_typed(sql, values).await?;
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    Ok(Some(Moved {
+        progress: progress(row)?,
+        jobs: row.try_get("jobs")?,
+    }))
+}
+
+fn progress(row: &Row) -> Result<Progress, StoreError> {
+    let state: &str = row.try_get("state")?;
+    Progress::read(state).ok_or_else(|| StoreError::Schema(format!("no action is {state}")))
+}
+
+fn read(row: &Row) -> Result<Action, StoreError> {
+    let kind: &str = row.try_get("action")?;
+    let kind = Kind::read(kind);
+    Ok(Action {
+        id: row.try_get("id")?,
+        kind: kind.ok_or_else(|| StoreError::Schema("an action is not known".to_owned()))?,
+        filter: row.try_get("filter")?,
+        at_most: row.try_get("at_most")?,
+        expected: row.try_get("expected")?,
+        who: row.try_get("who")?,
+        started_at: row.try_get("started_at")?,
+        ended_at: row.try_get("ended_at")?,
+        progress: progress(row)?,
+        jobs: row.try_get("jobs")?,
+        pass_jobs: row.try_get("pass_jobs")?,
+        passes: row.try_get("passes")?,
+        place: row.try_get("place")?,
+        failures: row.try_get("failures")?,
+        last_error: row.try_get("last_error")?,
+        stopped_by: row.try_get("stopped_by")?,
+        is_driven: row.try_get("is_driven")?,
+        is_ours: row.try_get("is_ours")?,
+    })
+}

@@ -1,0 +1,110 @@
+//! Jobs that an action on all of a filter meets next.
+
+use jiff::Timestamp;
+use posthaste::State;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::{Session, StoreError};
+use crate::filter::Filter;
+use crate::words;
+
+/// Kept jobs that one look reads at most.
+const LOOKED_AT: i64 = 20_000;
+
+/// Kept jobs that are meant, and where the next look begins; nothing at the end.
+pub(crate) struct NextKept {
+    pub(crate) ids: Vec<i64>,
+    pub(crate) next: Option<(Timestamp, i64)>,
+}
+
+/// Jobs that were given up so, behind this time and number and until a time, the first first.
+pub(crate) async fn next_kept(
+    session: &Session,
+    state: State,
+    (at, id): (Timestamp, i64),
+    until: Timestamp,
+    filter: &Filter,
+    limit: usize,
+) -> Result<NextKept, StoreError> {
+    let (state, error) = (words::state(state), filter.error_pattern());
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let values: [(&(dyn ToSql + Sync), Type); 10] = [
+        (&state, Type::TEXT),
+        (&at, Type::TIMESTAMPTZ),
+        (&id, Type::INT8),
+        (&until, Type::TIMESTAMPTZ),
+        (&filter.queue, Type::TEXT),
+        (&filter.name, Type::TEXT),
+        (&filter.tag, Type::TEXT),
+        (&error, Type::TEXT),
+        (&LOOKED_AT, Type::INT8),
+        (&most, Type::INT8),
+    ];
+    let sql = include_str!("bulk_kept.sql");
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    let (mut ids, mut last, mut end) = (Vec::new(), None, None);
+    for row in rows {
+        let place: (Timestamp, i64) = (row.try_get("died_at")?, row.try_get("id")?);
+        match row.try_get::<_, Option<i64>>("looked_at")? {
+            Some(looked_at) => end = (looked_at >= LOOKED_AT).then_some(place),
+            None => {
+                ids.push(place.1);
+                last = Some(place);
+            }
+        }
+    }
+    let next = if ids.len() >= limit { last } else { end };
+    Ok(NextKept { ids, next })
+}
+
+/// Quarantined jobs that wait for a while still, with numbers below this one: each with the time
+/// at which it was enqueued.
+pub(crate) async fn quarantined(
+    session: &Session,
+    below: i64,
+    filter: &Filter,
+    limit: usize,
+) -> Result<Vec<(i64, Timestamp)>, StoreError> {
+    let (error, since) = (filter.error_pattern(), filter.since_at());
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let values: [(&(dyn ToSql + Sync), Type); 7] = [
+        (&below, Type::INT8),
+        (&filter.queue, Type::TEXT),
+        (&filter.name, Type::TEXT),
+        (&filter.tag, Type::TEXT),
+        (&error, Type::TEXT),
+        (&since, Type::TIMESTAMPTZ),
+        (&most, Type::INT8),
+    ];
+    let sql = include_str!("bulk_quarantined.sql");
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    let read = |row: &tokio_postgres::Row| Ok((row.try_get("id")?, row.try_get("enqueued_at")?));
+    rows.iter().map(read).collect()
+}
+
+/// Which of these jobs were tried since.
+pub(crate) async fn tried_since(
+    session: &Session,
+    ids: &[i64],
+    since: Timestamp,
+) -> Result<Vec<i64>, StoreError> {
+    let values: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&ids, Type::INT8_ARRAY), (&since, Type::TIMESTAMPTZ)];
+    numbers(session, include_str!("bulk_tried.sql"), &values).await
+}
+
+/// Which of these jobs are being cancelled already.
+pub(crate) async fn told_to_end(session: &Session, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
+    let values: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
+    numbers(session, include_str!("bulk_told.sql"), &values).await
+}
+
+async fn numbers(
+    session: &Session,
+    sql: &str,
+    values: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Vec<i64>, StoreError> {
+    let rows = session.client()?.query_typed(sql, values).await?;
+    let ids: Result<Vec<i64>, _> = rows.iter().map(|row| row.try_get("id")).collect();
+    Ok(ids?)
+}

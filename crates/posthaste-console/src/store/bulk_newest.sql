@@ -1,0 +1,11 @@
+-- Actions at work, and the newest of the others ($1).
+SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_jobs, a.passes,
+       a.failures, a.action, a.state, a.filter, a.place, a.who, a.stopped_by, a.last_error,
+       a.driven_until > clock_timestamp() - interval '30 s' AS is_driven,
+       CASE WHEN pg_catalog.pg_is_in_recovery() THEN true
+            ELSE a.identity[1:2] = (posthaste.current_identity())[1:2]
+                 AND a.identity[4] = (posthaste.current_identity())[4] END AS is_ours
+  FROM posthaste.bulk_action a
+ WHERE a.state = 'running' OR a.id = ANY (ARRAY(
+   SELECT b.id FROM posthaste.bulk_action b ORDER BY b.id DESC LIMIT $1::bigint))
+ ORDER BY a.id DESC

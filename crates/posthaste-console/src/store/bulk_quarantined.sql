@@ -1,0 +1,9 @@
+-- Quarantined jobs that wait for a while still, with numbers below $1, the newest first. A
+-- condition that is NULL is none.
+SELECT h.id, h.enqueued_at FROM posthaste.in_flight h
+ WHERE h.state = 'quarantined' AND h.id < $1::bigint AND h.until > clock_timestamp()
+   AND ($2::text IS NULL OR h.queue = $2::text) AND ($3::text IS NULL OR h.name = $3::text)
+   AND ($4::text IS NULL OR h.tag = $4::text)
+   AND ($5::text IS NULL OR h.last_error LIKE $5::text)
+   AND ($6::timestamptz IS NULL OR h.enqueued_at >= $6::timestamptz)
+ ORDER BY h.id DESC LIMIT $7::bigint

@@ -1,0 +1,138 @@
+//! Who works on an action: one console at a time, and another when that one is gone.
+
+use posthaste_testkit::TestDb;
+use tokio::sync::oneshot;
+
+use super::{Holder, dead, done, ended, held, nth_dead, number};
+use crate::support::{self, Console, console, database};
+
+/// A console that is killed: nothing of it goes on, whatever it is at.
+struct Doomed {
+    console: Console,
+    kill: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Doomed {
+    async fn begin(database: &TestDb) -> Self {
+        let pool = database.pool(4).unwrap();
+        let (kill, killed) = oneshot::channel();
+        let (tell, told) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                let console = support::console_of(pool, support::operator()).await;
+                let _ = tell.send(console);
+                let _ = killed.await;
+            });
+            runtime.shutdown_background();
+        });
+        let console = told.await.unwrap();
+        Self {
+            console,
+            kill,
+            thread,
+        }
+    }
+
+    fn kill(self) {
+        let _ = self.kill.send(());
+        self.thread.join().unwrap();
+    }
+}
+
+/// Notes who changed an action, and how many jobs each change counted.
+const NOTED: &str = "
+CREATE TABLE public.noted (driver uuid, jobs bigint);
+CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $f$
+BEGIN
+  IF NEW.jobs > OLD.jobs THEN
+    INSERT INTO public.noted VALUES (NEW.driver, NEW.jobs - OLD.jobs);
+  END IF;
+  RETURN NULL;
+END $f$;
+CREATE TRIGGER note AFTER UPDATE ON posthaste.bulk_action
+  FOR EACH ROW EXECUTE FUNCTION public.note();";
+
+/// As if so much time had gone by.
+const LATER: &str = "UPDATE posthaste.bulk_action SET driven_until = now() - interval '1 s'";
+
+#[tokio::test]
+async fn another_console_goes_on_where_one_was_killed_and_no_job_counts_twice() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    client.batch_execute(NOTED).await.unwrap();
+    dead(&client, "old", 5_000).await;
+    let row = nth_dead(&client, 2_500).await;
+    let of_it = format!("SELECT FROM posthaste.dead WHERE id = {row} FOR UPDATE");
+    let holder = Holder::of(&database, &of_it).await;
+    let doomed = Doomed::begin(&database).await;
+    let fields = [("do", "delete"), ("filter", "state:dead")];
+    let path = doomed.console.act("/bulk", &fields).await;
+    held(&doomed.console, &path).await;
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND wait_event_type = 'Lock'";
+    let is_at_it = async || Ok(number(&client, waits).await > 0);
+    posthaste_testkit::eventually(support::SOON, "it is in the middle of a batch", is_at_it)
+        .await
+        .unwrap();
+    doomed.kill();
+    holder.lets_go().await;
+    client.batch_execute(LATER).await.unwrap();
+    let console = console(&database).await;
+    assert_eq!(done(&ended(&console, &path, "finished").await), "5,000");
+    assert_eq!(
+        number(&client, "SELECT count(*) FROM posthaste.dead").await,
+        0
+    );
+    let counted = "SELECT sum(jobs)::bigint FROM public.noted";
+    assert_eq!(number(&client, counted).await, 5_000);
+    let drivers = "SELECT count(DISTINCT driver) FROM public.noted";
+    assert_eq!(number(&client, drivers).await, 2);
+}
+
+#[tokio::test]
+async fn of_two_consoles_one_works_on_an_action_that_nobody_worked_on() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    client.batch_execute(NOTED).await.unwrap();
+    dead(&client, "old", 20_000).await;
+    let left = "INSERT INTO posthaste.bulk_action \
+                  (id, driven_until, at_most, action, filter, who, identity) \
+                VALUES (1, now(), 100000, 'delete', 'state:dead', 'ada', \
+                  posthaste.current_identity())";
+    client.batch_execute(left).await.unwrap();
+    let (one, other) = tokio::join!(console(&database), console(&database));
+    assert_eq!(done(&ended(&one, "/bulk/1", "finished").await), "20,000");
+    assert!(other.page("/bulk/1").await.contains("UTC by ada"));
+    let drivers = "SELECT count(DISTINCT driver) FROM public.noted";
+    assert_eq!(number(&client, drivers).await, 1);
+    let counted = "SELECT sum(jobs)::bigint FROM public.noted";
+    assert_eq!(number(&client, counted).await, 20_000);
+}
+
+#[tokio::test]
+async fn a_copy_of_a_database_does_not_go_on_by_itself() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    dead(&client, "old", 10).await;
+    let copied = "INSERT INTO posthaste.bulk_action \
+                    (id, driven_until, at_most, action, filter, who, identity) \
+                  SELECT n, now() - interval '1 day', 100, 'delete', 'state:dead name:' || name, \
+                    'ada', CASE n WHEN 1 THEN i[1:3] || '1'::text ELSE i END \
+                  FROM posthaste.current_identity() i, \
+                    (VALUES (1, 'old'), (2, 'none')) v(n, name)";
+    client.batch_execute(copied).await.unwrap();
+    let console = console(&database).await;
+    // The one that is of this database has ended; so the other one was looked at.
+    ended(&console, "/bulk/2", "finished").await;
+    let page = ended(&console, "/bulk/1", "of another database").await;
+    assert!(page.contains("This database is a copy"), "{page}");
+    assert_eq!(
+        number(&client, "SELECT count(*) FROM posthaste.dead").await,
+        10
+    );
+    console.act("/bulk/1/stop", &[]).await;
+    console.act("/bulk/1/go-on", &[]).await;
+    assert_eq!(done(&ended(&console, "/bulk/1", "finished").await), "10");
+}
