@@ -11,6 +11,7 @@
 )]
 
 mod actions;
+mod browser;
 mod destinations;
 mod door;
 mod hostile;

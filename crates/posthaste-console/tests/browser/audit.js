@@ -1,0 +1,11 @@
+// What axe-core finds in this page: one line for each rule that is broken.
+const [rules, done] = arguments;
+const options = { resultTypes: ["violations"] };
+if (rules.length) options.runOnly = { type: "rule", values: rules };
+const places = (nodes) => nodes.slice(0, 4).map(({ html, failureSummary }) =>
+  `${html.slice(0, 160)}: ${failureSummary.replace(/\s+/g, " ").slice(0, 300)}`);
+axe.run(document, options).then(
+  ({ violations }) => done(violations.map(({ id, help, nodes }) =>
+    [`${id}: ${help} (${nodes.length})`, ...places(nodes)].join("\n  "))),
+  (error) => done([`axe-core failed: ${error}`]),
+);
