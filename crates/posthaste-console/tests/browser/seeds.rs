@@ -57,6 +57,7 @@ async fn worker(database: &TestDb, released: watch::Receiver<bool>) -> Worker {
         .queue("payments", 2)
         .queue("parcels", 1)
         .queue("reports", 1)
+        .queue("sync.page", 1)
         .handler("mail.bounce", |_, _| async {
             Err("sending to the relay: 550 5.1.1 no such mailbox".into())
         })
