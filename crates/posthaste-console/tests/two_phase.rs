@@ -50,7 +50,13 @@ async fn console(coordinator: &Arc<Coordinator>) -> (TestDb, Console) {
 }
 
 /// Writes one down as somebody left it, who moved it so long ago.
-pub async fn left(coordinator: &Coordinator, id: &str, state: State, effects: Vec<Effect>, ago: i64) {
+pub async fn left(
+    coordinator: &Coordinator,
+    id: &str,
+    state: State,
+    effects: Vec<Effect>,
+    ago: i64,
+) {
     let at = Timestamp::now() - SignedDuration::from_secs(ago);
     let record = Record {
         transaction_state: state,

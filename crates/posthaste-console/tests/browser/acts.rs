@@ -10,7 +10,9 @@ async fn jobs_that_are_selected_are_retried_cancelled_redriven_and_deleted_by_cl
     let client = database.client().await.unwrap();
     let console = console(&database).await;
     let test = "jobs are acted on in a browser";
-    let Some(window) = Window::open(&console, test).await else { return };
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
     let cancelled = enqueue(&client, "mail.send", "mail", "{}").await;
     let later = schedules::later(&client, "later", 60).await;
     let due = schedules::later(&client, "due", 90).await;
@@ -34,7 +36,9 @@ async fn jobs_that_are_selected_are_retried_cancelled_redriven_and_deleted_by_cl
     act("/dead", deleted, "button[formaction=\"/jobs/delete\"]").await;
     window.until_it_says("1 job").await;
     until_state(&client, deleted, "dead").await;
-    window.click("main form[action=\"/jobs/delete\"] button").await;
+    window
+        .click("main form[action=\"/jobs/delete\"] button")
+        .await;
     let gone = format!("SELECT NOT EXISTS (SELECT FROM posthaste.dead WHERE id = {deleted})");
     until_true(&client, &gone).await;
     window.go(&format!("/jobs/{later}")).await;
@@ -50,10 +54,18 @@ async fn all_that_match_a_filter_are_shown_first_and_then_acted_on_by_clicks() {
     let client = database.client().await.unwrap();
     let console = console(&database).await;
     let test = "a filter is acted on in a browser";
-    let Some(window) = Window::open(&console, test).await else { return };
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
     for n in 0..5 {
         enqueue(&client, if n < 3 { "wrong" } else { "right" }, "mail", "{}").await;
-        given_up(&client, "dead", "mail.send", if n < 2 { "refused" } else { "other" }).await;
+        given_up(
+            &client,
+            "dead",
+            "mail.send",
+            if n < 2 { "refused" } else { "other" },
+        )
+        .await;
     }
     let bulk = async |page: &str, filter: &str, what: &str, count: &str| {
         window.go(page).await;
@@ -84,7 +96,9 @@ async fn queues_are_paused_resumed_limited_told_to_keep_and_drained_by_clicks() 
     destinations::relay(&client, "mail", "up", None).await;
     let console = console(&database).await;
     let test = "queues are acted on in a browser";
-    let Some(window) = Window::open(&console, test).await else { return };
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
     let paused = "SELECT count(*) = 1 FROM posthaste.queue WHERE paused_at IS NOT NULL";
     let worked = "SELECT count(*) = 0 FROM posthaste.queue WHERE paused_at IS NOT NULL";
     for page in ["/queues", "/destinations"] {
@@ -101,9 +115,15 @@ async fn queues_are_paused_resumed_limited_told_to_keep_and_drained_by_clicks() 
     let limited = "SELECT count(*) = 1 FROM posthaste.queue WHERE rate = 90 AND burst = 3";
     until_true(&client, limited).await;
     window.fill("input[name=keep]", "2").await;
-    window.click("form[action=\"/queues/keep\"] option[value=\"86400\"]").await;
+    window
+        .click("form[action=\"/queues/keep\"] option[value=\"86400\"]")
+        .await;
     window.click("form[action=\"/queues/keep\"] button").await;
-    until_true(&client, "SELECT count(*) = 1 FROM posthaste.queue WHERE keep = '2 days'").await;
+    until_true(
+        &client,
+        "SELECT count(*) = 1 FROM posthaste.queue WHERE keep = '2 days'",
+    )
+    .await;
     window.click("main a[href^=\"/queues/drain\"]").await;
     window.click("form[action=\"/queues/drain\"] button").await;
     until_true(&client, paused).await;
@@ -120,12 +140,22 @@ async fn schedules_are_run_and_switched_and_an_index_is_looked_at_again_by_click
     schedules::put(&client, "nightly", "2 hours").await;
     let console = console(&database).await;
     let test = "schedules and indexes are acted on in a browser";
-    let Some(window) = Window::open(&console, test).await else { return };
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
     window.go("/periodic").await;
     window.click("form[action=\"/periodic/run\"] button").await;
-    until_true(&client, "SELECT count(*) = 1 FROM posthaste.job WHERE name = 'report'").await;
+    until_true(
+        &client,
+        "SELECT count(*) = 1 FROM posthaste.job WHERE name = 'report'",
+    )
+    .await;
     window.click("form[action=\"/periodic/off\"] button").await;
-    until_true(&client, "SELECT next_at > now() + '100 years' FROM posthaste.periodic").await;
+    until_true(
+        &client,
+        "SELECT next_at > now() + '100 years' FROM posthaste.periodic",
+    )
+    .await;
     window.click("form[action=\"/periodic/on\"] button").await;
     until_true(&client, "SELECT next_at IS NULL FROM posthaste.periodic").await;
     window.go("/sync").await;
@@ -134,7 +164,9 @@ async fn schedules_are_run_and_switched_and_an_index_is_looked_at_again_by_click
     window.until_it_says("What is run").await;
     assert_eq!(sync::waiting(&client).await, Vec::<i64>::new());
     window.click("form[action=\"/sync/reindex\"] button").await;
-    window.until_it_says("2 documents are to be looked at again").await;
+    window
+        .until_it_says("2 documents are to be looked at again")
+        .await;
     assert_eq!(sync::waiting(&client).await, [3, 7]);
     window.close().await;
 }

@@ -15,7 +15,9 @@ async fn a_token_lets_in_and_whoever_leaves_is_out() {
         ..Settings::default()
     };
     let console = console_with(&database, settings).await;
-    let Some(window) = Window::open(&console, "the door in a browser").await else { return };
+    let Some(window) = Window::open(&console, "the door in a browser").await else {
+        return;
+    };
     window.go("/queues").await;
     for (width, dark) in [(375, false), (1_280, true)] {
         window.is_wide(width, 812).await;
@@ -45,7 +47,9 @@ async fn a_token_lets_in_and_whoever_leaves_is_out() {
 async fn an_observer_has_no_button_that_acts() {
     let store = Store::full().await;
     let console = console_with(&store.database, Settings::default()).await;
-    let Some(window) = Window::open(&console, "an observer in a browser").await else { return };
+    let Some(window) = Window::open(&console, "an observer in a browser").await else {
+        return;
+    };
     let jobs = [store.running, store.retrying, store.dead].map(|id| format!("/jobs/{id}"));
     let pages = [
         "/",
@@ -61,7 +65,13 @@ async fn an_observer_has_no_button_that_acts() {
     ];
     for path in pages.into_iter().chain(jobs.iter().map(String::as_str)) {
         window.go(path).await;
-        assert_eq!(window.count("main form[method=post], main [data-key]").await, 0, "{path}");
+        assert_eq!(
+            window
+                .count("main form[method=post], main [data-key]")
+                .await,
+            0,
+            "{path}"
+        );
         assert!(window.text("footer").await.contains("Observer"), "{path}");
     }
     window.close().await;

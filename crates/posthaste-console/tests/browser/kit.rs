@@ -83,7 +83,10 @@ impl Window {
                : Date.now() > end ? done(false) : setTimeout(look, 20); look();"
         );
         let holds = eventually(SOON, what, async || {
-            let answer = self.driver.execute_async(script.clone(), Vec::new()).await?;
+            let answer = self
+                .driver
+                .execute_async(script.clone(), Vec::new())
+                .await?;
             Ok(answer.json() == &Value::Bool(true))
         });
         if let Err(error) = holds.await {
@@ -134,7 +137,11 @@ impl Window {
             { "name": "prefers-color-scheme", "value": scheme },
             { "name": "prefers-reduced-motion", "value": "reduce" },
         ]);
-        self.tell("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+        self.tell(
+            "Emulation.setEmulatedMedia",
+            json!({ "features": features }),
+        )
+        .await;
     }
 
     /// From the next page on none of its scripts is run.
@@ -160,7 +167,10 @@ impl Window {
         let has_axe = self.value("typeof axe").await != "undefined";
         if !has_axe {
             let axe = Browser::axe().expect("axe-core");
-            self.driver.execute(axe, Vec::new()).await.expect("axe-core");
+            self.driver
+                .execute(axe, Vec::new())
+                .await
+                .expect("axe-core");
         }
         let found = self.driver.execute_async(AUDIT, vec![json!(rules)]).await;
         found.expect("an audit").convert().expect("a list")
@@ -168,7 +178,10 @@ impl Window {
 
     /// Whether something stands out at the right of the page; and what.
     pub async fn stands_out(&self) -> Vec<String> {
-        let found = self.driver.execute(include_str!("stands_out.js"), Vec::new()).await;
+        let found = self
+            .driver
+            .execute(include_str!("stands_out.js"), Vec::new())
+            .await;
         found.expect("widths").convert().expect("a list")
     }
 
@@ -190,8 +203,10 @@ pub async fn until_state(client: &tokio_postgres::Client, id: i64, state: &str) 
     let sql = "SELECT coalesce((SELECT state = $2 FROM posthaste.find($1)), $2 = 'gone')";
     let what = format!("job {id} is {state}");
     let holds = eventually(SOON, &what, async || {
-        Ok(client.query_one(sql, &[&id, &state]).await?.get::<_, bool>(0))
+        Ok(client
+            .query_one(sql, &[&id, &state])
+            .await?
+            .get::<_, bool>(0))
     });
     holds.await.expect("it is");
 }
-

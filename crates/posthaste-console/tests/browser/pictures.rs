@@ -18,7 +18,9 @@ fn shown() -> Vec<String> {
     let guide = folder().join("../operate/console.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let parts = guide.split("](../pictures/").skip(1);
-    parts.map(|rest| rest.split(')').next().unwrap().to_owned()).collect()
+    parts
+        .map(|rest| rest.split(')').next().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -28,7 +30,10 @@ fn the_pictures_of_the_guide_are_there_and_weigh_little() {
     for name in shown {
         let picture = std::fs::read(folder().join(&name)).unwrap_or_default();
         assert!(picture.starts_with(b"\x89PNG"), "{name} is no picture");
-        assert!(u64::try_from(picture.len()).unwrap() <= MOST, "{name} is too large");
+        assert!(
+            u64::try_from(picture.len()).unwrap() <= MOST,
+            "{name} is too large"
+        );
     }
 }
 
@@ -39,14 +44,21 @@ async fn the_pictures_of_the_guide_can_be_taken() {
     let store = Store::full().await;
     let console = console(&store.database).await;
     let test = "pictures of the console";
-    let Some(window) = Window::open(&console, test).await else { return };
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
     let job = format!("/jobs/{}", store.retrying);
     let of = [
         ("console-overview.png", "/", (1_280, 960), false),
         ("console-jobs.png", "/jobs", (1_280, 800), false),
         ("console-job.png", &job, (1_280, 680), false),
         ("console-dead.png", "/dead", (1_280, 700), true),
-        ("console-bulk.png", "/bulk?do=redrive&filter=state%3Adead", (1_280, 420), false),
+        (
+            "console-bulk.png",
+            "/bulk?do=redrive&filter=state%3Adead",
+            (1_280, 420),
+            false,
+        ),
         ("console-phone.png", "/", (375, 812), false),
     ];
     let mut names = Vec::new();
@@ -61,7 +73,10 @@ async fn the_pictures_of_the_guide_can_be_taken() {
         }
         names.push(name);
     }
-    assert!(shown().iter().all(|name| names.contains(&name.as_str())), "{names:?}");
+    assert!(
+        shown().iter().all(|name| names.contains(&name.as_str())),
+        "{names:?}"
+    );
     window.close().await;
     store.end().await;
 }

@@ -11,7 +11,9 @@ async fn without_a_script_pages_are_read_and_actions_work() {
     let dead = given_up(&client, "dead", "old", "refused").await;
     let console = console(&database).await;
     let test = "a browser without a script";
-    let Some(window) = Window::open(&console, test).await else { return };
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
     window.has_no_script().await;
     window.go("/").await;
     assert_eq!(window.text("#live").await, "as it was when it loaded");
@@ -19,8 +21,11 @@ async fn without_a_script_pages_are_read_and_actions_work() {
     window.click("nav a[href=\"/queues\"]").await;
     assert!(window.text("h1").await.contains("Queues"));
     window.click("form[action=\"/queues/pause\"] button").await;
-    until_true(&client, "SELECT count(*) = 1 FROM posthaste.queue WHERE paused_at IS NOT NULL")
-        .await;
+    until_true(
+        &client,
+        "SELECT count(*) = 1 FROM posthaste.queue WHERE paused_at IS NOT NULL",
+    )
+    .await;
     window.click("nav a[href=\"/jobs\"]").await;
     window.fill("#filter", "name:mail.send").await;
     window.click("form[role=search] button").await;

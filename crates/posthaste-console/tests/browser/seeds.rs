@@ -24,7 +24,10 @@ impl Store {
     pub async fn full() -> Self {
         let database = crate::support::database().await;
         let client = sync::pages(&database).await;
-        client.batch_execute(include_str!("seeds.sql")).await.expect("seeds");
+        client
+            .batch_execute(include_str!("seeds.sql"))
+            .await
+            .expect("seeds");
         let (release, released) = watch::channel(false);
         let worker = worker(&database, released).await;
         let job = async |name: &str| -> i64 {
@@ -41,7 +44,15 @@ impl Store {
         let awaited = job("parcel.hand_over").await;
         until_state(&client, awaited, "awaiting").await;
         until_true(&client, include_str!("told.sql")).await;
-        Self { database, client, worker, release, running, retrying, dead }
+        Self {
+            database,
+            client,
+            worker,
+            release,
+            running,
+            retrying,
+            dead,
+        }
     }
 
     /// Lets what runs end, and its worker.

@@ -64,10 +64,15 @@ async fn pages_of_a_full_store_fit_and_keep_nobody_out_and_nothing_on_them_fails
     let effects = two_phase::transfer("alice", "bob", 5_000);
     two_phase::left(&coordinator, "poor", State::Pending, effects.clone(), 7_200).await;
     two_phase::left(&coordinator, "fresh", State::Created, effects, 60).await;
-    let settings = Settings { two_phase: Some(coordinator), ..operator() };
+    let settings = Settings {
+        two_phase: Some(coordinator),
+        ..operator()
+    };
     let console = console_with(&store.database, settings).await;
     let test = "pages of a full store in a browser";
-    let Some(window) = Window::open(&console, test).await else { return };
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
     check(&window, &PAGES).await;
     let jobs = [store.running, store.retrying, store.dead].map(|id| format!("/jobs/{id}"));
     let more = [
@@ -86,11 +91,15 @@ async fn pages_of_an_empty_store_fit_and_keep_nobody_out_and_nothing_on_them_fai
     let database = database().await;
     let console = console(&database).await;
     let test = "pages of an empty store in a browser";
-    let Some(window) = Window::open(&console, test).await else { return };
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
     check(&window, &PAGES).await;
     window.go("/").await;
     window.press("?").await;
-    window.until("the keys are shown", "document.getElementById('keys').open").await;
+    window
+        .until("the keys are shown", "document.getElementById('keys').open")
+        .await;
     assert_eq!(window.barriers(&[]).await, Vec::<String>::new());
     window.go("/nothing").await;
     assert_eq!(window.barriers(&[]).await, Vec::<String>::new());
@@ -107,7 +116,9 @@ async fn hostile_names_run_no_script_and_break_no_page() {
         crate::support::enqueue(&client, name, &long[..120], "{}").await;
     }
     let console = console(&database).await;
-    let Some(window) = Window::open(&console, "hostile names in a browser").await else { return };
+    let Some(window) = Window::open(&console, "hostile names in a browser").await else {
+        return;
+    };
     let (job, kept) = (format!("/jobs/{job}"), format!("/jobs/{kept}"));
     check(&window, &PAGES).await;
     check(&window, &[&job, &kept]).await;
@@ -123,18 +134,28 @@ const FAULTY: &str = "<!doctype html><html lang=en><title>x</title><main><h1>x</
 async fn a_page_with_faults_is_found_out() {
     let page = || async {
         let policy = "default-src 'none'; style-src 'unsafe-inline'";
-        ([("content-security-policy", policy)], axum::response::Html(FAULTY))
+        (
+            [("content-security-policy", policy)],
+            axum::response::Html(FAULTY),
+        )
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let app = axum::Router::new().route("/", axum::routing::get(page));
     tokio::spawn(async move { axum::serve(listener, app).await });
-    let faulty = Console { base, http: reqwest::Client::new() };
+    let faulty = Console {
+        base,
+        http: reqwest::Client::new(),
+    };
     let Some(window) = Window::open(&faulty, "a page with faults in a browser").await else {
         return;
     };
     let wrong = wrong(&window, "/").await.join("\n");
-    for part in ["at 375: <div class=\"wide\">", "color-contrast", "Content Security Policy"] {
+    for part in [
+        "at 375: <div class=\"wide\">",
+        "color-contrast",
+        "Content Security Policy",
+    ] {
         assert!(wrong.contains(part), "no {part} in {wrong}");
     }
     window.close().await;

@@ -12,7 +12,12 @@ use crate::account::Account;
 use crate::{ports, ran};
 
 /// As the distributions call it, and as its makers do.
-const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+const PROGRAMS: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
 
 /// Without these it asks other machines for what it might need, keeps what it did, and wants rights
 /// that a container does not give.
