@@ -1,6 +1,6 @@
 //! A store in which there is some of everything.
 
-use posthaste::{Outcome, Worker};
+use posthaste::{Outcome, Worker, WorkerHandle};
 use posthaste_testkit::TestDb;
 use tokio::sync::watch;
 use tokio_postgres::Client;
@@ -12,7 +12,7 @@ use crate::sync;
 pub struct Store {
     pub database: TestDb,
     pub client: Client,
-    worker: Worker,
+    worker: WorkerHandle,
     release: watch::Sender<bool>,
     pub running: i64,
     pub retrying: i64,
@@ -62,7 +62,7 @@ impl Store {
     }
 }
 
-async fn worker(database: &TestDb, released: watch::Receiver<bool>) -> Worker {
+async fn worker(database: &TestDb, released: watch::Receiver<bool>) -> WorkerHandle {
     let worker = Worker::builder(database.pool(6).expect("a pool"))
         .queue("mail", 4)
         .queue("payments", 2)
