@@ -308,7 +308,7 @@ refresh_package_lists() {
     [ -z "$lists_are_fresh" ] || return 0
     lists_are_fresh=yes
     say "the package lists of apt"
-    quietly as_root apt-get update -qq || true
+    quietly as_root apt-get update -qq -o Acquire::Retries=3 || true
 }
 
 install_packages() {
@@ -317,7 +317,8 @@ install_packages() {
     refresh_package_lists
     say "${packages[*]} (apt)"
     quietly without_a_cluster as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "${packages[@]}" || true
+        apt-get install -y -qq --no-install-recommends -o Acquire::Retries=3 "${packages[@]}" ||
+        true
     local package service
     for package in "${packages[@]}"; do
         service=$(service_of "$package")

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# The servers behind the relay and beside the exporter, and workers on them that people run: sourced
-# by scripts/setup.sh.
+# The servers behind the relay and beside the exporter, workers on them that people run, and the
+# browser before the console: sourced by scripts/setup.sh.
 
 receivers=(redis rabbitmq nats kafka opensearch sidekiq asynq python_workers bullmq promtool
-    alertmanager)
+    alertmanager browser)
 received=$tools/receivers
 receivers_sources=lab/testkit/receivers
 
@@ -137,16 +137,41 @@ missing_python_workers() {
 
 has_bullmq() { has_node && is_installed bullmq package.json package-lock.json; }
 packages_for_bullmq() { packages_for_node_examples; }
-install_bullmq() {
-    has_node || return
-    say "the npm packages of $receivers_sources/bullmq/package-lock.json"
-    mkdir -p "$received/bullmq" &&
-        cp "$receivers_sources"/bullmq/package*.json "$received/bullmq/" || return
-    quietly npm ci --prefix "$received/bullmq" --ignore-scripts --no-audit --no-fund \
-        --loglevel=error || return
-    mark_installed bullmq package.json package-lock.json
-}
+install_bullmq() { install_npm bullmq; }
 missing_bullmq() { missing+=("BullMQ (Node.js 18 or newer with npm)"); }
+install_npm() {
+    has_node || return
+    local name=$1
+    say "the npm packages of $receivers_sources/$name/package-lock.json"
+    mkdir -p "$received/$name" &&
+        cp "$receivers_sources/$name"/package*.json "$received/$name/" || return
+    # npm does not follow a link to the folder that it is told.
+    (cd -P "$received/$name" &&
+        quietly npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) || return
+    mark_installed "$name" package.json package-lock.json
+}
+
+# --- the browser before the console, and the rules of accessibility that it is asked to check -----
+
+has_browser() { has_chromium && is_installed axe package.json package-lock.json; }
+# ChromeDriver drives the browser of its own version, which its package brings along.
+has_chromium() {
+    local program
+    has_command chromedriver || return
+    for program in chromium chromium-browser google-chrome google-chrome-stable; do
+        has_command "$program" && return
+    done
+    return 1
+}
+packages_for_browser() {
+    has_chromium || packages+=(chromium chromium-driver fonts-dejavu-core)
+    packages_for_node_examples
+}
+install_browser() { install_npm axe; }
+missing_browser() {
+    lacks "Chromium with ChromeDriver (Debian: chromium chromium-driver), and axe-core" \
+        "(Node.js 18 or newer with npm)"
+}
 
 # Beside what was installed lies what it was made from: other sources mean to do it again.
 is_installed() {

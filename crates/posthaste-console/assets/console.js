@@ -16,7 +16,7 @@ let state = "as it was when it loaded";
 function told() {
   if (!live) return;
   const count = selected();
-  live.textContent = count ? `held still while ${count} are selected` : state;
+  live.textContent = count ? `held still while ${count} ${count > 1 ? "are" : "is"} selected` : state;
   live.classList.toggle("on", !count && state.startsWith("live"));
   live.classList.toggle("held", count > 0);
   const says = document.getElementById("selected");

@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use crate::support::{console, console_with, database, enqueue};
 
 /// A living worker whose relay told this.
-async fn relay(client: &Client, queue: &str, state: &str, error: Option<&str>) {
+pub async fn relay(client: &Client, queue: &str, state: &str, error: Option<&str>) {
     let worker = "INSERT INTO posthaste.worker (name, queues) VALUES ('relay', ARRAY[$1]) \
                   RETURNING id";
     let worker: i64 = client.query_one(worker, &[&queue]).await.unwrap().get(0);

@@ -1,6 +1,7 @@
 //! Names, arguments and addresses that want to be more than text.
 
 use reqwest::StatusCode;
+use tokio_postgres::Client;
 
 use crate::support::{console, database, enqueue, given_up};
 
@@ -15,10 +16,8 @@ fn is_harmless(page: &str, path: &str) {
     assert_eq!(controls.count(), 0, "{path} has controls");
 }
 
-#[tokio::test]
-async fn hostile_names_and_arguments_are_text_on_every_page() {
-    let database = database().await;
-    let client = database.client().await.unwrap();
+/// Puts hostile names and arguments wherever there are some: a job that waits, and one that died.
+pub async fn seed(client: &Client) -> (i64, i64) {
     let name = "<script>alert(1)</script>\" onload='x' \u{1b}[31m\u{202e}\r\n<img src=x onerror=y>";
     let kwargs = serde_json::json!({
         name: [name, { "k": name, "\u{7}": "\u{1b}" }],
@@ -26,8 +25,8 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
     });
     let kwargs = kwargs.to_string();
     let queue = "<img src=x onerror=alert(2)>'\"&";
-    let id = enqueue(&client, name, queue, &kwargs).await;
-    let kept = given_up(&client, "dead", name, name).await;
+    let id = enqueue(client, name, queue, &kwargs).await;
+    let kept = given_up(client, "dead", name, name).await;
     client
         .execute("SELECT posthaste.pause($1)", &[&queue])
         .await
@@ -60,6 +59,14 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
         .execute(later, &[&name, &queue, &kwargs])
         .await
         .unwrap();
+    (id, kept)
+}
+
+#[tokio::test]
+async fn hostile_names_and_arguments_are_text_on_every_page() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let (id, kept) = seed(&client).await;
     let console = console(&database).await;
     let filter = "/jobs?filter=%3Cscript%3Ealert(1)%22%20onload%3D";
     let job = format!("/jobs/{id}");

@@ -11,8 +11,9 @@
 )]
 
 mod actions;
-mod charts;
+mod browser;
 mod bulk;
+mod charts;
 mod destinations;
 mod door;
 mod hostile;

@@ -15,7 +15,7 @@ fn numbers(page: &str) -> Vec<i64> {
 }
 
 /// A job that is due this many minutes from now.
-async fn later(client: &Client, name: &str, minutes: i32) -> i64 {
+pub async fn later(client: &Client, name: &str, minutes: i32) -> i64 {
     let sql = "SELECT posthaste.enqueue($1, queue => 'mail', \
                scheduled_at => now() + make_interval(mins => $2))";
     client
@@ -79,7 +79,8 @@ async fn what_is_due_later_runs_now_or_never_and_leaves_the_list() {
     assert_eq!(numbers(&console.page("/scheduled").await), [stays]);
 }
 
-async fn put(client: &Client, name: &str, next_at: &str) {
+/// A periodic job that comes so long from now.
+pub async fn put(client: &Client, name: &str, next_at: &str) {
     let sql = "INSERT INTO posthaste.periodic \
                    (name, schedule, time_zone, job, kwargs, queue, next_at) \
                VALUES ($1, '30 3 1 1 *', 'Europe/Berlin', 'report', \
@@ -88,7 +89,8 @@ async fn put(client: &Client, name: &str, next_at: &str) {
     client.execute(sql, &[&name, &next_at]).await.unwrap();
 }
 
-async fn jobs_of(client: &Client, database: &TestDb) -> i64 {
+/// How many jobs came of it.
+pub async fn jobs_of(client: &Client, database: &TestDb) -> i64 {
     let sql = "SELECT count(*) FROM posthaste.job WHERE name = 'report' AND queue = 'reports'";
     let row = client.query_one(sql, &[]).await;
     row.unwrap_or_else(|error| panic!("{}: {error}", database.name()))

@@ -10,7 +10,7 @@ use crate::bulk;
 use crate::support::{console, console_with, database, given_up};
 
 /// A synced table of twenty pages of four owners, whose jobs are gone.
-async fn pages(database: &TestDb) -> Client {
+pub async fn pages(database: &TestDb) -> Client {
     let client = database.client().await.unwrap();
     let table = "CREATE TABLE page (id bigint PRIMARY KEY, \"own\"\"er\" text NOT NULL, \
                    edited_at timestamptz NOT NULL); \
@@ -24,7 +24,7 @@ async fn pages(database: &TestDb) -> Client {
 }
 
 /// The ids of re-indexes that wait.
-async fn waiting(client: &Client) -> Vec<i64> {
+pub async fn waiting(client: &Client) -> Vec<i64> {
     let sql = "SELECT (kwargs ->> 'id')::bigint FROM posthaste.job \
                WHERE queue = 'sync.page.reindex' AND state = 'available' ORDER BY 1";
     let rows = client.query(sql, &[]).await.unwrap();

@@ -23,7 +23,7 @@ fn catch_up(fake: &FakeElastic) {
     fake.pass(Duration::from_millis(u64::try_from(ms).unwrap()));
 }
 
-async fn prepared() -> (FakeElastic, Arc<Coordinator>) {
+pub async fn prepared() -> (FakeElastic, Arc<Coordinator>) {
     let fake = FakeElastic::start(1).await.unwrap();
     catch_up(&fake);
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -50,7 +50,13 @@ async fn console(coordinator: &Arc<Coordinator>) -> (TestDb, Console) {
 }
 
 /// Writes one down as somebody left it, who moved it so long ago.
-async fn left(coordinator: &Coordinator, id: &str, state: State, effects: Vec<Effect>, ago: i64) {
+pub async fn left(
+    coordinator: &Coordinator,
+    id: &str,
+    state: State,
+    effects: Vec<Effect>,
+    ago: i64,
+) {
     let at = Timestamp::now() - SignedDuration::from_secs(ago);
     let record = Record {
         transaction_state: state,
@@ -65,7 +71,7 @@ async fn left(coordinator: &Coordinator, id: &str, state: State, effects: Vec<Ef
     coordinator.client().write(&put).await.unwrap();
 }
 
-fn transfer(from: &str, to: &str, amount: i64) -> Vec<Effect> {
+pub fn transfer(from: &str, to: &str, amount: i64) -> Vec<Effect> {
     vec![Effect::add(from, -amount), Effect::add(to, amount)]
 }
 

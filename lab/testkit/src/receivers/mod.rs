@@ -1,5 +1,5 @@
-//! What stands behind the relay, the index sync and the metrics: the real servers, and the workers
-//! on them that people run.
+//! What stands behind the relay, the index sync and the metrics and before the console: the real
+//! servers, the workers on them that people run, and a browser.
 //!
 //! `scripts/setup.sh receivers` installs them. A machine that cannot have one of them goes on
 //! without: a test asks by [`are_here`] for those that it needs, and `make test` ends by naming the
@@ -25,6 +25,7 @@
 //! # Ok(()) }
 //! ```
 
+mod browser;
 mod kafka;
 mod nats;
 mod opensearch;
@@ -39,6 +40,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ran;
 
+pub use browser::Browser;
 pub use kafka::Kafka;
 pub use nats::Nats;
 pub use opensearch::OpenSearch;
@@ -76,11 +78,13 @@ pub enum Receiver {
     Prometheus,
     /// Debian's Alertmanager.
     Alertmanager,
+    /// Debian's Chromium and ChromeDriver, and axe-core.
+    Browser,
 }
 
 impl Receiver {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Redis,
         Self::RabbitMq,
         Self::Nats,
@@ -93,6 +97,7 @@ impl Receiver {
         Self::Smtp,
         Self::Prometheus,
         Self::Alertmanager,
+        Self::Browser,
     ];
 
     /// The name in the ledger of what ran.
@@ -110,6 +115,7 @@ impl Receiver {
             Self::Smtp => "smtp",
             Self::Prometheus => "prometheus",
             Self::Alertmanager => "alertmanager",
+            Self::Browser => "browser",
         }
     }
 
@@ -130,6 +136,7 @@ impl Receiver {
             Self::Alertmanager => {
                 program("prometheus-alertmanager").or_else(|_| program("alertmanager"))
             }
+            Self::Browser => browser::find(),
         }
     }
 }

@@ -1,0 +1,172 @@
+//! Every action, by a mouse: what it does to the database.
+
+use super::kit::{Window, until_state, until_true};
+use crate::support::{console, database, enqueue, given_up};
+use crate::{destinations, schedules, sync};
+
+#[tokio::test]
+async fn jobs_that_are_selected_are_retried_cancelled_redriven_and_deleted_by_clicks() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let console = console(&database).await;
+    let test = "jobs are acted on in a browser";
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
+    let cancelled = enqueue(&client, "mail.send", "mail", "{}").await;
+    let later = schedules::later(&client, "later", 60).await;
+    let due = schedules::later(&client, "due", 90).await;
+    let stays = schedules::later(&client, "stays", 120).await;
+    let redriven = given_up(&client, "dead", "mail.send", "refused").await;
+    let deleted = given_up(&client, "dead", "mail.send", "refused").await;
+    let act = async |page: &str, id: i64, button: &str| {
+        window.go(page).await;
+        window.click(&format!("input[value=\"{id}\"]")).await;
+        window.click(button).await;
+    };
+    act("/jobs", cancelled, "button[formaction=\"/jobs/cancel\"]").await;
+    until_state(&client, cancelled, "cancelled").await;
+    window.until_it_says("1 job cancelled").await;
+    act("/jobs", later, "#list button.main").await;
+    until_state(&client, later, "available").await;
+    act("/scheduled", due, "#list button.main").await;
+    until_state(&client, due, "available").await;
+    act("/dead", redriven, "#list button.main").await;
+    until_state(&client, redriven, "available").await;
+    act("/dead", deleted, "button[formaction=\"/jobs/delete\"]").await;
+    window.until_it_says("1 job").await;
+    until_state(&client, deleted, "dead").await;
+    window
+        .click("main form[action=\"/jobs/delete\"] button")
+        .await;
+    let gone = format!("SELECT NOT EXISTS (SELECT FROM posthaste.dead WHERE id = {deleted})");
+    until_true(&client, &gone).await;
+    window.go(&format!("/jobs/{later}")).await;
+    window.click("form[action=\"/jobs/cancel\"] button").await;
+    until_state(&client, later, "cancelled").await;
+    until_state(&client, stays, "scheduled").await;
+    window.close().await;
+}
+
+#[tokio::test]
+async fn all_that_match_a_filter_are_shown_first_and_then_acted_on_by_clicks() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let console = console(&database).await;
+    let test = "a filter is acted on in a browser";
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
+    for n in 0..5 {
+        enqueue(&client, if n < 3 { "wrong" } else { "right" }, "mail", "{}").await;
+        given_up(
+            &client,
+            "dead",
+            "mail.send",
+            if n < 2 { "refused" } else { "other" },
+        )
+        .await;
+    }
+    let bulk = async |page: &str, filter: &str, what: &str, count: &str| {
+        window.go(page).await;
+        window.fill("#filter", filter).await;
+        window.click("form[role=search] button").await;
+        window.click(&format!(".bulk a[href*=\"do={what}\"]")).await;
+        window.until_it_says(count).await;
+        window.click("main form[action=\"/bulk\"] button").await;
+    };
+    bulk("/jobs", "name:wrong", "cancel", "3 jobs").await;
+    let left = "SELECT count(*) FILTER (WHERE name = 'wrong' AND state <> 'cancelled') = 0 \
+                       AND count(*) FILTER (WHERE name = 'right' AND state = 'available') = 2 \
+                FROM posthaste.job";
+    until_true(&client, left).await;
+    bulk("/dead", "state:dead error:refused", "redrive", "2 jobs").await;
+    let others = "SELECT count(*) = 3 AND bool_and(last_error = 'other') FROM posthaste.dead";
+    until_true(&client, others).await;
+    bulk("/dead", "state:dead error:other", "delete", "3 jobs").await;
+    until_true(&client, "SELECT count(*) = 0 FROM posthaste.dead").await;
+    window.close().await;
+}
+
+#[tokio::test]
+async fn queues_are_paused_resumed_limited_told_to_keep_and_drained_by_clicks() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    destinations::relay(&client, "mail", "up", None).await;
+    let console = console(&database).await;
+    let test = "queues are acted on in a browser";
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
+    let paused = "SELECT count(*) = 1 FROM posthaste.queue WHERE paused_at IS NOT NULL";
+    let worked = "SELECT count(*) = 0 FROM posthaste.queue WHERE paused_at IS NOT NULL";
+    for page in ["/queues", "/destinations"] {
+        window.go(page).await;
+        window.click("form[action=\"/queues/pause\"] button").await;
+        until_true(&client, paused).await;
+        window.click("form[action=\"/queues/resume\"] button").await;
+        until_true(&client, worked).await;
+    }
+    window.go("/queues").await;
+    window.fill("input[name=rate]", "90").await;
+    window.fill("input[name=burst]", "3").await;
+    window.click("form[action=\"/queues/limit\"] button").await;
+    let limited = "SELECT count(*) = 1 FROM posthaste.queue WHERE rate = 90 AND burst = 3";
+    until_true(&client, limited).await;
+    window.fill("input[name=keep]", "2").await;
+    window
+        .click("form[action=\"/queues/keep\"] option[value=\"86400\"]")
+        .await;
+    window.click("form[action=\"/queues/keep\"] button").await;
+    until_true(
+        &client,
+        "SELECT count(*) = 1 FROM posthaste.queue WHERE keep = '2 days'",
+    )
+    .await;
+    window.click("main a[href^=\"/queues/drain\"]").await;
+    window.click("form[action=\"/queues/drain\"] button").await;
+    until_true(&client, paused).await;
+    window.until_it_says("Deploy now, then resume it.").await;
+    window.click("form[action=\"/queues/resume\"] button").await;
+    until_true(&client, worked).await;
+    window.close().await;
+}
+
+#[tokio::test]
+async fn schedules_are_run_and_switched_and_an_index_is_looked_at_again_by_clicks() {
+    let database = database().await;
+    let client = sync::pages(&database).await;
+    schedules::put(&client, "nightly", "2 hours").await;
+    let console = console(&database).await;
+    let test = "schedules and indexes are acted on in a browser";
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
+    window.go("/periodic").await;
+    window.click("form[action=\"/periodic/run\"] button").await;
+    until_true(
+        &client,
+        "SELECT count(*) = 1 FROM posthaste.job WHERE name = 'report'",
+    )
+    .await;
+    window.click("form[action=\"/periodic/off\"] button").await;
+    until_true(
+        &client,
+        "SELECT next_at > now() + '100 years' FROM posthaste.periodic",
+    )
+    .await;
+    window.click("form[action=\"/periodic/on\"] button").await;
+    until_true(&client, "SELECT next_at IS NULL FROM posthaste.periodic").await;
+    window.go("/sync").await;
+    window.fill("input[name=ids]", "3, 7").await;
+    window.click("form:has(input[name=ids]) button").await;
+    window.until_it_says("What is run").await;
+    assert_eq!(sync::waiting(&client).await, Vec::<i64>::new());
+    window.click("form[action=\"/sync/reindex\"] button").await;
+    window
+        .until_it_says("2 documents are to be looked at again")
+        .await;
+    assert_eq!(sync::waiting(&client).await, [3, 7]);
+    window.close().await;
+}

@@ -1,0 +1,79 @@
+//! Who comes in, and what they then see.
+
+use posthaste_console::{Access, Role, Settings};
+
+use super::kit::Window;
+use super::seeds::Store;
+use crate::support::{console_with, database};
+
+#[tokio::test]
+async fn a_token_lets_in_and_whoever_leaves_is_out() {
+    let database = database().await;
+    let settings = Settings {
+        access: Access::Token("a long secret".to_owned()),
+        role: Role::Operator,
+        ..Settings::default()
+    };
+    let console = console_with(&database, settings).await;
+    let Some(window) = Window::open(&console, "the door in a browser").await else {
+        return;
+    };
+    window.go("/queues").await;
+    for (width, dark) in [(375, false), (1_280, true)] {
+        window.is_wide(width, 812).await;
+        window.is_dark(dark).await;
+        assert_eq!(window.barriers(&[]).await, Vec::<String>::new());
+        assert_eq!(window.stands_out().await, Vec::<String>::new());
+    }
+    // The page that asks for it is no fault of anybody's.
+    let asked = window.complaints().await;
+    assert!(asked.iter().all(|said| said.contains("401")), "{asked:?}");
+    window.fill("input[name=token]", "a short one").await;
+    window.click("button").await;
+    window.until_it_says("That is not the token.").await;
+    assert_eq!(window.barriers(&[]).await, Vec::<String>::new());
+    window.fill("input[name=token]", "a long secret").await;
+    window.press("\u{e007}").await;
+    window.until_it_says("No queue yet.").await;
+    let at = window.value("location.pathname").await;
+    assert_eq!(at, "/queues");
+    window.click("form[action=\"/logout\"] button").await;
+    window.go("/queues").await;
+    assert_eq!(window.count("input[name=token]").await, 1);
+    window.close().await;
+}
+
+#[tokio::test]
+async fn an_observer_has_no_button_that_acts() {
+    let store = Store::full().await;
+    let console = console_with(&store.database, Settings::default()).await;
+    let Some(window) = Window::open(&console, "an observer in a browser").await else {
+        return;
+    };
+    let jobs = [store.running, store.retrying, store.dead].map(|id| format!("/jobs/{id}"));
+    let pages = [
+        "/",
+        "/queues",
+        "/jobs",
+        "/scheduled",
+        "/periodic",
+        "/dead",
+        "/destinations",
+        "/sync",
+        "/queues/drain?queue=mail",
+        "/bulk?do=redrive&filter=state%3Adead",
+    ];
+    for path in pages.into_iter().chain(jobs.iter().map(String::as_str)) {
+        window.go(path).await;
+        assert_eq!(
+            window
+                .count("main form[method=post], main [data-key]")
+                .await,
+            0,
+            "{path}"
+        );
+        assert!(window.text("footer").await.contains("Observer"), "{path}");
+    }
+    window.close().await;
+    store.end().await;
+}

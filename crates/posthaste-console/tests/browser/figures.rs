@@ -1,0 +1,83 @@
+//! Figures that change while somebody looks.
+
+use super::kit::Window;
+use crate::support::{console, database, enqueue};
+
+const AVAILABLE: &str = "document.querySelector('[data-cell=\"queue.mail.available\"]')\
+                         .textContent.trim()";
+
+#[tokio::test]
+async fn figures_change_by_themselves_and_the_page_stays() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    let console = console(&database).await;
+    let Some(window) = Window::open(&console, "figures in a browser").await else {
+        return;
+    };
+    window.go("/").await;
+    window
+        .until(
+            "it is live",
+            "document.getElementById('live').classList.contains('on')",
+        )
+        .await;
+    window.value("window.stays = true").await;
+    assert_eq!(window.value(AVAILABLE).await, "1");
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    window
+        .until("the figure has changed", &format!("{AVAILABLE} === '2'"))
+        .await;
+    client
+        .execute("SELECT posthaste.pause('mail')", &[])
+        .await
+        .unwrap();
+    window.until_it_says("Queue mail is paused since").await;
+    assert_eq!(
+        window.value("window.stays").await,
+        true,
+        "it is the same page"
+    );
+    window.is_dark(false).await;
+    assert_eq!(
+        window.barriers(&[]).await,
+        Vec::<String>::new(),
+        "as a script left it"
+    );
+    assert_eq!(window.complaints().await, Vec::<String>::new());
+    window.close().await;
+}
+
+#[tokio::test]
+async fn nothing_moves_while_something_is_selected_and_what_came_is_shown_afterwards() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let id = enqueue(&client, "mail.send", "mail", "{}").await;
+    let console = console(&database).await;
+    let test = "a selection in a browser";
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
+    window.go("/jobs").await;
+    window
+        .until(
+            "it is live",
+            "document.getElementById('live').classList.contains('on')",
+        )
+        .await;
+    let margin = "document.querySelector('nav [data-cell=\"margin.jobs\"]').textContent.trim()";
+    let before = window.value(margin).await;
+    window.click(&format!("input[value=\"{id}\"]")).await;
+    assert!(window.text("#live").await.contains("held still"));
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    window
+        .until("news are kept back", "waiting.has('cells')")
+        .await;
+    assert_eq!(window.value(margin).await, before);
+    assert_eq!(window.count("tbody tr").await, 1);
+    window.click(&format!("input[value=\"{id}\"]")).await;
+    window
+        .until("they are shown", &format!("{margin} !== {before}"))
+        .await;
+    window.close().await;
+}

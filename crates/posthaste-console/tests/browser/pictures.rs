@@ -1,0 +1,82 @@
+//! The pictures of the guides, which are of this console.
+
+use std::path::{Path, PathBuf};
+
+use super::kit::Window;
+use super::seeds::Store;
+use crate::support::console;
+
+/// The most that a picture may weigh: whoever reads a guide waits for it.
+const MOST: u64 = 150 * 1024;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures")
+}
+
+/// The pictures that a guide shows of the console.
+fn shown() -> Vec<String> {
+    let guide = folder().join("../operate/console.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let parts = guide.split("](../pictures/").skip(1);
+    parts
+        .map(|rest| rest.split(')').next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_pictures_of_the_guide_are_there_and_weigh_little() {
+    let shown = shown();
+    assert!(shown.len() > 3, "{shown:?}");
+    for name in shown {
+        let picture = std::fs::read(folder().join(&name)).unwrap_or_default();
+        assert!(picture.starts_with(b"\x89PNG"), "{name} is no picture");
+        assert!(
+            u64::try_from(picture.len()).unwrap() <= MOST,
+            "{name} is too large"
+        );
+    }
+}
+
+/// `POSTHASTE_WRITE=1 cargo test -p posthaste-console --test main -- browser::pictures` takes the
+/// pictures anew.
+#[tokio::test]
+async fn the_pictures_of_the_guide_can_be_taken() {
+    let store = Store::full().await;
+    let console = console(&store.database).await;
+    let test = "pictures of the console";
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
+    let job = format!("/jobs/{}", store.retrying);
+    let of = [
+        ("console-overview.png", "/", (1_280, 960), false),
+        ("console-jobs.png", "/jobs", (1_280, 800), false),
+        ("console-job.png", &job, (1_280, 680), false),
+        ("console-dead.png", "/dead", (1_280, 700), true),
+        (
+            "console-bulk.png",
+            "/bulk?do=redrive&filter=state%3Adead",
+            (1_280, 420),
+            false,
+        ),
+        ("console-phone.png", "/", (375, 812), false),
+    ];
+    let mut names = Vec::new();
+    for (name, path, (width, height), dark) in of {
+        window.is_wide(width, height).await;
+        window.is_dark(dark).await;
+        window.go(path).await;
+        let picture = window.picture().await;
+        assert!(picture.starts_with(b"\x89PNG"), "{name}");
+        if std::env::var_os("POSTHASTE_WRITE").is_some() {
+            std::fs::write(folder().join(name), picture).unwrap();
+        }
+        names.push(name);
+    }
+    assert!(
+        shown().iter().all(|name| names.contains(&name.as_str())),
+        "{names:?}"
+    );
+    window.close().await;
+    store.end().await;
+}

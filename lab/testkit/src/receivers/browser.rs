@@ -1,0 +1,121 @@
+//! ChromeDriver, which starts a browser for each session.
+
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use anyhow::Context;
+
+use super::service::{Service, on_free_ports};
+use super::{Receiver, installed, program};
+use crate::account::Account;
+use crate::{ports, ran};
+
+/// As the distributions call it, and as its makers do.
+const PROGRAMS: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
+
+/// Without these it asks other machines for what it might need, keeps what it did, and wants rights
+/// that a container does not give.
+const ARGUMENTS: [&str; 13] = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--disable-breakpad",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-extensions",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--hide-scrollbars",
+];
+
+/// A private ChromeDriver. The browsers of its sessions end with it.
+#[derive(Debug)]
+pub struct Browser {
+    port: u16,
+    service: Service,
+}
+
+impl Browser {
+    /// One that the tests of this process share.
+    pub fn shared() -> anyhow::Result<&'static Self> {
+        static SHARED: LazyLock<Result<Browser, String>> =
+            LazyLock::new(|| Browser::start().map_err(|error| format!("{error:#}")));
+        SHARED.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Starts one.
+    pub fn start() -> anyhow::Result<Self> {
+        let browser = on_free_ports(Self::start_once)?;
+        ran::note(Receiver::Browser.name());
+        Ok(browser)
+    }
+
+    fn start_once() -> anyhow::Result<Self> {
+        let program = program("chromedriver")?;
+        let account = Account::for_servers()?;
+        let folder = Service::folder(account)?;
+        let port = ports::free()?;
+        let home = folder.path().to_owned();
+        let service = Service::start("ChromeDriver", folder, "started successfully", move || {
+            let mut command = account.command(&program);
+            command
+                .arg(format!("--port={port}"))
+                .env("HOME", &home)
+                .env("TMPDIR", &home)
+                .env_remove("DBUS_SESSION_BUS_ADDRESS")
+                .env_remove("XDG_CONFIG_HOME")
+                .env_remove("XDG_CACHE_HOME");
+            command
+        })?;
+        Ok(Self { port, service })
+    }
+
+    /// Where a client of WebDriver asks for a session.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// What a session's `goog:chromeOptions` must say.
+    pub fn options(&self) -> anyhow::Result<serde_json::Value> {
+        Ok(serde_json::json!({ "binary": chromium()?, "args": ARGUMENTS }))
+    }
+
+    /// The text of axe-core, which looks in a page for what keeps people from using it.
+    pub fn axe() -> anyhow::Result<String> {
+        let file = axe()?;
+        std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))
+    }
+}
+
+impl Deref for Browser {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
+    }
+}
+
+/// ChromeDriver, where there is all that belongs to it.
+pub(super) fn find() -> anyhow::Result<PathBuf> {
+    axe()?;
+    chromium()?;
+    program("chromedriver")
+}
+
+fn chromium() -> anyhow::Result<PathBuf> {
+    let found = PROGRAMS.iter().find_map(|name| program(name).ok());
+    found.map_or_else(|| program(PROGRAMS[0]), Ok)
+}
+
+fn axe() -> anyhow::Result<PathBuf> {
+    installed("axe", "node_modules/axe-core/axe.min.js")
+}
