@@ -35,10 +35,7 @@ pub(crate) fn about(name: &str) -> &'static str {
              LOCKED deletes done jobs. \"At 1000\" is the batch size; posthaste chooses its own \
              (wal has it at 100)."
         }
-        "pinned" => {
-            "The drain while a long transaction keeps VACUUM from removing dead rows. No bound \
-             rests on the rivals."
-        }
+        "pinned" => "The drain while a long transaction keeps VACUUM from removing dead rows.",
         "churn" => {
             "The server's own times of claims that found jobs, at a steady rate: alone, with a \
              long transaction, and while pg_dump runs."
@@ -53,10 +50,7 @@ pub(crate) fn about(name: &str) -> &'static str {
              while as many jobs are done as wait. The median of twenty, after a first one that \
              opens its session."
         }
-        "paused" => {
-            "The server's disk and processor time while one queue is paused and another works at \
-             a constant rate."
-        }
+        "paused" => "The server's disk and processor time meanwhile.",
         "crowd" => {
             "Two workers and a steady load of a higher priority, under one long transaction. \
              First comes a backlog; then one statement schedules the crowd for one instant. \
@@ -82,12 +76,11 @@ pub(crate) fn about(name: &str) -> &'static str {
              The worker leads maintenance."
         }
         "wal" => {
-            "All WAL while a backlog is worked in batches of 100: heartbeats and maintenance \
-             included, enqueue excluded."
+            "All WAL of a backlog's work: heartbeats and maintenance included, enqueue excluded."
         }
         "memory" => {
-            "Resident memory of a worker's process: its peak in the last fifth of the backlog \
-             against that in the second fifth."
+            "Peak of a worker's resident memory in the last fifth of the backlog against the \
+             second fifth."
         }
         "relay" => {
             "Messages per second to real servers. a is the drain to a consumer that does nothing, \
@@ -111,10 +104,7 @@ pub(crate) fn about(name: &str) -> &'static str {
             "An audit of an index in Postgres: peak memory in the last nine tenths against the \
              first tenth. The documents have one word each."
         }
-        "counters" => {
-            "Time to read all counts and the age of the oldest job of each queue. A session's \
-             first read also plans the statements."
-        }
+        "counters" => "Time to read all counts and the age of the oldest job of each queue.",
         _ => "",
     }
 }
