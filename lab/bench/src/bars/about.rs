@@ -30,14 +30,12 @@ pub(crate) fn about(name: &str) -> &'static str {
     match name {
         "drain" => {
             "Jobs per second until a full queue is empty, through the whole library. The rivals \
-             are bare statements in a loop, on as many connections. The update shape is one row \
-             for a job's whole life, as River and Oban keep it. SKIP LOCKED deletes done jobs. \
-             \"At 1000\" is the batch size."
+             are bare statements in a loop, on as many connections; River and Oban themselves \
+             were not run. The update shape is one row for a job's whole life, as theirs is. SKIP \
+             LOCKED deletes done jobs. \"At 1000\" is the batch size; posthaste chooses its own \
+             (wal has it at 100)."
         }
-        "pinned" => {
-            "The drain while a long transaction keeps VACUUM from removing dead rows. No bound \
-             rests on the rivals."
-        }
+        "pinned" => "The drain while a long transaction keeps VACUUM from removing dead rows.",
         "churn" => {
             "The server's own times of claims that found jobs, at a steady rate: alone, with a \
              long transaction, and while pg_dump runs."
@@ -52,10 +50,7 @@ pub(crate) fn about(name: &str) -> &'static str {
              while as many jobs are done as wait. The median of twenty, after a first one that \
              opens its session."
         }
-        "paused" => {
-            "The server's disk and processor time while one queue is paused and another works at \
-             a constant rate."
-        }
+        "paused" => "The server's disk and processor time meanwhile.",
         "crowd" => {
             "Two workers and a steady load of a higher priority, under one long transaction. \
              First comes a backlog; then one statement schedules the crowd for one instant. \
@@ -81,39 +76,35 @@ pub(crate) fn about(name: &str) -> &'static str {
              The worker leads maintenance."
         }
         "wal" => {
-            "All WAL while a backlog is worked in batches of 100: heartbeats and maintenance \
-             included, enqueue excluded."
+            "All WAL of a backlog's work: heartbeats and maintenance included, enqueue excluded."
         }
         "memory" => {
-            "Resident memory of a worker's process: its peak in the last fifth of the backlog \
-             against that in the second fifth."
+            "Peak of a worker's resident memory in the last fifth of the backlog against the \
+             second fifth."
         }
         "relay" => {
             "Messages per second to real servers. a is the drain to a consumer that does nothing, \
-             b the bare client with the same bytes; in turn they make 1/(1/a + 1/b). \"Beside\": \
-             five times the backlog goes to Sidekiq's Redis, while another relay in the worker \
-             has a Redis that is dead, or answers after a second. The webhook answers after a \
-             quarter of a second."
+             b the bare client with the same bytes. One after the other, both would do \
+             1/(1/a + 1/b) a second: 100 %. \"Beside\": five times the backlog goes to Sidekiq's \
+             Redis, while another relay in the worker has a Redis that is dead, or answers after \
+             a second. The webhook answers after a quarter of a second."
         }
         "two-phase" => {
-            "Transfers between two accounts. The requests alone are five round trips until a \
-             transfer is settled (`run_to_settled`), six until it is finished (`run`). The seven \
-             updates are the protocol that Elastic published. Rates are those of `run`. On the \
-             hot account each transfer is to another account."
+            "The requests alone are five round trips until a transfer is settled \
+             (`run_to_settled`), six until it is finished (`run`). The seven updates are the \
+             protocol that Elastic published. Rates are those of `run`. On the hot account each \
+             transfer is to another account."
         }
         "sync" => {
             "Rows per second into an index, and of a second sync that verifies them. a is the \
-             rate of reading and rendering, b that of the bare library or client; in turn they \
-             make 1/(1/a + 1/b)."
+             rate of reading and rendering, b that of the bare library or client. One after the \
+             other, both would do 1/(1/a + 1/b) a second: 100 %."
         }
         "audit" => {
             "An audit of an index in Postgres: peak memory in the last nine tenths against the \
              first tenth. The documents have one word each."
         }
-        "counters" => {
-            "Time to read all counts and the age of the oldest job of each queue. A session's \
-             first read also plans the statements."
-        }
+        "counters" => "Time to read all counts and the age of the oldest job of each queue.",
         _ => "",
     }
 }
