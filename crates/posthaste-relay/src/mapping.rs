@@ -137,16 +137,8 @@ impl Mapping {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use crate::message::tests::{ID, job};
     use crate::{Mapping, Template};
-    use posthaste::Job;
-
-    fn message(kwargs: &str) -> crate::Message {
-        let made = Mapping::default().message(job("mail.send", kwargs), ID);
-        made.expect("a message")
-    }
 
     #[test]
     fn a_header_of_a_name_stands_once() {
