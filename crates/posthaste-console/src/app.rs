@@ -40,10 +40,8 @@ pub(crate) struct App {
 /// needs the rights of the schema's owner.
 ///
 /// Where somebody may act, and the role of the pool too, it takes samples for its charts as long as
-/// the router is there: one each minute in which no worker did. For that it is made within a runtime
-/// of tokio.
-///
-/// It expects to stand at `/`, and tells nobody's secrets: see [`Settings`].
+/// the router is there: one in each minute in which no worker did. For that it is made within a
+/// runtime of tokio.
 ///
 /// ```no_run
 /// use posthaste_console::{Access, Role, Settings, router};
