@@ -61,6 +61,7 @@ mod database;
 mod identity;
 pub mod metrics;
 pub mod sql;
+
 mod stats;
 
 pub mod consumer;

@@ -945,6 +945,10 @@ SELECT posthaste.return_claim($1, $2);
 SELECT posthaste.rotate($1, $2);
 
 -- in the code
+-- returns: take_sample bool
+SELECT posthaste.take_sample();
+
+-- in the code
 -- takes: text, text, text, timestamptz, _timestamptz, timestamptz, timestamptz
 -- returns: tick int8
 SELECT posthaste.tick($1, $2, $3, $4, $5, $6, $7);
@@ -1420,6 +1424,20 @@ SELECT j.worker, count(*) AS jobs FROM (
   SELECT f.worker, f.id FROM posthaste.in_flight f WHERE f.state = 'running') j
  WHERE j.worker IS NOT NULL GROUP BY j.worker;
 
+-- samples.sql
+-- takes: int2, text, timestamptz
+-- returns: at timestamptz, come int8, done int8, failed int8, started int8, waited int8
+-- returns: available int8, running int8, oldest float8
+SELECT DISTINCT ON (u.at) u.at, u.come, u.done, u.failed, u.started, u.waited, u.available,
+       u.running, u.oldest
+  FROM (SELECT s.* FROM posthaste.sample s
+         WHERE s.span = $1 AND s.at >= $3 AND s.queue = $2
+        UNION ALL
+        (SELECT s.* FROM posthaste.sample s
+          WHERE s.span = '1'::smallint AND s.at >= $3 AND s.queue = $2
+          ORDER BY s.at DESC LIMIT 1)) u
+ ORDER BY u.at, u.span DESC;
+
 -- scheduled.sql
 -- takes: int4, text, text, text, text, text, text, text, int8, timestamptz
 -- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4
@@ -1660,6 +1678,13 @@ SELECT s.name, s.relation::regclass::text AS relation, s.key::text AS key,
               WHERE a.attrelid = s.relation::oid AND a.attnum > 0::smallint AND NOT a.attisdropped
               ORDER BY a.attnum LIMIT 200) AS columns
   FROM posthaste.synced s ORDER BY s.name LIMIT 200;
+
+-- take_sample.sql
+-- returns: case bool
+SELECT CASE WHEN pg_catalog.current_setting('transaction_read_only') = 'off'
+                 AND pg_catalog.has_table_privilege('posthaste.sample', 'INSERT')
+                 AND pg_catalog.has_table_privilege('posthaste.sample', 'DELETE')
+            THEN posthaste.take_sample() ELSE false END;
 
 -- waiting.sql
 -- takes: text, int8
