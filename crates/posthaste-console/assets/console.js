@@ -110,6 +110,10 @@ function listen(address) {
   }
   events.onopen = () => { state = "live, every 2 s"; told(); };
   events.onerror = () => { state = "not live: no connection"; told(); };
+  // A browser that keeps the page, to go back to it, would keep its connection for a minute; and it
+  // has six for all pages.
+  addEventListener("pagehide", () => events.close());
+  addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
 }
 
 // The keyboard.

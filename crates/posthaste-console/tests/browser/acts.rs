@@ -71,6 +71,8 @@ async fn all_that_match_a_filter_are_shown_first_and_then_acted_on_by_clicks() {
         window.go(page).await;
         window.fill("#filter", filter).await;
         window.click("form[role=search] button").await;
+        let filtered = "location.search !== '' && document.readyState === 'complete'";
+        window.until("it is filtered", filtered).await;
         window.click(&format!(".bulk a[href*=\"do={what}\"]")).await;
         window.until_it_says(count).await;
         window.click("main form[action=\"/bulk\"] button").await;

@@ -1,7 +1,12 @@
 // What axe-core finds in this page: one line for each rule that is broken.
 const [rules, done] = arguments;
 // It would leave out what is of one letter, as figures are.
-axe.configure({ checks: [{ id: "color-contrast", options: { ignoreLength: true } }] });
+const contrast = {
+  ignoreUnicode: true, ignoreLength: true, ignorePseudo: false, pseudoSizeThreshold: 0.25,
+  boldValue: 700, boldTextPt: 14, largeTextPt: 18,
+  contrastRatio: { normal: { expected: 4.5 }, large: { expected: 3 } },
+};
+axe.configure({ checks: [{ id: "color-contrast", options: contrast }] });
 const options = { resultTypes: ["violations"] };
 if (rules.length) options.runOnly = { type: "rule", values: rules };
 const places = (nodes) => nodes.slice(0, 4).map(({ html, failureSummary }) =>

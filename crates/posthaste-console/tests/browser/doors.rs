@@ -67,7 +67,7 @@ async fn an_observer_has_no_button_that_acts() {
         window.go(path).await;
         assert_eq!(
             window
-                .count("main form[method=post], main [data-key]")
+                .count("main form[method=post] button, main [data-key]")
                 .await,
             0,
             "{path}"

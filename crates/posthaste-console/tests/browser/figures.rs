@@ -3,6 +3,7 @@
 use super::kit::Window;
 use crate::support::{console, database, enqueue};
 
+const LIVE: &str = "document.getElementById('live').classList.contains('on')";
 const AVAILABLE: &str = "document.querySelector('[data-cell=\"queue.mail.available\"]')\
                          .textContent.trim()";
 
@@ -16,12 +17,7 @@ async fn figures_change_by_themselves_and_the_page_stays() {
         return;
     };
     window.go("/").await;
-    window
-        .until(
-            "it is live",
-            "document.getElementById('live').classList.contains('on')",
-        )
-        .await;
+    window.until("it is live", LIVE).await;
     window.value("window.stays = true").await;
     assert_eq!(window.value(AVAILABLE).await, "1");
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -49,6 +45,27 @@ async fn figures_change_by_themselves_and_the_page_stays() {
 }
 
 #[tokio::test]
+async fn whoever_goes_through_many_pages_waits_for_none() {
+    let database = database().await;
+    let console = console(&database).await;
+    let test = "many pages in a browser";
+    let Some(window) = Window::open(&console, test).await else {
+        return;
+    };
+    let many = async {
+        for _ in 0..10 {
+            window.go("/").await;
+            window.until("it is live", LIVE).await;
+            window.go("/jobs").await;
+        }
+    };
+    // A connection that a page kept was free after a minute.
+    let within = std::time::Duration::from_secs(40);
+    assert!(tokio::time::timeout(within, many).await.is_ok());
+    window.close().await;
+}
+
+#[tokio::test]
 async fn nothing_moves_while_something_is_selected_and_what_came_is_shown_afterwards() {
     let database = database().await;
     let client = database.client().await.unwrap();
@@ -59,12 +76,7 @@ async fn nothing_moves_while_something_is_selected_and_what_came_is_shown_afterw
         return;
     };
     window.go("/jobs").await;
-    window
-        .until(
-            "it is live",
-            "document.getElementById('live').classList.contains('on')",
-        )
-        .await;
+    window.until("it is live", LIVE).await;
     let margin = "document.querySelector('nav [data-cell=\"margin.jobs\"]').textContent.trim()";
     let before = window.value(margin).await;
     window.click(&format!("input[value=\"{id}\"]")).await;

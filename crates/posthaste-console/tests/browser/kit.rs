@@ -3,7 +3,7 @@
 use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::{self, Browser, Receiver};
 use serde_json::{Value, json};
-use thirtyfour::{By, Capabilities, WebDriver};
+use thirtyfour::{By, Capabilities, WebDriver, WebElement};
 
 use crate::support::{Console, SOON};
 
@@ -12,7 +12,8 @@ const AUDIT: &str = include_str!("audit.js");
 
 /// One window of a browser, which is before a console.
 pub struct Window {
-    driver: WebDriver,
+    // None once it is closed.
+    driver: Option<WebDriver>,
     pub base: String,
 }
 
@@ -35,27 +36,46 @@ impl Window {
         let wanted = wanted.as_object().cloned().expect("capabilities");
         let driver = WebDriver::new(browser.url(), Capabilities::from(wanted)).await;
         let window = Self {
-            driver: driver.expect("a session"),
+            driver: Some(driver.expect("a session")),
             base: base.to_owned(),
         };
         window.is_wide(1_280, 900).await;
         Some(window)
     }
 
-    pub async fn close(self) {
-        self.driver.quit().await.expect("the session ends");
+    pub async fn close(mut self) {
+        let driver = self.driver.take().expect("a session");
+        driver.quit().await.expect("the session ends");
+    }
+
+    fn driver(&self) -> &WebDriver {
+        self.driver.as_ref().expect("a session")
+    }
+
+    /// The first that is so, as soon as there is one.
+    async fn element(&self, css: &str) -> WebElement {
+        let mut found = None;
+        let what = format!("there is {css}");
+        let finds = eventually(SOON, &what, async || {
+            found = Some(self.driver().find(By::Css(css)).await?);
+            Ok(true)
+        });
+        if let Err(error) = finds.await {
+            panic!("{error:#}");
+        }
+        found.expect("an element")
     }
 
     /// Goes to a page, and waits until it has loaded.
     pub async fn go(&self, path: &str) {
         let address = format!("{}{path}", self.base);
-        self.driver.goto(address).await.expect("a page");
+        self.driver().goto(address).await.expect("a page");
     }
 
     /// What an expression is in the page.
     pub async fn value(&self, expression: &str) -> Value {
         let script = format!("return {expression};");
-        let answer = self.driver.execute(script, Vec::new()).await;
+        let answer = self.driver().execute(script, Vec::new()).await;
         answer
             .unwrap_or_else(|error| panic!("{expression}: {error}"))
             .json()
@@ -64,13 +84,12 @@ impl Window {
 
     /// All that can be read on the page, or in the first element that is so.
     pub async fn text(&self, css: &str) -> String {
-        let element = self.driver.find(By::Css(css)).await;
-        let element = element.unwrap_or_else(|error| panic!("no {css}: {error}"));
+        let element = self.element(css).await;
         element.text().await.expect("its text")
     }
 
     pub async fn count(&self, css: &str) -> usize {
-        let all = self.driver.find_all(By::Css(css)).await;
+        let all = self.driver().find_all(By::Css(css)).await;
         all.expect("a page").len()
     }
 
@@ -84,7 +103,7 @@ impl Window {
         );
         let holds = eventually(SOON, what, async || {
             let answer = self
-                .driver
+                .driver()
                 .execute_async(script.clone(), Vec::new())
                 .await?;
             Ok(answer.json() == &Value::Bool(true))
@@ -103,8 +122,7 @@ impl Window {
 
     /// Clicks the first that is so, as a hand would: it must be seen, and nothing before it.
     pub async fn click(&self, css: &str) {
-        let element = self.driver.find(By::Css(css)).await;
-        let element = element.unwrap_or_else(|error| panic!("no {css}: {error}"));
+        let element = self.element(css).await;
         if let Err(error) = element.click().await {
             panic!("{css} cannot be clicked: {error}");
         }
@@ -112,15 +130,16 @@ impl Window {
 
     /// Writes into a field what it then holds.
     pub async fn fill(&self, css: &str, text: &str) {
-        let field = self.driver.find(By::Css(css)).await;
-        let field = field.unwrap_or_else(|error| panic!("no {css}: {error}"));
+        let field = self.element(css).await;
         field.clear().await.expect("an empty field");
         field.send_keys(text).await.expect("a full field");
     }
 
-    /// Presses keys where the focus is.
+    /// Presses keys where the focus is, once the page listens.
     pub async fn press(&self, keys: &str) {
-        let focus = self.driver.active_element().await.expect("a focus");
+        self.until("it has loaded", "document.readyState === 'complete'")
+            .await;
+        let focus = self.driver().active_element().await.expect("a focus");
         focus.send_keys(keys).await.expect("keys");
     }
 
@@ -151,15 +170,18 @@ impl Window {
     }
 
     async fn tell(&self, method: &str, parameters: Value) {
-        let answer = self.driver.cdp().send_raw(method, parameters).await;
+        let answer = self.driver().cdp().send_raw(method, parameters).await;
         answer.unwrap_or_else(|error| panic!("{method}: {error}"));
     }
 
     /// What the browser complained of since it was asked before: faults of scripts, what the
     /// policy of the page forbids, what could not be loaded.
     pub async fn complaints(&self) -> Vec<String> {
-        let log = self.driver.browser_log().await.expect("a log");
-        log.into_iter().map(|entry| entry.message).collect()
+        let log = self.driver().browser_log().await.expect("a log");
+        let grave = log
+            .into_iter()
+            .filter(|entry| ["SEVERE", "WARNING"].contains(&entry.level.as_str()));
+        grave.map(|entry| entry.message).collect()
     }
 
     /// What keeps people from using the page, by these rules of axe-core, or by all.
@@ -167,26 +189,36 @@ impl Window {
         let has_axe = self.value("typeof axe").await != "undefined";
         if !has_axe {
             let axe = Browser::axe().expect("axe-core");
-            self.driver
+            self.driver()
                 .execute(axe, Vec::new())
                 .await
                 .expect("axe-core");
         }
-        let found = self.driver.execute_async(AUDIT, vec![json!(rules)]).await;
+        let found = self.driver().execute_async(AUDIT, vec![json!(rules)]).await;
         found.expect("an audit").convert().expect("a list")
     }
 
     /// Whether something stands out at the right of the page; and what.
     pub async fn stands_out(&self) -> Vec<String> {
         let found = self
-            .driver
+            .driver()
             .execute(include_str!("stands_out.js"), Vec::new())
             .await;
         found.expect("widths").convert().expect("a list")
     }
 
     pub async fn picture(&self) -> Vec<u8> {
-        self.driver.screenshot_as_png().await.expect("a picture")
+        self.driver().screenshot_as_png().await.expect("a picture")
+    }
+}
+
+impl Drop for Window {
+    /// A test that failed leaves its browser to the end of its process: to wait for it here would
+    /// hold up the console, and with it the browser.
+    fn drop(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            let _ = driver.leak();
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use posthaste::{Outcome, Worker, WorkerHandle};
 use posthaste_testkit::TestDb;
 use tokio::sync::watch;
-use tokio_postgres::Client;
 
 use super::kit::{until_state, until_true};
 use crate::sync;
@@ -11,7 +10,6 @@ use crate::sync;
 /// Some of everything, with a worker that goes on as long as this is kept.
 pub struct Store {
     pub database: TestDb,
-    pub client: Client,
     worker: WorkerHandle,
     release: watch::Sender<bool>,
     pub running: i64,
@@ -46,7 +44,6 @@ impl Store {
         until_true(&client, include_str!("told.sql")).await;
         Self {
             database,
-            client,
             worker,
             release,
             running,
