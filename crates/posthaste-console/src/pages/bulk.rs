@@ -58,45 +58,17 @@ fn says(kind: Kind) -> &'static str {
     }
 }
 
-/// The command that does the same, or the statement.
-fn same(kind: Kind, filter: &Filter, at_most: u32) -> (&'static str, String) {
-    let conditions = filter.conditions(kind.is_of_kept());
-    let ids = |table| {
-        format!("ARRAY(SELECT id FROM posthaste.{table} WHERE {conditions} LIMIT {at_most})")
-    };
-    match kind {
-        Kind::Cancel => (
-            "in SQL",
-            format!("SELECT * FROM posthaste.cancel_many({});", ids("job")),
-        ),
-        Kind::Delete => (
-            "in SQL",
-            format!("DELETE FROM posthaste.dead WHERE {conditions};"),
-        ),
-        Kind::Retry if filter.since.is_some() => (
-            "in SQL",
-            format!(
-                "SELECT * FROM posthaste.retry({}, at_most => {at_most});",
-                ids("job")
-            ),
-        ),
-        Kind::Redrive if filter.since.is_some() => (
-            "in SQL",
-            format!(
-                "SELECT posthaste.redrive({}, at_most => {at_most});",
-                ids("dead")
-            ),
-        ),
-        Kind::Retry | Kind::Redrive => {
-            let options = match filter.options() {
-                none if none.is_empty() => " --all".to_owned(),
-                options => options,
-            };
-            let name = kind.name();
-            let command = format!("posthaste jobs {name}{options} --limit {at_most}");
-            ("by command", command)
-        }
+/// The command that does the same, if there is one.
+fn command(kind: Kind, filter: &Filter, at_most: u32) -> Option<String> {
+    if !matches!(kind, Kind::Retry | Kind::Redrive) || filter.since.is_some() {
+        return None;
     }
+    let options = match filter.options() {
+        none if none.is_empty() => " --all".to_owned(),
+        options => options,
+    };
+    let name = kind.name();
+    Some(format!("posthaste jobs {name}{options} --limit {at_most}"))
 }
 
 #[derive(Template)]
@@ -112,9 +84,9 @@ struct Bulk {
     is_none: bool,
     at_most: u32,
     most: u32,
-    /// How the same is done elsewhere.
-    by: &'static str,
-    same: String,
+    /// The command that does the same, else the conditions of a statement.
+    command: Option<String>,
+    conditions: String,
     button: &'static str,
     key: &'static str,
     done_back: &'static str,
@@ -131,7 +103,6 @@ pub(crate) async fn preview(
     let number = count(&app, &figures, kind, &filter).await?;
     let at_most = fields.number("at_most", (1, MOST))?;
     let at_most = at_most.unwrap_or_else(|| number.most(kind, &figures, &filter));
-    let (by, same) = same(kind, &filter, at_most);
     let current = if kind.is_of_kept() { "/dead" } else { "/jobs" };
     let bulk = Bulk {
         frame: Frame::new(&app, &visit, &figures, kind.title(), current),
@@ -141,8 +112,8 @@ pub(crate) async fn preview(
         is_none: number == Number::Exactly(0),
         at_most,
         most: MOST,
-        by,
-        same,
+        command: command(kind, &filter, at_most),
+        conditions: filter.conditions(kind.is_of_kept()),
         button: button(kind),
         key: match kind {
             Kind::Retry | Kind::Redrive => "r",
