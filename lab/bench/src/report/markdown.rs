@@ -16,10 +16,9 @@ const HEAD: &str = "\
 
 `make bench` measures every bar, and installs what it needs on Debian and Ubuntu. Drain, enqueue,
 latency, idle and wal took 20 minutes. A *bar* is a measurement with bounds; an aim is not required.
-Each stands here as its newest full report has it. **Compare within
-a bar only:** reports are of [different machines](#how-it-was-measured). Contestants ran in
-interleaved rounds on one server. A figure is the median of the rounds that count, with their lowest
-and highest in brackets.
+Each stands here as its newest full report has it. **Compare within a bar only:** reports are of
+[different machines](#how-it-was-measured). Contestants ran in interleaved rounds on one server. A
+figure is the median of the rounds that count, with their lowest and highest in brackets.
 
 `posthaste-bench report` writes this page; do not edit it.
 
