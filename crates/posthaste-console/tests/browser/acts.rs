@@ -1,6 +1,6 @@
 //! Every action, by a mouse: what it does to the database.
 
-use super::kit::{Window, until_state, until_true};
+use super::kit::Window;
 use crate::support::{console, database, enqueue, given_up};
 use crate::{destinations, schedules, sync};
 
@@ -25,26 +25,26 @@ async fn jobs_that_are_selected_are_retried_cancelled_redriven_and_deleted_by_cl
         window.click(button).await;
     };
     act("/jobs", cancelled, "button[formaction=\"/jobs/cancel\"]").await;
-    until_state(&client, cancelled, "cancelled").await;
+    window.until_state(&client, cancelled, "cancelled").await;
     window.until_it_says("1 job cancelled").await;
     act("/jobs", later, "#list button.main").await;
-    until_state(&client, later, "available").await;
+    window.until_state(&client, later, "available").await;
     act("/scheduled", due, "#list button.main").await;
-    until_state(&client, due, "available").await;
+    window.until_state(&client, due, "available").await;
     act("/dead", redriven, "#list button.main").await;
-    until_state(&client, redriven, "available").await;
+    window.until_state(&client, redriven, "available").await;
     act("/dead", deleted, "button[formaction=\"/jobs/delete\"]").await;
     window.until_it_says("1 job").await;
-    until_state(&client, deleted, "dead").await;
+    window.until_state(&client, deleted, "dead").await;
     window
         .click("main form[action=\"/jobs/delete\"] button")
         .await;
     let gone = format!("SELECT NOT EXISTS (SELECT FROM posthaste.dead WHERE id = {deleted})");
-    until_true(&client, &gone).await;
+    window.until_true(&client, &gone).await;
     window.go(&format!("/jobs/{later}")).await;
     window.click("form[action=\"/jobs/cancel\"] button").await;
-    until_state(&client, later, "cancelled").await;
-    until_state(&client, stays, "scheduled").await;
+    window.until_state(&client, later, "cancelled").await;
+    window.until_state(&client, stays, "scheduled").await;
     window.close().await;
 }
 
@@ -81,12 +81,14 @@ async fn all_that_match_a_filter_are_shown_first_and_then_acted_on_by_clicks() {
     let left = "SELECT count(*) FILTER (WHERE name = 'wrong' AND state <> 'cancelled') = 0 \
                        AND count(*) FILTER (WHERE name = 'right' AND state = 'available') = 2 \
                 FROM posthaste.job";
-    until_true(&client, left).await;
+    window.until_true(&client, left).await;
     bulk("/dead", "state:dead error:refused", "redrive", "2 jobs").await;
     let others = "SELECT count(*) = 3 AND bool_and(last_error = 'other') FROM posthaste.dead";
-    until_true(&client, others).await;
+    window.until_true(&client, others).await;
     bulk("/dead", "state:dead error:other", "delete", "3 jobs").await;
-    until_true(&client, "SELECT count(*) = 0 FROM posthaste.dead").await;
+    window
+        .until_true(&client, "SELECT count(*) = 0 FROM posthaste.dead")
+        .await;
     window.close().await;
 }
 
@@ -106,32 +108,33 @@ async fn queues_are_paused_resumed_limited_told_to_keep_and_drained_by_clicks() 
     for page in ["/queues", "/destinations"] {
         window.go(page).await;
         window.click("form[action=\"/queues/pause\"] button").await;
-        until_true(&client, paused).await;
+        window.until_true(&client, paused).await;
         window.click("form[action=\"/queues/resume\"] button").await;
-        until_true(&client, worked).await;
+        window.until_true(&client, worked).await;
     }
     window.go("/queues").await;
     window.fill("input[name=rate]", "90").await;
     window.fill("input[name=burst]", "3").await;
     window.click("form[action=\"/queues/limit\"] button").await;
     let limited = "SELECT count(*) = 1 FROM posthaste.queue WHERE rate = 90 AND burst = 3";
-    until_true(&client, limited).await;
+    window.until_true(&client, limited).await;
     window.fill("input[name=keep]", "2").await;
     window
         .click("form[action=\"/queues/keep\"] option[value=\"86400\"]")
         .await;
     window.click("form[action=\"/queues/keep\"] button").await;
-    until_true(
-        &client,
-        "SELECT count(*) = 1 FROM posthaste.queue WHERE keep = '2 days'",
-    )
-    .await;
+    window
+        .until_true(
+            &client,
+            "SELECT count(*) = 1 FROM posthaste.queue WHERE keep = '2 days'",
+        )
+        .await;
     window.click("main a[href^=\"/queues/drain\"]").await;
     window.click("form[action=\"/queues/drain\"] button").await;
-    until_true(&client, paused).await;
+    window.until_true(&client, paused).await;
     window.until_it_says("Deploy now, then resume it.").await;
     window.click("form[action=\"/queues/resume\"] button").await;
-    until_true(&client, worked).await;
+    window.until_true(&client, worked).await;
     window.close().await;
 }
 
@@ -147,19 +150,23 @@ async fn schedules_are_run_and_switched_and_an_index_is_looked_at_again_by_click
     };
     window.go("/periodic").await;
     window.click("form[action=\"/periodic/run\"] button").await;
-    until_true(
-        &client,
-        "SELECT count(*) = 1 FROM posthaste.job WHERE name = 'report'",
-    )
-    .await;
+    window
+        .until_true(
+            &client,
+            "SELECT count(*) = 1 FROM posthaste.job WHERE name = 'report'",
+        )
+        .await;
     window.click("form[action=\"/periodic/off\"] button").await;
-    until_true(
-        &client,
-        "SELECT next_at > now() + '100 years' FROM posthaste.periodic",
-    )
-    .await;
+    window
+        .until_true(
+            &client,
+            "SELECT next_at > now() + '100 years' FROM posthaste.periodic",
+        )
+        .await;
     window.click("form[action=\"/periodic/on\"] button").await;
-    until_true(&client, "SELECT next_at IS NULL FROM posthaste.periodic").await;
+    window
+        .until_true(&client, "SELECT next_at IS NULL FROM posthaste.periodic")
+        .await;
     window.go("/sync").await;
     window.fill("input[name=ids]", "3, 7").await;
     window.click("form:has(input[name=ids]) button").await;

@@ -1,6 +1,6 @@
 //! All by keys, with no hand at a mouse.
 
-use super::kit::{Window, until_state, until_true};
+use super::kit::Window;
 use crate::schedules;
 use crate::support::{console, database, enqueue, given_up};
 
@@ -36,13 +36,13 @@ async fn jobs_are_found_opened_selected_retried_and_cancelled_by_keys() {
     window.press("jx").await;
     window.until_it_says("1 selected.").await;
     window.press("c").await;
-    until_state(&client, wrong, "cancelled").await;
+    window.until_state(&client, wrong, "cancelled").await;
     window.press("gs").await;
     window
         .until("these are later", "location.pathname === '/scheduled'")
         .await;
     window.press("jr").await;
-    until_state(&client, later, "available").await;
+    window.until_state(&client, later, "available").await;
     window.go("/jobs").await;
     window.press("jjk").await;
     let first = window
@@ -59,14 +59,14 @@ async fn jobs_are_found_opened_selected_retried_and_cancelled_by_keys() {
         .await;
     let id: i64 = path.rsplit('/').next().unwrap().parse().unwrap();
     window.press("c").await;
-    until_state(&client, id, "cancelled").await;
+    window.until_state(&client, id, "cancelled").await;
     let dead = given_up(&client, "dead", "mail.send", "refused").await;
     window.press("gd").await;
     window
         .until("it died", "location.pathname === '/dead'")
         .await;
     window.press("jr").await;
-    until_state(&client, dead, "available").await;
+    window.until_state(&client, dead, "available").await;
     window.close().await;
 }
 
@@ -82,27 +82,30 @@ async fn queues_and_schedules_are_switched_by_keys_and_keys_are_shown_by_one() {
     };
     window.go("/queues/drain?queue=mail").await;
     window.press("t").await;
-    until_true(
-        &client,
-        "SELECT count(*) = 1 FROM posthaste.queue WHERE paused_at IS NOT NULL",
-    )
-    .await;
+    window
+        .until_true(
+            &client,
+            "SELECT count(*) = 1 FROM posthaste.queue WHERE paused_at IS NOT NULL",
+        )
+        .await;
     window.press("gp").await;
     window
         .until("these are schedules", "location.pathname === '/periodic'")
         .await;
     window.press("jt").await;
-    until_true(
-        &client,
-        "SELECT next_at > now() + '100 years' FROM posthaste.periodic",
-    )
-    .await;
+    window
+        .until_true(
+            &client,
+            "SELECT next_at > now() + '100 years' FROM posthaste.periodic",
+        )
+        .await;
     window.press("jr").await;
-    until_true(
-        &client,
-        "SELECT count(*) = 1 FROM posthaste.job WHERE name = 'report'",
-    )
-    .await;
+    window
+        .until_true(
+            &client,
+            "SELECT count(*) = 1 FROM posthaste.job WHERE name = 'report'",
+        )
+        .await;
     window.press("?").await;
     window
         .until("the keys are shown", "document.getElementById('keys').open")

@@ -4,6 +4,7 @@ use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::{self, Browser, Receiver};
 use serde_json::{Value, json};
 use thirtyfour::{By, Capabilities, WebDriver, WebElement};
+use tokio_postgres::Client;
 
 use crate::support::{Console, SOON};
 
@@ -108,9 +109,7 @@ impl Window {
                 .await?;
             Ok(answer.json() == &Value::Bool(true))
         });
-        if let Err(error) = holds.await {
-            panic!("{error:#}: {}", self.text("body").await);
-        }
+        self.told(holds.await).await;
     }
 
     /// Waits until the page says this.
@@ -207,6 +206,24 @@ impl Window {
         found.expect("widths").convert().expect("a list")
     }
 
+    /// Waits until a query says true.
+    pub async fn until_true(&self, client: &Client, sql: &str) {
+        self.told(until_true(client, sql).await).await;
+    }
+
+    /// Waits until a job is in this state.
+    pub async fn until_state(&self, client: &Client, id: i64, state: &str) {
+        self.told(until_state(client, id, state).await).await;
+    }
+
+    /// Fails with what the page says where something did not come.
+    async fn told(&self, came: anyhow::Result<()>) {
+        if let Err(error) = came {
+            let at = self.value("location.href").await;
+            panic!("{error:#}: at {at}: {}", self.text("body").await);
+        }
+    }
+
     pub async fn picture(&self) -> Vec<u8> {
         self.driver().screenshot_as_png().await.expect("a picture")
     }
@@ -223,22 +240,15 @@ impl Drop for Window {
 }
 
 /// Waits until a query says true.
-pub async fn until_true(client: &tokio_postgres::Client, sql: &str) {
-    let holds = eventually(SOON, sql, async || {
+pub async fn until_true(client: &Client, sql: &str) -> anyhow::Result<()> {
+    eventually(SOON, sql, async || {
         Ok(client.query_one(sql, &[]).await?.get::<_, bool>(0))
-    });
-    holds.await.expect("it holds");
+    })
+    .await
 }
 
 /// Waits until a job is in this state.
-pub async fn until_state(client: &tokio_postgres::Client, id: i64, state: &str) {
-    let sql = "SELECT coalesce((SELECT state = $2 FROM posthaste.find($1)), $2 = 'gone')";
-    let what = format!("job {id} is {state}");
-    let holds = eventually(SOON, &what, async || {
-        Ok(client
-            .query_one(sql, &[&id, &state])
-            .await?
-            .get::<_, bool>(0))
-    });
-    holds.await.expect("it is");
+pub async fn until_state(client: &Client, id: i64, state: &str) -> anyhow::Result<()> {
+    let sql = format!("SELECT coalesce(max(state) = '{state}', false) FROM posthaste.find({id})");
+    until_true(client, &sql).await
 }

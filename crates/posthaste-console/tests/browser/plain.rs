@@ -1,6 +1,6 @@
 //! A browser that runs no script.
 
-use super::kit::{Window, until_state, until_true};
+use super::kit::Window;
 use crate::support::{console, database, enqueue, given_up};
 
 #[tokio::test]
@@ -21,20 +21,21 @@ async fn without_a_script_pages_are_read_and_actions_work() {
     window.click("nav a[href=\"/queues\"]").await;
     assert!(window.text("h1").await.contains("Queues"));
     window.click("form[action=\"/queues/pause\"] button").await;
-    until_true(
-        &client,
-        "SELECT count(*) = 1 FROM posthaste.queue WHERE paused_at IS NOT NULL",
-    )
-    .await;
+    window
+        .until_true(
+            &client,
+            "SELECT count(*) = 1 FROM posthaste.queue WHERE paused_at IS NOT NULL",
+        )
+        .await;
     window.click("nav a[href=\"/jobs\"]").await;
     window.fill("#filter", "name:mail.send").await;
     window.click("form[role=search] button").await;
     window.click(&format!("input[value=\"{id}\"]")).await;
     window.click("button[formaction=\"/jobs/cancel\"]").await;
-    until_state(&client, id, "cancelled").await;
+    window.until_state(&client, id, "cancelled").await;
     assert!(window.text("main").await.contains("1 job cancelled"));
     window.go("/bulk?do=redrive&filter=state%3Adead").await;
     window.click("main form[action=\"/bulk\"] button").await;
-    until_state(&client, dead, "available").await;
+    window.until_state(&client, dead, "available").await;
     window.close().await;
 }

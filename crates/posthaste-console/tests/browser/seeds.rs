@@ -37,11 +37,14 @@ impl Store {
         let (running, retrying) = (job("report.build").await, job("charge.capture").await);
         let dead = job("mail.bounce").await;
         for (id, state) in [(running, "running"), (retrying, "retrying"), (dead, "dead")] {
-            until_state(&client, id, state).await;
+            until_state(&client, id, state).await.expect(state);
         }
         let awaited = job("parcel.hand_over").await;
-        until_state(&client, awaited, "awaiting").await;
-        until_true(&client, include_str!("told.sql")).await;
+        until_state(&client, awaited, "awaiting")
+            .await
+            .expect("it waits");
+        let told = until_true(&client, include_str!("told.sql"));
+        told.await.expect("all are done that can be");
         Self {
             database,
             worker,
