@@ -103,7 +103,8 @@ SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_job
        a.failures, a.action, a.state, a.filter, a.place, a.who, a.stopped_by, a.last_error,
        a.driven_until > clock_timestamp() - interval '30 s' AS is_driven,
        CASE WHEN pg_catalog.pg_is_in_recovery() THEN true
-            ELSE a.identity[1:2] = (posthaste.current_identity())[1:2]
+            ELSE a.identity[1] = (posthaste.current_identity())[1]
+                 AND a.identity[2] = (posthaste.current_identity())[2]
                  AND a.identity[4] = (posthaste.current_identity())[4] END AS is_ours
   FROM posthaste.bulk_action a
  WHERE a.id = $1::integer AND a.state = 'running'
@@ -115,7 +116,8 @@ SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_job
 SELECT a.id FROM posthaste.bulk_action a
  WHERE a.state = 'running' AND (a.driver = $1::uuid OR a.driven_until <= clock_timestamp())
    AND CASE WHEN pg_catalog.pg_is_in_recovery() THEN false
-            ELSE a.identity[1:2] = (posthaste.current_identity())[1:2]
+            ELSE a.identity[1] = (posthaste.current_identity())[1]
+                 AND a.identity[2] = (posthaste.current_identity())[2]
                  AND a.identity[4] = (posthaste.current_identity())[4] END
  ORDER BY a.id;
 
@@ -180,7 +182,8 @@ SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_job
        a.failures, a.action, a.state, a.filter, a.place, a.who, a.stopped_by, a.last_error,
        a.driven_until > clock_timestamp() - interval '30 s' AS is_driven,
        CASE WHEN pg_catalog.pg_is_in_recovery() THEN true
-            ELSE a.identity[1:2] = (posthaste.current_identity())[1:2]
+            ELSE a.identity[1] = (posthaste.current_identity())[1]
+                 AND a.identity[2] = (posthaste.current_identity())[2]
                  AND a.identity[4] = (posthaste.current_identity())[4] END AS is_ours
   FROM posthaste.bulk_action a
  WHERE a.state = 'running' OR a.id = ANY (ARRAY(
@@ -206,7 +209,8 @@ SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_job
        a.failures, a.action, a.state, a.filter, a.place, a.who, a.stopped_by, a.last_error,
        a.driven_until > clock_timestamp() - interval '30 s' AS is_driven,
        CASE WHEN pg_catalog.pg_is_in_recovery() THEN true
-            ELSE a.identity[1:2] = (posthaste.current_identity())[1:2]
+            ELSE a.identity[1] = (posthaste.current_identity())[1]
+                 AND a.identity[2] = (posthaste.current_identity())[2]
                  AND a.identity[4] = (posthaste.current_identity())[4] END AS is_ours
   FROM posthaste.bulk_action a WHERE a.id = $1::integer;
 
