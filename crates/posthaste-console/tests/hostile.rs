@@ -16,6 +16,8 @@ fn is_harmless(page: &str, path: &str) {
     assert_eq!(controls.count(), 0, "{path} has controls");
 }
 
+const QUEUE: &str = "<img src=x onerror=alert(2)>'\"&";
+
 /// Puts hostile names and arguments wherever there are some: a job that waits, and one that died.
 pub async fn seed(client: &Client) -> (i64, i64) {
     let name = "<script>alert(1)</script>\" onload='x' \u{1b}[31m\u{202e}\r\n<img src=x onerror=y>";
@@ -24,7 +26,7 @@ pub async fn seed(client: &Client) -> (i64, i64) {
         "body": format!("{{\"password\": \"{}\"}}", "s3cr3t"),
     });
     let kwargs = kwargs.to_string();
-    let queue = "<img src=x onerror=alert(2)>'\"&";
+    let queue = QUEUE;
     let id = enqueue(client, name, queue, &kwargs).await;
     let kept = given_up(client, "dead", name, name).await;
     client
@@ -71,7 +73,7 @@ async fn hostile_names_and_arguments_are_text_on_every_page() {
     let filter = "/jobs?filter=%3Cscript%3Ealert(1)%22%20onload%3D";
     let job = format!("/jobs/{id}");
     let dead = format!("/jobs/{kept}");
-    let encoded: String = url::form_urlencoded::byte_serialize(queue.as_bytes()).collect();
+    let encoded: String = url::form_urlencoded::byte_serialize(QUEUE.as_bytes()).collect();
     let past = format!("/queue?queue={encoded}&over=week");
     let sample = "SELECT posthaste.take_sample(clock_timestamp() - n * interval '1 min')
                     FROM generate_series(9, 0, -1) n";
