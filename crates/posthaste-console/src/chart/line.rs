@@ -57,7 +57,7 @@ impl Frame {
         let ago = words::seconds(at, self.now).max(0.0);
         let part = (value / self.top).clamp(0.0, 1.0);
         let x = WIDTH - ago / self.seconds * WIDTH;
-        (ago <= self.seconds && part.is_finite()).then(|| (x, HEIGHT - part * HEIGHT))
+        (ago <= self.seconds && part.is_finite()).then_some((x, HEIGHT - part * HEIGHT))
     }
 }
 
