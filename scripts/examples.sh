@@ -30,8 +30,6 @@ main() {
     local language
     for language in "${languages[@]}"; do "in_$language"; done
     worked
-    documented docs/guides/drivers.md enqueue
-    documented docs/guides/relay.md receive
     # Each folder is an example: one that did not run is missing.
     local demand=()
     for language in "${languages[@]}"; do
@@ -226,29 +224,6 @@ ran_welcomes() {
             SELECT jsonb_build_object('customer', id, 'to', name) = :'json'::jsonb, name
               FROM customer WHERE name = :'json'::jsonb->>'to'"))"
     done <"$work/worked"
-}
-
-# --- the document ---------------------------------------------------------------------------------
-
-# What a document shows of examples stands word by word in the file that is linked above it.
-documented() {
-    local document=$1 name=$2 file= block line shown=0
-    while IFS= read -r line; do
-        if [[ $line =~ \(\.\./\.\./(examples/[^\)]*/$name\.[a-z]*)\)$ ]]; then
-            file=${BASH_REMATCH[1]}
-        elif [ -n "$file" ] && [[ $line =~ ^\`\`\`[a-z]+$ ]]; then
-            block=
-            while IFS= read -r line && [ "$line" != '```' ]; do block+=$line$'\n'; done
-            shown=$((shown + 1))
-            if [[ $(<"$file")$'\n' != *"$block"* ]]; then
-                echo "$document shows something else than $file" >&2
-                failed=1
-            fi
-            file=
-        fi
-    done <"$document"
-    [ "$shown" -eq "$(find examples -mindepth 3 -name "$name.*" | wc -l)" ] ||
-        { echo "$document does not show each example" >&2 && failed=1; }
 }
 
 # --- the private Postgres -------------------------------------------------------------------------

@@ -68,6 +68,7 @@ mod tasks;
 mod template;
 #[cfg(any(feature = "amqp", feature = "nats"))]
 mod together;
+mod trace;
 #[cfg(feature = "webhook")]
 mod webhook;
 #[cfg(any(

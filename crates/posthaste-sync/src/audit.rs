@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::audited::{Audited, Difference, NAMED};
+use super::compare::{MADE_AT_ONCE, Pass, SyncOutcome, SyncRequest};
 use super::decide::{Seen, Step, Truth, decide};
 use super::halves::{Halves, halves};
 use super::index::{Index, IndexError, Proof};
-use super::pass::{MADE_AT_ONCE, Pass, SyncOutcome, SyncRequest};
 use super::source::{Body, Row, RowVersion, Source};
 
 /// How an audit goes about it. Rows that change meanwhile may be found to differ, because their

@@ -9,9 +9,9 @@ use futures_util::FutureExt as _;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::compare::{Pass, SyncOutcome, SyncRequest};
 use super::fill::fill;
 use super::index::IndexError;
-use super::pass::{Pass, SyncOutcome, SyncRequest};
 use super::{Shared, job, spans};
 use posthaste::RetryLater;
 use posthaste::consumer::{Delivery, Outcome};

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::pass::SyncRequest;
+use super::compare::SyncRequest;
 use posthaste::Error;
 use posthaste::{Job, Misread, NewJob};
 

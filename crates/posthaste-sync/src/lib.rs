@@ -29,6 +29,7 @@ mod audit;
 mod audited;
 mod behind;
 mod carry;
+mod compare;
 mod decide;
 mod direct;
 #[cfg(feature = "elastic")]
@@ -37,7 +38,6 @@ mod fill;
 mod halves;
 mod index;
 mod job;
-mod pass;
 mod postgres;
 mod reindex;
 mod source;
@@ -56,6 +56,7 @@ use tokio_util::sync::CancellationToken;
 pub use audit::Audit;
 pub use audited::{Audited, Difference};
 pub use behind::{Behind, Problem, behind};
+pub use compare::{Pass, SyncOutcome, SyncRequest};
 pub use decide::{Mark, Reason, Seen};
 pub use direct::{Direct, DirectCounts};
 #[cfg(feature = "elastic")]
@@ -63,7 +64,6 @@ pub use elastic::{Elastic, Rebuilt};
 pub use fill::{fill, search_rows};
 pub use index::{Index, IndexError, Proof, Write, Written};
 pub use job::{index_job, queue};
-pub use pass::{Pass, SyncOutcome, SyncRequest};
 pub use postgres::{Postgres, Weight};
 #[cfg(feature = "elastic")]
 pub use posthaste_elastic::Client as ElasticClient;

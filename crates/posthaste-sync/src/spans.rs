@@ -5,7 +5,7 @@ use posthaste::consumer::Delivery;
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::pass::{SyncOutcome, SyncRequest};
+use super::compare::{SyncOutcome, SyncRequest};
 
 /// A span of a pass is linked to no more traces than this.
 const LINKS: usize = 32;

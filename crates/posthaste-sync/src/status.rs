@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use posthaste::Job;
 
-use super::pass::SyncOutcome;
+use super::compare::SyncOutcome;
 
 /// How many documents of a sync were looked at, and what came of them, for those who collect
 /// metrics in this process by the facade [`metrics`](https://docs.rs/metrics). Labels: `queue`,

@@ -653,7 +653,7 @@ SELECT setval('posthaste.flags', 0), setval('posthaste.listeners_until', 0);
 
 -- What makes delivery ids differ from those of other databases and other pasts of this one: 60
 -- random bits as 15 hexadecimal digits, from job id first_id on, until a newer row says otherwise.
--- Migrated, restored and promoted databases begin a new one (functions/identity.sql).
+-- Migrated, restored and promoted databases begin a new one (functions/restored.sql).
 CREATE TABLE posthaste.epoch (
   n          integer     PRIMARY KEY,
   first_id   bigint      NOT NULL,
@@ -5948,275 +5948,6 @@ BEGIN
 EXCEPTION WHEN lock_not_available THEN
   RETURN false;
 END $f$;
--- Identity: which database this is, and what that means for delivery ids. How jobs are taken over
--- where their transaction ids mean nothing stands in functions/rebase.sql.
---
--- Rows and cursors speak in transaction ids. Those hold for one cluster and the tables that were
--- created in it: a physical copy keeps them (crash recovery, physical backups, point-in-time
--- recovery, promotion), a logical one does not (pg_dump, logical replication).
-
--- Which store a session sees: the cluster, the database, the tables, and the history of the
--- write-ahead log. It costs a few microseconds, so each claim asks: that is how a worker notices
--- that its connection leads elsewhere, or to a server that was promoted.
-CREATE OR REPLACE FUNCTION posthaste.session_identity() RETURNS text LANGUAGE plpgsql STABLE AS $f$
-BEGIN
-  RETURN pg_catalog.concat_ws('/', (pg_control_system()).system_identifier,
-                   'posthaste.store'::regclass::oid,
-                   left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), current_database());
-END $f$;
-
--- Which store this is: the cluster, the tables and the timeline, and the database by its number,
--- which a copy does not share and a new name does not change.
-CREATE OR REPLACE FUNCTION posthaste.current_identity() RETURNS text[] LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT (string_to_array(posthaste.session_identity(), '/'))[1:3]
-    || (SELECT oid FROM pg_database WHERE datname = current_database())::text
-$f$;
-
--- That one row's; '{}' where there is not exactly one, as in a schema without its rows.
-CREATE OR REPLACE FUNCTION posthaste.recorded_identity() RETURNS text[] LANGUAGE sql STABLE AS $f$
-  SELECT CASE count(*) WHEN 1 THEN max(h.identity) ELSE '{}' END FROM posthaste.store_identity h
-$f$;
-
--- Rows come into a slot in two ways: through posthaste.store, whose partitions fire no triggers of
--- statements then, and by themselves, as a restore of data and the first copy of a replication
--- write them. So this costs an enqueue nothing, and is committed with the rows that it is about.
--- Workers stop: one that registers meanwhile waits for the lock, and looks at
--- posthaste.store_identity behind it.
-CREATE OR REPLACE FUNCTION posthaste.note_copied()
-RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp AS $f$
-BEGIN
-  IF NOT EXISTS (SELECT FROM posthaste.store_identity h WHERE h.identity[1] = 'copied') THEN
-    LOCK TABLE posthaste.worker IN SHARE ROW EXCLUSIVE MODE;
-    INSERT INTO posthaste.store_identity (identity)
-    VALUES (CASE WHEN pg_sequence_last_value('posthaste.job_id'::regclass) IS NULL
-                 THEN '{copied}'::text[] ELSE '{copied,mixed}' END)
-    ON CONFLICT DO NOTHING;
-    UPDATE posthaste.worker SET stopped_at = clock_timestamp() WHERE stopped_at IS NULL;
-  END IF;
-  RETURN NULL;
-END $f$;
-
-REVOKE EXECUTE ON FUNCTION posthaste.note_copied() FROM PUBLIC;
-
-CREATE OR REPLACE FUNCTION posthaste.guard() RETURNS void LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
-DECLARE
-  v_slot regclass;
-BEGIN
-  FOR v_slot IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'posthaste.store'::regclass LOOP
-    EXECUTE format('CREATE OR REPLACE TRIGGER note_copied AFTER INSERT ON %s
-                      FOR EACH STATEMENT EXECUTE FUNCTION posthaste.note_copied()', v_slot);
-    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER note_copied', v_slot);
-  END LOOP;
-END $f$;
-
--- Whether rows may have come in without a trace. Triggers that were switched off for a while
--- (pg_restore --disable-triggers) are not ALWAYS any more when they are switched on again.
-CREATE OR REPLACE FUNCTION posthaste.is_unguarded() RETURNS boolean LANGUAGE sql STABLE AS $f$
-  SELECT 8 <> (SELECT count(*) FROM pg_inherits i JOIN pg_trigger t ON t.tgrelid = i.inhrelid
-                WHERE i.inhparent = 'posthaste.store'::regclass
-                  AND t.tgname = 'note_copied' AND t.tgenabled = 'A')
-$f$;
-
--- Whether a slot holds what was not written here for certain: of a transaction that has yet to
--- come, or a batch whose number was not drawn. For parts of a store that came without its jobs.
-CREATE OR REPLACE FUNCTION posthaste.holds_foreign() RETURNS boolean LANGUAGE sql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
-SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT EXISTS (SELECT FROM (
-SELECT '0'::xid8 AS next, 0::bigint AS batch, NULL::xid8 AS xid UNION ALL
-(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_0 ORDER BY 2 DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_done_0 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_split_0 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, NULL, xid FROM posthaste.job_done_0 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
-(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_1 ORDER BY 2 DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_done_1 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_split_1 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, NULL, xid FROM posthaste.job_done_1 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
-(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_2 ORDER BY 2 DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_done_2 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_split_2 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, NULL, xid FROM posthaste.job_done_2 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
-(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_3 ORDER BY 2 DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_done_3 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_split_3 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, NULL, xid FROM posthaste.job_done_3 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
-(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_4 ORDER BY 2 DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_done_4 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_split_4 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, NULL, xid FROM posthaste.job_done_4 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
-(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_5 ORDER BY 2 DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_done_5 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, batch, NULL FROM posthaste.batch_split_5 ORDER BY batch DESC LIMIT 1) UNION ALL
-(SELECT NULL, NULL, xid FROM posthaste.job_done_5 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
-(SELECT pg_snapshot_xmax(hi), NULL, NULL FROM posthaste.promote_cursor_6 ORDER BY page DESC LIMIT 1)
-  UNION ALL
-(SELECT pg_snapshot_xmax(hi), NULL, NULL FROM posthaste.promote_cursor_7
-    ORDER BY page DESC LIMIT 1)) u
-   WHERE u.next > pg_snapshot_xmax(pg_current_snapshot())
-      OR u.xid >= pg_snapshot_xmax(pg_current_snapshot())
-      OR u.batch > coalesce(pg_sequence_last_value('posthaste.batch_id'::regclass), 0))
-$f$;
-
-CREATE OR REPLACE FUNCTION posthaste.note_ids() RETURNS boolean LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
-DECLARE
-  v_drawn bigint := pg_sequence_last_value('posthaste.job_id'::regclass);
-BEGIN
-  -- On a server that was promoted just now, not before it is known that it was.
-  IF v_drawn IS NULL OR v_drawn <= pg_sequence_last_value('posthaste.known_id'::regclass)
-     OR posthaste.recorded_identity() <> posthaste.current_identity() THEN
-    RETURN false;
-  END IF;
-  PERFORM set_config('synchronous_commit', 'off', true), setval('posthaste.known_id', v_drawn);
-  RETURN true;
-END $f$;
-
--- From this job id on, delivery ids are new ones.
-CREATE OR REPLACE FUNCTION posthaste.begin_epoch(p_first bigint) RETURNS void LANGUAGE sql AS $f$
-  INSERT INTO posthaste.epoch (n, first_id, value)
-  SELECT coalesce((SELECT max(n) FROM posthaste.epoch), 0) + 1, p_first,
-         substr(replace(gen_random_uuid()::text, '-', ''), 1, 12)
-           || substr(md5(gen_random_uuid()::text), 1, 3)
-$f$;
-
--- The highest job id among the latest claims of workers: it was drawn before they were made.
-CREATE OR REPLACE FUNCTION posthaste.claimed_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
-  SELECT coalesce(max(c.to_id), 0) FROM (
-    (SELECT to_id FROM posthaste.claim_0 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
-      UNION ALL
-    (SELECT to_id FROM posthaste.claim_1 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
-      UNION ALL
-    (SELECT to_id FROM posthaste.claim_2 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
-      UNION ALL
-    (SELECT to_id FROM posthaste.claim_3 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
-      UNION ALL
-    (SELECT to_id FROM posthaste.claim_4 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
-      UNION ALL
-    (SELECT to_id FROM posthaste.claim_5 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
-      UNION ALL
-    SELECT 0) c
-$f$;
-
--- Whether nothing was ever claimed, promoted or closed in this store.
-CREATE OR REPLACE FUNCTION posthaste.is_unworked() RETURNS boolean LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT
-         NOT EXISTS (SELECT FROM posthaste.claim_0)
-           AND NOT EXISTS (SELECT FROM posthaste.job_done_0) AND
-         NOT EXISTS (SELECT FROM posthaste.claim_1)
-           AND NOT EXISTS (SELECT FROM posthaste.job_done_1) AND
-         NOT EXISTS (SELECT FROM posthaste.claim_2)
-           AND NOT EXISTS (SELECT FROM posthaste.job_done_2) AND
-         NOT EXISTS (SELECT FROM posthaste.claim_3)
-           AND NOT EXISTS (SELECT FROM posthaste.job_done_3) AND
-         NOT EXISTS (SELECT FROM posthaste.claim_4)
-           AND NOT EXISTS (SELECT FROM posthaste.job_done_4) AND
-         NOT EXISTS (SELECT FROM posthaste.claim_5)
-           AND NOT EXISTS (SELECT FROM posthaste.job_done_5) AND
-         NOT EXISTS (SELECT FROM posthaste.promote_cursor_6)
-           AND NOT EXISTS (SELECT FROM posthaste.promote_cursor_7) AND
-         NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6)
-           AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_7) AND
-         NOT EXISTS (SELECT FROM posthaste.in_flight)
-$f$;
-
--- Whether the transaction ids in the tables mean here what they say: the same cluster, the same
--- tables.
-CREATE OR REPLACE FUNCTION posthaste.is_own_store() RETURNS boolean LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT h.identity[1:2] = i.here[1:2]
-    FROM (SELECT posthaste.recorded_identity() AS identity) h,
-      (SELECT posthaste.current_identity() AS here) i
-$f$;
-
--- Whether these are not the tables that were worked here, or not they alone.
--- A copy in which nothing was ever worked (a template of test databases) is as good as
--- they, a restored store only if nothing was ever enqueued: its cursors may be of two moments.
--- Not thorough: without a look into the slots.
-CREATE OR REPLACE FUNCTION posthaste.needs_rebase(p_thorough boolean DEFAULT true)
-RETURNS boolean LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT CASE
-    WHEN h.identity = '{}' OR posthaste.is_unguarded() THEN true
-    WHEN p_thorough AND posthaste.holds_foreign() THEN true
-    WHEN h.identity[1:2] = i.here[1:2] AND h.identity[4] = i.here[4] THEN false
-    ELSE NOT (posthaste.is_unworked()
-        AND (posthaste.is_own_store()
-          OR pg_sequence_last_value('posthaste.job_id'::regclass) IS NULL))
-  END FROM (SELECT posthaste.recorded_identity() AS identity) h,
-    (SELECT posthaste.current_identity() AS here) i
-$f$;
-
--- Makes sure that work may go on here; for each new connection of a worker, and thoroughly when it
--- begins. A new timeline (the server was promoted, or recovered to a point in time) keeps
--- transaction ids, but ids of jobs may have stepped back: from the last known id on, jobs get new
--- delivery ids.
-CREATE OR REPLACE FUNCTION posthaste.check_identity(p_thorough boolean DEFAULT true)
-RETURNS void LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
-DECLARE
-  v_here text[] := posthaste.current_identity();
-  v_recorded text[];
-BEGIN
-  IF posthaste.needs_rebase(p_thorough) THEN
-    PERFORM posthaste.refuse_restored();
-  END IF;
-  IF posthaste.recorded_identity() = v_here THEN
-    RETURN;
-  END IF;
-  PERFORM FROM posthaste.store_identity FOR UPDATE;
-  v_recorded := posthaste.recorded_identity();
-  IF v_recorded = v_here THEN
-    RETURN;  -- somebody else has seen to it meanwhile
-  END IF;
-  IF posthaste.needs_rebase() THEN
-    PERFORM posthaste.refuse_restored();
-  END IF;
-  UPDATE posthaste.store_identity SET identity = v_here, since = clock_timestamp()
-    WHERE identity = v_recorded;
-  -- No claim was made here yet, so each that there is was made before. In a copy nothing was ever
-  -- claimed.
-  PERFORM posthaste.begin_epoch(CASE WHEN v_recorded[4] = v_here[4]
-    THEN greatest(pg_sequence_last_value('posthaste.known_id'::regclass), posthaste.claimed_id())
-      + 1 ELSE 0 END);
-END $f$;
-
-CREATE OR REPLACE FUNCTION posthaste.refuse_restored() RETURNS void LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
-BEGIN
-  RAISE EXCEPTION 'posthaste: this database was restored, copied, upgraded or loaded, %',
-    'and its jobs were not taken over yet'
-    USING ERRCODE = 'object_not_in_prerequisite_state',
-          HINT = 'Stop all workers and run `posthaste rebase` once; enqueue meanwhile as you like.';
-END $f$;
-
--- For what people do to jobs: it looks at transaction ids.
-CREATE OR REPLACE FUNCTION posthaste.require_own_store() RETURNS void LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
-BEGIN
-  IF NOT posthaste.is_own_store() THEN
-    PERFORM posthaste.refuse_restored();
-  END IF;
-END $f$;
-
--- A worker begins: its id, and the delivery ids that it gives: from each first id on, that of job
--- 0.
-CREATE OR REPLACE FUNCTION posthaste.register(
-  p_name text, p_queues text[] DEFAULT '{}', OUT o_worker bigint, OUT o_first bigint[],
-  OUT o_zero uuid[])
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
-BEGIN
-  INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues) RETURNING id INTO o_worker;
-  -- Behind it: who locks workers out waits for this row, or this for them.
-  PERFORM posthaste.check_identity();
-  SELECT array_agg(i.first_id ORDER BY i.n),
-         array_agg(posthaste.delivery_of(i.value, 0) ORDER BY i.n) INTO o_first, o_zero
-    FROM posthaste.epoch i;
-END $f$;
 -- Lanes: which have jobs that were not claimed yet, and jobs that are taken out of one to lie
 -- elsewhere.
 
@@ -11158,6 +10889,275 @@ RETURNS SETOF text LANGUAGE sql STABLE AS $f$
      AND NOT EXISTS (SELECT FROM posthaste.queue q
          WHERE q.name = h.queue AND q.paused_at IS NOT NULL)
 $f$;
+-- Identity: which database this is, and what that means for delivery ids. How jobs are taken over
+-- where their transaction ids mean nothing stands in functions/rebase.sql.
+--
+-- Rows and cursors speak in transaction ids. Those hold for one cluster and the tables that were
+-- created in it: a physical copy keeps them (crash recovery, physical backups, point-in-time
+-- recovery, promotion), a logical one does not (pg_dump, logical replication).
+
+-- Which store a session sees: the cluster, the database, the tables, and the history of the
+-- write-ahead log. It costs a few microseconds, so each claim asks: that is how a worker notices
+-- that its connection leads elsewhere, or to a server that was promoted.
+CREATE OR REPLACE FUNCTION posthaste.session_identity() RETURNS text LANGUAGE plpgsql STABLE AS $f$
+BEGIN
+  RETURN pg_catalog.concat_ws('/', (pg_control_system()).system_identifier,
+                   'posthaste.store'::regclass::oid,
+                   left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), current_database());
+END $f$;
+
+-- Which store this is: the cluster, the tables and the timeline, and the database by its number,
+-- which a copy does not share and a new name does not change.
+CREATE OR REPLACE FUNCTION posthaste.current_identity() RETURNS text[] LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT (string_to_array(posthaste.session_identity(), '/'))[1:3]
+    || (SELECT oid FROM pg_database WHERE datname = current_database())::text
+$f$;
+
+-- That one row's; '{}' where there is not exactly one, as in a schema without its rows.
+CREATE OR REPLACE FUNCTION posthaste.recorded_identity() RETURNS text[] LANGUAGE sql STABLE AS $f$
+  SELECT CASE count(*) WHEN 1 THEN max(h.identity) ELSE '{}' END FROM posthaste.store_identity h
+$f$;
+
+-- Rows come into a slot in two ways: through posthaste.store, whose partitions fire no triggers of
+-- statements then, and by themselves, as a restore of data and the first copy of a replication
+-- write them. So this costs an enqueue nothing, and is committed with the rows that it is about.
+-- Workers stop: one that registers meanwhile waits for the lock, and looks at
+-- posthaste.store_identity behind it.
+CREATE OR REPLACE FUNCTION posthaste.note_copied()
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  IF NOT EXISTS (SELECT FROM posthaste.store_identity h WHERE h.identity[1] = 'copied') THEN
+    LOCK TABLE posthaste.worker IN SHARE ROW EXCLUSIVE MODE;
+    INSERT INTO posthaste.store_identity (identity)
+    VALUES (CASE WHEN pg_sequence_last_value('posthaste.job_id'::regclass) IS NULL
+                 THEN '{copied}'::text[] ELSE '{copied,mixed}' END)
+    ON CONFLICT DO NOTHING;
+    UPDATE posthaste.worker SET stopped_at = clock_timestamp() WHERE stopped_at IS NULL;
+  END IF;
+  RETURN NULL;
+END $f$;
+
+REVOKE EXECUTE ON FUNCTION posthaste.note_copied() FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION posthaste.guard() RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_slot regclass;
+BEGIN
+  FOR v_slot IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'posthaste.store'::regclass LOOP
+    EXECUTE format('CREATE OR REPLACE TRIGGER note_copied AFTER INSERT ON %s
+                      FOR EACH STATEMENT EXECUTE FUNCTION posthaste.note_copied()', v_slot);
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER note_copied', v_slot);
+  END LOOP;
+END $f$;
+
+-- Whether rows may have come in without a trace. Triggers that were switched off for a while
+-- (pg_restore --disable-triggers) are not ALWAYS any more when they are switched on again.
+CREATE OR REPLACE FUNCTION posthaste.is_unguarded() RETURNS boolean LANGUAGE sql STABLE AS $f$
+  SELECT 8 <> (SELECT count(*) FROM pg_inherits i JOIN pg_trigger t ON t.tgrelid = i.inhrelid
+                WHERE i.inhparent = 'posthaste.store'::regclass
+                  AND t.tgname = 'note_copied' AND t.tgenabled = 'A')
+$f$;
+
+-- Whether a slot holds what was not written here for certain: of a transaction that has yet to
+-- come, or a batch whose number was not drawn. For parts of a store that came without its jobs.
+CREATE OR REPLACE FUNCTION posthaste.holds_foreign() RETURNS boolean LANGUAGE sql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT EXISTS (SELECT FROM (
+SELECT '0'::xid8 AS next, 0::bigint AS batch, NULL::xid8 AS xid UNION ALL
+(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_0 ORDER BY 2 DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_done_0 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_split_0 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, NULL, xid FROM posthaste.job_done_0 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
+(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_1 ORDER BY 2 DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_done_1 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_split_1 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, NULL, xid FROM posthaste.job_done_1 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
+(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_2 ORDER BY 2 DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_done_2 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_split_2 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, NULL, xid FROM posthaste.job_done_2 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
+(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_3 ORDER BY 2 DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_done_3 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_split_3 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, NULL, xid FROM posthaste.job_done_3 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
+(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_4 ORDER BY 2 DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_done_4 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_split_4 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, NULL, xid FROM posthaste.job_done_4 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
+(SELECT pg_snapshot_xmax(hi), batch, NULL FROM posthaste.claim_5 ORDER BY 2 DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_done_5 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, batch, NULL FROM posthaste.batch_split_5 ORDER BY batch DESC LIMIT 1) UNION ALL
+(SELECT NULL, NULL, xid FROM posthaste.job_done_5 ORDER BY xid DESC, id DESC LIMIT 1) UNION ALL
+(SELECT pg_snapshot_xmax(hi), NULL, NULL FROM posthaste.promote_cursor_6 ORDER BY page DESC LIMIT 1)
+  UNION ALL
+(SELECT pg_snapshot_xmax(hi), NULL, NULL FROM posthaste.promote_cursor_7
+    ORDER BY page DESC LIMIT 1)) u
+   WHERE u.next > pg_snapshot_xmax(pg_current_snapshot())
+      OR u.xid >= pg_snapshot_xmax(pg_current_snapshot())
+      OR u.batch > coalesce(pg_sequence_last_value('posthaste.batch_id'::regclass), 0))
+$f$;
+
+CREATE OR REPLACE FUNCTION posthaste.note_ids() RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_drawn bigint := pg_sequence_last_value('posthaste.job_id'::regclass);
+BEGIN
+  -- On a server that was promoted just now, not before it is known that it was.
+  IF v_drawn IS NULL OR v_drawn <= pg_sequence_last_value('posthaste.known_id'::regclass)
+     OR posthaste.recorded_identity() <> posthaste.current_identity() THEN
+    RETURN false;
+  END IF;
+  PERFORM set_config('synchronous_commit', 'off', true), setval('posthaste.known_id', v_drawn);
+  RETURN true;
+END $f$;
+
+-- From this job id on, delivery ids are new ones.
+CREATE OR REPLACE FUNCTION posthaste.begin_epoch(p_first bigint) RETURNS void LANGUAGE sql AS $f$
+  INSERT INTO posthaste.epoch (n, first_id, value)
+  SELECT coalesce((SELECT max(n) FROM posthaste.epoch), 0) + 1, p_first,
+         substr(replace(gen_random_uuid()::text, '-', ''), 1, 12)
+           || substr(md5(gen_random_uuid()::text), 1, 3)
+$f$;
+
+-- The highest job id among the latest claims of workers: it was drawn before they were made.
+CREATE OR REPLACE FUNCTION posthaste.claimed_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
+  SELECT coalesce(max(c.to_id), 0) FROM (
+    (SELECT to_id FROM posthaste.claim_0 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
+      UNION ALL
+    (SELECT to_id FROM posthaste.claim_1 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
+      UNION ALL
+    (SELECT to_id FROM posthaste.claim_2 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
+      UNION ALL
+    (SELECT to_id FROM posthaste.claim_3 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
+      UNION ALL
+    (SELECT to_id FROM posthaste.claim_4 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
+      UNION ALL
+    (SELECT to_id FROM posthaste.claim_5 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
+      UNION ALL
+    SELECT 0) c
+$f$;
+
+-- Whether nothing was ever claimed, promoted or closed in this store.
+CREATE OR REPLACE FUNCTION posthaste.is_unworked() RETURNS boolean LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT
+         NOT EXISTS (SELECT FROM posthaste.claim_0)
+           AND NOT EXISTS (SELECT FROM posthaste.job_done_0) AND
+         NOT EXISTS (SELECT FROM posthaste.claim_1)
+           AND NOT EXISTS (SELECT FROM posthaste.job_done_1) AND
+         NOT EXISTS (SELECT FROM posthaste.claim_2)
+           AND NOT EXISTS (SELECT FROM posthaste.job_done_2) AND
+         NOT EXISTS (SELECT FROM posthaste.claim_3)
+           AND NOT EXISTS (SELECT FROM posthaste.job_done_3) AND
+         NOT EXISTS (SELECT FROM posthaste.claim_4)
+           AND NOT EXISTS (SELECT FROM posthaste.job_done_4) AND
+         NOT EXISTS (SELECT FROM posthaste.claim_5)
+           AND NOT EXISTS (SELECT FROM posthaste.job_done_5) AND
+         NOT EXISTS (SELECT FROM posthaste.promote_cursor_6)
+           AND NOT EXISTS (SELECT FROM posthaste.promote_cursor_7) AND
+         NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6)
+           AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_7) AND
+         NOT EXISTS (SELECT FROM posthaste.in_flight)
+$f$;
+
+-- Whether the transaction ids in the tables mean here what they say: the same cluster, the same
+-- tables.
+CREATE OR REPLACE FUNCTION posthaste.is_own_store() RETURNS boolean LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT h.identity[1:2] = i.here[1:2]
+    FROM (SELECT posthaste.recorded_identity() AS identity) h,
+      (SELECT posthaste.current_identity() AS here) i
+$f$;
+
+-- Whether these are not the tables that were worked here, or not they alone.
+-- A copy in which nothing was ever worked (a template of test databases) is as good as
+-- they, a restored store only if nothing was ever enqueued: its cursors may be of two moments.
+-- Not thorough: without a look into the slots.
+CREATE OR REPLACE FUNCTION posthaste.needs_rebase(p_thorough boolean DEFAULT true)
+RETURNS boolean LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT CASE
+    WHEN h.identity = '{}' OR posthaste.is_unguarded() THEN true
+    WHEN p_thorough AND posthaste.holds_foreign() THEN true
+    WHEN h.identity[1:2] = i.here[1:2] AND h.identity[4] = i.here[4] THEN false
+    ELSE NOT (posthaste.is_unworked()
+        AND (posthaste.is_own_store()
+          OR pg_sequence_last_value('posthaste.job_id'::regclass) IS NULL))
+  END FROM (SELECT posthaste.recorded_identity() AS identity) h,
+    (SELECT posthaste.current_identity() AS here) i
+$f$;
+
+-- Makes sure that work may go on here; for each new connection of a worker, and thoroughly when it
+-- begins. A new timeline (the server was promoted, or recovered to a point in time) keeps
+-- transaction ids, but ids of jobs may have stepped back: from the last known id on, jobs get new
+-- delivery ids.
+CREATE OR REPLACE FUNCTION posthaste.check_identity(p_thorough boolean DEFAULT true)
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_here text[] := posthaste.current_identity();
+  v_recorded text[];
+BEGIN
+  IF posthaste.needs_rebase(p_thorough) THEN
+    PERFORM posthaste.refuse_restored();
+  END IF;
+  IF posthaste.recorded_identity() = v_here THEN
+    RETURN;
+  END IF;
+  PERFORM FROM posthaste.store_identity FOR UPDATE;
+  v_recorded := posthaste.recorded_identity();
+  IF v_recorded = v_here THEN
+    RETURN;  -- somebody else has seen to it meanwhile
+  END IF;
+  IF posthaste.needs_rebase() THEN
+    PERFORM posthaste.refuse_restored();
+  END IF;
+  UPDATE posthaste.store_identity SET identity = v_here, since = clock_timestamp()
+    WHERE identity = v_recorded;
+  -- No claim was made here yet, so each that there is was made before. In a copy nothing was ever
+  -- claimed.
+  PERFORM posthaste.begin_epoch(CASE WHEN v_recorded[4] = v_here[4]
+    THEN greatest(pg_sequence_last_value('posthaste.known_id'::regclass), posthaste.claimed_id())
+      + 1 ELSE 0 END);
+END $f$;
+
+CREATE OR REPLACE FUNCTION posthaste.refuse_restored() RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  RAISE EXCEPTION 'posthaste: this database was restored, copied, upgraded or loaded, %',
+    'and its jobs were not taken over yet'
+    USING ERRCODE = 'object_not_in_prerequisite_state',
+          HINT = 'Stop all workers and run `posthaste rebase` once; enqueue meanwhile as you like.';
+END $f$;
+
+-- For what people do to jobs: it looks at transaction ids.
+CREATE OR REPLACE FUNCTION posthaste.require_own_store() RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  IF NOT posthaste.is_own_store() THEN
+    PERFORM posthaste.refuse_restored();
+  END IF;
+END $f$;
+
+-- A worker begins: its id, and the delivery ids that it gives: from each first id on, that of job
+-- 0.
+CREATE OR REPLACE FUNCTION posthaste.register(
+  p_name text, p_queues text[] DEFAULT '{}', OUT o_worker bigint, OUT o_first bigint[],
+  OUT o_zero uuid[])
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues) RETURNING id INTO o_worker;
+  -- Behind it: who locks workers out waits for this row, or this for them.
+  PERFORM posthaste.check_identity();
+  SELECT array_agg(i.first_id ORDER BY i.n),
+         array_agg(posthaste.delivery_of(i.value, 0) ORDER BY i.n) INTO o_first, o_zero
+    FROM posthaste.epoch i;
+END $f$;
 -- Rows: a job in the shapes of the tables that it moves through, and which rows are meant.
 
 -- A job in the shapes of the tables that it moves through: here, and nowhere else, their columns
@@ -13945,6 +13945,6 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'e98f1bae091d04e2', '0.1.0')
+  VALUES ('functions', '4b83aed3ac477b66', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

@@ -14,7 +14,7 @@ def handle(delivery_id, name, card)
     is_first = Customer.first_time?(delivery_id)
     if is_first
       Customer.create!(name: name, remind_at: Time.now)
-      charge(card) # what raises takes the receipt back too: the next delivery is the first again
+      charge(card) # what raises takes the receipt back: the next delivery is the first again
     end
     is_first
   end

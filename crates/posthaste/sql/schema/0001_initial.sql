@@ -322,7 +322,7 @@ SELECT setval('posthaste.flags', 0), setval('posthaste.listeners_until', 0);
 
 -- What makes delivery ids differ from those of other databases and other pasts of this one: 60
 -- random bits as 15 hexadecimal digits, from job id first_id on, until a newer row says otherwise.
--- Migrated, restored and promoted databases begin a new one (functions/identity.sql).
+-- Migrated, restored and promoted databases begin a new one (functions/restored.sql).
 CREATE TABLE posthaste.epoch (
   n          integer     PRIMARY KEY,
   first_id   bigint      NOT NULL,

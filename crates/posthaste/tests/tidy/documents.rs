@@ -65,6 +65,33 @@ fn blocks_of_rust_that_name_their_file_are_parts_of_it() {
     assert!(blocks > 5, "{blocks} blocks");
 }
 
+/// A line ends with the link to the example; the next fenced block is a part of that file.
+#[test]
+fn what_a_guide_shows_of_an_example_stands_in_it_word_by_word() {
+    let guides = [("drivers", "enqueue"), ("relay", "receive")];
+    for (guide, program) in guides {
+        let text = read(&root().join(format!("docs/guides/{guide}.md")));
+        let mut shown = 0;
+        for part in text.split("(../../examples/").skip(1) {
+            let Some((file, rest)) = part.split_once(")\n\n```") else {
+                continue;
+            };
+            if !file.contains(&format!("/{program}.")) || file.contains('\n') {
+                continue;
+            }
+            let (_, rest) = rest.split_once('\n').expect("a block");
+            let (block, _) = rest.split_once("\n```").expect("its end");
+            let whole = read(&root().join("examples").join(file));
+            assert!(whole.contains(block), "{guide}: {file} has no\n{block}");
+            shown += 1;
+        }
+        let mut all = Vec::new();
+        collect(&root().join("examples"), &mut all);
+        let of = |file: &&PathBuf| file.file_stem().is_some_and(|stem| stem == program);
+        assert_eq!(shown, all.iter().filter(of).count(), "{guide} shows each");
+    }
+}
+
 #[test]
 fn documents_name_only_files_that_exist() {
     let mut all = Vec::new();
