@@ -19,8 +19,8 @@ SELECT posthaste.enqueue('mail.remind', jsonb_build_object('to', g), queue => 'm
 SELECT posthaste.pause('printing'), posthaste.limit_rate('payments', 90, '1 minute', 3),
        posthaste.keep('mail', '2 days');
 INSERT INTO posthaste.dead
-  (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes, crashes,
-   state, queue, name, tag, last_error, kwargs)
+  (id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts, kwargs_bytes,
+   crashes, state, queue, name, tag, last_error, kwargs)
 SELECT nextval('posthaste.job_id'), now() - interval '2 hours', now() - interval '2 hours',
        now() - interval '1 hour', 0, 0, 25, 14, 0, 'expired', 'mail', 'mail.code', '', NULL,
        jsonb_build_object('to', g)
