@@ -83,11 +83,15 @@ async fn all_that_match_a_filter_are_shown_first_and_then_acted_on_by_clicks() {
                 FROM posthaste.job";
     window.until_true(&client, left).await;
     bulk("/dead", "state:dead error:refused", "redrive", "2 jobs").await;
-    let others = "SELECT count(*) = 3 AND bool_and(last_error = 'other') FROM posthaste.dead";
+    let others = "SELECT count(*) = 3 AND bool_and(last_error = 'other') FROM posthaste.dead \
+                  WHERE state = 'dead'";
     window.until_true(&client, others).await;
     bulk("/dead", "state:dead error:other", "delete", "3 jobs").await;
     window
-        .until_true(&client, "SELECT count(*) = 0 FROM posthaste.dead")
+        .until_true(
+            &client,
+            "SELECT count(*) = 0 FROM posthaste.dead WHERE state = 'dead'",
+        )
         .await;
     window.close().await;
 }
