@@ -145,7 +145,7 @@ install_npm() {
     say "the npm packages of $receivers_sources/$name/package-lock.json"
     mkdir -p "$received/$name" &&
         cp "$receivers_sources/$name"/package*.json "$received/$name/" || return
-    # npm does not follow a link to the folder that it is told.
+    # npm does not follow a link to the folder that it is given.
     (cd -P "$received/$name" &&
         quietly npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) || return
     mark_installed "$name" package.json package-lock.json

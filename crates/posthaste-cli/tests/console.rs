@@ -120,7 +120,7 @@ fn put(stage: &Stage, pair: &(String, String)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whoever trusts this certificate and no other.
+/// A client that trusts this certificate and no other.
 fn trusting(pem: &str) -> anyhow::Result<reqwest::Client> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let trusted = reqwest::Certificate::from_pem(pem.as_bytes())?;
@@ -172,7 +172,7 @@ async fn over_tls_it_serves_other_machines_by_its_token_and_its_cookie_goes_over
     let pair = cookie.split(';').next().unwrap_or_default();
     let page = http.get(&url).header("cookie", pair).send().await?;
     assert_eq!(page.status(), 200);
-    // Whoever speaks HTTP to it gets no page, and is in nobody's way.
+    // A client that speaks HTTP to it gets no page, and is in nobody's way.
     let plain = client()?.get(url.replace("https", "http")).send().await;
     assert!(plain.is_err(), "{plain:?}");
     let silent = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await?;
@@ -187,8 +187,7 @@ async fn over_tls_it_serves_other_machines_by_its_token_and_its_cookie_goes_over
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_changes_is_shown_and_a_bad_one_leaves_the_old_one() -> anyhow::Result<()>
-{
+async fn a_new_certificate_is_shown_and_a_bad_one_leaves_the_old_one() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (first, second) = (certificate()?, certificate()?);
     put(&stage, &first)?;
@@ -263,7 +262,7 @@ async fn a_certificate_that_cannot_be_used_is_told_at_the_start_and_an_open_key_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_whom_a_trusted_proxy_names_come_in_and_the_log_says_who_acted() -> anyhow::Result<()>
+async fn people_named_by_a_trusted_proxy_come_in_and_the_log_says_who_acted() -> anyhow::Result<()>
 {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     for (options, said) in [

@@ -15,9 +15,9 @@ const AFTER_FAILURE: Duration = Duration::from_secs(30);
 pub(crate) const WITHIN: Duration = Duration::from_secs(2);
 /// What has not moved for so long should be looked at by a person.
 pub(crate) const UNMOVED: Duration = Duration::from_secs(3_600);
-/// So many of these are looked into, each with its documents.
+/// The most of these that are looked into, each with its documents.
 pub(crate) const STUCK: usize = 20;
-/// So many of all that are open are shown.
+/// The most of all open ones that are shown.
 pub(crate) const OPEN: usize = 100;
 
 /// What there was.
@@ -32,7 +32,7 @@ pub(crate) struct Look {
 /// What was seen last, or why nothing was.
 pub(crate) type Seen = Result<Arc<Look>, Arc<str>>;
 
-/// Looks when somebody asks; whoever asks soon afterwards has what was seen then.
+/// Looks when somebody asks; the next who ask soon afterwards get what was seen then.
 pub(crate) struct TwoPhase {
     coordinator: Arc<Coordinator>,
     last: Mutex<Option<(Instant, Seen)>>,

@@ -8,14 +8,14 @@ use tokio_postgres::Client;
 
 use crate::support::{self, Console, SOON, console, database, enqueue, given_up};
 
-/// So many jobs that wait, in the order of their numbers.
+/// This many jobs that wait, in the order of their numbers.
 async fn waiting(client: &Client, name: &str, jobs: i32) {
     let sql = "INSERT INTO posthaste.job (name, queue) \
                SELECT $1, 'mail' FROM generate_series(1, $2)";
     client.execute(sql, &[&name, &jobs]).await.unwrap();
 }
 
-/// So many jobs that were given up one after the other.
+/// This many jobs that were given up one after the other.
 async fn dead(client: &Client, name: &str, jobs: i32) {
     let sql = "INSERT INTO posthaste.dead (id, died_at, enqueued_at, scheduled_at, expires_at, \
                  priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, \

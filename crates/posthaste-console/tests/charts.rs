@@ -129,7 +129,7 @@ async fn a_role_that_may_not_write_sees_charts_and_causes_no_error() {
     posthaste::grant_roles(&mut client).await.unwrap();
     let pool = database.pool_as("posthaste_observer", 2).unwrap();
     let console = console_of(pool, operator()).await;
-    // Nobody has asked for a page yet: whoever ends a transaction would have taken a sample.
+    // Nobody has asked for a page yet: the end of a transaction would have taken a sample.
     let ended = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                   AND query = 'COMMIT' AND state = 'idle' AND pid <> pg_backend_pid()";
     eventually(SOON, "it has tried to take a sample", async || {

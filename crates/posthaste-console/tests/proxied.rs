@@ -91,7 +91,7 @@ async fn a_name_counts_only_where_the_proxy_sends_one_and_only_one() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_the_proxy_is_turned_away_whatever_it_sends() {
+async fn what_is_not_the_proxy_is_turned_away_whatever_it_sends() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", "{}").await;

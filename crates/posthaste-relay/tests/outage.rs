@@ -44,8 +44,7 @@ fn numbers<const N: usize>(table: &[String], what: &str) -> [u64; N] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_of_the_broker_loses_what_is_published_after_the_commit_and_nothing_enqueued_in_it()
- {
+async fn an_outage_of_the_broker_loses_what_is_published_after_commit_and_nothing_enqueued_in_it() {
     let test = "an_outage_of_the_broker_loses_what_is_published_after_the_commit_and_nothing_\
                 enqueued_in_it";
     if !are_here(test, &[Receiver::RabbitMq]) {

@@ -30,7 +30,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// What one run adds whose job had waited for so many seconds. One that was given back adds
+    /// What one run adds whose job had waited for this many seconds. One that was given back adds
     /// nothing: it is run again as if it had not been.
     fn of(job: &Job, disposition: &Disposition, waited: f64) -> Self {
         let counted = |attempt: &i32| i64::from(*attempt > job.attempts_counted());

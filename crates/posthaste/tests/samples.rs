@@ -1,4 +1,4 @@
-//! Samples for charts: one a minute, whoever takes it, rolled up, and bounded for ever.
+//! Samples for charts: one a minute, by a worker or a console, rolled up, and bounded for ever.
 
 use posthaste::Outcome;
 use posthaste_testkit::{PgVersion, TestDb, eventually};
@@ -8,7 +8,7 @@ use crate::support::{SOON, all_done, database, number, worker};
 
 const MORNING: &str = "2026-03-02 10:00:00Z";
 
-/// Takes a sample so many seconds after that morning's ten o'clock.
+/// Takes a sample this many seconds after that morning's ten o'clock.
 async fn take(client: &Client, after: i32) -> bool {
     let sql = "SELECT posthaste.take_sample($1::text::timestamptz + make_interval(secs => $2))";
     let after = f64::from(after);

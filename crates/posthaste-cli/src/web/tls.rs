@@ -32,7 +32,7 @@ use crate::failure;
 
 /// A handshake that takes longer is given up.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// So many are under way at once; others wait in the system's queue.
+/// The most that are under way at once; others wait in the system's queue.
 const AT_ONCE: usize = 256;
 
 /// A certificate with its key, as they stand in two files now.
@@ -217,7 +217,7 @@ impl Connected<IncomingStream<'_, Secured>> for Peer {
     }
 }
 
-/// Tells the console what it is told without TLS.
+/// Hands on the address of who asks, where a console without TLS finds it.
 async fn with_peer(
     ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
     mut request: Request,

@@ -31,13 +31,13 @@ pub(super) fn between(took: Duration) -> Duration {
 /// What follows from a batch that failed.
 #[derive(Debug, PartialEq)]
 pub(super) enum After {
-    /// It is tried again, so many seconds later.
+    /// It is tried again after this many seconds.
     Rest(f64),
     /// Nobody tries again by himself.
     End,
 }
 
-/// After so many failures before this one.
+/// After this many failures before this one.
 pub(super) fn after(error: &StoreError, before: i32) -> After {
     let is_lasting = matches!(
         error,

@@ -34,7 +34,7 @@ pub(super) fn named(
     })
 }
 
-/// One name, in one header. Two that were put together, by whoever it was, are none.
+/// One name, in one header. Two names put together are none.
 fn name(proxy: &Proxy, headers: &HeaderMap) -> Option<String> {
     let mut sent = headers.get_all(&*proxy.header).iter();
     let (Some(one), None) = (sent.next(), sent.next()) else {

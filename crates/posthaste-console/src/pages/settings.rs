@@ -73,7 +73,7 @@ fn console(app: &App) -> Vec<Fact> {
     let settings = &app.settings;
     let seconds = |time: std::time::Duration| words::age(time.as_secs_f64());
     let access = match &settings.access {
-        Access::Loopback => "whoever is on this machine".to_owned(),
+        Access::Loopback => "anybody on this machine".to_owned(),
         Access::Token(_) => "who knows the token".to_owned(),
         Access::Proxy(proxy) => {
             let networks: Vec<String> = proxy.networks.iter().map(ToString::to_string).collect();

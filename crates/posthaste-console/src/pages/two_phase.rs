@@ -18,7 +18,7 @@ use crate::guard::Visit;
 use crate::two_phase::{Look, OPEN, STUCK};
 use crate::words;
 
-/// So many documents of a transaction are named.
+/// The most documents of a transaction that are named.
 const NAMED: usize = 6;
 /// Recovery that has not come for so long does not run.
 const LATE: f64 = 120.0;

@@ -71,7 +71,7 @@ pub(crate) async fn action(pool: &Pool, id: i32) -> Result<Option<Action>, Store
     rows.first().map(read).transpose()
 }
 
-/// Actions at work, and so many of the newest.
+/// Actions at work, and at most this many of the newest.
 pub(crate) async fn actions(session: &Session, newest: i64) -> Result<Vec<Action>, StoreError> {
     let newest: [(&(dyn ToSql + Sync), Type); 1] = [(&newest, Type::INT8)];
     let sql = include_str!("bulk_newest.sql");
@@ -134,7 +134,7 @@ pub(crate) async fn advance(
     moved.ok_or_else(|| StoreError::Failed(format!("action {id} is no more")))
 }
 
-/// A batch failed: the action rests for so many seconds, or ends.
+/// A batch failed: the action rests for this many seconds, or ends.
 pub(crate) async fn fail_action(
     pool: &Pool,
     id: i32,

@@ -1,4 +1,4 @@
--- An action ($1), on which this console ($2) begins to work. Of those that ended so many ($8) are
+-- An action ($1), on which this console ($2) begins to work. Of those that ended this many ($8) are
 -- kept.
 WITH forgotten AS (
   DELETE FROM posthaste.bulk_action AS a

@@ -7,7 +7,7 @@ use super::seeds::Store;
 use crate::support::{console_with, database};
 
 #[tokio::test]
-async fn a_token_lets_in_and_whoever_leaves_is_out() {
+async fn a_token_lets_in_until_one_leaves() {
     let database = database().await;
     let settings = Settings {
         access: Access::Token("a long secret".to_owned()),

@@ -45,7 +45,7 @@ async fn figures_change_by_themselves_and_the_page_stays() {
 }
 
 #[tokio::test]
-async fn whoever_goes_through_many_pages_waits_for_none() {
+async fn going_through_many_pages_waits_for_none() {
     let database = database().await;
     let console = console(&database).await;
     let test = "many pages in a browser";

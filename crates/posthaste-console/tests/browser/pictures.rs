@@ -6,7 +6,7 @@ use super::kit::Window;
 use super::seeds::Store;
 use crate::support::console;
 
-/// The most that a picture may weigh: whoever reads a guide waits for it.
+/// The most that a picture may weigh: readers of a guide wait for it.
 const MOST: u64 = 150 * 1024;
 
 fn folder() -> PathBuf {

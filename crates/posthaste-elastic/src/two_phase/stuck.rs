@@ -108,7 +108,7 @@ impl Coordinator {
         self.stuck_first(unmoved, usize::MAX).await
     }
 
-    /// As [`stuck`](Self::stuck), the first of them, at most so many.
+    /// As [`stuck`](Self::stuck), the first of them, at most this many.
     ///
     /// # Errors
     /// They could not be found.

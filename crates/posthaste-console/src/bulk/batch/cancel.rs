@@ -34,7 +34,7 @@ impl Batch<'_> {
                     .count()
             };
             done = is(State::Cancelled) + is(State::Running);
-            // One call takes the locks of so many lanes and no more.
+            // One call takes the locks of a bounded number of lanes.
             are_left = is(State::Available) > 0 && done > 0;
         }
         Ok(match are_left {
