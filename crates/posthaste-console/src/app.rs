@@ -42,8 +42,8 @@ pub(crate) struct App {
 /// needs the rights of the schema's owner.
 ///
 /// Where somebody may act, and the role of the pool too, it takes samples for its charts as long as
-/// the router is there: one each minute in which no worker did. For that it is made within a runtime
-/// of tokio.
+/// the router is there: one in each minute in which no worker did. For that it is made within a
+/// runtime of tokio.
 ///
 /// Where somebody may act, a task of the console goes on with actions by filter, also with those of
 /// other consoles that are gone; it ends with the router.

@@ -3,9 +3,9 @@
 use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::{self, Browser, Receiver};
 use serde_json::{Value, json};
-use thirtyfour::{By, Capabilities, WebDriver, WebElement};
 use tokio_postgres::Client;
 
+use super::driver::{Driver, Element};
 use crate::support::{Console, SOON};
 
 /// What axe-core is asked for: what it found, each with where and why.
@@ -13,8 +13,7 @@ const AUDIT: &str = include_str!("audit.js");
 
 /// One window of a browser, which is before a console.
 pub struct Window {
-    // None once it is closed.
-    driver: Option<WebDriver>,
+    driver: Driver,
     pub base: String,
 }
 
@@ -34,31 +33,27 @@ impl Window {
             "goog:loggingPrefs": { "browser": "ALL" },
             "goog:chromeOptions": browser.options().expect("its options"),
         });
-        let wanted = wanted.as_object().cloned().expect("capabilities");
-        let driver = WebDriver::new(browser.url(), Capabilities::from(wanted)).await;
+        let driver = Driver::open(&browser.url(), wanted).await;
         let window = Self {
-            driver: Some(driver.expect("a session")),
+            driver: driver.expect("a session"),
             base: base.to_owned(),
         };
         window.is_wide(1_280, 900).await;
         Some(window)
     }
 
-    pub async fn close(mut self) {
-        let driver = self.driver.take().expect("a session");
-        driver.quit().await.expect("the session ends");
-    }
-
-    fn driver(&self) -> &WebDriver {
-        self.driver.as_ref().expect("a session")
+    /// Closes it. One that a test has left, as it failed, ends with the process: to wait for it
+    /// would hold up the console, and with it the browser.
+    pub async fn close(self) {
+        self.driver.end().await.expect("the session ends");
     }
 
     /// The first that is so, as soon as there is one.
-    async fn element(&self, css: &str) -> WebElement {
+    async fn element(&self, css: &str) -> Element<'_> {
         let mut found = None;
         let what = format!("there is {css}");
         let finds = eventually(SOON, &what, async || {
-            found = Some(self.driver().find(By::Css(css)).await?);
+            found = Some(self.driver.find(css).await?);
             Ok(true)
         });
         if let Err(error) = finds.await {
@@ -70,17 +65,14 @@ impl Window {
     /// Goes to a page, and waits until it has loaded.
     pub async fn go(&self, path: &str) {
         let address = format!("{}{path}", self.base);
-        self.driver().goto(address).await.expect("a page");
+        self.driver.go(&address).await.expect("a page");
     }
 
     /// What an expression is in the page.
     pub async fn value(&self, expression: &str) -> Value {
         let script = format!("return {expression};");
-        let answer = self.driver().execute(script, Vec::new()).await;
-        answer
-            .unwrap_or_else(|error| panic!("{expression}: {error}"))
-            .json()
-            .clone()
+        let answer = self.driver.run(&script).await;
+        answer.unwrap_or_else(|error| panic!("{expression}: {error:#}"))
     }
 
     /// All that can be read on the page, or in the first element that is so.
@@ -90,8 +82,7 @@ impl Window {
     }
 
     pub async fn count(&self, css: &str) -> usize {
-        let all = self.driver().find_all(By::Css(css)).await;
-        all.expect("a page").len()
+        self.driver.count(css).await.expect("a page")
     }
 
     /// Waits until an expression holds in the page, whichever page that is by then.
@@ -103,11 +94,8 @@ impl Window {
                : Date.now() > end ? done(false) : setTimeout(look, 20); look();"
         );
         let holds = eventually(SOON, what, async || {
-            let answer = self
-                .driver()
-                .execute_async(script.clone(), Vec::new())
-                .await?;
-            Ok(answer.json() == &Value::Bool(true))
+            let answer = self.driver.run_until_done(&script, Vec::new()).await?;
+            Ok(answer == Value::Bool(true))
         });
         self.told(holds.await).await;
     }
@@ -123,7 +111,7 @@ impl Window {
     pub async fn click(&self, css: &str) {
         let element = self.element(css).await;
         if let Err(error) = element.click().await {
-            panic!("{css} cannot be clicked: {error}");
+            panic!("{css} cannot be clicked: {error:#}");
         }
     }
 
@@ -131,15 +119,15 @@ impl Window {
     pub async fn fill(&self, css: &str, text: &str) {
         let field = self.element(css).await;
         field.clear().await.expect("an empty field");
-        field.send_keys(text).await.expect("a full field");
+        field.write(text).await.expect("a full field");
     }
 
     /// Presses keys where the focus is, once the page listens.
     pub async fn press(&self, keys: &str) {
         self.until("it has loaded", "document.readyState === 'complete'")
             .await;
-        let focus = self.driver().active_element().await.expect("a focus");
-        focus.send_keys(keys).await.expect("keys");
+        let focus = self.driver.active().await.expect("a focus");
+        focus.write(keys).await.expect("keys");
     }
 
     pub async fn is_wide(&self, width: u32, height: u32) {
@@ -169,18 +157,17 @@ impl Window {
     }
 
     async fn tell(&self, method: &str, parameters: Value) {
-        let answer = self.driver().cdp().send_raw(method, parameters).await;
-        answer.unwrap_or_else(|error| panic!("{method}: {error}"));
+        let told = self.driver.tell(method, parameters).await;
+        told.unwrap_or_else(|error| panic!("{method}: {error:#}"));
     }
 
     /// What the browser complained of since it was asked before: faults of scripts, what the
     /// policy of the page forbids, what could not be loaded.
     pub async fn complaints(&self) -> Vec<String> {
-        let log = self.driver().browser_log().await.expect("a log");
-        let grave = log
-            .into_iter()
-            .filter(|entry| ["SEVERE", "WARNING"].contains(&entry.level.as_str()));
-        grave.map(|entry| entry.message).collect()
+        let log = self.driver.log().await.expect("a log").into_iter();
+        log.filter(|(level, _)| ["SEVERE", "WARNING"].contains(&level.as_str()))
+            .map(|(_, message)| message)
+            .collect()
     }
 
     /// What keeps people from using the page, by these rules of axe-core, or by all.
@@ -188,22 +175,16 @@ impl Window {
         let has_axe = self.value("typeof axe").await != "undefined";
         if !has_axe {
             let axe = Browser::axe().expect("axe-core");
-            self.driver()
-                .execute(axe, Vec::new())
-                .await
-                .expect("axe-core");
+            self.driver.run(&axe).await.expect("axe-core");
         }
-        let found = self.driver().execute_async(AUDIT, vec![json!(rules)]).await;
-        found.expect("an audit").convert().expect("a list")
+        let found = self.driver.run_until_done(AUDIT, vec![json!(rules)]).await;
+        lines(&found.expect("an audit"))
     }
 
     /// Whether something stands out at the right of the page; and what.
     pub async fn stands_out(&self) -> Vec<String> {
-        let found = self
-            .driver()
-            .execute(include_str!("stands_out.js"), Vec::new())
-            .await;
-        found.expect("widths").convert().expect("a list")
+        let found = self.driver.run(include_str!("stands_out.js")).await;
+        lines(&found.expect("widths"))
     }
 
     /// Waits until a query says true.
@@ -225,18 +206,15 @@ impl Window {
     }
 
     pub async fn picture(&self) -> Vec<u8> {
-        self.driver().screenshot_as_png().await.expect("a picture")
+        self.driver.picture().await.expect("a picture")
     }
 }
 
-impl Drop for Window {
-    /// A test that failed leaves its browser to the end of its process: to wait for it here would
-    /// hold up the console, and with it the browser.
-    fn drop(&mut self) {
-        if let Some(driver) = self.driver.take() {
-            let _ = driver.leak();
-        }
-    }
+/// A list of texts, as a script made it.
+fn lines(list: &Value) -> Vec<String> {
+    let list = list.as_array().expect("a list").iter();
+    list.map(|one| one.as_str().expect("a text").to_owned())
+        .collect()
 }
 
 /// Waits until a query says true.

@@ -3,6 +3,7 @@
 
 mod acts;
 mod doors;
+mod driver;
 mod figures;
 mod keys;
 mod kit;
