@@ -143,6 +143,8 @@ async fn a_page_with_faults_is_found_out() {
     let base = format!("http://{}", listener.local_addr().unwrap());
     let app = axum::Router::new().route("/", axum::routing::get(page));
     tokio::spawn(async move { axum::serve(listener, app).await });
+    // As long as nobody has: the client of this test may be the first one of its process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let faulty = Console {
         base,
         http: reqwest::Client::new(),
