@@ -176,3 +176,16 @@ impl fmt::Debug for Access {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_acts_unless_the_settings_say_so() {
+        let mut settings = Settings::default();
+        assert!(!settings.lets_anybody_act());
+        settings.role = Role::Operator;
+        assert!(settings.lets_anybody_act());
+    }
+}

@@ -13,8 +13,8 @@ use super::batch::batch;
 use super::pace::{self, After};
 use super::{Action, Moved, Progress};
 use crate::app::App;
+use crate::audit;
 use crate::store::{self, StoreError};
-use crate::{Access, Role, Settings, audit};
 
 /// How often one looks for actions that others left.
 const EVERY: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ impl Driver {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        if may_act(&app.settings) && !app.driver.has_begun.swap(true, Ordering::Relaxed) {
+        if app.settings.lets_anybody_act() && !app.driver.has_begun.swap(true, Ordering::Relaxed) {
             let wake = Arc::clone(&app.driver.wake);
             runtime.spawn(drive(Arc::downgrade(app), wake));
         }
@@ -67,14 +67,6 @@ impl Driver {
         let end = ended.wait_for(|last| *last == id);
         let _ = tokio::time::timeout(Duration::from_secs(1), end).await;
     }
-}
-
-fn may_act(settings: &Settings) -> bool {
-    let named = match &settings.access {
-        Access::Proxy(proxy) => !proxy.operators.is_empty(),
-        Access::Loopback | Access::Token(_) => false,
-    };
-    settings.role == Role::Operator || named
 }
 
 /// What is known from one batch to the next.
@@ -171,13 +163,5 @@ mod tests {
         assert_eq!(in_turn(&[3, 7], 0), Some(3));
         assert_eq!(in_turn(&[3, 7], 3), Some(7));
         assert_eq!(in_turn(&[3, 7], 7), Some(3));
-    }
-
-    #[test]
-    fn a_console_in_which_nobody_acts_works_on_no_action() {
-        let mut settings = Settings::default();
-        assert!(!may_act(&settings));
-        settings.role = Role::Operator;
-        assert!(may_act(&settings));
     }
 }
