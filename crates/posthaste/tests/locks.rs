@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use posthaste::{Config, Outcome};
-use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually, reaches};
 use tokio::sync::Semaphore;
 
 use crate::support::{SOON, all_done, count, hand, migrated, quick, worker};
@@ -109,8 +109,8 @@ async fn thousands_of_batches_that_end_at_once_are_closed_whole() {
         .start()
         .await
         .unwrap();
-    eventually(SOON, "all of them run", async || {
-        Ok(begun.load(Ordering::SeqCst) == BATCHES)
+    reaches(SOON, "all of them run", BATCHES, async || {
+        Ok(begun.load(Ordering::SeqCst))
     })
     .await
     .unwrap();

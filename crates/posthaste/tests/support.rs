@@ -178,8 +178,8 @@ pub async fn all_signed_off(client: &Client) -> bool {
 
 /// Waits until no job is left.
 pub async fn all_done(client: &Client) {
-    posthaste_testkit::eventually(SOON, "all jobs are done", async || {
-        Ok(unfinished(client).await == 0)
+    posthaste_testkit::reaches(SOON, "all jobs are done", 0, async || {
+        Ok(unfinished(client).await)
     })
     .await
     .expect("all jobs done");

@@ -1,8 +1,8 @@
-//! Waiting for something that can be observed, within a bound.
+//! Waiting for something that can be observed, for as long as it moves or within a bound.
 
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 
 /// How often an observation is repeated: short beside any bound, long beside one query.
@@ -42,6 +42,44 @@ pub async fn eventually(
                 Some(error) => return Err(error.context(format!("not within {within:?}: {what}"))),
                 None => bail!("not within {within:?}: {what}"),
             }
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Repeats an observation of a number until it is the goal, and fails when it stood still for the
+/// bound: how fast it moves is no verdict where others use the machine too. One that goes back and
+/// forth moves.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let mut left = 3;
+/// let bound = std::time::Duration::from_secs(1);
+/// posthaste_testkit::reaches(bound, "nothing is left", 0, async || {
+///     left -= 1;
+///     Ok(left)
+/// })
+/// .await
+/// .unwrap();
+/// # });
+/// ```
+pub async fn reaches(
+    still: Duration,
+    what: &str,
+    goal: i64,
+    mut observe: impl AsyncFnMut() -> anyhow::Result<i64>,
+) -> anyhow::Result<()> {
+    let mut last = None;
+    loop {
+        let moved = async || {
+            let now = observe().await?;
+            Ok(last.replace(now) != Some(now) || now == goal)
+        };
+        eventually(still, what, moved)
+            .await
+            .with_context(|| format!("{last:?} instead of {goal}, and it stands still"))?;
+        if last == Some(goal) {
+            return Ok(());
         }
         sleep(PAUSE).await;
     }

@@ -40,7 +40,7 @@ mod watchdog;
 pub use child::{Child, command, is_alive};
 pub use database::{TestDb, connect};
 pub use edits::edited;
-pub use eventually::eventually;
+pub use eventually::{eventually, reaches};
 pub use postgres::{PgServer, PgVersion};
 pub use proxy::{LostAnswer, Proxy, RequestMatcher};
 pub use run::{TestRun, Watched, more_descriptors};

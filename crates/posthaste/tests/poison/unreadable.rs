@@ -1,9 +1,7 @@
 //! Jobs that break the claim they are part of: found, ended, and nobody else is harmed.
 
-use std::time::Duration;
-
 use posthaste::Outcome;
-use posthaste_testkit::{PgServer, PgVersion, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, connect, eventually, reaches};
 
 use super::INNOCENT;
 use crate::support::{SOON, database, unfinished, worker};
@@ -89,20 +87,15 @@ async fn unreadable(bomb: &str) {
         .start()
         .await
         .unwrap();
-    eventually(
-        Duration::from_secs(120),
-        "only the bomb is left, dead",
-        async || {
-            let dead: i64 = client
-                .query_one(
-                    "SELECT count(*) FROM posthaste.dead WHERE name = 'bomb'",
-                    &[],
-                )
-                .await?
-                .get(0);
-            Ok(dead == 1 && unfinished(&client).await == 1)
-        },
-    )
+    reaches(SOON, "only the bomb is left", 1, async || {
+        Ok(unfinished(&client).await)
+    })
+    .await
+    .unwrap();
+    eventually(SOON, "the bomb is dead", async || {
+        let dead = "SELECT count(*) FROM posthaste.dead WHERE name = 'bomb'";
+        Ok(client.query_one(dead, &[]).await?.get::<_, i64>(0) == 1)
+    })
     .await
     .unwrap();
     worker.stop().await.unwrap();

@@ -12,8 +12,6 @@ pub const LONG_WINDOW: Scenario = Scenario::new("a long window", |url| {
     async move {
         let store = Store::new(&url).await?;
         store.enqueue_many("many", 30_000).await?;
-        // Once to fill the caches of this session.
-        cost(&store).await?;
         let first = cost(&store).await?;
         for _ in 0..5 {
             ensure!(
@@ -31,8 +29,17 @@ pub const LONG_WINDOW: Scenario = Scenario::new("a long window", |url| {
     .boxed_local()
 });
 
-/// Pages touched by a claim of ten jobs.
+/// Pages touched by a claim of ten jobs: the least of three, because the first one fills the caches
+/// of its session, as does one that comes after an ANALYZE by autovacuum.
 async fn cost(store: &Store) -> anyhow::Result<u64> {
+    let mut least = u64::MAX;
+    for _ in 0..3 {
+        least = least.min(touched(store).await?);
+    }
+    Ok(least)
+}
+
+async fn touched(store: &Store) -> anyhow::Result<u64> {
     let plan: serde_json::Value = store
         .value(
             "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT FROM posthaste.claim('default', '{0}', \
