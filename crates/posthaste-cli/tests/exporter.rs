@@ -54,6 +54,7 @@ async fn the_exporter_counts_the_jobs_of_a_database_whatever_they_are_called() -
                  FROM generate_series(1, 3);
                SELECT posthaste.enqueue(E'b\\\n"', queue => E'q"\\',
                                         scheduled_at => now() + interval '1 day');
+               SELECT posthaste.pause('empty');
                INSERT INTO posthaste.job (name, queue)
                SELECT 'n' || n, 'many' FROM generate_series(1, 300) n"#,
         )
@@ -72,6 +73,10 @@ async fn the_exporter_counts_the_jobs_of_a_database_whatever_they_are_called() -
     assert!(age > Some(0.0), "{text}");
     let unworked = r#"posthaste_queue_unworked{queue="mail"}"#;
     assert_eq!(of(unworked), Some(1.0), "{text}");
+    for (queue, paused) in [("mail", 0.0), ("empty", 1.0)] {
+        let series = format!("posthaste_queue_paused{{queue=\"{queue}\"}}");
+        assert_eq!(of(&series), Some(paused), "{text}");
+    }
     assert_eq!(of("posthaste_database_up"), Some(1.0), "{text}");
     let names = text.matches(r#"posthaste_attempts_failed_total{queue="many""#);
     assert_eq!(names.count(), 101, "a hundred names, and all others");

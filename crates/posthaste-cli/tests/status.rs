@@ -245,3 +245,45 @@ async fn what_ends_in_no_workers_hands_is_a_line_of_the_leader_and_many_of_a_kin
     assert!(!said.concat().contains("geheim"), "{said:?}");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_is_seen_wherever_one_looks() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    for arguments in [
+        &["jobs", "enqueue", "a", "--queue", "mail"][..],
+        &["jobs", "enqueue", "a"],
+        &["queues", "pause", "mail"],
+        &["queues", "pause", "empty"],
+    ] {
+        stage.run_on(&database, arguments).await?.good()?;
+    }
+    let status = stage.run_on(&database, &["status"]).await?.good()?;
+    for queue in ["mail", "empty"] {
+        let line = format!("\nqueue {queue} is paused\n");
+        assert!(status.contains(&line), "{status}");
+    }
+    let json = async |command: &str| {
+        let said = stage
+            .run_on(&database, &["--json", command])
+            .await?
+            .good()?;
+        anyhow::Ok(serde_json::from_str::<serde_json::Value>(&said)?)
+    };
+    let status = json("status").await?;
+    assert_eq!(status["queues"]["mail"]["is_paused"], true);
+    assert_eq!(status["queues"]["empty"]["is_paused"], true);
+    assert_eq!(status["queues"]["default"]["is_paused"], false);
+    let top = json("top").await?;
+    let lines = top["queues"].as_array().into_iter().flatten();
+    let paused = lines.filter(|line| line["is_paused"] == true);
+    let mut paused: Vec<&str> = paused.filter_map(|line| line["queue"].as_str()).collect();
+    paused.sort_unstable();
+    assert_eq!(paused, ["empty", "mail"], "{top}");
+    let top = stage.run_on(&database, &["top", "--once"]).await?.good()?;
+    assert!(
+        top.lines()
+            .any(|line| line.ends_with("  paused, no worker")),
+        "{top}"
+    );
+    Ok(())
+}

@@ -9,6 +9,8 @@ pub struct Counters {
     pub jobs: Vec<Counter>,
     /// One for each queue and priority in which a job waits for a worker, in that order.
     pub oldest: Vec<Oldest>,
+    /// The queues that are paused, in order.
+    pub paused: Vec<String>,
 }
 
 /// How many jobs there are of one queue, priority, name and tag.

@@ -140,9 +140,13 @@ pub(crate) async fn run(
         let relays = relays.into_iter().map(|one| Line::new(one, &counters));
         let relays: Vec<Line> = relays.collect();
         let mut text = Table::new(&counters, &arguments.by, arguments.totals).to_string();
-        let of_queues = arguments.by.contains(&By::Queue);
-        for queue in unworked(&counters).into_iter().filter(|_| of_queues) {
-            text = format!("{text}\nno worker works on queue {}", named(queue));
+        if arguments.by.contains(&By::Queue) {
+            for queue in &counters.paused {
+                text = format!("{text}\nqueue {} is paused", named(queue));
+            }
+            for queue in unworked(&counters) {
+                text = format!("{text}\nno worker works on queue {}", named(queue));
+            }
         }
         if !relays.is_empty() {
             text = format!("{text}\n\n{}", routes::Table(&relays));
@@ -183,6 +187,7 @@ struct Queue {
     oldest_seconds: Option<f64>,
     /// Jobs wait, and no worker works on it.
     is_unworked: bool,
+    is_paused: bool,
 }
 
 #[derive(Serialize)]
@@ -198,12 +203,18 @@ struct Kind<'a> {
 impl<'a> Report<'a> {
     fn new(counters: &'a Counters, relays: Vec<Line>, syncs: Vec<tables::Line>) -> Self {
         let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();
+        let empty = |name: &str| Queue {
+            figures: figures(&Counter::default()).into(),
+            oldest_seconds: oldest(counters, |queue, _| queue == name),
+            is_unworked: unworked(counters).contains(name),
+            is_paused: counters.paused.iter().any(|paused| paused == name),
+        };
+        for name in &counters.paused {
+            queues.entry(name).or_insert_with(|| empty(name));
+        }
         for counter in &counters.jobs {
-            let queue = queues.entry(&counter.queue).or_insert_with(|| Queue {
-                figures: Figures::new(),
-                oldest_seconds: oldest(counters, |queue, _| queue == counter.queue),
-                is_unworked: unworked(counters).contains(&*counter.queue),
-            });
+            let name = &counter.queue;
+            let queue = queues.entry(name).or_insert_with(|| empty(name));
             add(&mut queue.figures, counter);
         }
         let jobs = counters.jobs.iter().map(|counter| Kind {

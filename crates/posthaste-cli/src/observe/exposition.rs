@@ -222,11 +222,16 @@ fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &Aske
 
 fn waits(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut ages, mut unworked) = (Series::new(), Series::new());
+    let mut paused = Series::new();
     // A queue in which nothing waits has an age too, or an alert would stay as it was.
     for counter in &snapshot.counters.jobs {
         let key = vec![("queue", labels.queue(&counter.queue))];
         ages.insert(key.clone(), 0.0);
-        unworked.insert(key, 0.0);
+        unworked.insert(key.clone(), 0.0);
+        paused.insert(key, 0.0);
+    }
+    for queue in &snapshot.counters.paused {
+        paused.insert(vec![("queue", labels.queue(queue))], 1.0);
     }
     for oldest in &snapshot.counters.oldest {
         let key = vec![("queue", labels.queue(&oldest.queue))];
@@ -241,6 +246,8 @@ fn waits(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     all.metric(name, "gauge", help, &ages);
     let help = "1 where jobs wait in a queue that no worker works on.";
     all.metric("posthaste_queue_unworked", "gauge", help, &unworked);
+    let help = "1 where a queue is paused.";
+    all.metric("posthaste_queue_paused", "gauge", help, &paused);
 }
 
 fn relays(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {

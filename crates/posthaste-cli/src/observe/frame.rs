@@ -43,6 +43,7 @@ pub(crate) struct Line {
     pub(crate) late_seconds: Option<f64>,
     /// Whether a worker works on what waits.
     pub(crate) is_worked: bool,
+    pub(crate) is_paused: bool,
     pub(crate) completed_a_second: Option<f64>,
     pub(crate) available: i64,
     pub(crate) running: i64,
@@ -87,20 +88,26 @@ impl Frame {
         then: Option<&Completed>,
         alerts: Vec<Finding>,
     ) -> Self {
+        let empty = |queue: &str| Line {
+            queue: queue.to_owned(),
+            late_seconds: None,
+            is_worked: true,
+            is_paused: false,
+            completed_a_second: then.and_then(|then| now.since(then, queue)),
+            available: 0,
+            running: 0,
+            scheduled: 0,
+            retrying: 0,
+            dead: 0,
+            expired: 0,
+        };
         let mut queues = BTreeMap::<&str, Line>::new();
+        for queue in &snapshot.counters.paused {
+            let line = queues.entry(queue).or_insert_with(|| empty(queue));
+            line.is_paused = true;
+        }
         for of in &snapshot.counters.jobs {
-            let line = queues.entry(&of.queue).or_insert_with(|| Line {
-                queue: of.queue.clone(),
-                late_seconds: None,
-                is_worked: true,
-                completed_a_second: then.and_then(|then| now.since(then, &of.queue)),
-                available: 0,
-                running: 0,
-                scheduled: 0,
-                retrying: 0,
-                dead: 0,
-                expired: 0,
-            });
+            let line = queues.entry(&of.queue).or_insert_with(|| empty(&of.queue));
             line.available += of.available + of.blocked + of.quarantined;
             line.running += of.running + of.awaiting;
             line.scheduled += of.scheduled;
@@ -245,12 +252,14 @@ impl Line {
         let late = self.late_seconds.map_or("-".to_owned(), age);
         let rate = self.completed_a_second;
         let rate = rate.map_or("-".to_owned(), |rate| format!("{rate:.1}/s"));
-        let worked = match self.is_worked {
-            true => "",
-            false => "  no worker",
+        let mark = match (self.is_paused, self.is_worked) {
+            (true, true) => "  paused",
+            (true, false) => "  paused, no worker",
+            (false, true) => "",
+            (false, false) => "  no worker",
         };
         format!(
-            "{:24}  {late:>8}  {rate:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}{worked}",
+            "{:24}  {late:>8}  {rate:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}{mark}",
             format!(
                 "{}{}",
                 if is_chosen { "> " } else { "" },
@@ -306,9 +315,10 @@ mod tests {
             (oldest.seconds, oldest.is_worked) = (*seconds, *is_worked);
             oldest
         });
-        let oldest = oldest.collect();
+        let mut counters = Counters::default();
+        (counters.jobs, counters.oldest) = (jobs, oldest.collect());
         Snapshot {
-            counters: Counters { jobs, oldest },
+            counters,
             relays: Vec::new(),
             syncs: Vec::new(),
             segments: Segments::default(),

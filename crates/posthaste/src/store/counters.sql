@@ -1,6 +1,6 @@
--- How many jobs there are of each kind; and for how long the next job of each queue and priority
--- has been waiting to be claimed, which is read first, by the snapshot that the statement begins
--- with. Seconds are a numeric: no setting rounds its text.
+-- How many jobs there are of each kind; which queues are paused; and for how long the next job of
+-- each queue and priority has been waiting to be claimed, which is read first, by the snapshot that
+-- the statement begins with. Seconds are a numeric: no setting rounds its text.
 SELECT pg_catalog.json_build_object(
          'oldest', ARRAY(
            SELECT pg_catalog.row_to_json(a) FROM (
@@ -13,6 +13,8 @@ SELECT pg_catalog.json_build_object(
                                     OR o.queue = ANY (w.queues))) AS is_worked
                FROM posthaste.oldest() o) a
             ORDER BY a.queue, a.priority),
+         'paused', ARRAY(
+           SELECT q.name FROM posthaste.queue q WHERE q.paused_at IS NOT NULL ORDER BY q.name),
          'jobs', ARRAY(
            SELECT pg_catalog.row_to_json(c) FROM posthaste.counts() c
             ORDER BY c.queue, c.priority, c.name, c.tag))::text AS answer

@@ -266,6 +266,7 @@ mod tests {
             queue: (*queue).to_owned(),
             late_seconds: Some(*late),
             is_worked: true,
+            is_paused: false,
             completed_a_second: None,
             available: *available,
             running: 0,

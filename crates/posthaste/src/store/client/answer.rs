@@ -38,6 +38,7 @@ impl From<Met> for (JobId, State) {
 pub(super) struct Counted {
     jobs: Vec<CountedJobs>,
     oldest: Vec<CountedOldest>,
+    paused: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -51,6 +52,7 @@ impl From<Counted> for Counters {
         Self {
             jobs: counted.jobs.into_iter().map(|one| one.0).collect(),
             oldest: counted.oldest.into_iter().map(|one| one.0).collect(),
+            paused: counted.paused,
         }
     }
 }
