@@ -101,6 +101,44 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_cancelled_by_what_they_are_and_no_other_is() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
+    let client = database.client().await?;
+    let jobs = "SELECT posthaste.enqueue('mail.send', tag => 'a') FROM generate_series(1, 3);
+                SELECT posthaste.enqueue('mail.send', ordering_key => 'k')
+                  FROM generate_series(1, 2);
+                SELECT posthaste.enqueue('mail.send', scheduled_at => now() + interval '1 day');
+                SELECT posthaste.enqueue('mail.read');
+                SELECT posthaste.enqueue('mail.send', queue => 'other')";
+    client.batch_execute(jobs).await?;
+    let all = run(&["jobs", "cancel"]).await?;
+    assert_eq!(all.code, Some(2), "all of them only when that is said");
+    let ended = run(&["jobs", "cancel", "--state", "dead"]).await?;
+    assert_eq!(ended.failure()?, "error: jobs that are dead have ended.");
+    let cancelled = async |conditions: &[&str]| {
+        let cancel = [&["jobs", "cancel"][..], conditions].concat();
+        let said = run(&cancel).await?.good()?;
+        let lines = said.lines().filter(|line| line.ends_with("is cancelled"));
+        anyhow::Ok(lines.count())
+    };
+    let send = ["--name", "mail.send", "--queue", "default"];
+    let limited = [&send[..], &["--tag", "a", "--limit", "2"]].concat();
+    assert_eq!(cancelled(&limited).await?, 2);
+    let scheduled = [&send[..], &["--state", "scheduled"]].concat();
+    assert_eq!(cancelled(&scheduled).await?, 1);
+    assert_eq!(cancelled(&send).await?, 3, "also what waits for its turn");
+    let again = [&["jobs", "cancel"][..], &send].concat();
+    assert_eq!(run(&again).await?.good()?.trim(), "no waiting job is so");
+    let left = "SELECT name || ' ' || queue FROM posthaste.job WHERE state = 'available'
+                 ORDER BY 1";
+    let left = client.query(left, &[]).await?;
+    let left: Vec<&str> = left.iter().map(|row| row.get(0)).collect();
+    assert_eq!(left, ["mail.read default", "mail.send other"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;

@@ -56,11 +56,7 @@ enum Command {
     /// Let scheduled jobs, and those that wait for their next attempt, run now
     Retry(Chosen),
     /// Cancel jobs: those that wait never run, those that run are asked to end
-    Cancel {
-        /// The numbers of the jobs
-        #[arg(required = true)]
-        ids: Vec<i64>,
-    },
+    Cancel(Chosen),
     /// Run dead, discarded, expired and cancelled jobs again
     Redrive(Chosen),
 }
@@ -119,6 +115,12 @@ struct Which {
 }
 
 impl Which {
+    /// Whether nothing is said of them.
+    fn is_any(&self) -> bool {
+        let texts = [&self.queue, &self.name, &self.tag, &self.error];
+        texts.iter().all(|text| text.is_none()) && self.state.is_none()
+    }
+
     fn filter(&self) -> Filter {
         let mut filter = Filter::new();
         if let Some(queue) = &self.queue {
@@ -156,7 +158,7 @@ pub(crate) async fn run(
         Command::List { which, limit } => list(&client, terminal, which, *limit).await,
         Command::Show { id } => show::show(&client, terminal, *id).await,
         Command::Retry(chosen) => result::retry(&client, terminal, chosen).await,
-        Command::Cancel { ids } => result::cancel(&client, terminal, ids).await,
+        Command::Cancel(chosen) => result::cancel(&client, terminal, chosen).await,
         Command::Redrive(chosen) => redrive(&client, terminal, chosen).await,
     }
 }

@@ -32,15 +32,55 @@ impl fmt::Display for JobResult {
 pub(super) async fn cancel(
     client: &tokio_postgres::Client,
     terminal: &Terminal,
-    ids: &[i64],
+    chosen: &Chosen,
 ) -> anyhow::Result<()> {
-    let met = cancel_all(client, ids).await?;
-    show_each(terminal, met, ids, |state| match state.as_deref() {
+    let met = match chosen.ids.is_empty() || !chosen.which.is_any() {
+        true => cancel_all(client, &unended(client, chosen).await?).await?,
+        false => cancel_all(client, &chosen.ids).await?,
+    };
+    show_each(terminal, met, &chosen.ids, |state| match state.as_deref() {
         Some("cancelled") => "is cancelled".into(),
         Some("running") => "is running; its worker is asked to end it".into(),
         Some(state) => format!("had ended before: {state}"),
         None => "is completed, or there never was one".into(),
     })
+}
+
+/// States of jobs that have not ended, in the order in which a job has them: one that goes on while
+/// they are listed is found in the next.
+const UNENDED: [State; 7] = [
+    State::Scheduled,
+    State::Retrying,
+    State::Blocked,
+    State::Available,
+    State::Quarantined,
+    State::Running,
+    State::Awaiting,
+];
+
+/// The jobs that the conditions choose, those first that were enqueued first.
+async fn unended(client: &tokio_postgres::Client, chosen: &Chosen) -> anyhow::Result<Vec<i64>> {
+    let mut ids = Vec::new();
+    let states = match chosen.which.state {
+        Some(state) => {
+            ensure!(
+                UNENDED.contains(&state),
+                "jobs that are {state} have ended."
+            );
+            vec![state]
+        }
+        None => UNENDED.to_vec(),
+    };
+    for state in states {
+        let filter = chosen.filter().state(state).oldest_first();
+        let jobs = Client::new(client).list(&filter).await?;
+        ids.extend(jobs.into_iter().map(|job| job.id.0));
+    }
+    // One that went on meanwhile was found twice.
+    ids.sort_unstable();
+    ids.dedup();
+    ids.truncate(chosen.limit as usize);
+    Ok(ids)
 }
 
 /// Between two tries in which nothing was met.
