@@ -1,7 +1,7 @@
 //! The Elasticsearch or OpenSearch whose documents change together: `--elastic`, or a table of
 //! posthaste.toml.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use posthaste_elastic::Client;
@@ -34,9 +34,10 @@ pub(crate) struct Place {
     #[arg(long = "transactions", global = true, value_name = "INDEX")]
     transactions_index: Option<String>,
 
-    /// The file with [two_phase]: elastic, api_key, documents, transactions
-    #[arg(long, global = true, value_name = "FILE", default_value = FILE)]
-    config: PathBuf,
+    /// The file with [two_phase]: elastic, api_key, documents, transactions; for the console
+    /// [console] too; posthaste.toml unless you name another
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// What the file says.
@@ -76,12 +77,21 @@ impl Said {
 
 impl Place {
     /// What this file says, and the environment.
-    pub(crate) fn of_file(config: PathBuf) -> Self {
+    pub(crate) fn of_file(config: Option<PathBuf>) -> Self {
         Self {
             elastic: std::env::var("POSTHASTE_ELASTIC").ok(),
             documents_index: None,
             transactions_index: None,
             config,
+        }
+    }
+
+    /// The file that is asked for what nobody typed; one that was named must be there.
+    pub(crate) fn file(&self) -> anyhow::Result<&Path> {
+        match &self.config {
+            Some(named) if !named.exists() => bail!("there is no file {}.", named.display()),
+            Some(named) => Ok(named),
+            None => Ok(Path::new(FILE)),
         }
     }
 
@@ -92,16 +102,17 @@ impl Place {
             None => bail!(
                 "no Elasticsearch or OpenSearch: give --elastic URL, set POSTHASTE_ELASTIC, \
                  or write [two_phase] with elastic = into {}.",
-                self.config.display()
+                self.file()?.display()
             ),
         }
     }
 
     /// The same, if there is one.
     pub(crate) fn named(&self) -> anyhow::Result<Option<Coordinator>> {
-        let table = file::table(&self.config, TWO_PHASE)?;
-        let said = Said::of(table.unwrap_or_default())
-            .with_context(|| self.config.display().to_string())?;
+        let file = self.file()?;
+        let table = file::table(file, TWO_PHASE)?;
+        let said =
+            Said::of(table.unwrap_or_default()).with_context(|| file.display().to_string())?;
         // An empty variable is how a shell unsets one for a single command.
         let given = self.elastic.as_ref().filter(|url| !url.is_empty());
         let Some(url) = given.or(said.elastic.as_ref()) else {

@@ -4,7 +4,7 @@ mod table;
 mod tls;
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::terminal::Terminal;
 use tls::Certificate;
 
 /// Where it is served unless somebody says otherwise.
-const USUAL: &str = "127.0.0.1:8088";
+const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8088);
 /// It serves all pages; one more connection is for the snapshot that they share.
 const CONNECTIONS: usize = 3;
 /// A shorter token could be guessed.
@@ -32,12 +32,12 @@ const SHORTEST_TOKEN: usize = 16;
 const USER_HEADER: &str = "X-Forwarded-User";
 
 /// How it is served, as typed or as a file says it.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// Serve it at this address; one that other machines reach needs --token-file or
-    /// --trust-proxy, and TLS or --without-tls
-    #[arg(long, value_name = "ADDRESS", default_value = USUAL)]
-    listen: SocketAddr,
+    /// Serve it at this address, 127.0.0.1:8088 unless you say otherwise; one that other machines
+    /// reach needs --token-file or --trust-proxy, and TLS or --without-tls
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
 
     /// Let people act: pause, retry, cancel, redrive, delete and re-index; the database's user
     /// needs the rights
@@ -88,23 +88,38 @@ impl Options {
     /// Served at this address, and otherwise as usual.
     pub(crate) fn at(listen: SocketAddr) -> Self {
         Self {
-            listen,
-            operate: false,
-            token_file: None,
-            trust_proxy: Vec::new(),
-            user_header: None,
-            operator: Vec::new(),
-            tls_cert: None,
-            tls_key: None,
-            without_tls: false,
-            redact: Vec::new(),
-            is_of_file: false,
+            listen: Some(listen),
+            ..Self::default()
         }
     }
 
-    /// The same elsewhere.
-    pub(crate) fn listening_at(self, listen: SocketAddr) -> Self {
-        Self { listen, ..self }
+    /// These, and for what they do not say, those of a file: the way in, and TLS, are of one of both
+    /// as a whole.
+    pub(crate) fn or(self, said: Self) -> Self {
+        let has_way_in = self.token_file.is_some() || !self.trust_proxy.is_empty();
+        let way_in = if has_way_in { &self } else { &said };
+        let has_tls = self.tls_cert.is_some() || self.tls_key.is_some() || self.without_tls;
+        let tls = if has_tls { &self } else { &said };
+        Self {
+            listen: self.listen.or(said.listen),
+            operate: self.operate || said.operate,
+            token_file: way_in.token_file.clone(),
+            trust_proxy: way_in.trust_proxy.clone(),
+            user_header: self.user_header.clone().or(way_in.user_header.clone()),
+            operator: match self.operator.is_empty() {
+                true => way_in.operator.clone(),
+                false => self.operator.clone(),
+            },
+            tls_cert: tls.tls_cert.clone(),
+            tls_key: tls.tls_key.clone(),
+            without_tls: tls.without_tls,
+            redact: [self.redact.clone(), said.redact.clone()].concat(),
+            is_of_file: said.is_of_file && !has_way_in && !has_tls,
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listen.unwrap_or(USUAL)
     }
 
     /// An option as it was spelled.
@@ -149,12 +164,12 @@ impl Options {
         }
         let has_door = self.token_file.is_some() || has_proxy;
         let is_settled = has_tls || self.without_tls;
-        let is_safe = self.listen.ip().is_loopback() || (has_door && is_settled);
+        let is_safe = self.address().ip().is_loopback() || (has_door && is_settled);
         if !is_safe {
             bail!(
                 "{} can be reached from other machines: give {} or {}, and {} with {}, or {} if a \
                  proxy before it speaks TLS; or listen at 127.0.0.1.",
-                self.listen,
+                self.address(),
                 of("token-file"),
                 of("trust-proxy"),
                 of("tls-cert"),
@@ -230,7 +245,7 @@ impl Options {
         let settings = self.settings(place, terminal)?;
         let acts = settings.role == Role::Operator || !self.operator.is_empty();
         Ok(Console {
-            listen: self.listen,
+            listen: self.address(),
             certificate: self.certificate(terminal)?,
             acts: match acts {
                 true => "to look at and to act".to_owned(),

@@ -1,5 +1,8 @@
 //! `posthaste console`, as it is started; what it shows and does has tests of its own.
 
+mod file;
+mod killed;
+
 use anyhow::Context as _;
 use posthaste_testkit::{Child, TestDb, eventually};
 
@@ -327,52 +330,5 @@ async fn people_named_by_a_trusted_proxy_come_in_and_the_log_says_who_acted() ->
         line.contains("ada@example.com") && line.contains("127.0.0.2"),
         "{line}"
     );
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn up_serves_it_from_the_same_process_as_its_file_or_an_option_says() -> anyhow::Result<()> {
-    let (stage, database) = (Stage::new()?, stage::empty_database().await?);
-    stage.write("token", "a-long-secret-token-of-ours\n")?;
-    let file = "[console]\nlisten = '127.0.0.1:0'\noperate = true\ntoken_file = 'token'\n";
-    stage.write("posthaste.toml", file)?;
-    let (mut up, port) = started(&stage, &database, &["up", "--exec", "a=true"]).await?;
-    up.error_line("working on", BOUND).await?;
-    stage
-        .run_on(&database, &["jobs", "enqueue", "b", "--queue", "mail"])
-        .await?
-        .good()?;
-    let url = format!("http://127.0.0.1:{port}");
-    assert_eq!(client()?.get(&url).send().await?.status(), 401);
-    let ask = |path: &str| {
-        let ask = client()?.get(format!("{url}{path}"));
-        anyhow::Ok(ask.bearer_auth("a-long-secret-token-of-ours").send())
-    };
-    assert!(ask("/jobs")?.await?.text().await?.contains("mail"));
-    let workers = ask("/workers")?.await?.text().await?;
-    assert!(!workers.contains("No worker runs"), "{workers}");
-    let pause = client()?.post(format!("{url}/queues/pause"));
-    let pause = pause.header("content-type", "application/x-www-form-urlencoded");
-    let pause = pause
-        .bearer_auth("a-long-secret-token-of-ours")
-        .body("queue=mail");
-    assert_eq!(pause.send().await?.status(), 303);
-    up.terminate()?;
-    assert!(up.exit(BOUND).await?.success());
-
-    stage.write("posthaste.toml", "[console]\nlisten = '0.0.0.0:0'\n")?;
-    let failure = stage.run_on(&database, &["up"]).await?.failure()?;
-    assert!(
-        failure.contains("give token_file or trust_proxy"),
-        "{failure}"
-    );
-    let all = ["up", "--console", "127.0.0.1:0"];
-    let (mut up, port) = started(&stage, &database, &all).await?;
-    let url = format!("http://127.0.0.1:{port}/queues");
-    let page = client()?.get(&url).send().await?;
-    assert_eq!(page.status(), 200, "this machine only, and only to look");
-    assert!(page.text().await?.contains("Observer"));
-    up.terminate()?;
-    assert!(up.exit(BOUND).await?.success());
     Ok(())
 }

@@ -6,7 +6,8 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::web::Options;
 
-/// Serve the web console until Ctrl-C; by itself to this machine only, and only to look
+/// Serve the web console until Ctrl-C, as you say or [console] of posthaste.toml does; unless one
+/// says more, to this machine only, and only to look
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -19,7 +20,13 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Whether the options fit together; asked before a database is.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        self.options.check()
+        self.options()?.check()
+    }
+
+    /// As typed, and for the rest as the file says.
+    fn options(&self) -> anyhow::Result<Options> {
+        let said = Options::of_file(self.place.file()?)?;
+        Ok(self.options.clone().or(said.unwrap_or_default()))
     }
 }
 
@@ -29,7 +36,7 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let options = &arguments.options;
+    let options = arguments.options()?;
     let console = options.open(&arguments.place, database.address(), terminal)?;
     // A database that cannot be reached at the start is a mistake to be told; one that is lost
     // later comes back.

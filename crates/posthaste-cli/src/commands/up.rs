@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::database::Database;
 use crate::elastic::Place;
-use crate::file::{self, CONSOLE, FILE, File};
+use crate::file::{self, FILE, File};
 use crate::handlers::Handlers;
 use crate::observe::{Asked, Collector, Listen, Served};
 use crate::signals::Signals;
@@ -66,20 +66,15 @@ impl Arguments {
     /// The web console, if one is asked for.
     fn console(&self, database: &Database, terminal: &Terminal) -> anyhow::Result<Option<Console>> {
         let file = self.config.clone().unwrap_or_else(|| FILE.into());
-        let table = file::table(&file, CONSOLE)?;
-        let folder = file.parent().unwrap_or(Path::new(""));
-        let read = table.map(|table| Options::of(table, folder)).transpose();
-        let mut options = read.with_context(|| file.display().to_string())?;
-        if let Some(listen) = self.console {
-            options = Some(match options {
-                Some(options) => options.listening_at(listen),
-                None => Options::at(listen),
-            });
-        }
-        let Some(options) = options else {
-            return Ok(None);
+        let said = Options::of_file(&file)?;
+        let options = match self.console.map(Options::at) {
+            Some(typed) => typed.or(said.unwrap_or_default()),
+            None => match said {
+                Some(said) => said,
+                None => return Ok(None),
+            },
         };
-        let place = Place::of_file(file.clone());
+        let place = Place::of_file(self.config.clone());
         let console = options.open(&place, database.address(), terminal);
         console.context("the console").map(Some)
     }

@@ -1,22 +1,30 @@
 //! The table [console] of posthaste.toml.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use posthaste_console::Network;
 use serde_json::Value;
 
-use super::{Options, USUAL};
-use crate::file::{CONSOLE, Settings};
+use super::Options;
+use crate::file::{self, CONSOLE, Settings};
 
 impl Options {
+    /// What this file says, if it says anything.
+    pub(crate) fn of_file(file: &Path) -> anyhow::Result<Option<Self>> {
+        let Some(table) = file::table(file, CONSOLE)? else {
+            return Ok(None);
+        };
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let options = Self::of(table, folder).with_context(|| file.display().to_string())?;
+        Ok(Some(options))
+    }
+
     /// What a table says; files in it lie below `folder`.
-    pub(crate) fn of(table: Settings, folder: &Path) -> anyhow::Result<Self> {
-        let usual: SocketAddr = USUAL.parse()?;
+    fn of(table: Settings, folder: &Path) -> anyhow::Result<Self> {
         let mut options = Self {
             is_of_file: true,
-            ..Self::at(usual)
+            ..Self::default()
         };
         for (setting, value) in table {
             options
@@ -31,7 +39,8 @@ impl Options {
         match setting {
             "listen" => {
                 let address = text(value)?.parse().ok();
-                self.listen = address.context("must be an address such as 127.0.0.1:8088")?;
+                let address = address.context("must be an address such as 127.0.0.1:8088")?;
+                self.listen = Some(address);
             }
             "operate" => self.operate = flag(&value)?,
             "token_file" => self.token_file = Some(folder.join(text(value)?)),
@@ -98,7 +107,7 @@ mod tests {
             "tls_key": "/k.pem", "redact": ["iban"], "operate": false,
         }));
         let options = options.unwrap();
-        assert_eq!(options.listen.port(), 443);
+        assert_eq!(options.address().port(), 443);
         assert_eq!(options.trust_proxy.len(), 2);
         assert_eq!(options.operator, ["ada"]);
         assert_eq!(options.tls_cert.unwrap(), Path::new("/etc/posthaste/c.pem"));

@@ -1,0 +1,60 @@
+//! A console whose process is killed while it works on an action.
+
+use posthaste_testkit::eventually;
+
+use super::{client, console};
+use crate::stage::{self, BOUND, Stage, count};
+
+const CANCELLED: &str = "SELECT posthaste.enqueue('old') FROM generate_series(1, 5000);
+    SELECT count(*) FROM posthaste.cancel_many(ARRAY(SELECT id FROM posthaste.job))";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_process_ends_what_a_killed_one_has_begun_and_no_job_counts_twice()
+-> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let (looks, holds) = (database.client().await?, database.client().await?);
+    for statement in CANCELLED.split(';') {
+        looks.batch_execute(statement).await?;
+    }
+    let hold = "BEGIN; SELECT FROM posthaste.dead WHERE id = (
+                  SELECT id FROM posthaste.dead ORDER BY died_at, id OFFSET 2500 LIMIT 1
+                ) FOR UPDATE";
+    holds.batch_execute(hold).await?;
+    let (mut first, url) = console(&stage, &database, &["--operate"]).await?;
+    let begin = client()?
+        .post(format!("{url}/bulk"))
+        .header("origin", &url)
+        .header("content-type", "application/x-www-form-urlencoded");
+    let begun = begin.body("do=delete&filter=state%3Acancelled").send();
+    assert_eq!(begun.await?.status(), 303);
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                 AND wait_event_type = 'Lock'";
+    let is_at_it = async || {
+        let some = count(
+            &looks,
+            "SELECT sum(jobs)::bigint FROM posthaste.bulk_action",
+        )
+        .await?;
+        Ok(some > 0 && count(&looks, waits).await? > 0)
+    };
+    eventually(BOUND, "it is in the middle of a batch", is_at_it).await?;
+    first.kill()?;
+    holds.batch_execute("ROLLBACK").await?;
+    // As if the time had gone by for which it had the action.
+    let later = "UPDATE posthaste.bulk_action SET driven_until = now() - interval '1 s'";
+    looks.batch_execute(later).await?;
+    let (mut second, _) = console(&stage, &database, &["--operate"]).await?;
+    let ended = "SELECT count(*) FROM posthaste.bulk_action
+                  WHERE state = 'finished' AND jobs = 5000";
+    eventually(BOUND, "the other ends it", async || {
+        Ok(count(&looks, ended).await? == 1)
+    })
+    .await?;
+    assert_eq!(
+        count(&looks, "SELECT count(*) FROM posthaste.dead").await?,
+        0
+    );
+    second.terminate()?;
+    assert!(second.exit(BOUND).await?.success());
+    Ok(())
+}
