@@ -186,11 +186,18 @@ async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_s
         repair.contains("20 missing; all repaired, equal now"),
         "{repair}"
     );
+    let kept = async || {
+        let kept = "SELECT concat_ws(' ', name, rows, documents, differed, repaired, contents)
+                      FROM posthaste.audited";
+        anyhow::Ok(client.query_one(kept, &[]).await?.get::<_, String>(0))
+    };
+    assert_eq!(kept().await?, "pages 41 21 20 20 f");
     assert!(
-        good(&stage, &database, &["sync", "audit"])
+        good(&stage, &database, &["sync", "audit", "--contents"])
             .await?
             .ends_with("; equal")
     );
+    assert_eq!(kept().await?, "pages 41 41 0 0 t");
     Ok(())
 }
 
@@ -280,6 +287,24 @@ async fn what_is_missing_is_told_with_the_way_out() -> anyhow::Result<()> {
     );
     let client = database.client().await?;
     client.batch_execute(PAGES).await?;
+    let written = std::fs::read_to_string(stage.folder.join("posthaste.toml"))?;
+    for setting in ["id", "deleted"] {
+        stage.write(
+            "posthaste.toml",
+            &format!("{written}{setting} = 'nosuch'\n"),
+        )?;
+        let missing = failure(&["sync", "install"]).await?;
+        let said = "posthaste: page: there is no column \"nosuch\", which is to be its";
+        assert!(missing.contains(said), "{missing}");
+        assert!(!missing.contains("posthaste migrate"), "{missing}");
+    }
+    let document = format!("{written}document = {{ title = 'nosuch' }}\n");
+    stage.write("posthaste.toml", &document)?;
+    let installed = stage.run_on(&database, &["sync", "install"]).await?;
+    let said = "sync pages: the document of the first row cannot be made: ";
+    assert!(installed.err.contains(said), "{installed:?}");
+    assert!(installed.err.contains("no column nosuch"), "{installed:?}");
+    stage.write("posthaste.toml", &written)?;
     good(&stage, &database, &["sync", "install"]).await?;
     let no_index = failure(&["sync", "search", "x"]).await?;
     assert!(

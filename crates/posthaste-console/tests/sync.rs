@@ -50,12 +50,50 @@ async fn a_synced_table_says_how_far_its_index_is_and_what_is_in_its_way() {
         "data-cell=\"queue.sync.page.scheduled\">1</td>",
         "1 job given up",
         "the mapping refuses it",
+        "there was none yet",
         "posthaste sync audit page",
         "<option>edited_at</option>",
         "<option>own&#34;er</option>",
     ] {
         assert!(page.contains(part), "no {part} in {page}");
     }
+}
+
+#[tokio::test]
+async fn a_synced_table_says_what_its_last_audit_has_found() {
+    let database = database().await;
+    let client = pages(&database).await;
+    let audited = async |found: &str| {
+        let keep = format!(
+            "DELETE FROM posthaste.audited;
+             INSERT INTO posthaste.audited (name, audited_at, contents, rows, documents, differed,
+                                            repaired)
+             SELECT 'page', now() - interval '3 h', false, {found}"
+        );
+        client.batch_execute(&keep).await.unwrap();
+        console(&database).await.page("/sync").await
+    };
+    let equal = audited("1200, 1200, 0, 0").await;
+    assert!(
+        equal.contains("The last audit: 1,200 rows, 1,200 documents, equal by their versions, 3 h"),
+        "{equal}"
+    );
+    let differs = audited("1, 1200, 1199, 0").await;
+    assert!(differs.contains("1 row, 1,200 documents, 1,199 differ, 3 h ago."));
+    assert!(
+        differs.contains("<p class=\"late\">The last audit"),
+        "{differs}"
+    );
+    let repaired = audited("20, 12, 8, 8").await;
+    assert!(repaired.contains("8 differed, 8 repaired"), "{repaired}");
+    assert!(!repaired.contains("class=\"late\">The last"), "{repaired}");
+    client
+        .batch_execute("SELECT posthaste.unsync_table('page')")
+        .await
+        .unwrap();
+    let kept = "SELECT count(*) FROM posthaste.audited";
+    let kept: i64 = client.query_one(kept, &[]).await.unwrap().get(0);
+    assert_eq!(kept, 0, "it goes with the sync");
 }
 
 #[tokio::test]

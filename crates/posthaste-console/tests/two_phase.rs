@@ -8,11 +8,12 @@ use jiff::{SignedDuration, Timestamp};
 use posthaste_console::Settings;
 use posthaste_elastic::two_phase::{Coordinator, Effect, Record, State};
 use posthaste_elastic::{Client, Operation};
-use posthaste_testkit::TestDb;
 use posthaste_testkit::elastic::FakeElastic;
+use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
+use posthaste_testkit::{TestDb, eventually};
 use serde_json::json;
 
-use crate::support::{Console, console_with, database};
+use crate::support::{Console, SOON, console_with, database};
 
 const HOUR: i64 = 3_600;
 
@@ -29,13 +30,20 @@ pub async fn prepared() -> (FakeElastic, Arc<Coordinator>) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     // A password that no page may tell.
     let url = fake.url().replace("http://", "http://elastic:geheim@");
-    let client = Client::new(reqwest::Client::builder().no_proxy(), &url).unwrap();
-    let coordinator = Coordinator::new(client, "documents", "transactions");
+    (fake, opened(&url, "").await)
+}
+
+/// Two indexes with two documents, whose names begin so.
+async fn opened(url: &str, prefix: &str) -> Arc<Coordinator> {
+    let client = Client::new(reqwest::Client::builder().no_proxy(), url).unwrap();
+    let [documents, transactions] =
+        ["documents", "transactions"].map(|name| format!("{prefix}{name}"));
+    let coordinator = Coordinator::new(client, &documents, &transactions);
     coordinator.prepare(0).await.unwrap();
     for document in ["alice", "bob"] {
         coordinator.open(document, 1_000).await.unwrap();
     }
-    (fake, Arc::new(coordinator))
+    Arc::new(coordinator)
 }
 
 /// A console, and the database that it is of.
@@ -57,6 +65,17 @@ pub async fn left(
     effects: Vec<Effect>,
     ago: i64,
 ) {
+    leave(coordinator, "transactions", id, state, effects, ago).await;
+}
+
+async fn leave(
+    coordinator: &Coordinator,
+    index: &str,
+    id: &str,
+    state: State,
+    effects: Vec<Effect>,
+    ago: i64,
+) {
     let at = Timestamp::now() - SignedDuration::from_secs(ago);
     let record = Record {
         transaction_state: state,
@@ -67,7 +86,7 @@ pub async fn left(
         modification_time: Some(at.to_string()),
         next_attempt_at: Some(at.to_string()),
     };
-    let put = Operation::index("transactions", id, &record).unwrap();
+    let put = Operation::index(index, id, &record).unwrap();
     coordinator.client().write(&put).await.unwrap();
 }
 
@@ -92,6 +111,22 @@ async fn without_a_search_server_the_page_says_how_to_name_one_and_with_one_that
 #[tokio::test]
 async fn what_is_stuck_stands_first_with_what_is_in_its_way_and_what_to_do() {
     let (_fake, coordinator) = prepared().await;
+    stuck(&coordinator, "transactions").await;
+}
+
+#[tokio::test]
+async fn what_is_stuck_on_a_real_server_stands_first_too() {
+    if !receivers::are_here("transactions on a server", &[Receiver::OpenSearch]) {
+        return;
+    }
+    let server = OpenSearch::shared().unwrap();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let prefix = format!("{}-", posthaste_testkit::unique("console"));
+    let coordinator = opened(&server.url(), &prefix).await;
+    stuck(&coordinator, &format!("{prefix}transactions")).await;
+}
+
+async fn stuck(coordinator: &Arc<Coordinator>, index: &str) {
     let secret = json!({"iban": "geheim"}).as_object().cloned().unwrap();
     let mut both = transfer("alice", "bob", 5);
     both.push(Effect::set("carol", secret));
@@ -122,9 +157,19 @@ async fn what_is_stuck_stands_first_with_what_is_in_its_way_and_what_to_do() {
             9 * HOUR,
         ),
     ] {
-        left(&coordinator, id, state, effects, ago).await;
+        leave(coordinator, index, id, state, effects, ago).await;
     }
-    let (_database, console) = console(&coordinator).await;
+    coordinator.client().refresh(index).await.unwrap();
+    let (_database, console) = console(coordinator).await;
+    let asked = "it was asked, which is given two seconds";
+    eventually(SOON, asked, async || {
+        Ok(console
+            .page("/two-phase")
+            .await
+            .contains("<strong>poor</strong>"))
+    })
+    .await
+    .unwrap();
     let page = console.page("/two-phase").await;
     for part in [
         "the document gone is not there",

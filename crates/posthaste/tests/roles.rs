@@ -163,6 +163,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "inbox",
         "search",
         "sample",
+        "audited",
     ]
     .contains(&object);
     let is_insertable = ["job", "staged_jobs", "outbox"].contains(&object);

@@ -20,7 +20,7 @@ use crate::filter::Filter;
 use crate::form::Query;
 use crate::guard::Visit;
 use crate::snapshot::Sums;
-use crate::store::{self, StoreError, Synced};
+use crate::store::{self, Audited, StoreError, Synced};
 use crate::words;
 
 /// At most this many reasons of a sync are shown; one that names documents may have thousands.
@@ -45,6 +45,9 @@ struct Table {
     state: &'static str,
     class: &'static str,
     problems: Vec<Reason>,
+    /// What the last audit found, and whether both sides differed when it had ended.
+    audited: String,
+    differs: bool,
     reindex_queue: String,
     /// Documents of re-indexes that are still to be looked at.
     left: Cell,
@@ -166,6 +169,8 @@ fn table(figures: &Figures, one: Synced, behind: &Behind) -> Table {
         state,
         class,
         problems: behind.problems.iter().take(REASONS).map(reason).collect(),
+        audited: one.audited.as_ref().map_or_else(String::new, audited),
+        differs: one.audited.as_ref().is_some_and(differs),
         left: Cell::number(format!("queue.{again}.available"), reindex.pending()),
         is_left: reindex.pending() > 0,
         done: words::count(reindex.done),
@@ -180,6 +185,30 @@ fn nothing(queue: &str) -> Vec<Cell> {
     what.iter()
         .map(|what| Cell::number(format!("queue.{queue}.{what}"), 0))
         .collect()
+}
+
+/// Whether rows and documents differed when the audit had ended.
+fn differs(audit: &Audited) -> bool {
+    audit.differed > audit.repaired
+}
+
+fn audited(audit: &Audited) -> String {
+    let (rows, documents) = (
+        words::counted(audit.rows, "row", "rows"),
+        words::counted(audit.documents, "document", "documents"),
+    );
+    let found = match (audit.differed, audit.repaired) {
+        (0, _) if audit.contents => "equal by their contents".to_owned(),
+        (0, _) => "equal by their versions".to_owned(),
+        (all, 0) => format!("{} differ", words::count(all)),
+        (all, repaired) => format!(
+            "{} differed, {} repaired",
+            words::count(all),
+            words::count(repaired)
+        ),
+    };
+    let ago = words::age(audit.seconds);
+    format!("{rows}, {documents}, {found}, {ago} ago")
 }
 
 fn reason(problem: &Problem) -> Reason {

@@ -16,6 +16,20 @@ pub(crate) struct Synced {
     /// From a change until its job is due, in seconds.
     pub(crate) delay: f64,
     pub(crate) columns: Vec<String>,
+    /// None: no audit was made.
+    pub(crate) audited: Option<Audited>,
+}
+
+/// What the last audit of a synced table has found.
+pub(crate) struct Audited {
+    /// So many seconds ago.
+    pub(crate) seconds: f64,
+    pub(crate) rows: i64,
+    pub(crate) documents: i64,
+    pub(crate) differed: i64,
+    pub(crate) repaired: i64,
+    /// Contents were compared too.
+    pub(crate) contents: bool,
 }
 
 pub(crate) async fn synced(pool: &Pool) -> Result<Vec<Synced>, StoreError> {
@@ -34,6 +48,17 @@ fn read(row: &Row) -> Result<Synced, tokio_postgres::Error> {
         key: row.try_get("key")?,
         delay: row.try_get("delay")?,
         columns: row.try_get("columns")?,
+        audited: match row.try_get("audited")? {
+            None => None,
+            Some(seconds) => Some(Audited {
+                seconds,
+                rows: row.try_get("rows")?,
+                documents: row.try_get("documents")?,
+                differed: row.try_get("differed")?,
+                repaired: row.try_get("repaired")?,
+                contents: row.try_get("contents")?,
+            }),
+        },
     })
 }
 

@@ -123,6 +123,8 @@ BEGIN
   END IF;
   v_before := (SELECT o.drawn_by FROM posthaste.synced o WHERE o.name = name);
   s.drawn_by := posthaste.sync_drawn_by(s);
+  DELETE FROM posthaste.audited a WHERE a.name = name
+    AND NOT EXISTS (SELECT FROM posthaste.synced o WHERE o.name = name AND o.relation = relation);
   INSERT INTO posthaste.synced AS o VALUES (s.*)
   ON CONFLICT ON CONSTRAINT synced_pkey DO UPDATE
     SET (relation, key, version, deleted, delay, draws, enqueues, always, drawn_by) =
@@ -209,6 +211,7 @@ DECLARE
 BEGIN
   PERFORM set_config('client_min_messages', 'warning', true);
   PERFORM posthaste.unsync_triggers(name);
+  DELETE FROM posthaste.audited a WHERE a.name = name;
   DELETE FROM posthaste.synced s WHERE s.name = name RETURNING s.drawn_by INTO v_drawn_by;
   PERFORM posthaste.unsync_sequences(v_drawn_by);
 END $f$;

@@ -722,6 +722,17 @@ CREATE TABLE posthaste.synced (
   drawn_by text COLLATE "C" NOT NULL
 );
 
+-- What the last audit of each synced table has found.
+CREATE TABLE posthaste.audited (
+  audited_at timestamptz NOT NULL,
+  rows       bigint  NOT NULL,
+  documents  bigint  NOT NULL,
+  differed   bigint  NOT NULL,
+  repaired   bigint  NOT NULL,               -- of these
+  contents   boolean NOT NULL,               -- were compared too
+  name       text COLLATE "C" PRIMARY KEY
+);
+
 -- Postgres as the index: what is found, in a table of its own beside or in another database. The
 -- last write of a document is the one with the largest (version, pass), whatever came last; a
 -- deletion stays as a row without words, so that a late write of what was deleted finds something

@@ -6,10 +6,12 @@ use std::fmt;
 use indicatif::HumanCount;
 use posthaste_sync::{Access, Audit, Audited, Difference};
 use serde::Serialize;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use super::behind::{self, Behind, Problem};
 use crate::database::Database;
-use crate::failure::Ended;
+use crate::failure::{self, Ended};
 use crate::options::per_second;
 use crate::syncs::{self, Config, Sides};
 use crate::terminal::Terminal;
@@ -69,6 +71,13 @@ pub(super) async fn run(
         syncs::is_installed(&client, &table).await?;
         let Sides { source, index } = syncs::open(&table, database.address(), access)?;
         let found = audit.run(&*source, &*index).await?;
+        if let Err(error) = keep(&client, table.name(), &found, arguments.contents).await {
+            let table = table.name();
+            terminal.note(&format!(
+                "the console does not see what the audit of {table} found: {}",
+                failure::line(&error.into())
+            ));
+        }
         let behind = behind::behind(&client).await?.remove(table.name());
         reports.push(Report::new(table.name(), found).with(behind.unwrap_or_default()));
     }
@@ -87,6 +96,32 @@ pub(super) async fn run(
         line,
     }
     .into())
+}
+
+/// Keeps what was found for the console.
+async fn keep(
+    client: &Client,
+    table: &str,
+    found: &Audited,
+    contents: bool,
+) -> Result<(), tokio_postgres::Error> {
+    let number = |of: u64| i64::try_from(of).unwrap_or(i64::MAX);
+    let (rows, documents) = (number(found.rows), number(found.documents));
+    let (differed, repaired) = (number(found.differences()), number(found.repaired));
+    client
+        .query_typed(
+            include_str!("audited.sql"),
+            &[
+                (&table, Type::TEXT),
+                (&rows, Type::INT8),
+                (&documents, Type::INT8),
+                (&differed, Type::INT8),
+                (&repaired, Type::INT8),
+                (&contents, Type::BOOL),
+            ],
+        )
+        .await
+        .map(drop)
 }
 
 /// What was found.

@@ -4,9 +4,11 @@
 use std::fmt;
 
 use anyhow::Context as _;
+use posthaste_sync::{Body, Synced};
 use serde::Serialize;
 
 use crate::database::Database;
+use crate::failure;
 use crate::syncs::{self, Config};
 use crate::terminal::Terminal;
 
@@ -47,6 +49,12 @@ pub(super) async fn run(
         if !arguments.dry_run {
             let done = client.batch_execute(&statement).await;
             done.with_context(|| format!("sync {name} was not installed"))?;
+            if let Some(problem) = problem(&table, database).await? {
+                let problem = failure::redact(&problem);
+                terminal.note(&format!(
+                    "sync {name}: the document of the first row cannot be made: {problem}"
+                ));
+            }
         }
         all.push(Installed {
             table: name.to_owned(),
@@ -57,11 +65,29 @@ pub(super) async fn run(
     terminal.results(&all, "no tables")?;
     if !arguments.dry_run {
         terminal.note(
-            "rows that were there before come into the index by 'posthaste sync reindex TABLE \
-             --all'",
+            "'posthaste sync run' fills an index that is empty, and 'posthaste sync reindex TABLE \
+             --all' one that is not. A 'sync run' that runs already must be started again to see a \
+             new table",
         );
     }
     Ok(())
+}
+
+/// Why the document of the first row cannot be made, which would else be seen only when it is due.
+async fn problem(table: &Synced, database: &Database) -> anyhow::Result<Option<String>> {
+    let source = syncs::source(table, database.address())?;
+    let read = async {
+        let first = source.walk(None, 1).await?;
+        let ids: Vec<String> = first.into_iter().map(|row| row.id).collect();
+        source.rows(&ids).await
+    };
+    Ok(match read.await {
+        Ok(rows) => rows.into_iter().find_map(|row| match row.body {
+            Body::Unmade(problem) => Some(problem),
+            _ => None,
+        }),
+        Err(error) => Some(error.to_string()),
+    })
 }
 
 impl fmt::Display for Installed {
