@@ -242,7 +242,7 @@ async fn a_redis_that_forgets_is_refused_by_its_setting_and_can_be_allowed() -> 
         "{refused}"
     );
     assert!(
-        refused.contains("name it in allow_unsafe: \"appendonly\""),
+        refused.contains("to relay all the same: allow_unsafe = [\"appendonly\"]"),
         "{refused}"
     );
     stage.write(

@@ -211,7 +211,7 @@ impl RelayBuilder {
         match shared.verify().await {
             Ok(()) => {}
             Err(health::Unfit::Unsafe(problem)) if self.waits_if_unfit => {
-                shared.went_down(&problem);
+                shared.is_unsafe(&problem);
                 // It is set once.
                 let _ = shared.unfit.set(problem);
             }

@@ -25,7 +25,7 @@ pub(super) enum Unfit {
 impl Shared {
     /// Whether the destination is there, now.
     pub(super) async fn look(&self) -> bool {
-        let reason = match self.verify().await {
+        match self.verify().await {
             Ok(()) => {
                 self.buffer().breaker.close();
                 self.room.notify_one();
@@ -34,9 +34,9 @@ impl Shared {
                 }
                 return true;
             }
-            Err(Unfit::Down(reason) | Unfit::Unsafe(reason)) => reason,
-        };
-        self.went_down(&reason);
+            Err(Unfit::Down(reason)) => self.went_down(&reason),
+            Err(Unfit::Unsafe(problem)) => self.is_unsafe(&problem),
+        }
         if !self.keeps_in_hand() {
             let waiting = self.buffer().clear();
             self.reschedule(waiting.into_iter().map(|one| one.ticket));
@@ -69,7 +69,7 @@ impl Shared {
             {
                 None => Ok(()),
                 Some(unsafe_setting) => Err(Unfit::Unsafe(format!(
-                    "{}: {}: {}; to relay all the same, name it in allow_unsafe: {:?}",
+                    "{}: {}: {}; to relay all the same: allow_unsafe = [{:?}]",
                     self.destination.label(),
                     unsafe_setting.setting,
                     unsafe_setting.lost,
@@ -107,6 +107,32 @@ impl Shared {
 
     /// The destination does not answer: it is left alone for a while.
     pub(super) fn went_down(&self, reason: &str) {
+        if self.leave_alone(reason) {
+            let destination = self.destination.label();
+            tracing::warn!(
+                destination,
+                error = reason,
+                "does not answer; its jobs wait in Postgres"
+            );
+        }
+    }
+
+    /// The destination answers, and may lose what it has taken: it is looked at again later.
+    pub(super) fn is_unsafe(&self, problem: &str) {
+        let is_new = self.status().last_error.as_deref() != Some(problem);
+        self.leave_alone(problem);
+        if is_new {
+            let destination = self.destination.label();
+            tracing::warn!(
+                destination,
+                error = problem,
+                "is refused as it is set; its jobs wait in Postgres"
+            );
+        }
+    }
+
+    /// True: it was not left alone before.
+    fn leave_alone(&self, reason: &str) -> bool {
         self.buffer()
             .breaker
             .failed(Instant::now(), fastrand::f64());
@@ -115,19 +141,13 @@ impl Shared {
         self.arrived.notify_one();
         let mut status = self.status();
         status.last_error = Some(reason.to_owned());
-        if status.down_since.is_none() {
-            status.down_since = Some(Timestamp::now());
-            let destination = self.destination.label();
-            tracing::warn!(
-                destination,
-                error = reason,
-                "does not answer; its jobs wait in Postgres"
-            );
-        }
+        let is_new = status.down_since.is_none();
+        status.down_since.get_or_insert_with(Timestamp::now);
         drop(status);
         // The one that gets this finds the reason.
         if self.destination.is_gone() {
             self.gone.cancel();
         }
+        is_new
     }
 }

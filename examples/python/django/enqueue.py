@@ -49,7 +49,7 @@ class Job(models.Model):
     class Meta:
         app_label = "shop"
         db_table = '"posthaste"."job"'
-        managed = False  # a view of posthaste's: makemigrations leaves it alone
+        managed = False  # a view of posthaste's: migrate makes no table
 
 
 def sign_up(name, card):

@@ -54,6 +54,12 @@ pub(crate) async fn run(
     database: &Database,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
+    if let Some(folder) = database.private_folder() {
+        terminal.note(&format!(
+            "no DATABASE_URL: this is a private Postgres, with its data in {}",
+            folder.display()
+        ));
+    }
     let mut client = database.address().connect().await?;
     let report = posthaste::migrate(&mut client).await?;
     let applied = report.applied;

@@ -1,5 +1,6 @@
 //! `posthaste relay`: jobs leave for the destinations of posthaste.toml.
 
+mod astray;
 mod once;
 mod preview;
 mod run;

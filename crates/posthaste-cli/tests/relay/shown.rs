@@ -71,9 +71,11 @@ async fn a_route_that_nothing_feeds_says_where_the_jobs_are() -> anyhow::Result<
     stage.write("posthaste.toml", LINES)?;
     let staged = "INSERT INTO posthaste.staged_jobs (job_name, job_args) VALUES ('m', '[1]')";
     client.batch_execute(staged).await?;
-    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let why = "route audit: nothing is in a, and no pattern of posthaste.route leads there, \
         while 1 jobs wait in default";
+    let preview = stage.run_on(&database, &["relay", "preview"]).await?;
+    assert!(preview.err.contains(why), "{}", preview.err);
+    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     assert!(said.err.contains(why), "{}", said.err);
     assert_eq!(said.good()?, "audit: 0 sent");
     let mut running = relay(&stage, &database).await?;

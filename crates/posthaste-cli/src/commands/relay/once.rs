@@ -8,7 +8,6 @@ use anyhow::bail;
 use posthaste::Counters;
 use serde::Serialize;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
 
 use crate::commands::status::one_line;
 use crate::routes::Started;
@@ -18,33 +17,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const RESCHEDULED_FOR: Duration = Duration::from_secs(2);
 /// A destination that takes nothing for this long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where jobs go whose name no pattern knows.
-const DEFAULT: &str = "default";
-
-/// What the database says of a route's queue.
-struct Queue {
-    is_paused: bool,
-    /// A pattern of posthaste.route leads there.
-    is_led_to: bool,
-}
-
-async fn queues(client: &Client, relays: &[Started]) -> anyhow::Result<Vec<Queue>> {
-    let names: Vec<&str> = relays.iter().map(|one| one.queue.as_str()).collect();
-    let sql = include_str!("queues.sql");
-    let rows = client
-        .query_typed(sql, &[(&names, Type::TEXT_ARRAY)])
-        .await?;
-    let queues = rows.iter().map(|row| {
-        Ok(Queue {
-            is_paused: row.try_get(0)?,
-            is_led_to: row.try_get(1)?,
-        })
-    });
-    queues.collect()
-}
 
 /// Jobs of a queue that a relay would take now or has.
-fn left(counters: &Counters, queue: &str) -> i64 {
+pub(super) fn left(counters: &Counters, queue: &str) -> i64 {
     let jobs = counters.jobs.iter().filter(|of| of.queue == queue);
     jobs.map(|of| of.available + of.blocked + of.running + of.quarantined)
         .sum()
@@ -65,13 +40,12 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
     let mut courses: Vec<Option<Course>> = relays.iter().map(|_| None).collect();
     loop {
         let counters = posthaste::Client::new(client).counters().await?;
-        let queues = queues(client, relays).await?;
         let (mut is_busy, mut was_down, mut stuck) = (false, false, Vec::new());
-        for ((one, queue), course) in relays.iter().zip(&queues).zip(&mut courses) {
+        for (one, course) in relays.iter().zip(&mut courses) {
             let status = one.relay.status();
             let left = left(&counters, &one.queue);
             was_down |= status.unavailable > 0;
-            let waits = left > 0 && !queue.is_paused;
+            let waits = left > 0 && !counters.paused.contains(&one.queue);
             // One that is down and was asked to take nothing does not matter.
             if !waits && (status.down_since.is_none() || status.unavailable == 0) {
                 *course = None;
@@ -114,34 +88,6 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-}
-
-/// What looks as if jobs went another way than the routes do: a line for each.
-pub(super) async fn astray(client: &Client, relays: &[Started]) -> anyhow::Result<Vec<String>> {
-    let counters = posthaste::Client::new(client).counters().await?;
-    let mut said = Vec::new();
-    let in_default = left(&counters, DEFAULT);
-    let is_relayed = relays.iter().any(|one| one.queue == DEFAULT);
-    for (one, of) in relays.iter().zip(queues(client, relays).await?) {
-        let (name, queue) = (&one.name, &one.queue);
-        let status = one.relay.status();
-        let came = status.accepted + status.rejected + status.retried + status.unavailable;
-        let left = left(&counters, queue);
-        if of.is_paused && left > 0 {
-            said.push(format!(
-                "route {name}: {left} jobs wait in {queue}, which is paused"
-            ));
-        }
-        if came == 0 && left == 0 && in_default > 0 && !of.is_led_to && !is_relayed {
-            said.push(format!(
-                "route {name}: nothing is in {queue}, and no pattern of posthaste.route leads \
-                 there, while {in_default} jobs wait in {DEFAULT}. If they are for this route: \
-                 INSERT INTO posthaste.route (pattern, queue) VALUES ('…', '{queue}'); jobs that \
-                 are there already stay there"
-            ));
-        }
-    }
-    Ok(said)
 }
 
 /// What a route has sent.

@@ -4,7 +4,9 @@ use posthaste_relay::preview;
 use serde_json::value::RawValue;
 
 use super::WhichRoutes;
+use super::astray::{Fed, astray};
 use crate::database::Database;
+use crate::failure;
 use crate::terminal::Terminal;
 
 /// Show what would be sent for the jobs that wait now, a line of JSON each, and send nothing
@@ -31,13 +33,31 @@ pub(super) async fn run(
     let routes = arguments.which.read()?;
     let client = database.address().connect().await?;
     let mut all: Vec<Box<RawValue>> = Vec::new();
+    let mut is_empty = true;
     for route in &routes {
         for line in preview(&client, route, arguments.limit).await? {
+            is_empty = false;
             match terminal.is_json() {
                 true => all.push(RawValue::from_string(line)?),
                 false => terminal.print(&line)?,
             }
         }
+    }
+    let fed = routes.iter().map(|route| Fed {
+        route: route.name(),
+        queue: route.queue(),
+        came: 0,
+    });
+    let fed: Vec<Fed<'_>> = fed.collect();
+    let astray = match astray(&client, &fed).await {
+        Ok(lines) => lines,
+        Err(error) => vec![failure::line(&error)],
+    };
+    if is_empty && astray.is_empty() {
+        terminal.note("no job is due");
+    }
+    for line in astray {
+        terminal.note(&line);
     }
     match terminal.is_json() {
         true => terminal.document(&all),

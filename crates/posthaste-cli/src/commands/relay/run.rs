@@ -6,6 +6,7 @@ use futures_util::future::select_all;
 use serde::Serialize;
 use tokio_postgres::Client;
 
+use super::astray::{Fed, astray};
 use super::{WhichRoutes, once};
 use crate::database::Database;
 use crate::observe::Listen;
@@ -105,7 +106,16 @@ async fn warn_astray(
     relays: &[Started],
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
-    for line in once::astray(client, relays).await? {
+    let fed = relays.iter().map(|one| {
+        let status = one.relay.status();
+        Fed {
+            route: &one.name,
+            queue: &one.queue,
+            came: status.accepted + status.rejected + status.retried + status.unavailable,
+        }
+    });
+    let fed: Vec<Fed<'_>> = fed.collect();
+    for line in astray(client, &fed).await? {
         terminal.note(&line);
     }
     Ok(())

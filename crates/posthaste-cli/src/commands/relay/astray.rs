@@ -1,0 +1,54 @@
+//! Whether jobs went another way than the routes do.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::once::left;
+
+/// Where jobs go whose name no pattern knows.
+const DEFAULT: &str = "default";
+
+/// A route, and how many jobs came to its relay.
+pub(super) struct Fed<'a> {
+    pub(super) route: &'a str,
+    pub(super) queue: &'a str,
+    pub(super) came: u64,
+}
+
+/// What looks as if jobs went another way: a line for each route of which there is something to
+/// say.
+pub(super) async fn astray(client: &Client, routes: &[Fed<'_>]) -> anyhow::Result<Vec<String>> {
+    let counters = posthaste::Client::new(client).counters().await?;
+    let mut said = Vec::new();
+    let in_default = left(&counters, DEFAULT);
+    let is_relayed = routes.iter().any(|one| one.queue == DEFAULT);
+    for (one, is_led_to) in routes.iter().zip(led_to(client, routes).await?) {
+        let (name, queue) = (one.route, one.queue);
+        let left = left(&counters, queue);
+        if left > 0 && counters.paused.iter().any(|paused| paused == queue) {
+            said.push(format!(
+                "route {name}: {left} jobs wait in {queue}, which is paused"
+            ));
+        }
+        if one.came == 0 && left == 0 && in_default > 0 && !is_led_to && !is_relayed {
+            said.push(format!(
+                "route {name}: nothing is in {queue}, and no pattern of posthaste.route leads \
+                 there, while {in_default} jobs wait in {DEFAULT}. If they are for this route: \
+                 INSERT INTO posthaste.route (pattern, queue) VALUES ('…', '{queue}'); jobs that \
+                 are there already stay there"
+            ));
+        }
+    }
+    Ok(said)
+}
+
+/// Whether a pattern of posthaste.route leads to the queue of each.
+async fn led_to(client: &Client, routes: &[Fed<'_>]) -> anyhow::Result<Vec<bool>> {
+    let queues: Vec<&str> = routes.iter().map(|one| one.queue).collect();
+    let sql = include_str!("is_led_to.sql");
+    let rows = client
+        .query_typed(sql, &[(&queues, Type::TEXT_ARRAY)])
+        .await?;
+    let read: Result<Vec<bool>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+    Ok(read?)
+}
