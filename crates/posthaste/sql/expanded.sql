@@ -1290,6 +1290,17 @@ CREATE TABLE posthaste.synced (
   drawn_by text COLLATE "C" NOT NULL
 );
 
+-- What the last audit of each synced table has found.
+CREATE TABLE posthaste.audited (
+  audited_at timestamptz NOT NULL,
+  rows       bigint  NOT NULL,
+  documents  bigint  NOT NULL,
+  differed   bigint  NOT NULL,
+  repaired   bigint  NOT NULL,               -- of these
+  contents   boolean NOT NULL,               -- were compared too
+  name       text COLLATE "C" PRIMARY KEY
+);
+
 -- Postgres as the index: what is found, in a table of its own beside or in another database. The
 -- last write of a document is the one with the largest (version, pass), whatever came last; a
 -- deletion stays as a row without words, so that a late write of what was deleted finds something
@@ -12536,6 +12547,8 @@ BEGIN
   END IF;
   v_before := (SELECT o.drawn_by FROM posthaste.synced o WHERE o.name = name);
   s.drawn_by := posthaste.sync_drawn_by(s);
+  DELETE FROM posthaste.audited a WHERE a.name = name
+    AND NOT EXISTS (SELECT FROM posthaste.synced o WHERE o.name = name AND o.relation = relation);
   INSERT INTO posthaste.synced AS o VALUES (s.*)
   ON CONFLICT ON CONSTRAINT synced_pkey DO UPDATE
     SET (relation, key, version, deleted, delay, draws, enqueues, always, drawn_by) =
@@ -12622,6 +12635,7 @@ DECLARE
 BEGIN
   PERFORM set_config('client_min_messages', 'warning', true);
   PERFORM posthaste.unsync_triggers(name);
+  DELETE FROM posthaste.audited a WHERE a.name = name;
   DELETE FROM posthaste.synced s WHERE s.name = name RETURNING s.drawn_by INTO v_drawn_by;
   PERFORM posthaste.unsync_sequences(v_drawn_by);
 END $f$;
@@ -13972,11 +13986,11 @@ CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.put_out();
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', 'a240df7ffc70b3a3', '0.1.0')
+  VALUES ('0001_initial', 'ff3d604fa0d945b4', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'a2a01ab989399e78', '0.1.0')
+  VALUES ('functions', '7eb7a25d9691edb3', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

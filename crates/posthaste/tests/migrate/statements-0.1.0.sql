@@ -351,6 +351,8 @@ SELECT pg_catalog.json_build_object(
                                     OR o.queue = ANY (w.queues))) AS is_worked
                FROM posthaste.oldest() o) a
             ORDER BY a.queue, a.priority),
+         'paused', ARRAY(
+           SELECT q.name FROM posthaste.queue q WHERE q.paused_at IS NOT NULL ORDER BY q.name),
          'jobs', ARRAY(
            SELECT pg_catalog.row_to_json(c) FROM posthaste.counts() c
             ORDER BY c.queue, c.priority, c.name, c.tag))::text AS answer;
@@ -1321,11 +1323,10 @@ SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
             THEN pg_catalog.format(k.compared, $3, b.made, '<', $5) END)) END) r(taken)
  WHERE s.name = $1;
 
--- relay/queues.sql
+-- relay/is_led_to.sql
 -- takes: _text
--- returns: exists bool, exists bool
-SELECT EXISTS (SELECT FROM posthaste.queue s WHERE s.name = q.name AND s.paused_at IS NOT NULL),
-       EXISTS (SELECT FROM posthaste.route r WHERE r.queue = q.name)
+-- returns: exists bool
+SELECT EXISTS (SELECT FROM posthaste.route r WHERE r.queue = q.name)
   FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY q(name, n) ORDER BY q.n;
 
 -- relays.sql
@@ -1599,6 +1600,15 @@ UPDATE posthaste.worker SET stopped_at = clock_timestamp(),
                                      AND h.state = 'running')
  WHERE id = $1 AND stopped_at IS NULL;
 
+-- sync/audited.sql
+-- takes: text, int8, int8, int8, int8, bool
+INSERT INTO posthaste.audited AS a (audited_at, rows, documents, differed, repaired, contents, name)
+SELECT clock_timestamp(), $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::boolean, s.name
+  FROM posthaste.synced s WHERE s.name = $1::text
+ON CONFLICT (name) DO UPDATE
+  SET audited_at = excluded.audited_at, rows = excluded.rows, documents = excluded.documents,
+      differed = excluded.differed, repaired = excluded.repaired, contents = excluded.contents;
+
 -- sync/installed.sql
 -- takes: text
 -- returns: exists bool
@@ -1675,13 +1685,17 @@ SELECT NULL::text, NULL::bigint, NULL::jsonb WHERE $1::text[] IS NULL
 ) r (id, version, document);
 
 -- synced.sql
--- returns: name text, relation text, key text, delay float8, columns _text
+-- returns: name text, relation text, key text, delay float8, columns _text, audited float8
+-- returns: rows int8, documents int8, differed int8, repaired int8, contents bool
 SELECT s.name, s.relation::regclass::text AS relation, s.key::text AS key,
        extract(epoch FROM s.delay)::double precision AS delay,
        ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
               WHERE a.attrelid = s.relation::oid AND a.attnum > 0::smallint AND NOT a.attisdropped
-              ORDER BY a.attnum LIMIT 200) AS columns
-  FROM posthaste.synced s ORDER BY s.name LIMIT 200;
+              ORDER BY a.attnum LIMIT 200) AS columns,
+       extract(epoch FROM clock_timestamp() - f.audited_at)::double precision AS audited,
+       f.rows, f.documents, f.differed, f.repaired, f.contents
+  FROM posthaste.synced s LEFT JOIN posthaste.audited f ON f.name = s.name ORDER BY s.name LIMIT 200
+;
 
 -- take_sample.sql
 -- returns: case bool
