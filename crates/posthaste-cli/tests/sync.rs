@@ -191,7 +191,7 @@ async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_s
                       FROM posthaste.audited";
         anyhow::Ok(client.query_one(kept, &[]).await?.get::<_, String>(0))
     };
-    assert_eq!(kept().await?, "pages 41 21 20 20 f");
+    assert_eq!(kept().await?, "pages 41 41 20 20 f");
     assert!(
         good(&stage, &database, &["sync", "audit", "--contents"])
             .await?
