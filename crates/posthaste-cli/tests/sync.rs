@@ -294,7 +294,7 @@ async fn what_is_missing_is_told_with_the_way_out() -> anyhow::Result<()> {
             &format!("{written}{setting} = 'nosuch'\n"),
         )?;
         let missing = failure(&["sync", "install"]).await?;
-        let said = "posthaste: page: there is no column \"nosuch\", which is to be its";
+        let said = "page: there is no column \"nosuch\", which is to be its";
         assert!(missing.contains(said), "{missing}");
         assert!(!missing.contains("posthaste migrate"), "{missing}");
     }

@@ -309,6 +309,9 @@ async fn what_is_wrong_is_told_in_one_line_without_a_secret() -> anyhow::Result<
         "posthaste.toml",
         "[two_phase]\nelastic = 'http://h'\nkey = 'geheim'\n",
     )?;
+    let absent = ["two-phase", "audit", "--config", "typo.toml"];
+    let absent = stage.run(&absent).await?.failure()?;
+    assert_eq!(absent, "error: there is no file typo.toml.");
     let said = stage.run(&["two-phase", "audit"]).await?.failure()?;
     assert!(
         said.contains("key: is no setting") && !said.contains("geheim"),
@@ -321,6 +324,7 @@ async fn what_is_wrong_is_told_in_one_line_without_a_secret() -> anyhow::Result<
     ] {
         assert_eq!(stage.run(wrong).await?.code, Some(2), "{wrong:?}");
     }
+    stage.write("none", "")?;
     // Refused before anything is asked of anybody.
     for (wrong, rule) in [
         (["a", "a", "1"], "one effect for each document"),
