@@ -93,8 +93,8 @@ impl Options {
         }
     }
 
-    /// These, and for what they do not say, those of a file: the way in, and TLS, are of one of both
-    /// as a whole.
+    /// These, and for what they do not say, those of a file: the way in is of one of both as a
+    /// whole, and so is TLS.
     pub(crate) fn or(self, said: Self) -> Self {
         let has_way_in = self.token_file.is_some() || !self.trust_proxy.is_empty();
         let way_in = if has_way_in { &self } else { &said };
