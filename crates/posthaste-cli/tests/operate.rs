@@ -123,6 +123,12 @@ async fn jobs_are_cancelled_by_what_they_are_and_no_other_is() -> anyhow::Result
         anyhow::Ok(lines.count())
     };
     let send = ["--name", "mail.send", "--queue", "default"];
+    let other = "SELECT id::text FROM posthaste.job WHERE name = 'mail.read'";
+    let other: String = client.query_one(other, &[]).await?.get(0);
+    let of_both = [&["jobs", "cancel", &other][..], &send].concat();
+    let unfit = run(&of_both).await?;
+    assert_eq!(unfit.code, Some(1), "{unfit:?}");
+    assert!(unfit.out.contains("is not so, is completed"), "{unfit:?}");
     let limited = [&send[..], &["--tag", "a", "--limit", "2"]].concat();
     assert_eq!(cancelled(&limited).await?, 2);
     let scheduled = [&send[..], &["--state", "scheduled"]].concat();

@@ -115,6 +115,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_typed_goes_before_a_table_and_a_way_in_or_tls_replaces_that_of_the_table() {
+        let table = json!({
+            "listen": "0.0.0.0:443", "trust_proxy": "10.0.0.7", "operators": "ada",
+            "tls_cert": "c.pem", "tls_key": "k.pem", "redact": "iban",
+        });
+        let typed = Options {
+            listen: "0.0.0.0:80".parse().ok(),
+            token_file: Some("token".into()),
+            without_tls: true,
+            redact: vec!["pin".to_owned()],
+            ..Options::default()
+        };
+        let options = typed.or(of(table.clone()).unwrap());
+        options.check().unwrap();
+        assert_eq!(options.address().port(), 80);
+        assert!(options.trust_proxy.is_empty() && options.operator.is_empty());
+        assert!(options.tls_cert.is_none() && options.tls_key.is_none());
+        assert_eq!(options.redact, ["pin", "iban"]);
+        // Nothing typed takes a lock away without another in its place.
+        let options = Options::default().or(of(table).unwrap());
+        options.check().unwrap();
+        assert_eq!(options.trust_proxy.len(), 1);
+        assert_eq!(options.tls_cert.unwrap(), Path::new("/etc/posthaste/c.pem"));
+    }
+
+    #[test]
     fn what_is_wrong_with_a_table_is_named_as_it_is_spelled_there_and_never_quoted() {
         for (table, said) in [
             (

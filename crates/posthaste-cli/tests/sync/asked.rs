@@ -176,3 +176,31 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
     assert!(ours(&["sync", "audit"]).await?.ends_with("; equal"));
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_not_published_are_hidden_by_a_column_that_says_the_opposite()
+-> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    client
+        .batch_execute(
+            "ALTER TABLE page ADD published boolean NOT NULL DEFAULT true;
+             ALTER TABLE page ADD hidden boolean GENERATED ALWAYS AS (NOT published) STORED",
+        )
+        .await?;
+    let table = TABLE.replace("deleted = 'gone'", "deleted = 'hidden'");
+    stage.write("posthaste.toml", &format!("{table}index = 'postgres:'\n"))?;
+    good(&stage, &database, &["sync", "install"]).await?;
+    good(&stage, &database, &["sync", "reindex", "pages", "--all"]).await?;
+    let audited = async || {
+        good(&stage, &database, &["sync", "run", "--once"]).await?;
+        good(&stage, &database, &["sync", "audit"]).await
+    };
+    assert_eq!(audited().await?, "pages: 20 rows, 20 documents; equal");
+    let hide = "UPDATE page SET published = false WHERE id <= 5";
+    client.batch_execute(hide).await?;
+    assert_eq!(audited().await?, "pages: 15 rows, 15 documents; equal");
+    let show = "UPDATE page SET published = true WHERE id = 1";
+    client.batch_execute(show).await?;
+    assert_eq!(audited().await?, "pages: 16 rows, 16 documents; equal");
+    Ok(())
+}

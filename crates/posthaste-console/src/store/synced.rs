@@ -22,7 +22,7 @@ pub(crate) struct Synced {
 
 /// What the last audit of a synced table has found.
 pub(crate) struct Audited {
-    /// So many seconds ago.
+    /// Its age.
     pub(crate) seconds: f64,
     pub(crate) rows: i64,
     pub(crate) documents: i64,

@@ -38,12 +38,24 @@ pub(super) async fn cancel(
         true => cancel_all(client, &unended(client, chosen).await?).await?,
         false => cancel_all(client, &chosen.ids).await?,
     };
-    show_each(terminal, met, &chosen.ids, |state| match state.as_deref() {
+    let says: Says = match chosen.which.is_any() {
+        true => after_cancel,
+        // One that waits may be none of those that the conditions choose.
+        false => |state| match state {
+            None => "is not so, is completed, or there never was one".into(),
+            state => after_cancel(state),
+        },
+    };
+    show_each(terminal, met, &chosen.ids, says)
+}
+
+fn after_cancel(state: &Option<String>) -> String {
+    match state.as_deref() {
         Some("cancelled") => "is cancelled".into(),
         Some("running") => "is running; its worker is asked to end it".into(),
         Some(state) => format!("had ended before: {state}"),
         None => "is completed, or there never was one".into(),
-    })
+    }
 }
 
 /// States of jobs that have not ended, in the order in which a job has them: one that goes on while
