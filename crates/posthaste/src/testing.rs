@@ -33,6 +33,7 @@
 //! ```
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -224,50 +225,60 @@ where
 /// ```
 ///
 /// # Panics
-/// If there is none, with the arguments of those that there are; if the database cannot be asked.
-pub async fn assert_enqueued<A, E>(executor: E, holds: impl Fn(&A) -> bool)
+/// If there is none, with the caller's place and the arguments of those that there are; if the
+/// database cannot be asked.
+#[track_caller]
+pub fn assert_enqueued<A, E>(executor: E, holds: impl Fn(&A) -> bool) -> impl Future<Output = ()>
 where
     A: JobArgs + DeserializeOwned,
     E: Executor,
 {
-    let jobs = found(executor).await;
-    assert!(
-        jobs.iter().any(holds),
-        "no such job {} is enqueued, of {}: {}",
-        A::NAME,
-        jobs.len(),
-        shown(&jobs)
-    );
+    let caller = Location::caller();
+    async move {
+        let jobs = found(executor, caller).await;
+        assert!(
+            jobs.iter().any(holds),
+            "{caller}: no such job {} is enqueued, of {}: {}",
+            A::NAME,
+            jobs.len(),
+            shown(&jobs)
+        );
+    }
 }
 
 /// Asserts that no job of this kind is enqueued of which this holds: see [`enqueued`].
 ///
 /// # Panics
-/// If there is one, with the arguments of all that there are; if the database cannot be asked.
-pub async fn refute_enqueued<A, E>(executor: E, holds: impl Fn(&A) -> bool)
+/// If there is one, with the caller's place and the arguments of all that there are; if the
+/// database cannot be asked.
+#[track_caller]
+pub fn refute_enqueued<A, E>(executor: E, holds: impl Fn(&A) -> bool) -> impl Future<Output = ()>
 where
     A: JobArgs + DeserializeOwned,
     E: Executor,
 {
-    let jobs = found(executor).await;
-    assert!(
-        !jobs.iter().any(holds),
-        "such a job {} is enqueued, of {}: {}",
-        A::NAME,
-        jobs.len(),
-        shown(&jobs)
-    );
+    let caller = Location::caller();
+    async move {
+        let jobs = found(executor, caller).await;
+        assert!(
+            !jobs.iter().any(holds),
+            "{caller}: such a job {} is enqueued, of {}: {}",
+            A::NAME,
+            jobs.len(),
+            shown(&jobs)
+        );
+    }
 }
 
 #[expect(clippy::panic, reason = "an assertion of the user's test")]
-async fn found<A, E>(executor: E) -> Vec<A>
+async fn found<A, E>(executor: E, caller: &Location<'_>) -> Vec<A>
 where
     A: JobArgs + DeserializeOwned,
     E: Executor,
 {
     match enqueued(executor).await {
         Ok(jobs) => jobs,
-        Err(error) => panic!("jobs {} cannot be looked for: {error}", A::NAME),
+        Err(error) => panic!("{caller}: jobs {} cannot be looked for: {error}", A::NAME),
     }
 }
 

@@ -131,15 +131,17 @@ async fn what_is_enqueued_is_seen_in_the_transaction_that_enqueues_it() {
     refute_enqueued(&tx, |mail: &Mail| mail.to == "Eve").await;
     let said = panics(assert_enqueued(&tx, |mail: &Mail| mail.to == "Eve")).await;
     assert!(
-        said.starts_with("no such job mail is enqueued, of 4: "),
+        said.contains(": no such job mail is enqueued, of 4: "),
         "{said}"
     );
+    assert!(said.contains(file!()), "not where the test asked: {said}");
     assert!(said.contains(r#"{"to":"Dan"}"#), "{said}");
     let said = panics(refute_enqueued(&tx, |mail: &Mail| mail.to == "Bob")).await;
     assert!(
-        said.starts_with("such a job mail is enqueued, of 4: "),
+        said.contains(": such a job mail is enqueued, of 4: "),
         "{said}"
     );
+    assert!(said.contains(file!()), "not where the test asked: {said}");
     tx.rollback().await.unwrap();
     refute_enqueued(&client, |mail: &Mail| mail.to == "Bob").await;
 }

@@ -313,6 +313,13 @@ fn store(all: &mut All, snapshot: &Snapshot) {
     ]);
     let help = "Segments of the ready log: in use, and of these full and to be emptied.";
     all.metric("posthaste_segments", "gauge", help, &series);
+    let by = |by: &str| vec![("by", by.to_owned())];
+    let series = Series::from([
+        (by("transaction"), segments.by_transaction as f64),
+        (by("lock"), segments.by_lock as f64),
+    ]);
+    let help = "Full segments that somebody has held for more than a second.";
+    all.metric("posthaste_segments_blocked", "gauge", help, &series);
     let (mut ages, mut seconds) = (Series::new(), Series::new());
     for holder in &snapshot.horizon {
         let key = vec![("holder", holder.kind.clone())];

@@ -22,6 +22,10 @@ pub(crate) struct Snapshot {
 pub(crate) struct Segments {
     pub(crate) live: i64,
     pub(crate) sealed: i64,
+    /// Held by a transaction with jobs in them.
+    pub(crate) by_transaction: i64,
+    /// Held by a lock on their tables.
+    pub(crate) by_lock: i64,
 }
 
 /// Who keeps rows from being removed.
@@ -42,6 +46,8 @@ impl Snapshot {
         let segments = segments.await?.first().map(|row| Segments {
             live: row.get(0),
             sealed: row.get(1),
+            by_transaction: row.get(2),
+            by_lock: row.get(3),
         });
         let horizon = posthaste::holders(client).await?;
         Ok(Self {

@@ -41,6 +41,9 @@ const PRUNE_EVERY: Duration = Duration::from_secs(600);
 const MEND_EVERY: Duration = Duration::from_secs(60);
 /// Whether the sample of this minute is still to be taken is looked for this often.
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
+/// While there are jobs to be counted, which a sample would count as well, it waits for so long;
+/// still each minute has one.
+const SAMPLE_WAITS: Duration = Duration::from_secs(40);
 /// How long a job waits in a queue that no worker works on before that is logged, how often it is
 /// looked for, and logged again.
 const UNWORKED: Duration = Duration::from_secs(10);
@@ -169,7 +172,7 @@ impl Duties {
             }
             self.mend_at = Some(Instant::now() + MEND_EVERY);
         }
-        if self.sample_at.is_none_or(|at| Instant::now() >= at) {
+        if self.sample_at.is_none_or(|at| self.is_sample_due(at)) {
             self.sample(link).await;
         }
         if self.prune_at.is_none_or(|at| Instant::now() >= at) {
@@ -280,6 +283,11 @@ impl Duties {
         };
         self.written = counted.flatten().unwrap_or_default();
         self.account_at = Some(Instant::now() + pause);
+    }
+
+    fn is_sample_due(&self, at: Instant) -> bool {
+        let is_counted = !self.written.is_empty();
+        Instant::now() >= if is_counted { at } else { at + SAMPLE_WAITS }
     }
 
     /// Samples for charts take a fiftieth of the time at most, where counting is slow.

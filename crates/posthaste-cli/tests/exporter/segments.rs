@@ -1,0 +1,48 @@
+//! Segments that cannot be left or emptied are counted by what holds them.
+
+use posthaste_testkit::eventually;
+
+use super::{exporter, got, value};
+use crate::stage::{self, BOUND, Stage};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn segments_that_a_transaction_or_a_lock_holds_are_counted_until_it_ends()
+-> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let (_exporter, root) = exporter(&stage, &database).await?;
+    let are = async |what: &str, expected: [f64; 4]| {
+        eventually(BOUND, what, async || {
+            let (_, text) = got(&root, "/metrics").await?;
+            let of = |series: &str| value(&text, &format!("posthaste_segments{series}"));
+            let all = [
+                r#"{state="live"}"#,
+                r#"{state="sealed"}"#,
+                r#"_blocked{by="transaction"}"#,
+                r#"_blocked{by="lock"}"#,
+            ];
+            Ok(all.map(of) == expected.map(Some))
+        })
+        .await
+    };
+    are("one segment, and nobody holds it", [1.0, 0.0, 0.0, 0.0]).await?;
+    let (mut writer, mut reader) = (database.client().await?, database.client().await?);
+    let client = database.client().await?;
+    let open = writer.transaction().await?;
+    let enqueue = "SELECT posthaste.enqueue('ok')";
+    open.batch_execute(enqueue).await?;
+    are("what is not full is held by nobody", [1.0, 0.0, 0.0, 0.0]).await?;
+    client.batch_execute("SELECT posthaste.rotate(0)").await?;
+    are("the transaction holds it", [2.0, 0.0, 1.0, 0.0]).await?;
+    let dump = reader.transaction().await?;
+    let tables = "LOCK TABLE posthaste.ready_0, posthaste.ready_1, posthaste.ready_2,
+                  posthaste.ready_3 IN ACCESS SHARE MODE";
+    dump.batch_execute(tables).await?;
+    open.commit().await?;
+    let mut worker = stage.spawn_on(&database, &["work", "--exec", "ok=true"])?;
+    are("the lock keeps it from being emptied", [2.0, 1.0, 0.0, 1.0]).await?;
+    dump.commit().await?;
+    are("it is emptied", [1.0, 0.0, 0.0, 0.0]).await?;
+    worker.terminate()?;
+    assert!(worker.exit(BOUND).await?.success());
+    Ok(())
+}
