@@ -207,6 +207,17 @@ fn recorded() -> Vec<(String, Vec<Recorded>)> {
     found
 }
 
+/// Said without a server, so at once.
+#[test]
+fn the_record_of_this_version_has_the_words_of_what_its_programs_send() {
+    let file = record_of(env!("CARGO_PKG_VERSION"));
+    let record = fs::read_to_string(&file).unwrap();
+    for (origin, text) in sent() {
+        let file = file.display();
+        assert!(record.contains(&text), "{file} lacks {origin}: {AGAIN}");
+    }
+}
+
 /// A version is released with its record: as long as it is this one, both are the same. What was
 /// released is not written again, because the version is another one from then on.
 #[tokio::test]
