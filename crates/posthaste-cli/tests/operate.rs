@@ -128,7 +128,10 @@ async fn jobs_are_cancelled_by_what_they_are_and_no_other_is() -> anyhow::Result
     let of_both = [&["jobs", "cancel", &other][..], &send].concat();
     let unfit = run(&of_both).await?;
     assert_eq!(unfit.code, Some(1), "{unfit:?}");
-    assert!(unfit.out.contains("is not so, is completed"), "{unfit:?}");
+    assert!(
+        unfit.out.contains("does not match, is completed"),
+        "{unfit:?}"
+    );
     let limited = [&send[..], &["--tag", "a", "--limit", "2"]].concat();
     assert_eq!(cancelled(&limited).await?, 2);
     let scheduled = [&send[..], &["--state", "scheduled"]].concat();

@@ -41,8 +41,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(600);
 const MEND_EVERY: Duration = Duration::from_secs(60);
 /// Whether the sample of this minute is still to be taken is looked for this often.
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
-/// While there are jobs to be counted, which a sample would count as well, it waits for so long;
-/// still each minute has one.
+/// While there are jobs to be counted, which a sample would count as well, it waits for so long.
 const SAMPLE_WAITS: Duration = Duration::from_secs(40);
 /// How long a job waits in a queue that no worker works on before that is logged, how often it is
 /// looked for, and logged again.

@@ -42,7 +42,7 @@ pub(super) async fn cancel(
         true => after_cancel,
         // One that waits may be none of those that the conditions choose.
         false => |state| match state {
-            None => "is not so, is completed, or there never was one".into(),
+            None => "does not match, is completed, or there never was one".into(),
             state => after_cancel(state),
         },
     };
