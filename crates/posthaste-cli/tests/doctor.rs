@@ -304,31 +304,10 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server on which somebody may look, and the database's address for them.
-async fn somebody_who_looks(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, String)> {
-    let server = PgServer::start(PgVersion::V15, &[("max_prepared_transactions", "0")])?;
-    let db = TestDb::empty(&server).await?;
-    stage
-        .run_with_url(db.url(), &["migrate", "--roles"])
-        .await?
-        .good()?;
-    let client = db.client().await?;
-    client
-        .batch_execute(
-            "SELECT posthaste.check_identity();
-             CREATE ROLE looker LOGIN; GRANT posthaste_observer TO looker",
-        )
-        .await?;
-    let as_looker = db
-        .url()
-        .replace("postgres://postgres@", "postgres://looker@");
-    Ok((server, db, as_looker))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_observer_is_told_who_holds_space_back() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let (_server, db, as_looker) = somebody_who_looks(&stage).await?;
+    let (_server, db, as_looker) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;
     client
         .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
@@ -352,7 +331,7 @@ async fn an_observer_is_told_who_holds_space_back() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_cannot_see_other_sessions_is_told_so_and_no_guess() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let (_server, db, as_looker) = somebody_who_looks(&stage).await?;
+    let (_server, db, as_looker) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;
     client
         .batch_execute("REVOKE pg_read_all_stats FROM posthaste_observer")

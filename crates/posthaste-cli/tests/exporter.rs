@@ -5,7 +5,7 @@ mod prometheus;
 mod reasons;
 mod segments;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually};
@@ -131,6 +131,47 @@ async fn however_many_scrape_the_database_is_read_once_in_a_few_seconds() -> any
         WHERE datname = current_database() AND pid <> pg_backend_pid()";
     assert_eq!(stage::count(&client, sessions).await?, 1);
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_wait_for_a_worker_that_is_still_to_count_very_many_jobs() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let (client, mut writer) = (database.client().await?, database.client().await?);
+    // One leads that does nothing.
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.leader (worker, until)
+             VALUES (0, clock_timestamp() + interval '1 h')",
+        )
+        .await?;
+    let insert = writer.transaction().await?;
+    let many = "SELECT count(posthaste.enqueue('n', queue => 'bulk'))
+                  FROM generate_series(1, 50000)";
+    insert.query_one(many, &[]).await?;
+    let (_child, root) = exporter(&stage, &database).await?;
+    let begun = Instant::now();
+    got(&root, "/metrics").await?;
+    insert.commit().await?;
+    let shows = async || {
+        let (_, text) = got(&root, "/metrics").await?;
+        anyhow::Ok(text.contains(r#"queue="bulk""#))
+    };
+    let asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                  AND pid <> pg_backend_pid() AND query LIKE '%posthaste.uncounted(%'
+                  AND state = 'idle'";
+    eventually(BOUND, "it has asked whether they are counted", async || {
+        Ok(shows().await? || stage::count(&client, asked).await? == 1)
+    })
+    .await?;
+    assert!(!shows().await? || begun.elapsed() > Duration::from_secs(30));
+    let count = "SELECT posthaste.account(20000, 1000, 65536) IS NULL";
+    while client.query_one(count, &[]).await?.get(0) {}
+    let available = r#"posthaste_jobs{queue="bulk",state="available"}"#;
+    eventually(BOUND, "they are shown", async || {
+        let (_, text) = got(&root, "/metrics").await?;
+        Ok(value(&text, available) == Some(50_000.0))
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -320,3 +320,26 @@ pub(crate) async fn empty_database() -> anyhow::Result<TestDb> {
 pub(crate) async fn count(client: &Client, query: &str) -> anyhow::Result<i64> {
     Ok(client.query_one(query, &[]).await?.try_get(0)?)
 }
+
+/// A server on which somebody may look, and the database's address for them.
+pub(crate) async fn somebody_who_looks(
+    stage: &Stage,
+) -> anyhow::Result<(PgServer, TestDb, String)> {
+    let server = PgServer::start(PgVersion::V15, &[("max_prepared_transactions", "0")])?;
+    let db = TestDb::empty(&server).await?;
+    stage
+        .run_with_url(db.url(), &["migrate", "--roles"])
+        .await?
+        .good()?;
+    let client = db.client().await?;
+    client
+        .batch_execute(
+            "SELECT posthaste.check_identity();
+             CREATE ROLE looker LOGIN; GRANT posthaste_observer TO looker",
+        )
+        .await?;
+    let as_looker = db
+        .url()
+        .replace("postgres://postgres@", "postgres://looker@");
+    Ok((server, db, as_looker))
+}

@@ -13,8 +13,9 @@ use crate::verdict::Limits;
 
 /// A look is taken no more often than this.
 pub(crate) const EVERY: Duration = Duration::from_secs(2);
-/// Where jobs are still to be counted a look takes longer: a fiftieth of the time in all, though
-/// figures are no older than this.
+/// More seldom where a look takes long, so that looks take a fiftieth of the time, and while more
+/// than this is still to be counted by a worker; but figures are no older than this.
+const MANY: u32 = 50_000;
 const OLDEST: Duration = Duration::from_secs(30);
 /// Looks that are remembered for rates and lines.
 const REMEMBERED: usize = 150;
@@ -32,16 +33,15 @@ pub(crate) struct Collector {
 
 #[derive(Default)]
 struct Last {
-    seen: Option<(Instant, Seen)>,
+    seen: Option<Look>,
     before: VecDeque<Past>,
 }
 
-/// For how long it is shown.
-fn holds(seen: &Seen) -> Duration {
-    match seen {
-        Ok(figures) => pause(figures.snapshot.took),
-        Err(_) => EVERY,
-    }
+struct Look {
+    at: Instant,
+    /// Until when nothing is asked.
+    until: Instant,
+    seen: Seen,
 }
 
 fn pause(took: Duration) -> Duration {
@@ -60,11 +60,12 @@ impl Collector {
     /// What is there now, or was a little ago.
     pub(crate) async fn seen(&self) -> Seen {
         let mut last = self.last.lock().await;
-        if let Some((at, seen)) = &last.seen
-            && at.elapsed() < holds(seen)
+        if let Some(look) = &mut last.seen
+            && self.will_do(look).await
         {
-            return seen.clone();
+            return look.seen.clone();
         }
+        let begun = Instant::now();
         let seen = store::read_snapshot(&self.pool).await.map(|snapshot| {
             last.before.push_back(Past::new(&snapshot));
             if last.before.len() > REMEMBERED {
@@ -72,8 +73,27 @@ impl Collector {
             }
             Arc::new(Figures::new(snapshot, &last.before, &self.limits))
         });
-        last.seen = Some((Instant::now(), seen.clone()));
+        let at = Instant::now();
+        last.seen = Some(Look {
+            at,
+            until: at + pause(at - begun),
+            seen: seen.clone(),
+        });
         seen
+    }
+
+    /// Whether what was seen last is shown once more.
+    async fn will_do(&self, look: &mut Look) -> bool {
+        let now = Instant::now();
+        if now < look.until {
+            return true;
+        }
+        if look.seen.is_err() || look.at + OLDEST <= now {
+            return false;
+        }
+        let many = store::is_uncounted(&self.pool, MANY).await;
+        look.until = Instant::now() + EVERY;
+        many.unwrap_or(false)
     }
 
     /// What is there after something was changed.

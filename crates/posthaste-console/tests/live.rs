@@ -1,9 +1,11 @@
 //! Figures that change while a page is open.
 
+use std::time::{Duration, Instant};
+
 use posthaste_testkit::eventually;
 use reqwest::Response;
 
-use crate::support::{SOON, console, database, enqueue};
+use crate::support::{self, SOON, console, database, enqueue};
 
 /// Reads a stream until it says something.
 async fn until(stream: &mut Response, said: &mut String, text: &str) {
@@ -89,4 +91,35 @@ async fn however_many_watch_one_look_at_the_database_serves_them() {
                AND pid <> pg_backend_pid()";
     let sessions: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
     assert!(sessions <= 4, "{sessions} sessions");
+}
+
+#[tokio::test]
+async fn figures_wait_for_a_worker_that_is_still_to_count_very_many_jobs() {
+    let database = database().await;
+    let (client, mut writer) = (
+        database.client().await.unwrap(),
+        database.client().await.unwrap(),
+    );
+    support::lead(&client).await;
+    support::track_functions(&client).await;
+    let insert = writer.transaction().await.unwrap();
+    let many = "SELECT count(posthaste.enqueue('n', queue => 'archive'))
+                  FROM generate_series(1, 50000)";
+    insert.query_one(many, &[]).await.unwrap();
+    let console = console(&database).await;
+    let begun = Instant::now();
+    console.page("/").await;
+    insert.commit().await.unwrap();
+    let shows = async || console.page("/").await.contains("archive");
+    eventually(SOON, "it has asked whether they are counted", async || {
+        Ok(shows().await || support::calls(&client, "uncounted").await >= 2)
+    })
+    .await
+    .unwrap();
+    assert!(!shows().await || begun.elapsed() > Duration::from_secs(30));
+    let count = "SELECT posthaste.account(20000, 1000, 65536) IS NULL";
+    while client.query_one(count, &[]).await.unwrap().get(0) {}
+    eventually(SOON, "they are shown", async || Ok(shows().await))
+        .await
+        .unwrap();
 }

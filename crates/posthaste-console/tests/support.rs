@@ -127,6 +127,27 @@ impl Console {
     }
 }
 
+/// Has the sessions to come count calls of functions.
+pub async fn track_functions(client: &Client) {
+    let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET track_functions = pl',
+                 current_database()); END $$";
+    client.batch_execute(sql).await.unwrap();
+}
+
+/// How often one of posthaste's was called; it is told a few seconds later.
+pub async fn calls(client: &Client, function: &str) -> i64 {
+    let sql = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions
+                WHERE schemaname = 'posthaste' AND funcname = $1";
+    client.query_one(sql, &[&function]).await.unwrap().get(0)
+}
+
+/// As a worker does that is not there: nothing of its work is done.
+pub async fn lead(client: &Client) {
+    let sql = "INSERT INTO posthaste.leader (worker, until)
+               VALUES (0, clock_timestamp() + interval '1 h')";
+    client.batch_execute(sql).await.unwrap();
+}
+
 /// Enqueues one job: its number.
 pub async fn enqueue(client: &Client, name: &str, queue: &str, kwargs: &str) -> i64 {
     let sql = "SELECT posthaste.enqueue($1, $2::text::jsonb, queue => $3)";

@@ -4089,6 +4089,111 @@ BEGIN
     SELECT NULL, NULL, NULL WHERE false) o GROUP BY o.queue, o.priority;
 END $f$;
 
+-- Jobs that no sum of this slot counts yet, one row each.
+CREATE OR REPLACE FUNCTION posthaste.not_counted_0() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id
+    FROM posthaste.lanes_0() l,
+      LATERAL posthaste.beyond_0(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+        coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
+        coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
+   WHERE l.queue <> ''
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.not_counted_1() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id
+    FROM posthaste.lanes_1() l,
+      LATERAL posthaste.beyond_1(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+        coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
+        coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
+   WHERE l.queue <> ''
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.not_counted_2() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id
+    FROM posthaste.lanes_2() l,
+      LATERAL posthaste.beyond_2(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+        coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
+        coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
+   WHERE l.queue <> ''
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.not_counted_3() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id
+    FROM posthaste.lanes_3() l,
+      LATERAL posthaste.beyond_3(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+        coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
+        coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
+   WHERE l.queue <> ''
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.not_counted_4() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id
+    FROM posthaste.lanes_4() l,
+      LATERAL posthaste.beyond_4(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+        coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
+        coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
+   WHERE l.queue <> ''
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.not_counted_5() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id
+    FROM posthaste.lanes_5() l,
+      LATERAL posthaste.beyond_5(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+        coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
+        coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
+   WHERE l.queue <> ''
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.not_counted_6() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id FROM posthaste.newest_count_6() m, LATERAL posthaste.entered_since_6(m) r
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.not_counted_7() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id FROM posthaste.newest_count_7() m, LATERAL posthaste.entered_since_7(m) r
+$f$;
+
+-- How many jobs posthaste.counts() would have to read because the leader is still to count them, at
+-- most p_most; none where nobody leads. Who looks often asks this before, and waits for the leader.
+CREATE OR REPLACE FUNCTION posthaste.uncounted(p_most integer) RETURNS integer
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_scan integer[] := posthaste.scan_slots() || ARRAY[6, 7];
+  v_slot integer;
+  v_found integer := 0;
+BEGIN
+  IF NOT EXISTS (SELECT FROM posthaste.leader l
+      WHERE clock_timestamp() BETWEEN l.since AND l.until) THEN
+    RETURN 0;
+  END IF;
+  FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
+    EXIT WHEN v_found >= p_most;
+    CONTINUE WHEN NOT v_slot = ANY (v_scan);
+    CASE v_slot
+      WHEN 0 THEN
+        SELECT v_found + count(*) INTO v_found
+          FROM (SELECT FROM posthaste.not_counted_0() LIMIT p_most - v_found) r;
+      WHEN 1 THEN
+        SELECT v_found + count(*) INTO v_found
+          FROM (SELECT FROM posthaste.not_counted_1() LIMIT p_most - v_found) r;
+      WHEN 2 THEN
+        SELECT v_found + count(*) INTO v_found
+          FROM (SELECT FROM posthaste.not_counted_2() LIMIT p_most - v_found) r;
+      WHEN 3 THEN
+        SELECT v_found + count(*) INTO v_found
+          FROM (SELECT FROM posthaste.not_counted_3() LIMIT p_most - v_found) r;
+      WHEN 4 THEN
+        SELECT v_found + count(*) INTO v_found
+          FROM (SELECT FROM posthaste.not_counted_4() LIMIT p_most - v_found) r;
+      WHEN 5 THEN
+        SELECT v_found + count(*) INTO v_found
+          FROM (SELECT FROM posthaste.not_counted_5() LIMIT p_most - v_found) r;
+      WHEN 6 THEN
+        SELECT v_found + count(*) INTO v_found
+          FROM (SELECT FROM posthaste.not_counted_6() LIMIT p_most - v_found) r;
+      WHEN 7 THEN
+        SELECT v_found + count(*) INTO v_found
+          FROM (SELECT FROM posthaste.not_counted_7() LIMIT p_most - v_found) r;
+    END CASE;
+  END LOOP;
+  RETURN v_found;
+END $f$;
+
 -- What shows that there may be something to count: rows that were written, by the server's
 -- statistics. They come late, by seconds, which only delays the counting; where they are off, any
 -- transaction may have written something.
@@ -13991,6 +14096,6 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '7eb7a25d9691edb3', '0.1.0')
+  VALUES ('functions', '45aad3c34558e18e', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

@@ -321,6 +321,22 @@ impl<E: Executor> Client<E> {
     pub async fn counters(&mut self) -> Result<Counters, Error> {
         store::counters(&mut self.0).await
     }
+
+    /// How many jobs [`counters`](Self::counters) would have to read because the worker that leads
+    /// maintenance is still to count them, at most `most`; 0 where none leads. An INSERT of very
+    /// many leaves many. Who looks often asks this before, and waits for that worker a while.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tokio_postgres::Client) -> Result<(), posthaste::Error> {
+    /// let mut jobs = posthaste::Client::new(&client);
+    /// if jobs.uncounted(50_000).await? < 50_000 {
+    ///     println!("{:?}", jobs.counters().await?); // takes milliseconds
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn uncounted(&mut self, most: u32) -> Result<u32, Error> {
+        store::uncounted(&mut self.0, most).await
+    }
 }
 
 /// What no queue can be called.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use deadpool_postgres::Client;
+use posthaste::{Client, Unnamed};
 use tokio::sync::Mutex;
 
 use super::exposition::{self, Metric};
@@ -11,10 +11,13 @@ use super::labels::{Asked, Labels};
 use super::snapshot::Snapshot;
 use crate::connect::Address;
 
+type PoolClient = deadpool_postgres::Client;
+
 /// A snapshot is shared for this long,
 const FRESH: Duration = Duration::from_secs(4);
-/// longer where jobs are still to be counted, so that reading takes a fiftieth of the time, but for
-/// no longer than this.
+/// longer while reading takes long, so that it takes a fiftieth of the time, and while more than
+/// this is still to be counted by a worker; but for no longer than this.
+const MANY: u32 = 50_000;
 const OLDEST: Duration = Duration::from_secs(30);
 /// A database that answers slower than this is not waited for.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -27,20 +30,15 @@ struct State {
     address: Address,
     asked: Asked,
     labels: Labels,
-    client: Option<Client>,
+    client: Option<PoolClient>,
     last: Option<Last>,
 }
 
 struct Last {
     at: Instant,
-    took: Duration,
+    /// Until when nothing is asked.
+    until: Instant,
     metrics: Arc<Vec<Metric>>,
-}
-
-impl Last {
-    fn is_fresh(&self) -> bool {
-        self.at.elapsed() < pause(self.took)
-    }
 }
 
 fn pause(took: Duration) -> Duration {
@@ -62,18 +60,17 @@ impl Collector {
     /// long.
     pub(crate) async fn metrics(&self) -> anyhow::Result<Arc<Vec<Metric>>> {
         let mut state = self.0.lock().await;
-        if let Some(last) = state.last.as_ref().filter(|last| last.is_fresh()) {
-            return Ok(Arc::clone(&last.metrics));
+        if let Some(metrics) = tokio::time::timeout(WITHIN, state.kept()).await?? {
+            return Ok(metrics);
         }
         let begun = Instant::now();
-        let metrics = tokio::time::timeout(WITHIN, state.read()).await??;
-        let last = Last {
-            at: Instant::now(),
-            took: begun.elapsed(),
-            metrics: Arc::new(metrics),
-        };
-        let metrics = Arc::clone(&last.metrics);
-        state.last = Some(last);
+        let metrics = Arc::new(tokio::time::timeout(WITHIN, state.read()).await??);
+        let at = Instant::now();
+        state.last = Some(Last {
+            at,
+            until: at + pause(at - begun),
+            metrics: Arc::clone(&metrics),
+        });
         Ok(metrics)
     }
 
@@ -84,13 +81,36 @@ impl Collector {
 }
 
 impl State {
-    async fn read(&mut self) -> anyhow::Result<Vec<Metric>> {
-        // Taken out, so that a reading that fails or is given up leaves no connection behind that
-        // still answers the one before.
-        let client = match self.client.take() {
-            Some(client) => client,
-            None => self.address.connect().await?,
+    /// What was read last, where that will do.
+    async fn kept(&mut self) -> anyhow::Result<Option<Arc<Vec<Metric>>>> {
+        let now = Instant::now();
+        let Some(mut last) = self.last.take_if(|last| now < last.at + OLDEST) else {
+            return Ok(None);
         };
+        if last.until <= now {
+            let client = self.client().await?;
+            let many = Client::new(Unnamed(&client)).uncounted(MANY).await? == MANY;
+            self.client = Some(client);
+            if !many {
+                return Ok(None);
+            }
+            last.until = Instant::now() + FRESH;
+        }
+        let last = self.last.insert(last);
+        Ok(Some(Arc::clone(&last.metrics)))
+    }
+
+    /// Taken out, so that what fails or is given up leaves no connection behind that still answers
+    /// what was asked before.
+    async fn client(&mut self) -> anyhow::Result<PoolClient> {
+        match self.client.take() {
+            Some(client) => Ok(client),
+            None => self.address.connect().await,
+        }
+    }
+
+    async fn read(&mut self) -> anyhow::Result<Vec<Metric>> {
+        let client = self.client().await?;
         let begun = Instant::now();
         let snapshot = Snapshot::read(&client).await?;
         self.client = Some(client);

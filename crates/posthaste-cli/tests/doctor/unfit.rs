@@ -2,7 +2,7 @@
 
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 
-use super::{ask, somebody_who_looks};
+use super::ask;
 use crate::stage::{self, Stage};
 
 /// A copy has the workers and the leader of what it was copied from, and none of them works in it.
@@ -42,7 +42,7 @@ async fn a_copy_is_told_that_it_is_one_and_nothing_else() -> anyhow::Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_says_when_no_worker_can_start_for_lack_of_a_function() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let (server, db, _) = somebody_who_looks(&stage).await?;
+    let (server, db, _) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;
     client
         .batch_execute(

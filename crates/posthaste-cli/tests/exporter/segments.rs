@@ -1,15 +1,18 @@
 //! Segments that cannot be left or emptied are counted by what holds them.
 
-use posthaste_testkit::eventually;
+use posthaste_testkit::{Child, eventually};
 
-use super::{exporter, got, value};
+use super::{got, served, value};
 use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn segments_that_a_transaction_or_a_lock_holds_are_counted_until_it_ends()
 -> anyhow::Result<()> {
-    let (stage, database) = (Stage::new()?, stage::database().await?);
-    let (_exporter, root) = exporter(&stage, &database).await?;
+    let stage = Stage::new()?;
+    let (_server, database, as_looker) = stage::somebody_who_looks(&stage).await?;
+    let mut exporter = stage.command(&["exporter", "--listen", "127.0.0.1:0"]);
+    let mut exporter = Child::spawn(exporter.env("DATABASE_URL", as_looker))?;
+    let root = served(&mut exporter).await?;
     let are = async |what: &str, expected: [f64; 4]| {
         eventually(BOUND, what, async || {
             let (_, text) = got(&root, "/metrics").await?;

@@ -9,8 +9,12 @@ use super::StoreError;
 
 /// The longest wait for a connection of the pool.
 const WAIT: Duration = Duration::from_secs(2);
+const READ_ONLY: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
 /// How long a statement of a page may take.
 const PAGE: &str = "2s";
+/// How long one may whose answer all pages share: ten million jobs that nobody has counted yet are
+/// counted in a few seconds.
+const SHARED: &str = "10s";
 /// How long one of an action may.
 const ACTION: &str = "30s";
 
@@ -21,7 +25,12 @@ pub(crate) struct Session(Option<Object>);
 impl Session {
     /// To look: nothing can be written.
     pub(crate) async fn read(pool: &Pool) -> Result<Self, StoreError> {
-        Self::begin(pool, "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", PAGE).await
+        Self::begin(pool, READ_ONLY, PAGE).await
+    }
+
+    /// To look at what all pages share.
+    pub(crate) async fn read_shared(pool: &Pool) -> Result<Self, StoreError> {
+        Self::begin(pool, READ_ONLY, SHARED).await
     }
 
     /// To act.

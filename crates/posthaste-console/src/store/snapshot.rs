@@ -13,7 +13,7 @@ const ACTIONS: i64 = 20;
 
 pub(crate) async fn read(pool: &Pool) -> Result<Snapshot, StoreError> {
     let started = Instant::now();
-    let session = Session::read(pool).await?;
+    let session = Session::read_shared(pool).await?;
     let client = session.client()?;
     let server = server(client).await?;
     let snapshot = Snapshot {
@@ -28,6 +28,14 @@ pub(crate) async fn read(pool: &Pool) -> Result<Snapshot, StoreError> {
     };
     session.end().await?;
     Ok(snapshot)
+}
+
+/// Whether a worker is still to count so many that reading takes long.
+pub(crate) async fn is_uncounted(pool: &Pool, many: u32) -> Result<bool, StoreError> {
+    let session = Session::read(pool).await?;
+    let uncounted = session.jobs()?.uncounted(many).await?;
+    session.end().await?;
+    Ok(uncounted == many)
 }
 
 async fn all<T>(

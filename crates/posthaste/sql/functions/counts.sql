@@ -261,6 +261,53 @@ BEGIN
     SELECT NULL, NULL, NULL WHERE false) o GROUP BY o.queue, o.priority;
 END $f$;
 
+-- Jobs that no sum of this slot counts yet, one row each.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.not_counted_0() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id
+    FROM posthaste.lanes_0() l,
+      LATERAL posthaste.beyond_0(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+        coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
+        coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
+   WHERE l.queue <> ''
+$f$;
+-- end
+-- repeat: slots 6..7
+CREATE OR REPLACE FUNCTION posthaste.not_counted_6() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
+  SELECT r.id FROM posthaste.newest_count_6() m, LATERAL posthaste.entered_since_6(m) r
+$f$;
+-- end
+
+-- How many jobs posthaste.counts() would have to read because the leader is still to count them, at
+-- most p_most; none where nobody leads. Who looks often asks this before, and waits for the leader.
+CREATE OR REPLACE FUNCTION posthaste.uncounted(p_most integer) RETURNS integer
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_scan integer[] := posthaste.scan_slots() || ARRAY[6, 7];
+  v_slot integer;
+  v_found integer := 0;
+BEGIN
+  IF NOT EXISTS (SELECT FROM posthaste.leader l
+      WHERE clock_timestamp() BETWEEN l.since AND l.until) THEN
+    RETURN 0;
+  END IF;
+  FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
+    EXIT WHEN v_found >= p_most;
+    CONTINUE WHEN NOT v_slot = ANY (v_scan);
+    CASE v_slot
+      -- repeat: slots 0..7
+      WHEN 0 /*slot*/ THEN
+        SELECT v_found + count(*) INTO v_found
+          FROM (SELECT FROM posthaste.not_counted_0() LIMIT p_most - v_found) r;
+      -- end
+    END CASE;
+  END LOOP;
+  RETURN v_found;
+END $f$;
+
 -- What shows that there may be something to count: rows that were written, by the server's
 -- statistics. They come late, by seconds, which only delays the counting; where they are off, any
 -- transaction may have written something.

@@ -352,3 +352,18 @@ impl Duties {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_waits_for_what_is_still_to_be_counted_but_not_for_ever() {
+        let now = Instant::now();
+        let mut duties = Duties::default();
+        let long_ago = now.checked_sub(SAMPLE_WAITS).unwrap();
+        assert!(!duties.is_sample_due(now) && duties.is_sample_due(long_ago));
+        duties.written = "counted".to_owned();
+        assert!(duties.is_sample_due(now) && !duties.is_sample_due(now + SAMPLE_WAITS));
+    }
+}

@@ -165,6 +165,15 @@ pub(crate) async fn counters<E: Executor>(executor: &mut E) -> Result<Counters, 
     Ok(counted.into())
 }
 
+pub(crate) async fn uncounted<E: Executor>(executor: &mut E, most: u32) -> Result<u32, Error> {
+    let (what, sql) = (
+        "cannot tell what is still to be counted",
+        "SELECT posthaste.uncounted($1)::text AS answer",
+    );
+    let most = i32::try_from(most).unwrap_or(i32::MAX);
+    one(executor, what, sql, &[Value::Integer(Some(most))]).await
+}
+
 /// What must hold of a job, in the order in which all these statements take it.
 fn conditions(filter: &Filter) -> [Value<'_>; 6] {
     let ids = filter.ids.as_ref();

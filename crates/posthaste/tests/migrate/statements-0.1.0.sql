@@ -960,6 +960,11 @@ SELECT posthaste.take_sample();
 SELECT posthaste.tick($1, $2, $3, $4, $5, $6, $7);
 
 -- in the code
+-- takes: int4
+-- returns: answer text
+SELECT posthaste.uncounted($1)::text AS answer;
+
+-- in the code
 -- takes: text
 -- returns: priority int4
 SELECT priority FROM posthaste.lane WHERE queue = $1 ORDER BY priority;
