@@ -30,8 +30,11 @@ const EXPIRE: i32 = 5_000;
 /// Confirmations that never came, tried again in one transaction.
 const OVERDUE: i32 = 1_000;
 /// Jobs counted in one transaction, and how many lie between two marks (sql/functions/marks.sql).
+/// Half of the time goes into marks: in a backlog each transaction doubles their distance, this
+/// often.
 const COUNT: i32 = 20_000;
 const COUNT_STEP: i32 = 125;
+const COARSEST: u32 = 5;
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// Deltas of counters beyond this are added up and forgotten.
 const STATS_BYTES: i64 = 8 << 20;
@@ -88,6 +91,8 @@ struct Duties {
     lanes_at: Option<Instant>,
     /// What had been written when all of it was counted.
     written: String,
+    /// How often the distance of marks was doubled in this backlog.
+    coarser: u32,
     unworked_at: Option<Instant>,
     /// Queues without a worker, and when that was logged.
     unworked: HashMap<String, Instant>,
@@ -273,14 +278,22 @@ impl Duties {
     async fn account(&mut self, link: &Link) {
         let started = Instant::now();
         let known = self.written.as_str();
-        let counted = attempt!(link, account(COUNT, COUNT_STEP, STATS_BYTES, known));
-        // None: there is more to be counted.
-        self.did(counted == Some(None));
-        let pause = match counted {
-            Some(None) => started.elapsed() * 19,
-            _ => (started.elapsed() * 500).clamp(COUNT_EVERY, COUNT_EVERY * 60),
+        let step = COUNT_STEP << self.coarser;
+        let counted = attempt!(link, account(COUNT, step, STATS_BYTES, known));
+        // None: there is more to be counted; there may be where marks lay far apart.
+        let is_more = counted == Some(None) || (counted.is_some() && self.coarser > 0);
+        self.coarser = match counted {
+            Some(None) => (self.coarser + 1).min(COARSEST),
+            _ => 0,
         };
-        self.written = counted.flatten().unwrap_or_default();
+        self.did(is_more);
+        let pause = if is_more {
+            started.elapsed() * 19
+        } else {
+            (started.elapsed() * 500).clamp(COUNT_EVERY, COUNT_EVERY * 60)
+        };
+        let written = counted.flatten().filter(|_| !is_more);
+        self.written = written.unwrap_or_default();
         self.account_at = Some(Instant::now() + pause);
     }
 

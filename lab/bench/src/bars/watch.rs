@@ -70,39 +70,58 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
 async fn watched(database: &Database, jobs: u64) -> Result<Figures> {
     posthaste::prepare(database).await?;
     let watchers = Watchers::start(database).await?;
+    let spent = watchers.spent(database).await?;
     let figures = drain_posthaste(database, jobs, Manner::fast()).await?;
+    let (server, own) = spent.since(&watchers)?;
     let (events, scrapes) = watchers.stop().await?;
-    Ok(figures.with("events", events).with("scrapes", scrapes))
+    Ok(figures
+        .with(
+            "watching_cpu_microseconds_per_job",
+            (server + own) * 1e6 / jobs as f64,
+        )
+        .with("events", events)
+        .with("scrapes", scrapes))
 }
 
 async fn idle(database: &Database, seconds: u64) -> Result<Figures> {
     posthaste::prepare(database).await?;
     let watchers = Watchers::start(database).await?;
-    let observer = database.connect().await?;
-    // Connections are open, and plans are made.
-    sleep(SCRAPES * 2).await;
-    let sessions: Vec<u32> = observer
-        .query(instruments().get("other_backends")?, &[])
-        .await?
-        .iter()
-        .filter_map(|row| u32::try_from(row.get::<_, i32>(0)).ok())
-        .collect();
-    ensure!(!sessions.is_empty(), "nobody looks");
-    let of = |pid: &u32| own_ticks(*pid).unwrap_or_default();
-    let ticks = || -> u64 { sessions.iter().map(of).sum() };
+    let spent = watchers.spent(database).await?;
     let watch = Watch::begin()?;
-    let (before, theirs) = (ticks(), watchers.ticks()?);
     sleep(Duration::from_secs(seconds)).await;
-    let (after, theirs_after) = (ticks(), watchers.ticks()?);
+    let (server, own) = spent.since(&watchers)?;
     let processor = watch.finish()?;
+    let sessions = spent.sessions.len() as f64;
     let (events, scrapes) = watchers.stop().await?;
-    let percent = |ticks: u64| ticks as f64 / TICKS_PER_SECOND / seconds as f64 * 100.0;
+    let percent = |spent: f64| spent / seconds as f64 * 100.0;
     Ok(Figures::measured_under(processor)
-        .with("sessions", sessions.len() as f64)
-        .with("server_percent", percent(after - before))
-        .with("watchers_percent", percent(theirs_after - theirs))
+        .with("sessions", sessions)
+        .with("server_percent", percent(server))
+        .with("watchers_percent", percent(own))
         .with("events", events)
         .with("scrapes", scrapes))
+}
+
+/// Processor time of those who look, up to a moment.
+struct Spent {
+    /// Their server processes.
+    sessions: Vec<u32>,
+    server: u64,
+    own: u64,
+}
+
+impl Spent {
+    /// Seconds since then, in the server and in themselves.
+    fn since(&self, watchers: &Watchers) -> Result<(f64, f64)> {
+        let seconds = |ticks: u64| ticks as f64 / TICKS_PER_SECOND;
+        let server = ticks_of(&self.sessions).saturating_sub(self.server);
+        Ok((seconds(server), seconds(watchers.ticks()? - self.own)))
+    }
+}
+
+fn ticks_of(sessions: &[u32]) -> u64 {
+    let of = |pid: &u32| own_ticks(*pid).unwrap_or_default();
+    sessions.iter().map(of).sum()
 }
 
 /// A process of the command that serves.
@@ -193,6 +212,21 @@ impl Watchers {
             looks,
             events,
             scrapes,
+        })
+    }
+
+    /// Once connections are open and plans are made; nobody else has a session yet.
+    async fn spent(&self, database: &Database) -> Result<Spent> {
+        let observer = database.connect().await?;
+        sleep(SCRAPES * 2).await;
+        let rows = observer.query(instruments().get("other_backends")?, &[]);
+        let pids = rows.await?.into_iter().map(|row| row.get::<_, i32>(0));
+        let sessions: Vec<u32> = pids.filter_map(|pid| u32::try_from(pid).ok()).collect();
+        ensure!(!sessions.is_empty(), "nobody looks");
+        Ok(Spent {
+            server: ticks_of(&sessions),
+            own: self.ticks()?,
+            sessions,
         })
     }
 
