@@ -43,7 +43,9 @@ pub(crate) fn about(name: &str) -> &'static str {
         "watch" => {
             "A drain with nobody who looks and one beside a console with ten open pages and an \
              exporter that is scraped every five seconds, both processes of their own; then the \
-             processor time of the server's sessions while nothing else happens."
+             processor time of the server's sessions while nothing else happens. Single drains \
+             differ by more than watching costs: the share of the processor time, in the same \
+             run, does not."
         }
         "pages" => {
             "From the request to the last byte of a page of the console, a process of its own, \

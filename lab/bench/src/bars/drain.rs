@@ -52,6 +52,15 @@ pub(super) async fn drain_posthaste(
 ) -> Result<Figures> {
     posthaste::prepare(database).await?;
     posthaste::preload(database, jobs).await?;
+    drain_preloaded(database, jobs, manner).await
+}
+
+/// The same of a backlog that is there.
+pub(super) async fn drain_preloaded(
+    database: &Database,
+    jobs: u64,
+    manner: Manner,
+) -> Result<Figures> {
     let gauge = Gauge::begin(database).await?;
     let drained = posthaste::drain(database, jobs, manner).await?;
     let figures = gauge.finish(jobs, drained.taken).await?;

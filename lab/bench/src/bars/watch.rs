@@ -11,7 +11,7 @@ use posthaste_testkit::Child;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
-use super::drain::drain_posthaste;
+use super::drain::{drain_posthaste, drain_preloaded};
 use crate::bench::Bench;
 use crate::contestants::posthaste::{self, Manner};
 use crate::database::{Database, instruments};
@@ -59,9 +59,15 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         "x",
         Bound::AtLeast(0.98),
     );
+    let beside = Requirement::bar(
+        "of the drain's processor time, in those who watch and their sessions",
+        "%",
+        Bound::AtMost(2.0),
+    );
     let idle = Requirement::bar("of one core of the server, idle", "%", Bound::AtMost(1.0));
     bar.judgements = vec![
         evidence.ratio(share, WATCHED, ALONE, RATE)?,
+        evidence.median(beside, WATCHED, "watching_percent")?,
         evidence.median(idle, IDLE, "server_percent")?,
     ];
     Ok(())
@@ -70,15 +76,15 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
 async fn watched(database: &Database, jobs: u64) -> Result<Figures> {
     posthaste::prepare(database).await?;
     let watchers = Watchers::start(database).await?;
-    let spent = watchers.spent(database).await?;
-    let figures = drain_posthaste(database, jobs, Manner::fast()).await?;
+    let sessions = watchers.sessions(database).await?;
+    posthaste::preload(database, jobs).await?;
+    let spent = Spent::begin(&watchers, sessions)?;
+    let figures = drain_preloaded(database, jobs, Manner::fast()).await?;
     let (server, own) = spent.since(&watchers)?;
     let (events, scrapes) = watchers.stop().await?;
+    let all = figures.processor.own_seconds;
     Ok(figures
-        .with(
-            "watching_cpu_microseconds_per_job",
-            (server + own) * 1e6 / jobs as f64,
-        )
+        .with("watching_percent", (server + own) / all * 100.0)
         .with("events", events)
         .with("scrapes", scrapes))
 }
@@ -86,7 +92,7 @@ async fn watched(database: &Database, jobs: u64) -> Result<Figures> {
 async fn idle(database: &Database, seconds: u64) -> Result<Figures> {
     posthaste::prepare(database).await?;
     let watchers = Watchers::start(database).await?;
-    let spent = watchers.spent(database).await?;
+    let spent = Spent::begin(&watchers, watchers.sessions(database).await?)?;
     let watch = Watch::begin()?;
     sleep(Duration::from_secs(seconds)).await;
     let (server, own) = spent.since(&watchers)?;
@@ -111,6 +117,14 @@ struct Spent {
 }
 
 impl Spent {
+    fn begin(watchers: &Watchers, sessions: Vec<u32>) -> Result<Self> {
+        Ok(Self {
+            server: ticks_of(&sessions),
+            own: watchers.ticks()?,
+            sessions,
+        })
+    }
+
     /// Seconds since then, in the server and in themselves.
     fn since(&self, watchers: &Watchers) -> Result<(f64, f64)> {
         let seconds = |ticks: u64| ticks as f64 / TICKS_PER_SECOND;
@@ -215,19 +229,16 @@ impl Watchers {
         })
     }
 
-    /// Once connections are open and plans are made; nobody else has a session yet.
-    async fn spent(&self, database: &Database) -> Result<Spent> {
+    /// Their server processes, once connections are open and plans are made; nobody else has a
+    /// session yet.
+    async fn sessions(&self, database: &Database) -> Result<Vec<u32>> {
         let observer = database.connect().await?;
         sleep(SCRAPES * 2).await;
         let rows = observer.query(instruments().get("other_backends")?, &[]);
         let pids = rows.await?.into_iter().map(|row| row.get::<_, i32>(0));
         let sessions: Vec<u32> = pids.filter_map(|pid| u32::try_from(pid).ok()).collect();
         ensure!(!sessions.is_empty(), "nobody looks");
-        Ok(Spent {
-            server: ticks_of(&sessions),
-            own: self.ticks()?,
-            sessions,
-        })
+        Ok(sessions)
     }
 
     fn ticks(&self) -> Result<u64> {
