@@ -13,19 +13,22 @@ use crate::verdict::Limits;
 
 /// A look is taken no more often than this.
 pub(crate) const EVERY: Duration = Duration::from_secs(2);
-/// More seldom where a look takes long, so that looks take a fiftieth of the time, and while more
-/// than this is still to be counted by a worker; but figures are no older than this.
-const MANY: u32 = 50_000;
+/// Less often where a look takes long: it takes a fiftieth of the time, unless figures would be
+/// older than this.
 const OLDEST: Duration = Duration::from_secs(30);
+/// While a worker has not counted so many, a look waits for it, until figures are that old.
+const MANY: u32 = 50_000;
 /// Looks that are remembered for rates and lines.
 const REMEMBERED: usize = 150;
 
 /// What was seen last.
 pub(crate) type Seen = Result<Arc<Figures>, StoreError>;
 
-/// Looks when somebody asks, at most every two seconds, more seldom while that takes long; whoever
+/// Looks when somebody asks, at most every two seconds, less often while that takes long; whoever
 /// asks in between has what was seen last, and whoever asks meanwhile waits for the same look.
-pub(crate) struct Collector {
+pub(crate) struct Collector(Arc<Watched>);
+
+struct Watched {
     pool: Pool,
     limits: Limits,
     last: Mutex<Last>,
@@ -33,7 +36,9 @@ pub(crate) struct Collector {
 
 #[derive(Default)]
 struct Last {
-    seen: Option<Look>,
+    look: Option<Look>,
+    /// It was waited for a worker, and in vain: some of what there is no worker counts.
+    is_in_vain: bool,
     before: VecDeque<Past>,
 }
 
@@ -44,26 +49,57 @@ struct Look {
     seen: Seen,
 }
 
+impl Look {
+    fn is_fresh(&self) -> bool {
+        Instant::now() < self.until
+    }
+}
+
+/// For how long what took so long is not done again.
 fn pause(took: Duration) -> Duration {
     (took * 50).clamp(EVERY, OLDEST)
 }
 
 impl Collector {
     pub(crate) fn new(pool: Pool, limits: Limits) -> Self {
-        Self {
+        Self(Arc::new(Watched {
             pool,
             limits,
             last: Mutex::default(),
-        }
+        }))
     }
 
     /// What is there now, or was a little ago.
     pub(crate) async fn seen(&self) -> Seen {
-        let mut last = self.last.lock().await;
-        if let Some(look) = &mut last.seen
-            && self.will_do(look).await
+        if let Some(look) = self
+            .0
+            .last
+            .lock()
+            .await
+            .look
+            .as_ref()
+            .filter(|look| look.is_fresh())
         {
             return look.seen.clone();
+        }
+        // A look goes on when the one who asked has gone: it is for all.
+        let watched = Arc::clone(&self.0);
+        let looks = tokio::spawn(async move { watched.look().await });
+        let ended = |error| Err(StoreError::Failed(format!("the look ended: {error}")));
+        looks.await.unwrap_or_else(ended)
+    }
+
+    /// What is there after something was changed.
+    pub(crate) async fn refresh(&self) {
+        self.0.last.lock().await.look = None;
+    }
+}
+
+impl Watched {
+    async fn look(&self) -> Seen {
+        let mut last = self.last.lock().await;
+        if let Some(seen) = self.still_holds(&mut last).await {
+            return seen;
         }
         let begun = Instant::now();
         let seen = store::read_snapshot(&self.pool).await.map(|snapshot| {
@@ -73,32 +109,32 @@ impl Collector {
             }
             Arc::new(Figures::new(snapshot, &last.before, &self.limits))
         });
-        let at = Instant::now();
-        last.seen = Some(Look {
+        let (at, took) = (Instant::now(), begun.elapsed());
+        let pause = match &seen {
+            Ok(_) => pause(took),
+            Err(_) => took.clamp(EVERY, OLDEST),
+        };
+        last.look = Some(Look {
             at,
-            until: at + pause(at - begun),
+            until: at + pause,
             seen: seen.clone(),
         });
         seen
     }
 
-    /// Whether what was seen last is shown once more.
-    async fn will_do(&self, look: &mut Look) -> bool {
-        let now = Instant::now();
-        if now < look.until {
-            return true;
+    /// What was seen last, where that is shown once more.
+    async fn still_holds(&self, last: &mut Last) -> Option<Seen> {
+        let look = last.look.as_mut()?;
+        if look.is_fresh() {
+            return Some(look.seen.clone());
         }
-        if look.seen.is_err() || look.at + OLDEST <= now {
-            return false;
-        }
-        let many = store::is_uncounted(&self.pool, MANY).await;
-        look.until = Instant::now() + EVERY;
-        many.unwrap_or(false)
-    }
-
-    /// What is there after something was changed.
-    pub(crate) async fn refresh(&self) {
-        self.last.lock().await.seen = None;
+        look.seen.as_ref().ok()?;
+        let asked = Instant::now();
+        let many = store::is_uncounted(&self.pool, MANY).await.unwrap_or(false);
+        let waits = many && !last.is_in_vain && look.at + OLDEST > asked;
+        last.is_in_vain = many && !waits;
+        look.until = Instant::now() + pause(asked.elapsed());
+        waits.then(|| look.seen.clone())
     }
 }
 

@@ -112,7 +112,7 @@ async fn figures_wait_for_a_worker_that_is_still_to_count_very_many_jobs() {
     insert.commit().await.unwrap();
     let shows = async || console.page("/").await.contains("archive");
     eventually(SOON, "it has asked whether they are counted", async || {
-        Ok(shows().await || support::calls(&client, "uncounted").await >= 2)
+        Ok(shows().await || support::asked_and_counted(&client).await.0 >= 2)
     })
     .await
     .unwrap();
@@ -122,4 +122,26 @@ async fn figures_wait_for_a_worker_that_is_still_to_count_very_many_jobs() {
     eventually(SOON, "they are shown", async || Ok(shows().await))
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn while_few_are_uncounted_each_look_is_taken_when_it_is_due() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    support::lead(&client).await;
+    support::track_functions(&client).await;
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    let console = console(&database).await;
+    eventually(SOON, "it has looked again", async || {
+        console.page("/").await;
+        Ok(support::asked_and_counted(&client).await.1 >= 3)
+    })
+    .await
+    .unwrap();
+    eventually(SOON, "it never asked without a look", async || {
+        let (asked, counted) = support::asked_and_counted(&client).await;
+        Ok(asked == counted - 1)
+    })
+    .await
+    .unwrap();
 }

@@ -134,11 +134,14 @@ pub async fn track_functions(client: &Client) {
     client.batch_execute(sql).await.unwrap();
 }
 
-/// How often one of posthaste's was called; it is told a few seconds later.
-pub async fn calls(client: &Client, function: &str) -> i64 {
-    let sql = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions
-                WHERE schemaname = 'posthaste' AND funcname = $1";
-    client.query_one(sql, &[&function]).await.unwrap().get(0)
+/// How often it was asked what is uncounted, and how often all was counted; it is told a few seconds
+/// later.
+pub async fn asked_and_counted(client: &Client) -> (i64, i64) {
+    let sql = "SELECT coalesce(sum(calls) FILTER (WHERE funcname = 'uncounted'), 0)::bigint,
+                      coalesce(sum(calls) FILTER (WHERE funcname = 'counts'), 0)::bigint
+                 FROM pg_stat_user_functions WHERE schemaname = 'posthaste'";
+    let row = client.query_one(sql, &[]).await.unwrap();
+    (row.get(0), row.get(1))
 }
 
 /// As a worker does that is not there: nothing of its work is done.

@@ -4145,9 +4145,10 @@ CREATE OR REPLACE FUNCTION posthaste.not_counted_7() RETURNS SETOF bigint LANGUA
   SELECT r.id FROM posthaste.newest_count_7() m, LATERAL posthaste.entered_since_7(m) r
 $f$;
 
--- How many jobs posthaste.counts() would have to read because the leader is still to count them, at
--- most p_most; none where nobody leads. Who looks often asks this before, and waits for the leader.
-CREATE OR REPLACE FUNCTION posthaste.uncounted(p_most integer) RETURNS integer
+-- How many jobs lie behind the newest marks, at most this many; none where nobody leads, who would
+-- count them. Whoever looks often asks this first, and waits for the leader a while. Some may stay:
+-- a lane in which fewer wait than are worth a mark.
+CREATE OR REPLACE FUNCTION posthaste.uncounted(most integer) RETURNS integer
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -4162,33 +4163,33 @@ BEGIN
     RETURN 0;
   END IF;
   FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
-    EXIT WHEN v_found >= p_most;
+    EXIT WHEN v_found >= most;
     CONTINUE WHEN NOT v_slot = ANY (v_scan);
     CASE v_slot
       WHEN 0 THEN
         SELECT v_found + count(*) INTO v_found
-          FROM (SELECT FROM posthaste.not_counted_0() LIMIT p_most - v_found) r;
+          FROM (SELECT FROM posthaste.not_counted_0() LIMIT most - v_found) r;
       WHEN 1 THEN
         SELECT v_found + count(*) INTO v_found
-          FROM (SELECT FROM posthaste.not_counted_1() LIMIT p_most - v_found) r;
+          FROM (SELECT FROM posthaste.not_counted_1() LIMIT most - v_found) r;
       WHEN 2 THEN
         SELECT v_found + count(*) INTO v_found
-          FROM (SELECT FROM posthaste.not_counted_2() LIMIT p_most - v_found) r;
+          FROM (SELECT FROM posthaste.not_counted_2() LIMIT most - v_found) r;
       WHEN 3 THEN
         SELECT v_found + count(*) INTO v_found
-          FROM (SELECT FROM posthaste.not_counted_3() LIMIT p_most - v_found) r;
+          FROM (SELECT FROM posthaste.not_counted_3() LIMIT most - v_found) r;
       WHEN 4 THEN
         SELECT v_found + count(*) INTO v_found
-          FROM (SELECT FROM posthaste.not_counted_4() LIMIT p_most - v_found) r;
+          FROM (SELECT FROM posthaste.not_counted_4() LIMIT most - v_found) r;
       WHEN 5 THEN
         SELECT v_found + count(*) INTO v_found
-          FROM (SELECT FROM posthaste.not_counted_5() LIMIT p_most - v_found) r;
+          FROM (SELECT FROM posthaste.not_counted_5() LIMIT most - v_found) r;
       WHEN 6 THEN
         SELECT v_found + count(*) INTO v_found
-          FROM (SELECT FROM posthaste.not_counted_6() LIMIT p_most - v_found) r;
+          FROM (SELECT FROM posthaste.not_counted_6() LIMIT most - v_found) r;
       WHEN 7 THEN
         SELECT v_found + count(*) INTO v_found
-          FROM (SELECT FROM posthaste.not_counted_7() LIMIT p_most - v_found) r;
+          FROM (SELECT FROM posthaste.not_counted_7() LIMIT most - v_found) r;
     END CASE;
   END LOOP;
   RETURN v_found;
@@ -7937,8 +7938,8 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
   ) r
 $f$;
 
--- Counts jobs that entered this slot, at most p_limit, and what left it, and writes a mark if they
--- are p_step at least; how many jobs it counted.
+-- Counts jobs that entered this slot, at most p_limit or p_step, and what left it, and writes a
+-- mark if they are p_step at least; how many jobs it counted.
 CREATE OR REPLACE FUNCTION posthaste.count_scheduled_6(p_limit integer, p_step integer)
 RETURNS integer LANGUAGE plpgsql AS $f$
 DECLARE
@@ -7948,6 +7949,8 @@ DECLARE
   v_left integer;
 BEGIN
   n := m;
+  -- With fewer than a step it could not tell whether that is all.
+  p_limit := greatest(p_limit, p_step);
   n.number := m.number + 1;
   n.left_hi := posthaste.cursor_snapshot();
   IF m.exhausted THEN
@@ -8005,6 +8008,8 @@ DECLARE
   v_left integer;
 BEGIN
   n := m;
+  -- With fewer than a step it could not tell whether that is all.
+  p_limit := greatest(p_limit, p_step);
   n.number := m.number + 1;
   n.left_hi := posthaste.cursor_snapshot();
   IF m.exhausted THEN
@@ -14096,6 +14101,6 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '45aad3c34558e18e', '0.1.0')
+  VALUES ('functions', '55825464b41d3052', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

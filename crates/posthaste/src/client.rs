@@ -322,9 +322,10 @@ impl<E: Executor> Client<E> {
         store::counters(&mut self.0).await
     }
 
-    /// How many jobs [`counters`](Self::counters) would have to read because the worker that leads
-    /// maintenance is still to count them, at most `most`; 0 where none leads. An INSERT of very
-    /// many leaves many. Who looks often asks this before, and waits for that worker a while.
+    /// How many jobs the worker that leads maintenance has not counted yet, at most `most`; 0 where
+    /// none leads. An INSERT of very many leaves very many, and [`counters`](Self::counters) is slow
+    /// then: whoever looks often asks this first, and waits a while, but not for ever: a few may
+    /// stay uncounted, or more where jobs of one queue have thousands of names or tags.
     ///
     /// ```no_run
     /// # async fn example(client: tokio_postgres::Client) -> Result<(), posthaste::Error> {

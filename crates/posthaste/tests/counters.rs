@@ -2,6 +2,7 @@
 //! reading them stays cheap.
 
 pub mod agreement;
+mod uncounted;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -253,49 +254,6 @@ async fn a_backlog_is_read_once_and_not_by_those_who_read_the_counters() {
         let running: i64 = found.iter().map(|of| of.running).sum();
         assert_eq!((waiting, running), (20_000 - 7_777 - 33, 33));
     }
-}
-
-/// As a worker of another process does for a minute.
-async fn lead(client: &Client) {
-    let sql = "INSERT INTO posthaste.leader (worker, until)
-               VALUES (0, clock_timestamp() + interval '1 min')";
-    client.batch_execute(sql).await.unwrap();
-}
-
-#[tokio::test]
-async fn who_looks_is_told_how_much_the_leader_is_still_to_count() {
-    let db = database(PgVersion::V15).await;
-    let client = db.client().await.unwrap();
-    client
-        .batch_execute(
-            "SELECT posthaste.enqueue('n' || i % 3, queue => 'q' || i % 2, priority => i % 5)
-               FROM generate_series(1, 9000) i;
-             SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour')
-               FROM generate_series(1, 1000)",
-        )
-        .await
-        .unwrap();
-    let mut jobs = jobs(&client);
-    assert_eq!(jobs.uncounted(1 << 20).await.unwrap(), 0, "nobody leads");
-    lead(&client).await;
-    assert_eq!(jobs.uncounted(1 << 20).await.unwrap(), 10_000);
-    for most in [0, 1, 999, 9_500] {
-        assert_eq!(jobs.uncounted(most).await.unwrap(), most);
-    }
-    let some = "SELECT posthaste.account(3000, 100, 65536)";
-    client.batch_execute(some).await.unwrap();
-    let left = jobs.uncounted(1 << 20).await.unwrap();
-    assert!((1_000..=7_000).contains(&left), "{left}");
-    account(&client).await;
-    // Less than a step of a lane is not worth a mark.
-    let left = jobs.uncounted(1 << 20).await.unwrap();
-    assert!(left < 250 * 11, "{left}");
-    client
-        .batch_execute("SELECT posthaste.enqueue('n') FROM generate_series(1, 5000)")
-        .await
-        .unwrap();
-    let now = jobs.uncounted(1 << 20).await.unwrap();
-    assert_eq!(now, left + 5_000);
 }
 
 async fn tuples(client: &Client) -> BTreeMap<String, i64> {

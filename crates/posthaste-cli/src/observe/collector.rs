@@ -15,10 +15,11 @@ type PoolClient = deadpool_postgres::Client;
 
 /// A snapshot is shared for this long,
 const FRESH: Duration = Duration::from_secs(4);
-/// longer while reading takes long, so that it takes a fiftieth of the time, and while more than
-/// this is still to be counted by a worker; but for no longer than this.
-const MANY: u32 = 50_000;
+/// longer where reading takes long: it takes a fiftieth of the time, unless metrics would be older
+/// than this.
 const OLDEST: Duration = Duration::from_secs(30);
+/// While a worker has not counted so many, reading waits for it, until metrics are that old.
+const MANY: u32 = 50_000;
 /// A database that answers slower than this is not waited for.
 const WITHIN: Duration = Duration::from_secs(10);
 
@@ -32,6 +33,8 @@ struct State {
     labels: Labels,
     client: Option<PoolClient>,
     last: Option<Last>,
+    /// It was waited for a worker, and in vain: some of what there is no worker counts.
+    is_in_vain: bool,
 }
 
 struct Last {
@@ -53,6 +56,7 @@ impl Collector {
             labels: Labels::default(),
             client: None,
             last: None,
+            is_in_vain: false,
         })))
     }
 
@@ -60,18 +64,7 @@ impl Collector {
     /// long.
     pub(crate) async fn metrics(&self) -> anyhow::Result<Arc<Vec<Metric>>> {
         let mut state = self.0.lock().await;
-        if let Some(metrics) = tokio::time::timeout(WITHIN, state.kept()).await?? {
-            return Ok(metrics);
-        }
-        let begun = Instant::now();
-        let metrics = Arc::new(tokio::time::timeout(WITHIN, state.read()).await??);
-        let at = Instant::now();
-        state.last = Some(Last {
-            at,
-            until: at + pause(at - begun),
-            metrics: Arc::clone(&metrics),
-        });
-        Ok(metrics)
+        tokio::time::timeout(WITHIN, state.metrics()).await?
     }
 
     /// The same for Prometheus.
@@ -81,23 +74,45 @@ impl Collector {
 }
 
 impl State {
-    /// What was read last, where that will do.
-    async fn kept(&mut self) -> anyhow::Result<Option<Arc<Vec<Metric>>>> {
-        let now = Instant::now();
-        let Some(mut last) = self.last.take_if(|last| now < last.at + OLDEST) else {
-            return Ok(None);
-        };
-        if last.until <= now {
-            let client = self.client().await?;
-            let many = Client::new(Unnamed(&client)).uncounted(MANY).await? == MANY;
-            self.client = Some(client);
-            if !many {
-                return Ok(None);
-            }
-            last.until = Instant::now() + FRESH;
+    async fn metrics(&mut self) -> anyhow::Result<Arc<Vec<Metric>>> {
+        if let Some(metrics) = self.still_holds().await {
+            return Ok(metrics);
         }
-        let last = self.last.insert(last);
-        Ok(Some(Arc::clone(&last.metrics)))
+        let begun = Instant::now();
+        let metrics = Arc::new(self.read().await?);
+        let at = Instant::now();
+        self.last = Some(Last {
+            at,
+            until: at + pause(begun.elapsed()),
+            metrics: Arc::clone(&metrics),
+        });
+        Ok(metrics)
+    }
+
+    /// What was read last, where that is shown once more.
+    async fn still_holds(&mut self) -> Option<Arc<Vec<Metric>>> {
+        let mut last = self.last.take()?;
+        let asked = Instant::now();
+        if last.until <= asked {
+            // Reading says what is the matter with the database.
+            let many = self.is_uncounted().await.unwrap_or(false);
+            let waits = many && !self.is_in_vain && last.at + OLDEST > asked;
+            self.is_in_vain = many && !waits;
+            if !waits {
+                return None;
+            }
+            last.until = Instant::now() + pause(asked.elapsed());
+        }
+        let metrics = Arc::clone(&last.metrics);
+        self.last = Some(last);
+        Some(metrics)
+    }
+
+    async fn is_uncounted(&mut self) -> anyhow::Result<bool> {
+        let client = self.client().await?;
+        let uncounted = Client::new(Unnamed(&client)).uncounted(MANY).await?;
+        self.client = Some(client);
+        Ok(uncounted == MANY)
     }
 
     /// Taken out, so that what fails or is given up leaves no connection behind that still answers

@@ -12,7 +12,7 @@ pub(crate) async fn live() -> &'static str {
     "live\n"
 }
 
-/// The database answers, too; asked at most every two seconds.
+/// The database has answered, too, within the last half minute; asked at most every two seconds.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
     match app.collector.seen().await {
         Ok(_) => (StatusCode::OK, "ready\n"),

@@ -109,7 +109,10 @@ fn console(app: &App) -> Vec<Fact> {
             "Connections",
             format!("{} at most", app.pool.status().max_size),
         ),
-        ("Statements", "2 s to look, 30 s to act".to_owned()),
+        (
+            "Statements",
+            "2 s to look, 10 s to count, 30 s to act".to_owned(),
+        ),
     ]
 }
 

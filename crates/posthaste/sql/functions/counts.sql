@@ -278,9 +278,10 @@ CREATE OR REPLACE FUNCTION posthaste.not_counted_6() RETURNS SETOF bigint LANGUA
 $f$;
 -- end
 
--- How many jobs posthaste.counts() would have to read because the leader is still to count them, at
--- most p_most; none where nobody leads. Who looks often asks this before, and waits for the leader.
-CREATE OR REPLACE FUNCTION posthaste.uncounted(p_most integer) RETURNS integer
+-- How many jobs lie behind the newest marks, at most this many; none where nobody leads, who would
+-- count them. Whoever looks often asks this first, and waits for the leader a while. Some may stay:
+-- a lane in which fewer wait than are worth a mark.
+CREATE OR REPLACE FUNCTION posthaste.uncounted(most integer) RETURNS integer
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -295,13 +296,13 @@ BEGIN
     RETURN 0;
   END IF;
   FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
-    EXIT WHEN v_found >= p_most;
+    EXIT WHEN v_found >= most;
     CONTINUE WHEN NOT v_slot = ANY (v_scan);
     CASE v_slot
       -- repeat: slots 0..7
       WHEN 0 /*slot*/ THEN
         SELECT v_found + count(*) INTO v_found
-          FROM (SELECT FROM posthaste.not_counted_0() LIMIT p_most - v_found) r;
+          FROM (SELECT FROM posthaste.not_counted_0() LIMIT most - v_found) r;
       -- end
     END CASE;
   END LOOP;

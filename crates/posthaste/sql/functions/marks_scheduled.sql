@@ -49,8 +49,8 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Counts jobs that entered this slot, at most p_limit, and what left it, and writes a mark if they
--- are p_step at least; how many jobs it counted.
+-- Counts jobs that entered this slot, at most p_limit or p_step, and what left it, and writes a
+-- mark if they are p_step at least; how many jobs it counted.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.count_scheduled_6(p_limit integer, p_step integer)
 RETURNS integer LANGUAGE plpgsql AS $f$
@@ -61,6 +61,8 @@ DECLARE
   v_left integer;
 BEGIN
   n := m;
+  -- With fewer than a step it could not tell whether that is all.
+  p_limit := greatest(p_limit, p_step);
   n.number := m.number + 1;
   n.left_hi := posthaste.cursor_snapshot();
   IF m.exhausted THEN

@@ -30,11 +30,11 @@ const EXPIRE: i32 = 5_000;
 /// Confirmations that never came, tried again in one transaction.
 const OVERDUE: i32 = 1_000;
 /// Jobs counted in one transaction, and how many lie between two marks (sql/functions/marks.sql).
-/// Half of the time goes into marks: in a backlog each transaction doubles their distance, this
-/// often.
+/// Half of the time goes into marks. So in a backlog each transaction doubles their distance, at
+/// most this often.
 const COUNT: i32 = 20_000;
 const COUNT_STEP: i32 = 125;
-const COARSEST: u32 = 5;
+const COARSEST: u32 = 3;
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// Deltas of counters beyond this are added up and forgotten.
 const STATS_BYTES: i64 = 8 << 20;
@@ -280,12 +280,10 @@ impl Duties {
         let known = self.written.as_str();
         let step = COUNT_STEP << self.coarser;
         let counted = attempt!(link, account(COUNT, step, STATS_BYTES, known));
-        // None: there is more to be counted; there may be where marks lay far apart.
-        let is_more = counted == Some(None) || (counted.is_some() && self.coarser > 0);
-        self.coarser = match counted {
-            Some(None) => (self.coarser + 1).min(COARSEST),
-            _ => 0,
-        };
+        // None: there is more to be counted.
+        let all = counted.as_ref().map(Option::is_some);
+        let (is_more, coarser) = goes_on(all, self.coarser);
+        self.coarser = coarser;
         self.did(is_more);
         let pause = if is_more {
             started.elapsed() * 19
@@ -366,9 +364,28 @@ impl Duties {
     }
 }
 
+/// Whether counting goes on at once, and how coarsely: `all` says whether all was counted, unless
+/// that failed. Between marks that lie far apart there may be more.
+fn goes_on(all: Option<bool>, coarser: u32) -> (bool, u32) {
+    match all {
+        Some(false) => (true, (coarser + 1).min(COARSEST)),
+        Some(true) => (coarser > 0, 0),
+        None => (false, 0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_backlog_is_counted_ever_more_coarsely_and_its_rest_finely() {
+        assert_eq!(goes_on(Some(false), 0), (true, 1));
+        assert_eq!(goes_on(Some(false), COARSEST), (true, COARSEST));
+        assert_eq!(goes_on(Some(true), COARSEST), (true, 0));
+        assert_eq!(goes_on(Some(true), 0), (false, 0));
+        assert_eq!(goes_on(None, COARSEST), (false, 0));
+    }
 
     #[test]
     fn a_sample_waits_for_what_is_still_to_be_counted_but_not_for_ever() {

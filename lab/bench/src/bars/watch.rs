@@ -27,6 +27,8 @@ const IDLE: &str = "nothing, watched";
 const RATE: &str = "jobs_per_second";
 const CONSOLES: u64 = 10;
 const SCRAPES: Duration = Duration::from_secs(5);
+/// Within this connections are open, and plans are made.
+const SETTLES: Duration = Duration::from_secs(10);
 /// A drain lasts for several scrapes.
 const TIMES: u64 = 5;
 const STARTS: Duration = Duration::from_secs(60);
@@ -46,7 +48,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
         async |index| {
             let database = Database::fresh(bench.server).await?;
             match index {
-                0 => drain_posthaste(&database, jobs, Manner::fast()).await,
+                0 => alone(&database, jobs).await,
                 1 => watched(&database, jobs).await,
                 _ => idle(&database, seconds).await,
             }
@@ -54,7 +56,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     )
     .await?;
     let evidence = Evidence::from_runs(&bar.runs, rounds);
-    let share = Requirement::bar(
+    let share = Requirement::aim(
         "share of the drain that nobody watches",
         "x",
         Bound::AtLeast(0.98),
@@ -66,11 +68,18 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     );
     let idle = Requirement::bar("of one core of the server, idle", "%", Bound::AtMost(1.0));
     bar.judgements = vec![
-        evidence.ratio(share, WATCHED, ALONE, RATE)?,
         evidence.median(beside, WATCHED, "watching_percent")?,
+        evidence.ratio(share, WATCHED, ALONE, RATE)?,
         evidence.median(idle, IDLE, "server_percent")?,
     ];
     Ok(())
+}
+
+/// As long after the database was made as the one beside it.
+async fn alone(database: &Database, jobs: u64) -> Result<Figures> {
+    posthaste::prepare(database).await?;
+    sleep(SETTLES).await;
+    drain_posthaste(database, jobs, Manner::fast()).await
 }
 
 async fn watched(database: &Database, jobs: u64) -> Result<Figures> {
@@ -110,7 +119,7 @@ async fn idle(database: &Database, seconds: u64) -> Result<Figures> {
 
 /// Processor time of those who look, up to a moment.
 struct Spent {
-    /// Their server processes.
+    /// Their server processes, which stay the same.
     sessions: Vec<u32>,
     server: u64,
     own: u64,
@@ -119,7 +128,7 @@ struct Spent {
 impl Spent {
     fn begin(watchers: &Watchers, sessions: Vec<u32>) -> Result<Self> {
         Ok(Self {
-            server: ticks_of(&sessions),
+            server: ticks_of(&sessions)?,
             own: watchers.ticks()?,
             sessions,
         })
@@ -128,13 +137,14 @@ impl Spent {
     /// Seconds since then, in the server and in themselves.
     fn since(&self, watchers: &Watchers) -> Result<(f64, f64)> {
         let seconds = |ticks: u64| ticks as f64 / TICKS_PER_SECOND;
-        let server = ticks_of(&self.sessions).saturating_sub(self.server);
+        let server = ticks_of(&self.sessions)? - self.server;
         Ok((seconds(server), seconds(watchers.ticks()? - self.own)))
     }
 }
 
-fn ticks_of(sessions: &[u32]) -> u64 {
-    let of = |pid: &u32| own_ticks(*pid).unwrap_or_default();
+/// Fails where one has ended: somebody else would be counted for it, or nobody.
+fn ticks_of(sessions: &[u32]) -> Result<u64> {
+    let of = |pid: &u32| own_ticks(*pid).context("a session of those who look has ended");
     sessions.iter().map(of).sum()
 }
 
@@ -229,11 +239,10 @@ impl Watchers {
         })
     }
 
-    /// Their server processes, once connections are open and plans are made; nobody else has a
-    /// session yet.
+    /// Their server processes; nobody else has a session yet.
     async fn sessions(&self, database: &Database) -> Result<Vec<u32>> {
         let observer = database.connect().await?;
-        sleep(SCRAPES * 2).await;
+        sleep(SETTLES).await;
         let rows = observer.query(instruments().get("other_backends")?, &[]);
         let pids = rows.await?.into_iter().map(|row| row.get::<_, i32>(0));
         let sessions: Vec<u32> = pids.filter_map(|pid| u32::try_from(pid).ok()).collect();

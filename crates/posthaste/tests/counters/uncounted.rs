@@ -1,0 +1,70 @@
+//! What the leader has not counted yet.
+
+use posthaste_testkit::PgVersion;
+use tokio_postgres::Client;
+
+use super::account;
+use crate::support::{database, jobs};
+
+/// As a worker does that is not there: nothing of its work is done.
+async fn lead(client: &Client) {
+    let sql = "INSERT INTO posthaste.leader (worker, until)
+               VALUES (0, clock_timestamp() + interval '1 h')";
+    client.batch_execute(sql).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_looks_is_told_how_much_the_leader_is_still_to_count() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "SELECT posthaste.enqueue('n' || i % 3, queue => 'q' || i % 2, priority => i % 5)
+               FROM generate_series(1, 9000) i;
+             SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour')
+               FROM generate_series(1, 1000)",
+        )
+        .await
+        .unwrap();
+    let mut jobs = jobs(&client);
+    assert_eq!(jobs.uncounted(1 << 20).await.unwrap(), 0, "nobody leads");
+    lead(&client).await;
+    assert_eq!(jobs.uncounted(1 << 20).await.unwrap(), 10_000);
+    for most in [0, 1, 999, 9_500] {
+        assert_eq!(jobs.uncounted(most).await.unwrap(), most);
+    }
+    let some = "SELECT posthaste.account(3000, 100, 65536)";
+    client.batch_execute(some).await.unwrap();
+    let left = jobs.uncounted(1 << 20).await.unwrap();
+    assert!((1_000..=7_000).contains(&left), "{left}");
+    account(&client).await;
+    // Less than a step of a lane is not worth a mark.
+    let left = jobs.uncounted(1 << 20).await.unwrap();
+    assert!(left < 250 * 11, "{left}");
+    client
+        .batch_execute("SELECT posthaste.enqueue('n') FROM generate_series(1, 5000)")
+        .await
+        .unwrap();
+    let now = jobs.uncounted(1 << 20).await.unwrap();
+    assert_eq!(now, left + 5_000);
+}
+
+#[tokio::test]
+async fn a_budget_below_a_step_does_not_take_what_is_scheduled_for_counted() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour')
+               FROM generate_series(1, 1000)",
+        )
+        .await
+        .unwrap();
+    lead(&client).await;
+    let less = "SELECT posthaste.account(100, 125, 65536) IS NULL";
+    for left in [875, 750] {
+        let is_more: bool = client.query_one(less, &[]).await.unwrap().get(0);
+        assert!(is_more);
+        assert_eq!(jobs(&client).uncounted(1 << 20).await.unwrap(), left);
+    }
+}
