@@ -194,13 +194,7 @@ async fn many(client: &tokio_postgres::Client) -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let server = PgServer::start(PgVersion::V15, &[("max_prepared_transactions", "0")])?;
-    let db = TestDb::empty(&server).await?;
-    stage
-        .run_with_url(db.url(), &["migrate", "--roles"])
-        .await?
-        .good()?;
-    let client = db.client().await?;
+    let (server, db, client) = stage::with_roles(&stage).await?;
     let said = ask(&stage, db.url()).await?;
     said.finds("hint", "workers");
     assert_eq!(

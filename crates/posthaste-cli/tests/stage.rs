@@ -321,10 +321,8 @@ pub(crate) async fn count(client: &Client, query: &str) -> anyhow::Result<i64> {
     Ok(client.query_one(query, &[]).await?.try_get(0)?)
 }
 
-/// A server on which somebody may look, and the database's address for them.
-pub(crate) async fn somebody_who_looks(
-    stage: &Stage,
-) -> anyhow::Result<(PgServer, TestDb, String)> {
+/// A server of its own, without prepared transactions, and a database with our roles on it.
+pub(crate) async fn with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, Client)> {
     let server = PgServer::start(PgVersion::V15, &[("max_prepared_transactions", "0")])?;
     let db = TestDb::empty(&server).await?;
     stage
@@ -332,6 +330,14 @@ pub(crate) async fn somebody_who_looks(
         .await?
         .good()?;
     let client = db.client().await?;
+    Ok((server, db, client))
+}
+
+/// A server on which somebody may look, and the database's address for them.
+pub(crate) async fn somebody_who_looks(
+    stage: &Stage,
+) -> anyhow::Result<(PgServer, TestDb, String)> {
+    let (server, db, client) = with_roles(stage).await?;
     client
         .batch_execute(
             "SELECT posthaste.check_identity();

@@ -16,7 +16,7 @@ pub(crate) const EVERY: Duration = Duration::from_secs(2);
 /// Less often where a look takes long: it takes a fiftieth of the time, unless figures would be
 /// older than this.
 const OLDEST: Duration = Duration::from_secs(30);
-/// While a worker has not counted so many, a look waits for it, until figures are that old.
+/// While a worker has this many jobs to count, a look waits for it, until figures are that old.
 const MANY: u32 = 50_000;
 /// Looks that are remembered for rates and lines.
 const REMEMBERED: usize = 150;
@@ -24,8 +24,8 @@ const REMEMBERED: usize = 150;
 /// What was seen last.
 pub(crate) type Seen = Result<Arc<Figures>, StoreError>;
 
-/// Looks when somebody asks, at most every two seconds, less often while that takes long; whoever
-/// asks in between has what was seen last, and whoever asks meanwhile waits for the same look.
+/// Looks when somebody asks, at most every two seconds, less often while that takes long. Who asks
+/// in between has what was seen last; who asks meanwhile waits for the same look.
 pub(crate) struct Collector(Arc<Watched>);
 
 struct Watched {
@@ -37,7 +37,7 @@ struct Watched {
 #[derive(Default)]
 struct Last {
     look: Option<Look>,
-    /// It was waited for a worker, and in vain: some of what there is no worker counts.
+    /// Figures were as old as they may be, and a worker still had many to count: no more waiting.
     is_in_vain: bool,
     before: VecDeque<Past>,
 }
@@ -71,14 +71,8 @@ impl Collector {
 
     /// What is there now, or was a little ago.
     pub(crate) async fn seen(&self) -> Seen {
-        if let Some(look) = self
-            .0
-            .last
-            .lock()
-            .await
-            .look
-            .as_ref()
-            .filter(|look| look.is_fresh())
+        if let Some(look) = &self.0.last.lock().await.look
+            && look.is_fresh()
         {
             return look.seen.clone();
         }

@@ -108,7 +108,7 @@ async fn a_store_that_began_to_count_anew_has_no_negative_rate() {
 }
 
 /// How often somebody has looked who leads: while nobody has asked for a page, only whether a
-/// sample is due. It is told some seconds later.
+/// sample is due. The server says so some seconds later.
 const TRIED: &str = "SELECT coalesce(sum(seq_scan + idx_scan), 0)::bigint FROM pg_stat_user_tables
     WHERE schemaname = 'posthaste' AND relname = 'leader'";
 

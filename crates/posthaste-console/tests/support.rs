@@ -134,8 +134,8 @@ pub async fn track_functions(client: &Client) {
     client.batch_execute(sql).await.unwrap();
 }
 
-/// How often it was asked what is uncounted, and how often all was counted; it is told a few
-/// seconds later.
+/// How often it was asked what is uncounted, and how often all was counted. The server says so a
+/// few seconds later.
 pub async fn asked_and_counted(client: &Client) -> (i64, i64) {
     let sql = "SELECT coalesce(sum(calls) FILTER (WHERE funcname = 'uncounted'), 0)::bigint,
                       coalesce(sum(calls) FILTER (WHERE funcname = 'counts'), 0)::bigint

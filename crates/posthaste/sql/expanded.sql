@@ -4146,8 +4146,8 @@ CREATE OR REPLACE FUNCTION posthaste.not_counted_7() RETURNS SETOF bigint LANGUA
 $f$;
 
 -- How many jobs lie behind the newest marks, at most this many; none where nobody leads, who would
--- count them. Whoever looks often asks this first, and waits for the leader a while. Some may stay:
--- a lane in which fewer wait than are worth a mark.
+-- count them. A program that reads the counters often asks this first, and waits for the leader a
+-- while. Some may stay: a lane in which fewer wait than are worth a mark.
 CREATE OR REPLACE FUNCTION posthaste.uncounted(most integer) RETURNS integer
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off

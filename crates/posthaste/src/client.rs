@@ -324,9 +324,9 @@ impl<E: Executor> Client<E> {
 
     /// How many jobs the worker that leads maintenance has not counted yet, at most `most`; 0 where
     /// none leads. While there are very many, as after an INSERT of them,
-    /// [`counters`](Self::counters) is slow. Whoever looks often asks this first, and waits a
-    /// while, but not for ever: a few may stay uncounted, or more where the jobs of one queue have
-    /// thousands of names or tags.
+    /// [`counters`](Self::counters) is slow. A program that reads them often asks this first, and
+    /// waits a while, but not for ever: a few may stay uncounted, or more where the jobs of one
+    /// queue have thousands of names or tags.
     ///
     /// ```no_run
     /// # async fn example(client: tokio_postgres::Client) -> Result<(), posthaste::Error> {

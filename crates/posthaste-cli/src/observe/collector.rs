@@ -18,7 +18,7 @@ const FRESH: Duration = Duration::from_secs(4);
 /// longer where reading takes long: it takes a fiftieth of the time, unless metrics would be older
 /// than this.
 const OLDEST: Duration = Duration::from_secs(30);
-/// While a worker has not counted so many, reading waits for it, until metrics are that old.
+/// While a worker has this many jobs to count, reading waits for it, until metrics are that old.
 const MANY: u32 = 50_000;
 /// A database that answers slower than this is not waited for.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ struct State {
     labels: Labels,
     client: Option<PoolClient>,
     last: Option<Last>,
-    /// It was waited for a worker, and in vain: some of what there is no worker counts.
+    /// Metrics were as old as they may be, and a worker still had many to count: no more waiting.
     is_in_vain: bool,
 }
 

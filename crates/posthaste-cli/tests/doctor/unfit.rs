@@ -1,6 +1,6 @@
 //! Databases in which no worker should work, or can.
 
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, connect, eventually};
 
 use super::ask;
 use crate::stage::{self, Stage};
@@ -9,13 +9,7 @@ use crate::stage::{self, Stage};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_told_that_it_is_one_and_nothing_else() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let server = PgServer::start(PgVersion::V15, &[("max_prepared_transactions", "0")])?;
-    let db = TestDb::empty(&server).await?;
-    stage
-        .run_with_url(db.url(), &["migrate", "--roles"])
-        .await?
-        .good()?;
-    let client = db.client().await?;
+    let (server, db, client) = stage::with_roles(&stage).await?;
     client
         .batch_execute(
             "INSERT INTO posthaste.worker (name) VALUES ('w');

@@ -30,7 +30,7 @@ pub(crate) async fn read(pool: &Pool) -> Result<Snapshot, StoreError> {
     Ok(snapshot)
 }
 
-/// Whether a worker is still to count so many that reading takes long.
+/// Whether a worker still has this many jobs to count, at least.
 pub(crate) async fn is_uncounted(pool: &Pool, many: u32) -> Result<bool, StoreError> {
     let session = Session::read(pool).await?;
     let uncounted = session.jobs()?.uncounted(many).await?;
