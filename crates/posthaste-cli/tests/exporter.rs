@@ -175,6 +175,22 @@ async fn metrics_wait_for_a_worker_that_is_still_to_count_very_many_jobs() -> an
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_read_where_it_cannot_be_asked_how_many_jobs_are_uncounted()
+-> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let (_child, root) = exporter(&stage, &database).await?;
+    got(&root, "/metrics").await?;
+    let forget = "DROP FUNCTION posthaste.uncounted(integer);
+        SELECT posthaste.enqueue('a', queue => 'new')";
+    client.batch_execute(forget).await?;
+    eventually(BOUND, "it is read again", async || {
+        Ok(got(&root, "/metrics").await?.1.contains(r#"queue="new""#))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_tells_how_long_its_jobs_waited_and_ran() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let work = [

@@ -60,6 +60,11 @@ fn pause(took: Duration) -> Duration {
     (took * 50).clamp(EVERY, OLDEST)
 }
 
+/// For how long a look that failed is not taken again: soon it may not.
+fn pause_of_failed(took: Duration) -> Duration {
+    took.clamp(EVERY, OLDEST)
+}
+
 impl Collector {
     pub(crate) fn new(pool: Pool, limits: Limits) -> Self {
         Self(Arc::new(Watched {
@@ -106,7 +111,7 @@ impl Watched {
         let (at, took) = (Instant::now(), begun.elapsed());
         let pause = match &seen {
             Ok(_) => pause(took),
-            Err(_) => took.clamp(EVERY, OLDEST),
+            Err(_) => pause_of_failed(took),
         };
         last.look = Some(Look {
             at,
@@ -141,5 +146,11 @@ mod tests {
         let of = |took| pause(Duration::from_millis(took)).as_millis();
         assert_eq!([of(0), of(40), of(330)], [2_000, 2_000, 16_500]);
         assert_eq!([of(600), of(10_000)], [30_000, 30_000]);
+    }
+
+    #[test]
+    fn a_look_that_failed_is_taken_again_after_the_time_that_it_took() {
+        let of = |took| pause_of_failed(Duration::from_millis(took)).as_millis();
+        assert_eq!([of(0), of(5_000), of(60_000)], [2_000, 5_000, 30_000]);
     }
 }

@@ -145,3 +145,19 @@ async fn while_few_are_uncounted_each_look_is_taken_when_it_is_due() {
     .await
     .unwrap();
 }
+
+#[tokio::test]
+async fn figures_are_read_where_it_cannot_be_asked_how_many_jobs_are_uncounted() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let console = console(&database).await;
+    console.page("/").await;
+    let forget = "DROP FUNCTION posthaste.uncounted(integer)";
+    client.batch_execute(forget).await.unwrap();
+    enqueue(&client, "mail.send", "archive", "{}").await;
+    eventually(SOON, "they are read again", async || {
+        Ok(console.page("/").await.contains("archive"))
+    })
+    .await
+    .unwrap();
+}

@@ -15,7 +15,10 @@ const ORDERED: i32 = 1_000;
 const TURNS: Duration = Duration::from_millis(2);
 const TURNING: Duration = Duration::from_secs(1);
 /// The longest sleep: how late a job may be that notified nobody.
-const AHEAD: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(1);
+/// How far ahead it is asked what is due: beyond the longest sleep, so that a look knows of what it
+/// finds whether that was known before.
+const AHEAD: Duration = Duration::from_secs(2);
 /// What is due this much before it was expected should have notified the leader.
 const SURPRISE: Duration = Duration::from_millis(50);
 /// Asking for the next job that is due may walk rows of an open or rolled-back transaction. When it
@@ -128,24 +131,26 @@ impl Promoter {
         } else {
             0
         };
-        if promoted.max(carried) > 0 {
+        if promoted > 0 {
             self.should_have_been_notified(leader, asked + SURPRISE >= self.due_at);
+        }
+        if promoted.max(carried) > 0 {
             self.found_at = Instant::now();
         }
-        self.due_at = asked + due;
+        self.due_at = asked + due.min(ahead);
         if promoted.max(carried) >= i64::from(PROMOTE) {
             return Duration::from_millis(1);
         }
         let sleeper = &leader.notifications.promoter;
         let idle = self.found_at.elapsed();
-        let sleep = leader.notifications.pause(sleeper, idle, AHEAD);
+        let sleep = leader.notifications.pause(sleeper, idle, LONGEST);
         let doubted = self.missed_at.is_some_and(|at| at.elapsed() < DOUBT);
         if !sleeper.is_on() || ahead.is_zero() || doubted {
             return shortest;
         }
         // An eighth of the time since notifications are on, in which a transaction that did not see
         // them on may have committed.
-        let sleep = sleep.unwrap_or(AHEAD);
+        let sleep = sleep.unwrap_or(LONGEST);
         sleep.min(due).max(shortest)
     }
 }
