@@ -48,6 +48,9 @@ async fn write(pool: &Pool, claim: &Claim) -> anyhow::Result<()> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init(); // what the worker warns of
     let url = std::env::var("DATABASE_URL")?;
     let pool = Pool::builder(Manager::new(url.parse()?, tokio_postgres::NoTls)).build()?;
     let mut client = pool.get().await?;

@@ -16,7 +16,10 @@ const QUEUE: &str = "complete_in";
 const JOBS: usize = 100;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init(); // what the worker warns of
     let url = std::env::var("DATABASE_URL")?;
     let pool = Pool::builder(Manager::new(url.parse()?, tokio_postgres::NoTls)).build()?;
     let mut client = pool.get().await?;

@@ -70,7 +70,10 @@ async fn welcome(context: Context<App>, welcome: Welcome) -> anyhow::Result<()> 
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let db = PgPool::connect(&std::env::var("DATABASE_URL")?).await?;
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init(); // what the worker warns of
+    let db = PgPool::connect_lazy(&std::env::var("DATABASE_URL")?)?;
     posthaste::migrate(&mut *Database::from(&db).client().await?).await?;
     // Programs that start at once make the table one after the other.
     let account = "SELECT pg_advisory_xact_lock(hashtext('account'));

@@ -60,6 +60,7 @@ async fn beat(heartbeat: Heartbeat, link: Link) {
     let interval = heartbeat.config.heartbeat_interval;
     let mut identity = heartbeat.registration.subscribe();
     let mut known: Vec<Weak<Identity>> = Vec::new();
+    let mut failures = 0u32;
     loop {
         if let Some(worker) = &*identity.borrow_and_update() {
             let newest = Arc::downgrade(worker);
@@ -77,7 +78,7 @@ async fn beat(heartbeat: Heartbeat, link: Link) {
         heartbeat.owed.asked();
         for id in ids {
             let beaten = match id {
-                Some(id) => beat_once(&heartbeat, &link, id).await,
+                Some(id) => beat_once(&heartbeat, &link, id, &mut failures).await,
                 None => Some(false),
             };
             all_answered &= beaten.is_some();
@@ -100,8 +101,17 @@ async fn beat(heartbeat: Heartbeat, link: Link) {
 
 /// One beat; false when the database does not count this worker among the living any more, nothing
 /// when that is not known.
-async fn beat_once(heartbeat: &Heartbeat, link: &Link, worker: i64) -> Option<bool> {
-    match store::beat(link, worker).await {
+async fn beat_once(
+    heartbeat: &Heartbeat,
+    link: &Link,
+    worker: i64,
+    failures: &mut u32,
+) -> Option<bool> {
+    let beaten = store::beat(link, worker).await;
+    if beaten.is_ok() && std::mem::take(failures) > 0 {
+        tracing::info!(worker, "the database answers heartbeats again");
+    }
+    match beaten {
         Ok(true) => Some(true),
         // It has signed off meanwhile.
         Ok(false) if heartbeat.stopped.is_cancelled() => Some(false),
@@ -114,7 +124,10 @@ async fn beat_once(heartbeat: &Heartbeat, link: &Link, worker: i64) -> Option<bo
             Some(false)
         }
         Err(error) => {
-            tracing::warn!(worker, %error, "a heartbeat failed");
+            *failures += 1;
+            if failures.is_power_of_two() {
+                tracing::warn!(worker, failures, %error, "a heartbeat failed");
+            }
             None
         }
     }

@@ -205,3 +205,40 @@ async fn a_heartbeat_whose_connection_swallows_an_answer_goes_on_in_time() {
     behind.stop().await.unwrap();
     leader.stop().await.unwrap();
 }
+
+/// Each task of a worker asks again by itself; none of them may do it at the pace of its looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_gone_is_not_hit_by_hundreds_of_connections_a_second() {
+    let server = PgServer::start(PgVersion::V15, &[]).unwrap();
+    let db = migrated(&server).await;
+    let pool = db.pool(8).unwrap();
+    let worker = worker(&pool)
+        .queue("default", 4)
+        .queue("other", 4)
+        .handler("a", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    server.stop_fast().unwrap();
+    let place = tokio::net::TcpListener::bind(server.address()).await;
+    let place = place.unwrap();
+    let begun = std::time::Instant::now();
+    for _ in 0..150 {
+        drop(place.accept().await.unwrap());
+    }
+    // Five a second for each of its connections would be less than a tenth of what it was.
+    assert!(
+        begun.elapsed() > Duration::from_secs(3),
+        "{:?}",
+        begun.elapsed()
+    );
+    drop(place);
+    server.restart().unwrap();
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute("SELECT posthaste.enqueue('a')")
+        .await
+        .unwrap();
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+}

@@ -25,8 +25,13 @@ pub const RESENDS: Backoff = Backoff {
     base: Duration::from_secs(30),
     cap: Duration::from_secs(3600),
 };
-/// Before what failed is tried again.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Before what failed is tried again, longer each time.
+const PAUSES: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(30),
+};
+/// Where so many mails in a row cannot be looked after, nothing can: the rest of the page waits.
+const IN_VAIN: u32 = 3;
 
 /// The one that can be asked whether it has a mail, by its Message-ID: many providers can.
 pub trait Provider {
@@ -65,15 +70,24 @@ impl<P: Provider> Reconciler<P> {
     /// again.
     pub async fn run(&self, url: &str) -> Infallible {
         let mut listening = None;
+        let mut failures = 0u32;
         loop {
-            if listening.is_none() {
-                let begun = told(url).await;
-                listening = begun.map_err(|error| complain("listening", error)).ok();
-            }
-            let failed = match self.pass().await {
+            let looked = async {
+                if listening.is_none() {
+                    listening = Some(told(url).await?);
+                }
+                self.pass().await
+            };
+            let failed = match looked.await {
+                Ok(_) if failures > 0 => {
+                    tracing::info!("mails are looked after again");
+                    failures = 0;
+                    false
+                }
                 Ok(_) => false,
                 Err(error) => {
-                    complain("a pass", error);
+                    failures += 1;
+                    complain(error, failures);
                     true
                 }
             };
@@ -92,13 +106,14 @@ impl<P: Provider> Reconciler<P> {
                 listening = None;
             }
             if has_ended || failed {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(PAUSES.after(failures.saturating_sub(1), fastrand::f64())).await;
             }
         }
     }
 
     /// Looks after all that is open, once; how many mails were moved on. One that cannot be looked
-    /// after stands in no other's way: the first error is told when its page is done.
+    /// after stands in no other's way: the first error is told when its page is done, or when
+    /// several in a row could not be.
     pub async fn pass(&self) -> Result<usize, Box<dyn Error + Send + Sync>> {
         let look = Look {
             patience: self.patience,
@@ -109,11 +124,20 @@ impl<P: Provider> Reconciler<P> {
         let mut moved = 0;
         loop {
             let page = self.deliveries.open_ones(&look).await?;
-            let mut failed = None;
+            let (mut failed, mut in_vain) = (None, 0);
             for mail in &page {
                 match self.one(mail).await {
-                    Ok(is_moved) => moved += usize::from(is_moved),
-                    Err(error) => failed = failed.or(Some(error)),
+                    Ok(is_moved) => {
+                        moved += usize::from(is_moved);
+                        in_vain = 0;
+                    }
+                    Err(error) => {
+                        failed = failed.or(Some(error));
+                        in_vain += 1;
+                    }
+                }
+                if in_vain == IN_VAIN {
+                    break;
                 }
             }
             match failed {
@@ -168,8 +192,15 @@ impl<P: Provider> Reconciler<P> {
     }
 }
 
-fn complain(what: &str, error: Box<dyn Error + Send + Sync>) {
-    tracing::warn!(error, "{what} failed, and is tried again");
+/// Once for each doubling of the failures in a row: an outage is no news every time.
+fn complain(error: Box<dyn Error + Send + Sync>, failures: u32) {
+    if failures.is_power_of_two() {
+        tracing::warn!(
+            error,
+            failures,
+            "mails cannot be looked after, which is tried again"
+        );
+    }
 }
 
 /// Ids of mails that failed or became unknown, from the moment on that it was committed, for as

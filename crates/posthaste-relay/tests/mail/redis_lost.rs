@@ -1,5 +1,7 @@
 //! Redis is lost while the mail example works, and comes back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use posthaste_testkit::eventually;
@@ -7,6 +9,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::queue::{LEASE, Queue};
+use super::reconcile::Reconciler;
 use super::{KEPT, Log, Mute, Setup};
 use crate::support::SOON;
 
@@ -105,4 +109,32 @@ async fn an_error_of_redis_names_it_and_no_password() {
     let address = format!("Redis at 127.0.0.1:{}: ", setup.redis.port());
     assert!(error.starts_with(&address), "{error}");
     assert!(!error.contains("geheim"), "{error}");
+}
+
+/// What is lost for a few mails in a row is lost for all.
+#[tokio::test]
+async fn a_pass_does_not_ask_a_redis_that_is_lost_for_each_mail() {
+    let test = "a_pass_does_not_ask_a_redis_that_is_lost_for_each_mail";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    for _ in 0..4 {
+        ordered(&setup).await;
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}/0", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let hangs_up = tokio::spawn(async move {
+        while listener.accept().await.is_ok() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let reconciler = Reconciler {
+        queue: Queue::open(&url, "mail", LEASE).unwrap(),
+        ..setup.reconciler(Mute)
+    };
+    reconciler.pass().await.unwrap_err();
+    assert_eq!(asked.load(Ordering::Relaxed), 3);
+    hangs_up.abort();
 }

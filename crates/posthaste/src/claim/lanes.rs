@@ -51,7 +51,7 @@ impl Lanes {
         const ASLEEP: Duration = Duration::from_millis(500);
         let mut recalled = Instant::now();
         while !self.stopping.is_cancelled() {
-            let started = Instant::now();
+            let mut started = Instant::now();
             let mut shortest = ASLEEP;
             for queue in self.queues.iter().filter(|queue| queue.is_searched()) {
                 shortest = SHORTEST;
@@ -67,6 +67,8 @@ impl Lanes {
                                 queue = &*queue.name, %error,
                                 "lanes could not be discovered"
                             );
+                            // That was no look, however long it took.
+                            started = Instant::now();
                             break;
                         }
                     }

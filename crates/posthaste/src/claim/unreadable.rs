@@ -46,7 +46,9 @@ impl Fetcher {
         failures: u32,
         unreadable: &mut Unreadable,
     ) -> bool {
-        tracing::warn!(queue = &*self.queue.name, failures, %error, "a claim failed");
+        if failures.is_power_of_two() {
+            tracing::warn!(queue = &*self.queue.name, failures, %error, "a claim failed");
+        }
         if is_of_the_data(error) {
             // A job that cannot be read breaks the claim that holds it. Smaller ones find it;
             // alone, it is ended, and nobody else is harmed.

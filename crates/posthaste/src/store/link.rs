@@ -43,8 +43,12 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
     SET LOCAL lock_timeout = '1s'; SET LOCAL search_path = pg_catalog, pg_temp; \
     SET LOCAL jit = off; SET LOCAL statement_timeout = 0";
 
-/// A server may be another one each time that we connect. One where no work may be done is asked
-/// again after so long.
+/// Where a connection is refused, nobody connects over this link for so long, twice as long each
+/// time in a row: whoever asks over and over would hit a server that stops or starts with hundreds
+/// of connections a second.
+const REFUSED_FIRST: Duration = Duration::from_millis(50);
+/// At most so long, and at once where no work may be done: a server may be another one each time
+/// that we connect.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct Link {
@@ -58,6 +62,8 @@ pub(crate) struct Link {
 struct Line {
     client: Option<ClientWrapper>,
     patience: Duration,
+    /// For how long nobody connected after the last refusal.
+    refused_for: Duration,
 }
 
 impl Link {
@@ -68,6 +74,7 @@ impl Link {
         let line = Line {
             client: None,
             patience,
+            refused_for: Duration::ZERO,
         };
         Self {
             pool,
@@ -95,17 +102,20 @@ impl Link {
         let client = match line.client.take() {
             Some(client) if !client.is_closed() => client,
             _ => match tokio::time::timeout(patience, self.connect()).await {
-                Ok(Ok(client)) => client,
+                Ok(Ok(client)) => {
+                    line.refused_for = Duration::ZERO;
+                    client
+                }
                 Ok(Err(error)) => {
-                    if error.is_rollback() {
-                        tokio::time::sleep(REFUSED_FOR).await;
-                    }
+                    line.back_off(&error);
+                    tokio::time::sleep(line.refused_for).await;
                     return Err(error);
                 }
                 Err(_) => {
                     line.wait_longer();
                     let silence = format!("no answer within {} s", whole_seconds(patience));
-                    return Err(ErrorKind::Connect(silence.into()).into());
+                    let error = Error::from(ErrorKind::Connect(silence.into()));
+                    return Err(error.at(|| place(&self.pool)));
                 }
             },
         };
@@ -143,6 +153,13 @@ impl Link {
 }
 
 impl Line {
+    fn back_off(&mut self, error: &Error) {
+        self.refused_for = match error.is_rollback() {
+            true => REFUSED_FOR,
+            false => (self.refused_for * 2).clamp(REFUSED_FIRST, REFUSED_FOR),
+        };
+    }
+
     fn wait_longer(&mut self) {
         self.patience = (self.patience * 2).min(LONGEST);
     }
