@@ -32,6 +32,13 @@ BEGIN
     NULL;  -- not ours to give, or just given from another database ("tuple concurrently updated")
   END;
 
+  -- Where functions were revoked from PUBLIC, too. Those that run with their owner's rights are
+  -- given one by one.
+  EXECUTE (SELECT format('GRANT EXECUTE ON ROUTINE %s TO posthaste_producer, posthaste_worker, '
+                         'posthaste_observer', string_agg(p.oid::regprocedure::text, ', '))
+             FROM pg_proc p
+            WHERE p.pronamespace = 'posthaste'::regnamespace AND NOT p.prosecdef);
+
   -- Slots are written and emptied, never changed. What stands beside them is.
   FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace
     AND c.relname ~ '_[0-7]$' AND c.relkind = 'r' LOOP

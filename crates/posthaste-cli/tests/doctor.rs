@@ -1,3 +1,4 @@
+mod rights;
 mod trapped;
 mod unfit;
 
@@ -238,21 +239,6 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
         .run_with_url(db.url(), &["migrate", "--roles"])
         .await?
         .good()?;
-    client
-        .batch_execute(
-            "CREATE ROLE nobody_special LOGIN; GRANT USAGE ON SCHEMA posthaste TO nobody_special; \
-             GRANT SELECT ON posthaste.migration TO nobody_special",
-        )
-        .await?;
-    let as_nobody = db
-        .url()
-        .replace("postgres://postgres@", "postgres://nobody_special@");
-    ask(&stage, &as_nobody).await?.finds("wrong", "rights");
-    client
-        .batch_execute("GRANT posthaste_producer TO nobody_special")
-        .await?;
-    ask(&stage, &as_nobody).await?.finds("hint", "rights");
-
     client
         .batch_execute(
             "SELECT setval('posthaste.job_id', 1, false); SELECT posthaste.lock_out(true)",

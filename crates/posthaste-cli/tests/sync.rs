@@ -323,9 +323,9 @@ async fn what_is_missing_is_told_with_the_way_out() -> anyhow::Result<()> {
         .await?;
     let doctor = stage.run_on(&database, &["doctor"]).await?;
     assert!(
-        doctor
-            .out
-            .contains("WRONG  sync: triggers of sync pages are missing or switched off"),
+        doctor.out.contains(
+            "WRONG  sync: triggers of sync pages are missing, switched off or another's on page"
+        ),
         "{doctor:?}"
     );
     Ok(())

@@ -11,6 +11,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
 use crate::commands::sync::behind::behind;
@@ -19,7 +20,7 @@ use crate::failure::Ended;
 use crate::options::duration;
 use crate::terminal::Terminal;
 use facts::{Facts, Holder, Rights, Server, Store, Unsynced};
-use findings::{Finding, Level, findings};
+use findings::{Finding, Level, OLDEST, findings};
 
 /// Find what is wrong with the database, the queue and what surrounds them, and how to mend it
 ///
@@ -73,9 +74,13 @@ async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Fact
         pooled: is_pooled(&client, &another).await?,
         ..Facts::default()
     };
-    facts.schema = posthaste::check_schema(&client)
-        .await
-        .err()
+    if facts.server.version < OLDEST {
+        return Ok(facts);
+    }
+    // Who may not read of which version it is lacks rights.
+    let schema = posthaste::check_schema(&client).await.err();
+    facts.schema = schema
+        .filter(|error| error.sqlstate() != Some(&SqlState::INSUFFICIENT_PRIVILEGE))
         .map(|error| error.to_string());
     let older_than = arguments.older_than.as_secs_f64();
     // Unnamed statements throughout: behind a pooler, a named one may be asked of another server
@@ -114,15 +119,15 @@ async fn look(arguments: &Arguments, database: &Database) -> anyhow::Result<Fact
         });
         facts.unsynced = unsynced.collect::<Result<_, tokio_postgres::Error>>()?;
     }
-    let lacks_none = |rights: &Rights| rights.functions_lacking.is_empty();
-    let may_call = facts.rights.as_ref().is_some_and(lacks_none);
-    if rights.try_get("may_observe")? && may_call && !facts.server.is_replica {
+    let rights = facts.rights.as_ref().filter(|rights| rights.may_observe);
+    let Some(rights) = rights.filter(|_| !facts.server.is_replica) else {
+        return Ok(facts);
+    };
+    if rights.functions_lacking.is_empty() {
         facts.behind = behind(&client).await?.into_iter().collect();
         facts.older_than = older_than;
     }
-    if !facts.server.is_replica {
-        facts.store = store(&client).await?;
-    }
+    facts.store = store(&client).await?;
     Ok(facts)
 }
 
@@ -192,7 +197,7 @@ async fn store(client: &Client) -> anyhow::Result<Option<Store>> {
             let refused = error
                 .downcast_ref::<tokio_postgres::Error>()
                 .and_then(tokio_postgres::Error::code);
-            if refused.is_some_and(|code| code.code() == "42501") {
+            if refused == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
                 return Ok(None);
             }
             return Err(error);

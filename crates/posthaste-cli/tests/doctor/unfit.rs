@@ -41,7 +41,8 @@ async fn the_doctor_says_when_no_worker_can_start_for_lack_of_a_function() -> an
     client
         .batch_execute(
             "CREATE ROLE runner LOGIN; GRANT posthaste_worker TO runner;
-             REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA posthaste FROM PUBLIC",
+             REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA posthaste
+               FROM PUBLIC, posthaste_worker, posthaste_producer, posthaste_observer",
         )
         .await?;
     let as_runner = server
@@ -57,12 +58,19 @@ async fn the_doctor_says_when_no_worker_can_start_for_lack_of_a_function() -> an
         .await?
         .failure()?;
     assert!(refused.contains("posthaste doctor"), "{refused}");
-    client
-        .batch_execute("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA posthaste TO posthaste_worker")
-        .await?;
+    stage
+        .run_with_url(db.url(), &["migrate", "--roles"])
+        .await?
+        .good()?;
+    let said = ask(&stage, db.url()).await?;
+    assert!(!said.has("wrong", "roles"), "{}", said.text);
     let said = ask(&stage, &as_runner).await?;
     assert!(!said.has("wrong", "rights"), "{}", said.text);
-    Ok(())
+    let as_looker = as_runner.replace("runner@", "looker@");
+    let looked = stage.run_with_url(&as_looker, &["status"]).await?;
+    looked.good()?;
+    let enqueue = "SET ROLE posthaste_producer; SELECT posthaste.enqueue('x')";
+    Ok(client.batch_execute(enqueue).await?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -204,3 +204,41 @@ async fn rows_that_are_not_published_are_hidden_by_a_column_that_says_the_opposi
     assert_eq!(audited().await?, "pages: 16 rows, 16 documents; equal");
     Ok(())
 }
+
+/// A column may have any name, also that by which our own statements call the row.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_with_a_column_t_is_synced() -> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    let rename = "ALTER TABLE page RENAME title TO t";
+    client.batch_execute(rename).await?;
+    stage.write(
+        "posthaste.toml",
+        "[sync.pages]\ntable = 'page'\nindex = 'postgres:'\n",
+    )?;
+    good(&stage, &database, &["sync", "install"]).await?;
+    good(&stage, &database, &["sync", "audit", "--repair"]).await?;
+    let audit = good(&stage, &database, &["sync", "audit", "--contents"]).await?;
+    assert_eq!(audit, "pages: 20 rows, 20 documents; equal");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_was_dropped_is_named_by_whatever_asks_for_its_rows() -> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    client.batch_execute("DROP TABLE page").await?;
+    let gone = "the table of sync pages was dropped";
+    let audit = stage.run_on(&database, &["sync", "audit"]).await?;
+    assert!(audit.failure()?.contains(gone));
+    let doctor = stage.run_on(&database, &["doctor"]).await?;
+    assert!(doctor.out.contains(gone), "{doctor:?}");
+    client
+        .batch_execute("SELECT posthaste.sync('pages', '1', delay => '0')")
+        .await?;
+    let _sync = stage.spawn_on(&database, &["sync", "run"])?;
+    eventually(BOUND, "its jobs say so", async || {
+        let said = "SELECT count(*) FROM posthaste.job
+                     WHERE last_error LIKE '%the table of sync pages was dropped%'";
+        Ok(count(&client, said).await? > 0)
+    })
+    .await
+}

@@ -28,10 +28,10 @@ DECLARE
   s posthaste.synced;
   v_jobs bigint;
 BEGIN
-  SELECT * INTO s FROM posthaste.synced o WHERE o.name = name;
-  IF NOT FOUND THEN
+  IF NOT EXISTS (SELECT FROM posthaste.synced o WHERE o.name = name) THEN
     RETURN 0;
   END IF;
+  s := posthaste.synced_table(name);
   PERFORM pg_advisory_xact_lock(1885893480, hashtext(name));
   IF EXISTS (SELECT FROM posthaste.job j WHERE j.queue = 'sync.' || name AND j.tag = 'fill'
                 AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running',
@@ -100,6 +100,23 @@ BEGIN
   RETURN v_keys;
 END $f$;
 
+-- A synced table by its name, if it is there.
+CREATE OR REPLACE FUNCTION posthaste.synced_table(p_name text)
+RETURNS posthaste.synced LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  s posthaste.synced;
+BEGIN
+  SELECT * INTO s FROM posthaste.synced o WHERE o.name = p_name;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'posthaste: no table is synced as %', p_name USING ERRCODE = 'no_data_found';
+  ELSIF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = s.relation) THEN
+    RAISE EXCEPTION 'posthaste: the table of sync % was dropped', p_name
+      USING ERRCODE = 'undefined_table';
+  END IF;
+  RETURN s;
+END $f$;
+
 -- Rows of a synced table by their keys; document is NULL for a row that is not to be found.
 CREATE OR REPLACE FUNCTION posthaste.sync_rows(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE
@@ -107,12 +124,12 @@ SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
-  SELECT * INTO STRICT s FROM posthaste.synced o WHERE o.name = p_name;
+  s := posthaste.synced_table(p_name);
   RETURN QUERY EXECUTE format(
       'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE t.%1$I %6$s ANY ($1::%5$s[])',
     s.key, s.version,
-    CASE WHEN s.deleted IS NULL THEN format('to_jsonb(t) - %L', s.version)
-         ELSE format('CASE WHEN t.%I IS TRUE THEN NULL ELSE to_jsonb(t) - %L END', s.deleted,
+    CASE WHEN s.deleted IS NULL THEN format('to_jsonb(t.*) - %L', s.version)
+         ELSE format('CASE WHEN t.%I IS TRUE THEN NULL ELSE to_jsonb(t.*) - %L END', s.deleted,
              s.version) END,
     s.relation, posthaste.sync_key_type(s), posthaste.sync_operator(s, 3::smallint))
     USING posthaste.sync_keys(s, p_ids);
@@ -125,7 +142,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
-  SELECT * INTO STRICT s FROM posthaste.synced o WHERE o.name = p_name;
+  s := posthaste.synced_table(p_name);
   RETURN QUERY EXECUTE format(
       'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE t.%1$I %6$s ANY ($1::%5$s[])',
     s.key, s.version,
@@ -141,7 +158,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
-  SELECT * INTO STRICT s FROM posthaste.synced o WHERE o.name = p_name;
+  s := posthaste.synced_table(p_name);
   RETURN QUERY EXECUTE format(
     'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t %5$s ORDER BY t.%1$I USING %6$s LIMIT $2',
       s.key, s.version,

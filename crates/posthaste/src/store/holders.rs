@@ -31,7 +31,7 @@ pub struct Holder {
     pub is_logical: bool,
     /// Of a replica: the slot that it reads keeps what its readers need, and is found as well.
     pub is_by_slot: bool,
-    /// For how long, where that is known.
+    /// For how long, where that is known: not where it began before the clock went back.
     pub seconds: Option<f64>,
     /// How many transactions ago it began to look; nothing while it keeps nothing.
     pub transactions: Option<i64>,

@@ -1,9 +1,10 @@
 -- Who keeps rows from being removed, however briefly: sessions with a transaction, prepared
 -- transactions, replication slots, and replicas with hot_standby_feedback. How many transactions
--- ago each began to look, and for how many seconds, where that is known. Sessions that are hidden
--- from us tell neither, and are left out.
+-- ago each began to look, and for how many seconds, where that is known: it is not where one began
+-- before the clock went back. Sessions that are hidden from us tell neither, and are left out.
 SELECT h.kind, h.pid, h.name, h.role, h.application, h.address, h.database, h.state, h.is_read,
-       h.is_logical, h.is_by_slot, h.seconds::double precision AS seconds,
+       h.is_logical, h.is_by_slot,
+       CASE WHEN h.seconds >= (-1)::numeric THEN h.seconds::double precision END AS seconds,
        h.transactions::bigint AS transactions
   FROM (
   SELECT 'session' AS kind, a.pid, NULL::text AS name, a.usename::text AS role,

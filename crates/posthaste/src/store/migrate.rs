@@ -52,6 +52,7 @@ const KNOWN: &str = "SELECT pg_catalog.json_build_array(name, checksum, version)
   FROM posthaste.migration";
 const HAS_STORE: &str =
     "SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer";
+const SERVER: &str = "SELECT pg_catalog.current_setting('server_version_num') AS answer";
 const NOTE: &str = "INSERT INTO posthaste.migration (name, checksum, version)
   VALUES ($1, $2, $3)
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
@@ -261,6 +262,11 @@ pub async fn check_schema(client: &Client) -> Result<(), Error> {
 /// Fails unless every step of this version was applied: a worker on a foreign schema would guess.
 pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
     let mut executor = client;
+    let server = executor.texts(SERVER, &[]).await;
+    let server = server.map_err(Error::driver("cannot read the server's version"))?;
+    if let Some(number) = server.first().and_then(|number| number.parse().ok()) {
+        refuse_old(number)?;
+    }
     let missing = [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
     let known = match read_ledger(&mut executor).await? {
         Ok(known) => known,
@@ -289,6 +295,18 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
         "the schema posthaste of this database is older than this program, it has no {lacks}; {WAY}"
     ))
     .into())
+}
+
+/// Fails where the server is of this version, as in `server_version_num`, and that is too old.
+fn refuse_old(server: u32) -> Result<(), Error> {
+    match server < 150_000 {
+        false => Ok(()),
+        true => Err(ErrorKind::Schema(format!(
+            "PostgreSQL {}.x is too old: posthaste needs 15 or newer",
+            server / 10_000
+        ))
+        .into()),
+    }
 }
 
 /// A dump of the schema alone makes the tables, and leaves out what their rows say of them.

@@ -419,17 +419,17 @@ RETURNING priority;
 -- doctor/locks.sql
 -- takes: float8
 -- returns: name text, seconds int8
-SELECT l.name, floor(l.seconds)::bigint AS seconds FROM (
+SELECT l.name, CASE WHEN l.seconds >= (-1)::numeric THEN floor(l.seconds)::bigint END AS seconds FROM (
   SELECT DISTINCT
          pg_catalog.format('session %s (%s, %s)', a.pid, a.usename,
                            coalesce(nullif(a.application_name, ''), 'no name')) AS name,
-         extract(epoch FROM clock_timestamp() - a.xact_start) AS seconds
+         extract(epoch FROM statement_timestamp() - a.xact_start) AS seconds
     FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_stat_activity a ON a.pid = l.pid
    WHERE l.granted
      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
      AND c.relnamespace = to_regnamespace('posthaste')::oid
      AND c.relname ~ '_[0-7]$'::text) l
- WHERE l.seconds::double precision >= $1::double precision
+ WHERE l.seconds::double precision >= $1::double precision OR l.seconds < (-1)::numeric
  ORDER BY l.seconds DESC, l.name;
 
 -- doctor/pid.sql
@@ -445,8 +445,9 @@ WITH c AS (
     FROM pg_class c WHERE c.relnamespace = to_regnamespace('posthaste')::oid)
 SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
        has_schema_privilege('posthaste', 'USAGE')
-         AND coalesce(has_table_privilege(to_regclass('posthaste.synced')::oid, 'SELECT'), false)
-         AS may_look_at_synced,
+         AND coalesce((SELECT has_table_privilege(c.oid, 'SELECT') FROM c
+                        WHERE c.relname = 'synced'),
+                      false) AS may_look_at_synced,
        coalesce((SELECT bool_and(has_any_column_privilege(c.oid, 'INSERT')) FROM c
                   WHERE c.is_entered), false)
          AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'USAGE')) FROM c
@@ -456,7 +457,9 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
                                  AND has_table_privilege(c.oid, 'TRUNCATE'))
                    FROM c WHERE c.is_slot), false) AS may_work,
        coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM c
-                  WHERE c.relkind IN ('r', 'p', 'v')),
+                  WHERE c.relkind IN ('r', 'p', 'v')), false)
+         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'SELECT')) FROM c
+                        WHERE c.relkind = 'S'),
                 false) AS may_observe,
        (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
           SELECT p.oid::regprocedure::text AS name FROM pg_proc p
@@ -478,11 +481,11 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
                AND NOT has_any_column_privilege(r.oid, c.oid, 'INSERT')
             OR r.rolname = 'posthaste_observer' AND c.relkind IN ('r', 'p', 'v')
                AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')
-            OR r.rolname = 'posthaste_worker' AND c.relname = 'store' AND EXISTS (
+            OR r.rolname IN ('posthaste_worker', 'posthaste_producer', 'posthaste_observer')
+               AND c.relname = 'store' AND EXISTS (
                  SELECT FROM pg_proc p
                   WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-                    AND p.proname IN ('check_identity', 'register', 'claim', 'settle',
-                                      'close_batches')
+                    AND NOT p.prosecdef AND p.prorettype <> 'trigger'::regtype::oid
                     AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))) AS roles_lacking;
 
 -- doctor/server.sql
@@ -540,12 +543,12 @@ SELECT n.needs_rebase,
                 (SELECT max(f.id) FROM posthaste.finished f),
                 (SELECT max(a.job) FROM posthaste.attempt a), 0)
          > coalesce(pg_sequence_last_value('posthaste.job_id'::regclass), 0) AS ids_behind,
-       (extract(epoch FROM greatest(
+       coalesce(extract(epoch FROM greatest(
           to_timestamp(pg_sequence_last_value('posthaste.promote_horizon'::regclass)::float8
                        / 1000000::float8),
           (SELECT l.since FROM posthaste.leader l),
           (SELECT max(p.looked_at) FROM posthaste.periodic p),
-          (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()))::bigint
+          (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()), 0::numeric)::bigint
          AS seconds_ahead,
        coalesce(extract(epoch FROM clock_timestamp()
                                    - (SELECT l.steady FROM posthaste.leader l)), 0::numeric)::bigint
@@ -725,7 +728,8 @@ SELECT (SELECT posthaste.volume('relay')), $1, $2, $3, $4, $5, $6, $7, $8, $9, $
 -- returns: state text, is_read bool, is_logical bool, is_by_slot bool, seconds float8
 -- returns: transactions int8
 SELECT h.kind, h.pid, h.name, h.role, h.application, h.address, h.database, h.state, h.is_read,
-       h.is_logical, h.is_by_slot, h.seconds::double precision AS seconds,
+       h.is_logical, h.is_by_slot,
+       CASE WHEN h.seconds >= (-1)::numeric THEN h.seconds::double precision END AS seconds,
        h.transactions::bigint AS transactions
   FROM (
   SELECT 'session' AS kind, a.pid, NULL::text AS name, a.usename::text AS role,

@@ -29,6 +29,8 @@ pub(crate) struct Finding {
     pub(crate) remedy: String,
 }
 
+/// The oldest server that will do.
+pub(super) const OLDEST: i32 = 150_000;
 /// A clock that differs by more than this is told.
 const CLOCK: i64 = 2_000;
 /// A queue of notifications that is fuller than this, in percent, is told.
@@ -70,7 +72,7 @@ pub(crate) fn findings(facts: &Facts) -> Vec<Finding> {
 }
 
 fn of_the_server(server: &Server, found: &mut Vec<Finding>) {
-    if server.version < 150_000 {
+    if server.version < OLDEST {
         let what = format!("PostgreSQL {} is too old", server.version_name);
         found.push(wrong("version", &what, "use PostgreSQL 15 or newer"));
     }

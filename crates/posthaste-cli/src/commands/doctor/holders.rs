@@ -8,15 +8,15 @@ use super::findings::{Finding, hint, wrong};
 /// Readers of a replica that look back no further are no news.
 const FAR: i64 = 10_000;
 
-/// Those who have been in the way for longer than this many seconds, by kind; of slots and replicas
-/// nobody says since when, and that it is so is enough.
+/// Those who have been in the way for longer than this many seconds, by kind, or since before the
+/// clock went back; of slots and replicas nobody says since when, and that it is so is enough.
 pub(super) fn in_the_way(all: &[posthaste::Holder], older_than: f64) -> Vec<Holder> {
     let mut found: Vec<Holder> = all
         .iter()
         .filter(|one| match one.kind {
             HolderKind::Slot => !one.is_read || one.is_logical,
             HolderKind::Replica => one.transactions > Some(FAR),
-            _ => one.seconds >= Some(older_than),
+            _ => one.seconds.is_none_or(|seconds| seconds >= older_than),
         })
         .map(named)
         .collect();
@@ -71,15 +71,14 @@ fn named(one: &posthaste::Holder) -> Holder {
 
 pub(super) fn of_a_holder(holder: &Holder) -> Option<Finding> {
     let Holder { name, .. } = holder;
-    let age = holder
-        .seconds
-        .map(|seconds| format!("{seconds} s"))
-        .unwrap_or_default();
+    let before = || "before the clock went back".to_owned();
+    let since = holder.seconds.map(|seconds| format!("for {seconds} s"));
+    let since = since.unwrap_or_else(|| format!("since {}", before()));
     Some(match holder.kind.as_str() {
         "lock" => hint(
             "lock",
             &format!(
-                "{name} has had a lock on the queue's tables for {age}: their space cannot come \
+                "{name} has had a lock on the queue's tables {since}: their space cannot come \
                  back"
             ),
             "end it, or let it end; a dump goes without them with --exclude-schema=posthaste",
@@ -87,17 +86,21 @@ pub(super) fn of_a_holder(holder: &Holder) -> Option<Finding> {
         "transaction" => hint(
             "transaction",
             &format!(
-                "{name} has had a transaction open for {age}: claims do not care, other tables \
+                "{name} has had a transaction open {since}: claims do not care, other tables \
                  cannot be vacuumed"
             ),
             "end it: SELECT pg_terminate_backend(pid); idle_in_transaction_session_timeout bounds \
              such sessions",
         ),
-        "prepared" => wrong(
-            "prepared",
-            &format!("the transaction {name} was prepared {age} ago and never ended"),
-            "COMMIT PREPARED or ROLLBACK PREPARED, there",
-        ),
+        "prepared" => {
+            let ago = holder.seconds.map(|seconds| format!("{seconds} s ago"));
+            let ago = ago.unwrap_or_else(before);
+            wrong(
+                "prepared",
+                &format!("the transaction {name} was prepared {ago} and never ended"),
+                "COMMIT PREPARED or ROLLBACK PREPARED, there",
+            )
+        }
         "slot" => hint(
             "slot",
             &format!("replication slot {name}, holds back vacuum or the write-ahead log"),

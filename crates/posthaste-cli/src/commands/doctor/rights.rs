@@ -20,9 +20,10 @@ pub(super) fn of_the_rights(server: &Server, rights: &Rights, found: &mut Vec<Fi
             if let Some(first) = functions_lacking.first() {
                 let more = match functions_lacking.len() - 1 {
                     0 => String::new(),
+                    1 => " and one more function".to_owned(),
                     more => format!(" and {more} more functions"),
                 };
-                let what = format!("{me} may not call {first}{more}: no worker starts as {me}");
+                let what = format!("{me} may not call {first}{more}: no worker works as {me}");
                 let remedy = format!(
                     "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA posthaste TO {me}; a function of the \
                      server itself is a superuser's to grant"
@@ -52,11 +53,10 @@ pub(super) fn of_the_rights(server: &Server, rights: &Rights, found: &mut Vec<Fi
         found.push(wrong(
             "roles",
             &format!(
-                "{} lacks rights that it should have",
+                "rights that it should have here are lacking to {}",
                 rights.roles_lacking.join(", ")
             ),
-            "run 'posthaste migrate --roles' again, as after each migration; where functions were \
-             revoked from PUBLIC: GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA posthaste TO it",
+            "run 'posthaste migrate --roles' again, as after each migration",
         ));
     }
 }

@@ -5,8 +5,9 @@ WITH c AS (
     FROM pg_class c WHERE c.relnamespace = to_regnamespace('posthaste')::oid)
 SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
        has_schema_privilege('posthaste', 'USAGE')
-         AND coalesce(has_table_privilege(to_regclass('posthaste.synced')::oid, 'SELECT'), false)
-         AS may_look_at_synced,
+         AND coalesce((SELECT has_table_privilege(c.oid, 'SELECT') FROM c
+                        WHERE c.relname = 'synced'),
+                      false) AS may_look_at_synced,
        coalesce((SELECT bool_and(has_any_column_privilege(c.oid, 'INSERT')) FROM c
                   WHERE c.is_entered), false)
          AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'USAGE')) FROM c
@@ -16,7 +17,9 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
                                  AND has_table_privilege(c.oid, 'TRUNCATE'))
                    FROM c WHERE c.is_slot), false) AS may_work,
        coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM c
-                  WHERE c.relkind IN ('r', 'p', 'v')),
+                  WHERE c.relkind IN ('r', 'p', 'v')), false)
+         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'SELECT')) FROM c
+                        WHERE c.relkind = 'S'),
                 false) AS may_observe,
        -- What a worker calls first, and what that calls of the server's own.
        (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
@@ -39,9 +42,9 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
                AND NOT has_any_column_privilege(r.oid, c.oid, 'INSERT')
             OR r.rolname = 'posthaste_observer' AND c.relkind IN ('r', 'p', 'v')
                AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')
-            OR r.rolname = 'posthaste_worker' AND c.relname = 'store' AND EXISTS (
+            OR r.rolname IN ('posthaste_worker', 'posthaste_producer', 'posthaste_observer')
+               AND c.relname = 'store' AND EXISTS (
                  SELECT FROM pg_proc p
                   WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-                    AND p.proname IN ('check_identity', 'register', 'claim', 'settle',
-                                      'close_batches')
+                    AND NOT p.prosecdef AND p.prorettype <> 'trigger'::regtype::oid
                     AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))) AS roles_lacking

@@ -29,12 +29,12 @@ SELECT n.needs_rebase,
          > coalesce(pg_sequence_last_value('posthaste.job_id'::regclass), 0) AS ids_behind,
        -- Times of the past: how far the promoter has looked, when the leader renewed its lease,
        -- when periodic jobs and heartbeats were looked at.
-       (extract(epoch FROM greatest(
+       coalesce(extract(epoch FROM greatest(
           to_timestamp(pg_sequence_last_value('posthaste.promote_horizon'::regclass)::float8
                        / 1000000::float8),
           (SELECT l.since FROM posthaste.leader l),
           (SELECT max(p.looked_at) FROM posthaste.periodic p),
-          (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()))::bigint
+          (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()), 0::numeric)::bigint
          AS seconds_ahead,
        coalesce(extract(epoch FROM clock_timestamp()
                                    - (SELECT l.steady FROM posthaste.leader l)), 0::numeric)::bigint

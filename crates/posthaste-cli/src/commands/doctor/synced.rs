@@ -11,17 +11,18 @@ pub(super) fn of_a_synced_table(table: &Unsynced) -> Finding {
         true => hint(
             "sync",
             &format!("the table of sync {name} was dropped: its index shows what is no more"),
-            "SELECT posthaste.unsync_table(its name), and remove the index",
+            "take its section out of posthaste.toml, SELECT posthaste.unsync_table(its name), \
+             cancel the jobs that are left, and remove the index",
         ),
         false => wrong(
             "sync",
             &format!(
-                "triggers of sync {name} are missing or switched off on {}: changes do not come \
-                 into its index",
+                "triggers of sync {name} are missing, switched off or another's on {}: changes do \
+                 not come into its index",
                 some(&table.parts)
             ),
-            "'posthaste sync install', then 'posthaste sync audit --repair' for what was changed \
-             meanwhile",
+            "'posthaste sync install', then 'posthaste sync audit --contents --repair' for what \
+             was changed meanwhile",
         ),
     }
 }
@@ -37,6 +38,13 @@ fn some(parts: &[String]) -> String {
     }
 }
 
+fn that_fail(jobs: i64, name: &str) -> String {
+    match jobs {
+        1 => format!("a job of sync {name} fails"),
+        jobs => format!("{jobs} jobs of sync {name} fail"),
+    }
+}
+
 /// Changes wait a minute for their time, one more for the sync, and one to be seen.
 const NOBODY: f64 = 600.0;
 
@@ -47,7 +55,7 @@ pub(super) fn of_a_sync(name: &str, behind: &Behind, older_than: f64) -> Option<
         let (jobs, seconds, reason) = (worst.jobs, worst.seconds, &worst.reason);
         return Some(wrong(
             "sync",
-            &format!("{jobs} jobs of sync {name} fail for {seconds:.0} s: {reason}"),
+            &format!("{} for {seconds:.0} s: {reason}", that_fail(jobs, name)),
             "see to what the reason names; the jobs are tried again by themselves",
         ));
     }

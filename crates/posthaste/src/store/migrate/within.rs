@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::{CANNOT, Due, LEDGER, LOCK, MigrationReport, NOTE, PIN, PLACE, RESTORED, VERSION};
-use super::{read_ledger, refuse_without_rows};
+use super::{read_ledger, refuse_old, refuse_without_rows};
+use crate::error::Error;
 use crate::error::driver::DriverError;
-use crate::error::{Error, ErrorKind};
 use crate::executor::{Executor, Value};
 use crate::store::schema::Text;
 
@@ -57,13 +57,7 @@ async fn place<E: Executor>(executor: &mut E, failed: &'static str) -> Result<Pl
     let answers = answers.map_err(Error::driver(failed))?;
     let answer = answers.first().map_or("", |answer| answer);
     let place: Place = serde_json::from_str(answer).map_err(unreadable)?;
-    if place.server < 150_000 {
-        return Err(ErrorKind::Schema(format!(
-            "PostgreSQL {}.x is too old: posthaste needs 15 or newer",
-            place.server / 10_000
-        ))
-        .into());
-    }
+    refuse_old(place.server)?;
     if !place.has_begun {
         let reason = "is not open: a migration over this connection would be done in parts; begin \
                       a transaction, or use posthaste::migrate()";

@@ -1,0 +1,81 @@
+//! What the user of the doctor may not do, and what others hold that it is not shown.
+
+use posthaste_testkit::{PgServer, PgVersion, TestDb};
+
+use super::ask;
+use crate::stage::{self, Stage};
+
+/// The address of a database for another user.
+fn url_of(db: &TestDb, user: &str) -> String {
+    let user = format!("postgres://{user}@");
+    db.url().replace("postgres://postgres@", &user)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_lacks_rights_is_told_so_and_nothing_that_it_cannot_know() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (_server, db, client) = stage::with_roles(&stage).await?;
+    client
+        .batch_execute(
+            "SELECT posthaste.check_identity(); CREATE ROLE nobody_special LOGIN;
+             CREATE ROLE lone LOGIN; GRANT USAGE ON SCHEMA posthaste TO lone;
+             GRANT SELECT ON ALL TABLES IN SCHEMA posthaste TO lone",
+        )
+        .await?;
+    for user in ["nobody_special", "lone"] {
+        let said = ask(&stage, &url_of(&db, user)).await?;
+        said.finds("wrong", "rights");
+        said.finds("hint", "sessions");
+        assert_eq!(said.findings.len(), 2, "{user}: {}", said.text);
+    }
+    let nobody = url_of(&db, "nobody_special");
+    client
+        .batch_execute("GRANT posthaste_producer TO nobody_special")
+        .await?;
+    let said = ask(&stage, &nobody).await?;
+    said.finds("hint", "rights");
+    assert_eq!(
+        (said.code, said.findings.len()),
+        (Some(0), 2),
+        "{}",
+        said.text
+    );
+    client
+        .batch_execute("GRANT posthaste_worker TO nobody_special")
+        .await?;
+    let said = ask(&stage, &nobody).await?;
+    said.finds("hint", "workers");
+    assert_eq!(said.findings.len(), 1, "{}", said.text);
+    Ok(())
+}
+
+/// One session is one finding, however many tables it has locked; also one that began by a clock
+/// that went back since, whose age nobody can tell.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_began_before_the_clock_went_back_is_named_once() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let server = PgServer::start_with_clock(PgVersion::V15, &[("max_prepared_transactions", "4")])?;
+    let db = TestDb::empty(&server).await?;
+    stage.run_with_url(db.url(), &["migrate"]).await?.good()?;
+    server.turn_clock(5_000)?;
+    let (holder, other) = (db.client().await?, db.client().await?);
+    holder
+        .batch_execute("BEGIN; SELECT posthaste.enqueue('x')")
+        .await?;
+    other
+        .batch_execute("BEGIN; SELECT posthaste.enqueue('x'); PREPARE TRANSACTION 'forgotten'")
+        .await?;
+    server.turn_clock(0)?;
+    let said = stage
+        .run_with_url(db.url(), &["doctor", "--older-than", "1h"])
+        .await?
+        .out;
+    for told in [
+        "has had a lock on the queue's tables since before the clock went back: ",
+        "has had a transaction open since before the clock went back: ",
+        "was prepared before the clock went back and never ended",
+    ] {
+        assert_eq!(said.matches(told).count(), 1, "{told}: {said}");
+    }
+    Ok(())
+}
