@@ -419,7 +419,9 @@ RETURNING priority;
 -- doctor/locks.sql
 -- takes: float8
 -- returns: name text, seconds int8
-SELECT l.name, CASE WHEN l.seconds >= (-1)::numeric THEN floor(l.seconds)::bigint END AS seconds FROM (
+SELECT l.name,
+       CASE WHEN l.seconds >= (-1)::numeric THEN floor(l.seconds)::bigint END AS seconds
+  FROM (
   SELECT DISTINCT
          pg_catalog.format('session %s (%s, %s)', a.pid, a.usename,
                            coalesce(nullif(a.application_name, ''), 'no name')) AS name,

@@ -1,6 +1,8 @@
 -- Who has had a lock on the queue's tables for longer than this many seconds, or since before the
 -- clock went back: no seconds. Whose age is hidden from us is left out: claims lock in passing.
-SELECT l.name, CASE WHEN l.seconds >= (-1)::numeric THEN floor(l.seconds)::bigint END AS seconds FROM (
+SELECT l.name,
+       CASE WHEN l.seconds >= (-1)::numeric THEN floor(l.seconds)::bigint END AS seconds
+  FROM (
   SELECT DISTINCT
          pg_catalog.format('session %s (%s, %s)', a.pid, a.usename,
                            coalesce(nullif(a.application_name, ''), 'no name')) AS name,
