@@ -223,10 +223,10 @@ async fn a_server_that_is_gone_is_not_hit_by_hundreds_of_connections_a_second() 
     let place = tokio::net::TcpListener::bind(server.address()).await;
     let place = place.unwrap();
     let begun = std::time::Instant::now();
-    for _ in 0..150 {
+    for _ in 0..30 {
         drop(place.accept().await.unwrap());
     }
-    // Five a second for each of its connections would be less than a tenth of what it was.
+    // Without a pause they come within less than a second, fifty a second from then on.
     assert!(
         begun.elapsed() > Duration::from_secs(3),
         "{:?}",
