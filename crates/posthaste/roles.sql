@@ -33,11 +33,12 @@ BEGIN
   END;
 
   -- Where functions were revoked from PUBLIC, too. Those that run with their owner's rights are
-  -- given one by one.
+  -- given one by one, and nobody calls those of triggers.
   EXECUTE (SELECT format('GRANT EXECUTE ON ROUTINE %s TO posthaste_producer, posthaste_worker, '
                          'posthaste_observer', string_agg(p.oid::regprocedure::text, ', '))
              FROM pg_proc p
-            WHERE p.pronamespace = 'posthaste'::regnamespace AND NOT p.prosecdef);
+            WHERE p.pronamespace = 'posthaste'::regnamespace AND NOT p.prosecdef
+              AND p.prorettype <> 'trigger'::regtype);
 
   -- Slots are written and emptied, never changed. What stands beside them is.
   FOR v_name IN SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'posthaste'::regnamespace

@@ -30,7 +30,7 @@ const PAUSES: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(30),
 };
-/// Where so many mails in a row cannot be looked after, nothing can: the rest of the page waits.
+/// After this many failures in a row something is down: the rest of the page waits.
 const IN_VAIN: u32 = 3;
 
 /// The one that can be asked whether it has a mail, by its Message-ID: many providers can.
@@ -112,7 +112,7 @@ impl<P: Provider> Reconciler<P> {
     }
 
     /// Looks after all that is open, once; how many mails were moved on. One that cannot be looked
-    /// after stands in no other's way: the first error is told when its page is done, or when
+    /// after stands in no other's way: the first error is returned when its page is done, or when
     /// several in a row could not be.
     pub async fn pass(&self) -> Result<usize, Box<dyn Error + Send + Sync>> {
         let look = Look {

@@ -44,8 +44,8 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
     SET LOCAL jit = off; SET LOCAL statement_timeout = 0";
 
 /// Where a connection is refused, nobody connects over this link for so long, twice as long each
-/// time in a row: whoever asks over and over would hit a server that stops or starts with hundreds
-/// of connections a second.
+/// time in a row: tasks that ask over and over would hit a server that stops or starts with
+/// hundreds of connections a second.
 const REFUSED_FIRST: Duration = Duration::from_millis(50);
 /// At most so long, and at once where no work may be done: a server may be another one each time
 /// that we connect.

@@ -324,3 +324,15 @@ async fn refuse_without_rows<E: Executor>(executor: &mut E) -> Result<(), Error>
         .into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_older_than_15_is_refused_by_its_name() {
+        let said = refuse_old(149_999).unwrap_err().to_string();
+        assert!(said.contains("PostgreSQL 14.x is too old"), "{said}");
+        refuse_old(150_000).unwrap();
+    }
+}

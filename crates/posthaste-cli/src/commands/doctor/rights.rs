@@ -53,7 +53,7 @@ pub(super) fn of_the_rights(server: &Server, rights: &Rights, found: &mut Vec<Fi
         found.push(wrong(
             "roles",
             &format!(
-                "rights that it should have here are lacking to {}",
+                "roles that lack rights here: {}",
                 rights.roles_lacking.join(", ")
             ),
             "run 'posthaste migrate --roles' again, as after each migration",
