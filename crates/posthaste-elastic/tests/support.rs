@@ -34,6 +34,12 @@ pub(crate) async fn fake(seed: u64) -> (FakeElastic, Client) {
     (fake, client)
 }
 
+/// A number that the environment holds: how many schedules, or which.
+pub(crate) fn asked(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok();
+    text.map(|text| text.parse().expect("a number"))
+}
+
 pub(crate) fn client(url: &str) -> Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::new(reqwest::Client::builder().no_proxy(), url).unwrap()

@@ -16,7 +16,7 @@ pub fn example(name: &str) -> Command {
         .join("examples")
         .join(name);
     if !is_up_to_date(&program) {
-        let mut cargo = Command::new(env!("CARGO"));
+        let mut cargo = cargo();
         // As the suite is built: with the features of one package everything would be built anew.
         cargo.args(["build", "--quiet", "--workspace"]);
         cargo.args(["--examples", "--all-features"]);
@@ -28,6 +28,21 @@ pub fn example(name: &str) -> Command {
         assert!(built.success(), "the examples do not build");
     }
     Command::new(program)
+}
+
+/// Cargo, as it is started by hand: what a test is told of its package would have packages that look
+/// at it built anew, and once more behind the test.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    for (name, _) in std::env::vars_os() {
+        let is_of_the_test = ["CARGO_PKG_", "CARGO_MANIFEST_"]
+            .iter()
+            .any(|of| name.to_string_lossy().starts_with(of));
+        if is_of_the_test {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
 }
 
 fn is_up_to_date(program: &Path) -> bool {

@@ -1,12 +1,16 @@
 //! Waiting for something that can be observed, for as long as it moves or within a bound.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 
-/// How often an observation is repeated: short beside any bound, long beside one query.
-const PAUSE: Duration = Duration::from_millis(5);
+/// How long nobody looks: short beside any bound, and long beside one query.
+const PAUSES: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(50);
+/// What is seen late is late by this part of the time it took: who looks takes the time of those
+/// who are looked at.
+const PART: u32 = 20;
 
 /// Repeats an observation until it holds, and fails when it did not hold within the bound.
 ///
@@ -29,7 +33,8 @@ pub async fn eventually(
     what: &str,
     mut holds: impl AsyncFnMut() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + within;
+    let begun = Instant::now();
+    let deadline = begun + within;
     loop {
         let last_failure = match tokio::time::timeout_at(deadline, holds()).await {
             Ok(Ok(true)) => return Ok(()),
@@ -43,8 +48,13 @@ pub async fn eventually(
                 None => bail!("not within {within:?}: {what}"),
             }
         }
-        sleep(PAUSE).await;
+        pause_after(begun).await;
     }
+}
+
+async fn pause_after(begun: Instant) {
+    let pause = begun.elapsed() / PART;
+    sleep(pause.clamp(*PAUSES.start(), *PAUSES.end())).await;
 }
 
 /// Repeats an observation of a number until it is the goal, and fails when it stood still for the
@@ -69,6 +79,7 @@ pub async fn reaches(
     goal: i64,
     mut observe: impl AsyncFnMut() -> anyhow::Result<i64>,
 ) -> anyhow::Result<()> {
+    let begun = Instant::now();
     let mut last = None;
     loop {
         let moved = async || {
@@ -81,6 +92,6 @@ pub async fn reaches(
         if last == Some(goal) {
             return Ok(());
         }
-        sleep(PAUSE).await;
+        pause_after(begun).await;
     }
 }

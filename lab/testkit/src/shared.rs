@@ -22,6 +22,8 @@ pub const SERVERS: &str = "POSTHASTE_SERVERS";
 
 const START_BOUND: Duration = Duration::from_secs(240);
 const PAUSE: Duration = Duration::from_millis(10);
+/// How often the folder of a run is looked at, in which there are thousands of files in the end.
+const LOOKS: Duration = Duration::from_millis(100);
 
 /// The server of this name that the run shares; where there is no run, one of this process.
 pub(crate) fn of_the_run<T>(
@@ -104,7 +106,7 @@ pub(crate) fn serve(folder: &Path) {
                 std::thread::spawn(move || answer(&started));
             }
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(LOOKS);
     }
 }
 

@@ -17,20 +17,15 @@ use serde_json::{Map, json};
 use tokio::runtime::{Builder, Runtime};
 
 use super::fake::{Marks, fake};
+use crate::support::asked;
 
-const SCHEDULES: u64 = 1_000;
+const SCHEDULES: u64 = 250;
 /// This many play at once: most of the other tests are over by then.
 const THREADS: u64 = 2;
 pub(super) const DOCUMENTS: [&str; 4] = ["d0", "d1", "d2", "d3"];
 pub(super) const BALANCE: i64 = 5;
 /// Where nobody disturbs it, recovery needs one; of two each may leave something to the other.
 const PASSES: usize = 4;
-
-pub(super) fn asked(name: &str) -> Option<u64> {
-    std::env::var(name)
-        .ok()
-        .map(|text| text.parse().expect("a number"))
-}
 
 fn is_replay() -> bool {
     static REPLAY: OnceLock<bool> = OnceLock::new();
@@ -314,7 +309,7 @@ fn whatever_goes_wrong_meanwhile_money_is_where_it_belongs_in_the_end() {
 #[test]
 fn schedules_notice_a_server_that_takes_late_holds() {
     let runtime = runtime();
-    let mut seeds = 0..SCHEDULES;
+    let mut seeds = 0..1_000;
     let wrong = seeds.find(|seed| played(&runtime, *seed, Marks::Ignored).is_none());
     println!("noticed by schedule {wrong:?}");
     let wrong = wrong.expect("no schedule went wrong");

@@ -16,8 +16,10 @@ use tokio::task::JoinSet;
 use super::fake::{Marks, fake};
 use super::schedules::{self, BALANCE, DOCUMENTS};
 use super::{coordinator, opened};
+use crate::support::asked;
 
-const SCHEDULES: u64 = 300;
+/// By default, and where more are asked for.
+const SCHEDULES: [u64; 2] = [100, 300];
 
 /// Reads all documents together again and again while others change them. Returns how often it was
 /// told something, and how often in vain.
@@ -102,9 +104,10 @@ fn judge(views: &[Option<DocumentView>]) {
 #[test]
 fn whoever_reads_meanwhile_sees_each_transaction_wholly_or_not_at_all() {
     let runtime = schedules::runtime();
-    let replayed = schedules::asked("POSTHASTE_SEED");
+    let replayed = asked("POSTHASTE_SEED");
     let first = replayed.unwrap_or_else(|| fastrand::u64(..));
-    let schedules = replayed.map_or(SCHEDULES, |_| 1);
+    let many = SCHEDULES[usize::from(asked("POSTHASTE_SCHEDULES").is_some())];
+    let schedules = replayed.map_or(many, |_| 1);
     let (mut told, mut in_vain) = (0, 0);
     for seed in (0..schedules).map(|at| first.wrapping_add(at)) {
         let played = catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed))));

@@ -1,6 +1,7 @@
 //! Drains take turns: one relay of a queue sends at a time, over all processes, and what it had
 //! comes first when it is gone.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -58,6 +59,15 @@ async fn slow_relay(setup: &Setup, names: &[String]) -> (FakeDestination, Worker
     (fake, worker)
 }
 
+/// Without what came again.
+fn in_the_order_of_their_first(taken: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    taken
+        .into_iter()
+        .filter(|name| seen.insert(name.clone()))
+        .collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordered_relay_whose_lease_lapses_and_that_nobody_took_over_keeps_its_order() {
     let setup = setup().await;
@@ -77,7 +87,12 @@ async fn an_ordered_relay_whose_lease_lapses_and_that_nobody_took_over_keeps_its
     assert!(before < all.len(), "all were sent before that");
     tx.rollback().await.unwrap();
     all_done(&setup.client).await;
-    assert_eq!(fake.taken(), all);
+    // A machine that stands still for a second has it declared dead too: then a batch comes twice.
+    let ended = "SELECT count(*) FROM posthaste.worker WHERE stopped_at IS NOT NULL";
+    match number(&setup.client, ended).await {
+        0 => assert_eq!(fake.taken(), all),
+        _ => assert_eq!(in_the_order_of_their_first(fake.taken()), all),
+    }
     worker.stop().await.unwrap();
 }
 
@@ -119,13 +134,8 @@ async fn an_ordered_relay_that_is_declared_dead_while_it_lives_keeps_its_order()
         .await
         .unwrap();
     all_done(&setup.client).await;
-    let mut first: Vec<String> = Vec::new();
-    for name in fake.taken() {
-        if !first.contains(&name) {
-            first.push(name);
-        }
-    }
-    assert_eq!(first, all, "{:?}", fake.taken());
+    let taken = fake.taken();
+    assert_eq!(in_the_order_of_their_first(taken.clone()), all, "{taken:?}");
     worker.stop().await.unwrap();
 }
 

@@ -120,7 +120,7 @@ fn whatever_the_server_does_the_index_is_true_two_looks_after_the_faults() {
 #[test]
 fn the_schedules_on_a_server_notice_a_check_of_mere_presence() {
     let fails = |seed: &u64| run(*seed, Twin::Presence, fake_server::any).is_err();
-    assert_ne!((0..200).filter(fails).count(), 0);
+    assert!((0..200).any(|seed| fails(&seed)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

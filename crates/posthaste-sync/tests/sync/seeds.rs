@@ -4,7 +4,7 @@ use super::schedules::{in_memory, run};
 use super::world::{Twin, World};
 
 /// This many in each run of the tests; POSTHASTE_SCHEDULES asks for more, POSTHASTE_SEED for one.
-const SCHEDULES: u64 = 1_000;
+const SCHEDULES: u64 = 250;
 
 /// Runs all schedules of a kind, or the one that was asked for; how many.
 pub fn all(kind: &str, run: impl Fn(u64) -> Result<(), String>) -> u64 {

@@ -1,12 +1,11 @@
 //! The web service that docs/guides/axum-sqlx.md explains.
 
-use std::process::Command;
 use std::time::Duration;
 
 use posthaste_testkit::{Child, PgVersion};
 
 use super::root;
-use crate::examples::example;
+use crate::examples::{cargo, example};
 use crate::support;
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -46,7 +45,7 @@ async fn the_tests_of_the_guide_pass() {
     let account = "CREATE TABLE account (name text PRIMARY KEY, welcomed bool DEFAULT false);
                    INSERT INTO account (name) VALUES ('Bob')";
     client.batch_execute(account).await.unwrap();
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     // As the suite is built: with the features of one package everything would be built anew.
     cargo.args(["test", "--quiet", "--workspace", "--all-features"]);
     cargo.args(["--example", "web"]).current_dir(root());

@@ -21,7 +21,7 @@ async def main():
     while True:
         try:
             messages = await taking.fetch(100, timeout=1)
-        except (nats.errors.TimeoutError, nats.errors.ConnectionClosedError, nats.js.errors.APIError):
+        except (asyncio.TimeoutError, nats.errors.ConnectionClosedError, nats.js.errors.APIError):
             continue
         for message in messages:
             headers = message.headers or {}
