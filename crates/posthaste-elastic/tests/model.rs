@@ -71,7 +71,7 @@ const ALL_FOUR: Executors = &[
 #[test]
 fn two_transfers_never_spend_what_is_there_once() {
     let plan = Plan::funds_for_one(CREATORS, Faults::all(1));
-    holds("funds for one", 30_000, plan);
+    holds("funds for one", 20_000, plan);
     let plan = Plan::funds_for_one(ALL_FOUR, Faults::STALLS);
     holds("funds for one, with rollbacks", 30_000, plan);
     holds("chain", 10_000, Plan::chain(ALL_FOUR, Faults::STALLS));
