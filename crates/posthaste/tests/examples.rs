@@ -30,8 +30,8 @@ pub fn example(name: &str) -> Command {
     Command::new(program)
 }
 
-/// Cargo, as it is started by hand: what a test is told of its own package would have others built
-/// anew that look at it, and once more behind the test.
+/// Cargo, as it is started by hand: the variables that name the package of a test would have `ring`
+/// built anew, and all that needs it, and once more after the test.
 pub fn cargo() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     for (name, _) in std::env::vars_os() {
