@@ -76,8 +76,8 @@ pub trait Source: Send + Sync + 'static {
         Box::pin(async { Ok(0) })
     }
 
-    /// The next of all rows after this id, in an order of its own; none: this is the end. For
-    /// audits.
+    /// The next of all rows after this id, in an order of its own; fewer than `most` means that
+    /// this is the end. For audits.
     fn walk<'a>(
         &'a self,
         after: Option<&'a str>,
@@ -174,7 +174,7 @@ impl Query {
 
     /// What audits need: as for [`versions`](Self::versions), the next rows after the one whose id
     /// is `$1`, a `text` that is NULL at first, in the order of the ids, and at most `$2`, a
-    /// `bigint`, of them.
+    /// `bigint`, of them. Fewer mean that this is the end.
     pub fn walk(mut self, walk: impl Into<String>) -> Self {
         self.walk = Some(walk.into());
         self

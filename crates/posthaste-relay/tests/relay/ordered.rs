@@ -47,12 +47,15 @@ impl Destination for Slow {
     }
 }
 
+/// What a slow relay sends at once.
+const BATCH: usize = 3;
+
 /// An ordered relay to a slow reader, which has sent some of these names.
 async fn slow_relay(setup: &Setup, names: &[String]) -> (FakeDestination, WorkerHandle) {
     let fake = FakeDestination::default();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     enqueue(&setup.client, &names).await;
-    let relay = Relay::to(Slow::to(&fake)).ordered(true).batch(3);
+    let relay = Relay::to(Slow::to(&fake)).ordered(true).batch(BATCH);
     let worker = setup.relay(relay).await;
     let some = async || Ok(fake.taken().len() > 20);
     eventually(SOON, "some are sent", some).await.unwrap();
@@ -87,11 +90,13 @@ async fn an_ordered_relay_whose_lease_lapses_and_that_nobody_took_over_keeps_its
     assert!(before < all.len(), "all were sent before that");
     tx.rollback().await.unwrap();
     all_done(&setup.client).await;
-    // A machine that stands still for a second has it declared dead too: then a batch comes twice.
+    let taken = fake.taken();
+    assert_eq!(in_the_order_of_their_first(taken.clone()), all);
+    // The batch whose answer was not there when the lease ended comes twice. A machine that stands
+    // still for a second has the relay declared dead too: then more may.
     let ended = "SELECT count(*) FROM posthaste.worker WHERE stopped_at IS NOT NULL";
-    match number(&setup.client, ended).await {
-        0 => assert_eq!(fake.taken(), all),
-        _ => assert_eq!(in_the_order_of_their_first(fake.taken()), all),
+    if number(&setup.client, ended).await == 0 {
+        assert!(taken.len() <= all.len() + BATCH, "{taken:?}");
     }
     worker.stop().await.unwrap();
 }

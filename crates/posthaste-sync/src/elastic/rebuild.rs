@@ -140,7 +140,11 @@ impl Elastic {
                 return Ok(());
             };
             after = Some(last.clone());
+            let is_last = page.len() < PAGE;
             to.take_deletions(page).await?;
+            if is_last {
+                return Ok(());
+            }
         }
     }
 

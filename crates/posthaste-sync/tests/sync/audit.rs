@@ -1,6 +1,13 @@
 //! The audit: what it finds is what differs, and what it repairs is true afterwards.
 
-use posthaste_sync::{Audit, Difference, Index, Mark, Table, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste_sync::{
+    Audit, Difference, Index, IndexError, Mark, Proof, Row, RowVersion, Seen, Source, SourceError,
+    Table, Write, Written,
+};
 
 use super::{Setup, setup};
 
@@ -124,4 +131,108 @@ async fn an_audit_looks_at_no_more_in_a_second_than_it_was_told() {
     assert_eq!(found.rows, 1_000);
     let taken = begun.elapsed();
     assert!(taken >= std::time::Duration::from_millis(400), "{taken:?}");
+}
+
+/// A table and its index, while others insert behind the end of every page.
+struct Growing {
+    setup: Setup,
+    table: Table,
+    pages: AtomicU64,
+}
+
+impl Growing {
+    async fn grow(&self) {
+        let page = self.pages.fetch_add(1, Ordering::Relaxed);
+        assert!(page < 100, "it never ends");
+        let id = 1_000 + page;
+        let insert = format!("INSERT INTO note VALUES ({id}, 'late')");
+        self.setup.run(&insert).await;
+        let late = Write {
+            id: id.to_string(),
+            mark: Mark::of(1),
+            token: 0,
+            document: Some("{}".into()),
+        };
+        self.setup.index.inner.write(&[late]).await.unwrap();
+    }
+}
+
+impl Source for Growing {
+    fn versions<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        self.table.versions(ids)
+    }
+
+    fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
+        self.table.rows(ids)
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(async move {
+            self.grow().await;
+            self.table.walk(after, most).await
+        })
+    }
+}
+
+impl Index for Growing {
+    fn label(&self) -> String {
+        self.setup.index.label()
+    }
+
+    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+        self.setup.index.write(writes)
+    }
+
+    fn read<'a>(
+        &'a self,
+        ids: &'a [String],
+        proof: Proof,
+    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+        self.setup.index.read(ids, proof)
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+        Box::pin(async move {
+            self.grow().await;
+            self.setup.index.walk(after, most).await
+        })
+    }
+
+    fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
+        self.setup.index.forget(older_than)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_audit_ends_although_others_insert_faster_than_it_looks() {
+    let setup = setup().await;
+    setup
+        .run("INSERT INTO note SELECT n, 'word' FROM generate_series(1, 30) n")
+        .await;
+    let growing = Growing {
+        table: Table::new(setup.db.pool(2).unwrap(), "note"),
+        setup,
+        pages: AtomicU64::new(0),
+    };
+    let audit = Audit {
+        page: 20,
+        repair: true,
+        ..Audit::default()
+    };
+    let found = audit.run(&growing, &growing).await.unwrap();
+    // The rows in two pages, of which the second has what was inserted before it; the documents in
+    // two more.
+    assert_eq!((growing.pages.into_inner(), found.rows), (4, 32));
+    assert_eq!(found.unrepaired(), 0, "{found:?}");
 }

@@ -65,6 +65,12 @@ impl<D: Destination> FaultyDestination<D> {
                 }
                 self.inner.send(&renamed).await
             }
+            // The way to a receiver takes its time, and not for all the same: who sends one after
+            // the other waits for it.
+            Habit::SendsSideBySide => {
+                tokio::time::sleep(Duration::from_millis(fastrand::u64(..50))).await;
+                self.inner.send(batch).await
+            }
             _ => self.inner.send(batch).await,
         }
     }
