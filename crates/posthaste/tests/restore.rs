@@ -5,6 +5,7 @@ mod loaded;
 mod promoted;
 mod replicated;
 mod story;
+mod upgraded;
 
 use posthaste::{Outcome, rebase};
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};

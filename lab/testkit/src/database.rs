@@ -61,6 +61,16 @@ impl TestDb {
         Self::create(server, &admin, "template0").await
     }
 
+    /// The database of this name that is on the server already.
+    pub fn of(server: &PgServer, name: &str) -> Self {
+        Self {
+            admin_url: server.url("postgres"),
+            url: server.url(name),
+            pooled_url: None,
+            name: name.to_owned(),
+        }
+    }
+
     async fn create(server: &PgServer, admin: &Client, template: &str) -> anyhow::Result<Self> {
         let name = unique("test").replace('-', "_");
         admin
@@ -121,22 +131,19 @@ impl TestDb {
     }
 
     async fn remove(&self) -> anyhow::Result<()> {
-        // DROP DATABASE refuses while there are prepared transactions, FORCE or not.
-        let client = self.client().await?;
-        let prepared = client
-            .query(
-                "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()",
-                &[],
-            )
-            .await?;
-        for row in prepared {
-            let gid: String = row.get(0);
-            client
-                .batch_execute(&format!("ROLLBACK PREPARED '{}'", gid.replace('\'', "''")))
-                .await?;
-        }
-        drop(client);
         let admin = connect(&self.admin_url).await?;
+        // DROP DATABASE refuses while there are prepared transactions, FORCE or not.
+        let prepared = "SELECT gid FROM pg_prepared_xacts WHERE database = $1";
+        let prepared = admin.query(prepared, &[&self.name]).await?;
+        if !prepared.is_empty() {
+            // Only who is connected to the database may end them.
+            let client = self.client().await?;
+            for row in prepared {
+                let gid: String = row.get(0);
+                let roll_back = format!("ROLLBACK PREPARED '{}'", gid.replace('\'', "''"));
+                client.batch_execute(&roll_back).await?;
+            }
+        }
         Ok(admin
             .batch_execute(&format!(
                 "DROP DATABASE {} WITH (FORCE)",

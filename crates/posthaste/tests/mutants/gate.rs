@@ -4,6 +4,7 @@
 
 use anyhow::Context;
 use posthaste_testkit::{connect, eventually};
+use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use crate::stress::store::SOON;
@@ -35,19 +36,29 @@ pub async fn close(url: &str, number: i32) -> anyhow::Result<Closed> {
 impl Closed {
     /// Waits until somebody stands before the gate.
     pub async fn reached(&self) -> anyhow::Result<()> {
-        eventually(SOON, "somebody stands before the gate", async || {
-            let row = self
-                .client
-                .query_one(
-                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
-                     AND database = (SELECT oid FROM pg_database \
-                     WHERE datname = current_database()) AND classid = 7 AND objid::integer = $1",
-                    &[&self.number],
-                )
-                .await?;
-            Ok(row.get::<_, i64>(0) > 0)
-        })
-        .await
+        let reached = async || self.is_reached().await;
+        eventually(SOON, "somebody stands before the gate", reached).await
+    }
+
+    /// The same, or until this one has ended, whose way did not lead there: whether it did.
+    pub async fn reached_unless_ended<T>(&self, one: &JoinHandle<T>) -> anyhow::Result<bool> {
+        let either = async || Ok(one.is_finished() || self.is_reached().await?);
+        eventually(
+            SOON,
+            "somebody stands before the gate, or has ended",
+            either,
+        )
+        .await?;
+        Ok(!one.is_finished())
+    }
+
+    async fn is_reached(&self) -> anyhow::Result<bool> {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                       AND database = (SELECT oid FROM pg_database \
+                       WHERE datname = current_database()) AND classid = 7 \
+                       AND objid::integer = $1";
+        let row = self.client.query_one(waiting, &[&self.number]).await?;
+        Ok(row.get::<_, i64>(0) > 0)
     }
 
     /// Lets everybody through.

@@ -33,9 +33,10 @@ pub(super) fn run(command: &mut Command) -> anyhow::Result<()> {
         .with_context(|| format!("running {}", name(command).display()))?;
     ensure!(
         output.status.success(),
-        "{} failed ({}):\n{}",
+        "{} failed ({}):\n{}{}",
         name(command).display(),
         output.status,
+        String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(())

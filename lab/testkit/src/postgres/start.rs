@@ -67,7 +67,7 @@ impl PgServer {
 
     /// Starts a server to be shared, of this version whatever plays it.
     pub(crate) fn start_itself(version: PgVersion) -> anyhow::Result<Self> {
-        Self::start_in(version, &[], Place::default(), |server| server.initdb())
+        Self::start_in(version, &[], Place::default(), |server| server.initdb(&[]))
     }
 
     /// Where others find this server.
@@ -113,7 +113,7 @@ impl PgServer {
     pub fn start(version: PgVersion, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let version = version.played_by()?;
         Self::start_in(version, settings, Place::default(), |server| {
-            server.initdb()
+            server.initdb(&[])
         })
     }
 
@@ -127,7 +127,7 @@ impl PgServer {
             parent: Some(parent),
             has_clock: false,
         };
-        Self::start_in(version, settings, place, |server| server.initdb())
+        Self::start_in(version, settings, place, |server| server.initdb(&[]))
     }
 
     /// The same, with a clock of its own, which [`PgServer::turn_clock`] turns. Its replicas have
@@ -135,7 +135,7 @@ impl PgServer {
     pub fn start_with_clock(version: PgVersion, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let version = version.played_by()?;
         Self::start_in(version, settings, Place::with_clock(true), |server| {
-            server.initdb()
+            server.initdb(&[])
         })
     }
 
@@ -162,6 +162,44 @@ impl PgServer {
             let primary = format!("host=127.0.0.1 port={} user=postgres", self.port);
             Ok(writeln!(settings, "primary_conninfo = '{primary}'")?)
         })
+    }
+
+    /// A server of another version with all that this one has, by `pg_upgrade`; this one ends. None
+    /// where this version came without the programs that it takes.
+    pub fn upgraded(&self, version: PgVersion) -> anyhow::Result<Option<Self>> {
+        if !self.bin.join("pg_resetwal").exists() {
+            return Ok(None);
+        }
+        self.stop_fast()?;
+        let version = version.played_by()?;
+        let new = Self::start_in(version, &[], Place::default(), |new| {
+            // Both have checksums or neither has; 18 is the first that makes them by itself.
+            let unlike: &[&str] = match version {
+                PgVersion::V18 => &["--no-data-checksums"],
+                _ => &[],
+            };
+            new.initdb(unlike)?;
+            new.take_over(self)
+        });
+        new.map(Some)
+    }
+
+    /// Fills this server's data folder with what another has, while neither runs.
+    fn take_over(&self, old: &Self) -> anyhow::Result<()> {
+        let mut upgrade = self.account.command(self.bin.join("pg_upgrade"));
+        upgrade
+            .current_dir(self.folder.path())
+            .args(["--username=postgres", "--no-sync", "--old-bindir"])
+            .arg(&old.bin)
+            .arg("--new-bindir")
+            .arg(&self.bin)
+            .arg("--old-datadir")
+            .arg(old.data())
+            .arg("--new-datadir")
+            .arg(self.data())
+            .args(["--old-port", &old.port.to_string()])
+            .args(["--new-port", &self.port.to_string()]);
+        run(&mut upgrade)
     }
 
     fn start_in(
@@ -199,7 +237,7 @@ impl PgServer {
         bail!("five ports in a row were taken")
     }
 
-    fn initdb(&self) -> anyhow::Result<()> {
+    fn initdb(&self, more: &[&str]) -> anyhow::Result<()> {
         let mut initdb = self.account.command(self.bin.join("initdb"));
         initdb
             .args([
@@ -210,7 +248,8 @@ impl PgServer {
                 "--no-sync",
                 "--pgdata",
             ])
-            .arg(self.folder.data());
+            .arg(self.folder.data())
+            .args(more);
         run(&mut initdb)
     }
 }

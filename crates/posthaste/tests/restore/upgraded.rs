@@ -1,0 +1,21 @@
+//! A store behind `pg_upgrade`: the cluster is another one, and its transaction ids go on.
+
+use posthaste::migrate;
+use posthaste_testkit::{PgServer, PgVersion, TestDb, ran};
+
+use super::story::Past;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_store_behind_pg_upgrade_runs_every_unfinished_job_once_and_no_finished_one() {
+    let old = PgServer::start(PgVersion::V15, &[]).unwrap();
+    // Not a copy of the template, into which nobody is let: pg_upgrade refuses such a database.
+    let source = TestDb::empty(&old).await.unwrap();
+    migrate(&mut source.client().await.unwrap()).await.unwrap();
+    let past = Past::fill(&source).await.unwrap();
+    let Some(new) = old.upgraded(PgVersion::V18).unwrap() else {
+        return;
+    };
+    let target = TestDb::of(&new, source.name());
+    past.goes_on_in(&target, true).await.unwrap();
+    ran::count("upgraded", 1);
+}
