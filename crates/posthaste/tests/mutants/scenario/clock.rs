@@ -95,14 +95,15 @@ pub const PUBLISHED_IN_BETWEEN: Scenario =
                 if seen == 2 {
                     break;
                 }
-                let asking = gate::close(&url, 3).await?;
                 let enqueuer = Store::new(&url).await?;
                 enqueuer.say("BEGIN").await?;
                 store.enqueue("first", 100).await?;
+                let asking = gate::close(&url, 3).await?;
                 let (due, told) = (store.clock(300).await?, store.clock(500).await?);
                 let enqueuer = tokio::spawn(park(enqueuer, due));
                 if !asking.reached_unless_ended(&enqueuer).await? {
                     // It was due before it was enqueued, which no promoter is asked about.
+                    asking.open().await?;
                     enqueuer.await??.say("COMMIT").await?;
                     come(&store, 2).await?;
                     continue;
