@@ -44,10 +44,10 @@ enum Look {
 /// What is wrong with this page.
 async fn wrong(window: &Window, path: &str, look: Look) -> Vec<String> {
     let mut wrong = Vec::new();
-    window.go(path).await;
-    window.is_dark(false).await;
     for (width, height) in WIDTHS {
         window.is_wide(width, height).await;
+        window.go(path).await;
+        window.is_dark(false).await;
         let at = |what: String| format!("{path} at {width}: {what}");
         wrong.extend(window.stands_out().await.into_iter().map(at));
         if look == Look::Everywhere || (width, height) == DESK {
