@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use posthaste_testkit::{Child, TestDb, eventually};
+use posthaste_testkit::{Child, TestDb, eventually, number};
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 
 /// For how long something must last in these tests.
 const LASTING: &str = "4";
@@ -80,7 +80,7 @@ impl Played {
     async fn until_busy(&self) -> anyhow::Result<()> {
         let completed = "SELECT coalesce(sum(completed_total), 0)::bigint FROM posthaste.counts()";
         eventually(BOUND, "jobs are completed", async || {
-            Ok(count(&self.client, completed).await? > 5)
+            Ok(number(&self.client, completed).await? > 5)
         })
         .await
     }
@@ -142,7 +142,7 @@ async fn a_producer_that_stops_a_worker_that_stops_and_both_fire_the_completion_
     played.stop_producing();
     let idle = "SELECT count(*) FROM posthaste.job";
     eventually(BOUND, "all is done", async || {
-        Ok(count(&played.client, idle).await? == 0)
+        Ok(number(&played.client, idle).await? == 0)
     })
     .await?;
     let rate = only(&["completion_rate"]);
@@ -181,7 +181,7 @@ async fn an_expired_job_fires_until_it_is_deleted_and_is_said_by_a_job_too() -> 
     played.produce("ok", 1, "").await?;
     let expired = "SELECT count(*) FROM posthaste.dead WHERE state = 'expired'";
     eventually(BOUND, "it is expired", async || {
-        Ok(count(&played.client, expired).await? == 1)
+        Ok(number(&played.client, expired).await? == 1)
     })
     .await?;
     played.until_busy().await?;
@@ -190,7 +190,7 @@ async fn an_expired_job_fires_until_it_is_deleted_and_is_said_by_a_job_too() -> 
     let told = "SELECT count(*) FROM posthaste.job WHERE queue = 'alerts'
                    AND name = 'posthaste.alert' AND kwargs ->> 'alert' = 'expired'
                    AND kwargs ->> 'event' = 'begins' AND kwargs ->> 'queue' = 'mail'";
-    assert_eq!(count(&played.client, told).await?, 1);
+    assert_eq!(number(&played.client, told).await?, 1);
     played
         .client
         .batch_execute("DELETE FROM posthaste.dead")
@@ -267,10 +267,10 @@ async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> any
     assert!(failed.contains("could not be enqueued"), "{failed}");
     client.batch_execute(enqueue).await?;
     child.line("\"event\":\"begins\"", BOUND).await?;
-    assert_eq!(count(&client, told).await?, 0);
+    assert_eq!(number(&client, told).await?, 0);
     let_write(&client, &database, true).await?;
     eventually(BOUND, "what was owed is told", async || {
-        Ok(count(&client, told).await? >= 5)
+        Ok(number(&client, told).await? >= 5)
     })
     .await?;
     // The database is lost, and nothing begins again.
@@ -278,7 +278,7 @@ async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> any
     client.batch_execute(cancel).await?;
     child.line("\"event\":\"ends\"", BOUND).await?;
     eventually(BOUND, "its end is told", async || {
-        Ok(count(&client, told).await? >= 6)
+        Ok(number(&client, told).await? >= 6)
     })
     .await?;
     child.terminate()?;

@@ -359,7 +359,10 @@ async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<
     let follower = posthaste_testkit::connect(&replica.url(database.name())).await?;
     posthaste_testkit::eventually(stage::BOUND, "the sync is there", async || {
         let synced = "SELECT count(*) FROM posthaste.synced";
-        Ok(stage::count(&follower, synced).await.unwrap_or_default() > 0)
+        Ok(posthaste_testkit::number(&follower, synced)
+            .await
+            .unwrap_or_default()
+            > 0)
     })
     .await?;
     for arguments in [

@@ -4,9 +4,9 @@ mod file;
 mod killed;
 
 use anyhow::Context as _;
-use posthaste_testkit::{Child, TestDb, eventually};
+use posthaste_testkit::{Child, TestDb, eventually, number};
 
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 
 /// Started with these options, and where it is.
 async fn console(
@@ -49,7 +49,7 @@ async fn it_shows_the_queues_and_lets_nobody_act_unless_it_was_told_to() -> anyh
     let pause = pause.header("content-type", "application/x-www-form-urlencoded");
     assert_eq!(pause.body("queue=mail").send().await?.status(), 403);
     let paused = "SELECT count(*) FROM posthaste.queue WHERE paused_at IS NOT NULL";
-    assert_eq!(count(&database.client().await?, paused).await?, 0);
+    assert_eq!(number(&database.client().await?, paused).await?, 0);
     child.terminate()?;
     assert!(child.exit(BOUND).await?.success());
     Ok(())
@@ -72,7 +72,7 @@ async fn what_an_operator_does_is_done_and_is_a_line_of_the_log() -> anyhow::Res
     let observer = database.client().await?;
     let paused = "SELECT count(*) FROM posthaste.queue WHERE paused_at IS NOT NULL";
     eventually(BOUND, "it is paused", async || {
-        Ok(count(&observer, paused).await? == 1)
+        Ok(number(&observer, paused).await? == 1)
     })
     .await?;
     child.error_line("mail", BOUND).await?;
@@ -322,9 +322,9 @@ async fn people_named_by_a_trusted_proxy_come_in_and_the_log_says_who_acted() ->
         .header("x-forwarded-user", "ada@example.com");
     assert_eq!(usual.send().await?.status(), 401, "another header");
     let paused = "SELECT count(*) FROM posthaste.queue WHERE paused_at IS NOT NULL";
-    assert_eq!(count(&database.client().await?, paused).await?, 0);
+    assert_eq!(number(&database.client().await?, paused).await?, 0);
     assert_eq!(pause(&proxy, "ada@example.com").await?.status(), 303);
-    assert_eq!(count(&database.client().await?, paused).await?, 1);
+    assert_eq!(number(&database.client().await?, paused).await?, 1);
     let line = child.error_line("an action", BOUND).await?;
     assert!(
         line.contains("ada@example.com") && line.contains("127.0.0.2"),

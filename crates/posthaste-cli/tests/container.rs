@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use posthaste_testkit::{Child, eventually, ran};
+use posthaste_testkit::{Child, eventually, number, ran};
 use serde_json::Value;
 
 use crate::exporter::served;
@@ -235,7 +235,7 @@ async fn the_container_file_is_built_without_a_daemon_and_run_until_it_is_ready(
         .await?;
     let left = "SELECT count(*) FROM posthaste.job WHERE state <> 'completed'";
     eventually(BOUND, "its job is done", async || {
-        Ok(stage::count(&client, left).await? == 0)
+        Ok(number(&client, left).await? == 0)
     })
     .await?;
     let pid = process(&queue)?;

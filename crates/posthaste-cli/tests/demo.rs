@@ -3,7 +3,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::stage::{self, BOUND, Stage, count};
+use posthaste_testkit::number;
+
+use crate::stage::{self, BOUND, Stage};
 use crate::tree;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +51,10 @@ async fn every_row_has_its_job_from_the_same_transaction() -> anyhow::Result<()>
         .await?
         .failure()?;
     assert!(line.contains("no_more"), "{line}");
-    assert_eq!(count(&client, "SELECT count(*) FROM public.file").await?, 0);
+    assert_eq!(
+        number(&client, "SELECT count(*) FROM public.file").await?,
+        0
+    );
     Ok(())
 }
 
@@ -63,14 +68,14 @@ async fn links_and_pipes_are_no_files_and_names_are_bytes() -> anyhow::Result<()
     assert_eq!(report["listed"], 30);
     assert_eq!(report["same"], 30);
     let client = database.client().await?;
-    let odd = count(
+    let odd = number(
         &client,
         r"SELECT count(*) FROM public.file
            WHERE position('\x0a'::bytea IN path) > 0 AND sha256 IS NOT NULL",
     )
     .await?;
     assert!(odd > 1, "names with a newline: {odd}");
-    let links = count(
+    let links = number(
         &client,
         "SELECT count(*) FROM public.file WHERE position('link'::bytea IN path) > 0",
     )
@@ -196,7 +201,10 @@ async fn a_table_of_somebody_else_is_left_alone() -> anyhow::Result<()> {
         "error: this database has a table public.file that is not posthaste's. Run 'posthaste \
          demo' on another database, or leave DATABASE_URL unset."
     );
-    assert_eq!(count(&client, "SELECT count(*) FROM public.file").await?, 1);
+    assert_eq!(
+        number(&client, "SELECT count(*) FROM public.file").await?,
+        1
+    );
     Ok(())
 }
 
@@ -230,7 +238,7 @@ async fn it_stays_up_and_works_on_what_is_enqueued_beside_it() -> anyhow::Result
         .await?
         .good()?;
     posthaste_testkit::eventually(BOUND, "the job is done", async || {
-        Ok(count(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
+        Ok(number(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
     })
     .await?;
     child.terminate()?;

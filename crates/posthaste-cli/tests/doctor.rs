@@ -3,7 +3,7 @@ mod trapped;
 mod unfit;
 
 use anyhow::Context as _;
-use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, number};
 use serde_json::Value;
 
 use crate::stage::{self, Stage};
@@ -138,7 +138,7 @@ async fn a_reader_on_a_replica_is_named(
                      ON s.active_pid = r.pid
                      WHERE coalesce(r.backend_xmin, s.xmin) IS NOT NULL";
         eventually(stage::BOUND, "the replica tells", async || {
-            Ok(stage::count(&client, told).await? == 1)
+            Ok(number(&client, told).await? == 1)
         })
         .await?;
         many(&client).await?;
@@ -161,7 +161,7 @@ async fn a_reader_on_a_replica_is_named(
             row.try_get::<_, &str>(0)?
         );
         eventually(stage::BOUND, "the replica tells again", async || {
-            Ok(stage::count(&client, &again).await? == 1)
+            Ok(number(&client, &again).await? == 1)
         })
         .await?;
         let said = ask(stage, db.url()).await?;
@@ -280,7 +280,7 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     let said = ask(&stage, db.url()).await?;
     assert!(!said.has("wrong", "sequences"), "{}", said.text);
     let next = "SELECT nextval('posthaste.job_id')";
-    assert!(stage::count(&client, next).await? > 1_000_000);
+    assert!(number(&client, next).await? > 1_000_000);
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 use std::fmt::Write as _;
 
-use crate::stage::{self, Stage, count};
+use posthaste_testkit::number;
+
+use crate::stage::{self, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_job_is_enqueued_from_its_arguments() -> anyhow::Result<()> {
@@ -75,7 +77,7 @@ async fn arguments_that_no_job_may_have_are_refused() -> anyhow::Result<()> {
         );
     }
     assert_eq!(
-        count(
+        number(
             &database.client().await?,
             "SELECT count(*) FROM posthaste.job"
         )
@@ -111,7 +113,7 @@ async fn lines_of_json_become_jobs_whether_from_a_file_or_from_standard_input() 
     assert_eq!(said, r#"{"jobs":300,"lines":300}"#);
     let client = database.client().await?;
     assert_eq!(
-        count(
+        number(
             &client,
             "SELECT count(*) FROM posthaste.job WHERE name = 'count' AND queue = 'numbers'"
         )
@@ -119,7 +121,7 @@ async fn lines_of_json_become_jobs_whether_from_a_file_or_from_standard_input() 
         2_800
     );
     assert_eq!(
-        count(
+        number(
             &client,
             "SELECT sum((kwargs->>'n')::bigint)::bigint FROM posthaste.job"
         )
@@ -157,7 +159,7 @@ async fn a_wrong_line_stops_the_rest_and_says_where_to_go_on() -> anyhow::Result
     );
     let client = database.client().await?;
     assert_eq!(
-        count(&client, "SELECT count(*) FROM posthaste.job").await?,
+        number(&client, "SELECT count(*) FROM posthaste.job").await?,
         200
     );
     stage.write("jobs.ndjson", &text.replace("queu\"", "queue\""))?;
@@ -170,7 +172,7 @@ async fn a_wrong_line_stops_the_rest_and_says_where_to_go_on() -> anyhow::Result
         .good()?;
     assert_eq!(said, "enqueued 52 jobs");
     assert_eq!(
-        count(&client, "SELECT count(*) FROM posthaste.job").await?,
+        number(&client, "SELECT count(*) FROM posthaste.job").await?,
         252
     );
     Ok(())
@@ -200,7 +202,7 @@ async fn a_signal_stops_between_two_transactions() -> anyhow::Result<()> {
     tokio::io::AsyncWriteExt::write_all(&mut writer, lines(25).as_bytes()).await?;
     let client = database.client().await?;
     posthaste_testkit::eventually(stage::BOUND, "two batches are committed", async || {
-        Ok(count(&client, "SELECT count(*) FROM posthaste.job").await? == 20)
+        Ok(number(&client, "SELECT count(*) FROM posthaste.job").await? == 20)
     })
     .await?;
     child.interrupt()?;

@@ -8,7 +8,7 @@ mod segments;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually};
+use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually, number};
 
 use crate::stage::{self, BOUND, Stage};
 
@@ -129,7 +129,7 @@ async fn however_many_scrape_the_database_is_read_once_in_a_few_seconds() -> any
     .await?;
     let sessions = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    assert_eq!(stage::count(&client, sessions).await?, 1);
+    assert_eq!(number(&client, sessions).await?, 1);
     Ok(())
 }
 
@@ -160,7 +160,7 @@ async fn metrics_wait_for_a_worker_that_is_still_to_count_very_many_jobs() -> an
                   AND pid <> pg_backend_pid() AND query LIKE '%posthaste.uncounted(%'
                   AND state = 'idle'";
     eventually(BOUND, "it has asked whether they are counted", async || {
-        Ok(shows().await? || stage::count(&client, asked).await? == 1)
+        Ok(shows().await? || number(&client, asked).await? == 1)
     })
     .await?;
     assert!(!shows().await? || begun.elapsed() > Duration::from_secs(30));

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::http::HeaderMap;
 use axum::routing::post;
-use posthaste_testkit::{Child, TestDb, eventually, is_alive};
+use posthaste_testkit::{Child, TestDb, eventually, is_alive, number};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_postgres::Client;
 
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 use crate::tls;
 
 const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -52,7 +52,7 @@ async fn put(client: &Client, name: &str) -> anyhow::Result<()> {
 
 async fn done(client: &Client) -> anyhow::Result<()> {
     eventually(BOUND, "the jobs are done", async || {
-        Ok(count(client, "SELECT count(*) FROM posthaste.job").await? == 0)
+        Ok(number(client, "SELECT count(*) FROM posthaste.job").await? == 0)
     })
     .await
 }
@@ -261,7 +261,7 @@ async fn who_answers_over_tls_must_show_a_certificate_that_is_trusted() -> anyho
     eventually(BOUND, "it was refused", async || {
         let refused = "SELECT count(*) FROM posthaste.job WHERE attempt > 0 \
                        AND last_error LIKE 'cannot connect: invalid peer certificate%'";
-        Ok(count(&client, refused).await? == 1)
+        Ok(number(&client, refused).await? == 1)
     })
     .await?;
     stranger.terminate()?;
@@ -324,7 +324,7 @@ async fn a_worker_takes_jobs_of_the_queue_default_alone_unless_others_are_named(
     let mut worker = work(&stage, &database, &["--exec", "x=true"], &[]).await?;
     let of_default = "SELECT count(*) FROM posthaste.job WHERE queue = 'default'";
     eventually(BOUND, "that of default is done", async || {
-        Ok(count(&client, of_default).await? == 0)
+        Ok(number(&client, of_default).await? == 0)
     })
     .await?;
     worker.terminate()?;

@@ -1,11 +1,11 @@
 //! SIGKILL at twenty points of progress: the result is the one of a run that nobody disturbed.
 
 use anyhow::Context as _;
-use posthaste_testkit::{Child, TestDb, eventually, ran};
+use posthaste_testkit::{Child, TestDb, eventually, number, ran};
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 use crate::tree;
 
 const KILLS: i64 = 20;
@@ -35,7 +35,7 @@ async fn a_run_killed_at_twenty_points_ends_like_one_that_was_not() -> anyhow::R
     );
     assert_eq!(table(&database).await?, undisturbed);
     assert_eq!(
-        count(&client, "SELECT count(*) FROM posthaste.job").await?,
+        number(&client, "SELECT count(*) FROM posthaste.job").await?,
         0
     );
     ran::count("kills", KILLS.unsigned_abs());
@@ -58,7 +58,7 @@ async fn workers_killed_at_twenty_points_leave_no_gap_while_another_goes_on() ->
     assert!(demo.exit(BOUND * 2).await?.success(), "{:?}", demo.stderr());
     assert_eq!(table(&database).await?, undisturbed);
     assert_eq!(
-        count(&client, "SELECT count(*) FROM posthaste.job").await?,
+        number(&client, "SELECT count(*) FROM posthaste.job").await?,
         0
     );
     ran::count("kills", KILLS.unsigned_abs());
@@ -84,7 +84,7 @@ async fn reached(client: &Client, point: i64, demo: &Child) -> anyhow::Result<()
     let enough = FILES * point / (KILLS + 2);
     let waited = eventually(BOUND, "the next point of progress", async || {
         let worked = "SELECT count(*) FROM public.file WHERE worked_at IS NOT NULL";
-        Ok(count(client, worked).await? >= enough)
+        Ok(number(client, worked).await? >= enough)
     })
     .await;
     if waited.is_ok() {

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 
 use posthaste_testkit::receivers::{Encrypts, Guarded, Receiver, Smtp, are_here};
-use posthaste_testkit::{Child, TestDb, eventually};
+use posthaste_testkit::{Child, TestDb, eventually, number};
 use serde_json::Value;
 
-use crate::stage::{self, BOUND, Said, Stage, count};
+use crate::stage::{self, BOUND, Said, Stage};
 
 const USER: &str = "ada@example.com";
 const PASSWORD: &str = "p:w @geheim%";
@@ -95,7 +95,7 @@ impl Setup {
         }
         let client = self.database.client().await?;
         let waiting = "SELECT count(*) FROM posthaste.job WHERE attempt = 0";
-        assert_eq!(count(&client, waiting).await?, 1);
+        assert_eq!(number(&client, waiting).await?, 1);
         Ok(said)
     }
 }

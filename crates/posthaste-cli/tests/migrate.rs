@@ -1,4 +1,4 @@
-use posthaste_testkit::{PgServer, PgVersion, TestDb};
+use posthaste_testkit::{PgServer, PgVersion, TestDb, number};
 use serde_json::Value;
 
 use crate::stage::{self, Stage};
@@ -75,7 +75,7 @@ async fn who_may_not_make_roles_gets_the_sql_for_somebody_who_may() -> anyhow::R
         .await?;
     assert!(said.err.contains("may not make or grant"), "{said:?}");
     let printed = said.good()?;
-    assert_eq!(stage::count(&superuser, roles).await?, 0);
+    assert_eq!(number(&superuser, roles).await?, 0);
     let said = stage
         .run_with_url(&as_keeper, &["migrate", "--roles", "--json"])
         .await?;
@@ -90,13 +90,13 @@ async fn who_may_not_make_roles_gets_the_sql_for_somebody_who_may() -> anyhow::R
     superuser.batch_execute(&printed).await?;
     let given = "SELECT count(*) FROM unnest(ARRAY['posthaste_producer', 'posthaste_worker']) r
                   WHERE has_any_column_privilege(r, 'posthaste.store', 'INSERT')";
-    assert_eq!(stage::count(&superuser, given).await?, 2);
+    assert_eq!(number(&superuser, given).await?, 2);
     let again = stage
         .run_with_url(&as_keeper, &["migrate", "--roles"])
         .await?
         .good()?;
     assert_eq!(again, "the schema is up to date; the roles are granted");
-    assert_eq!(stage::count(&superuser, given).await?, 2);
+    assert_eq!(number(&superuser, given).await?, 2);
     Ok(())
 }
 
@@ -127,7 +127,7 @@ async fn nobody_waits_long_behind_a_migration_that_waits_for_somebody() -> anyho
                        AND relation = 'posthaste.migration'::regclass";
         for _ in 0..2 {
             posthaste_testkit::eventually(stage::BOUND, "the migration waits", async || {
-                Ok(stage::count(&other, waits).await? == 1)
+                Ok(number(&other, waits).await? == 1)
             })
             .await?;
             let behind = format!("SET statement_timeout = '5s'; {hold}");

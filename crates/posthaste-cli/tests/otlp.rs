@@ -16,11 +16,11 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
-use posthaste_testkit::{Child, TestDb, eventually};
+use posthaste_testkit::{Child, TestDb, eventually, number};
 use prost::Message as _;
 use tokio::sync::{Mutex, Semaphore, mpsc};
 
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 
 mod spans;
 
@@ -336,7 +336,7 @@ async fn a_collector_that_is_down_is_said_once_and_slows_no_job() -> anyhow::Res
         client.batch_execute(enqueue).await?;
         let left = "SELECT count(*) FROM posthaste.job";
         eventually(BOUND, "all are done", async || {
-            Ok(count(&client, left).await? == 0)
+            Ok(number(&client, left).await? == 0)
         })
         .await?;
     }
@@ -379,7 +379,7 @@ async fn a_collector_that_does_not_answer_slows_no_job_and_what_waits_for_it_is_
     client.batch_execute(&crowd).await?;
     let left = "SELECT count(*) FROM posthaste.job";
     eventually(BOUND, "all are done", async || {
-        Ok(count(&client, left).await? == 0)
+        Ok(number(&client, left).await? == 0)
     })
     .await?;
     // One batch at the collector, and one that waits: the rest was dropped.

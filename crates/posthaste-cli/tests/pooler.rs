@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
-use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually, ran};
+use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually, number, ran};
 use serde_json::Value;
 
-use crate::stage::{BOUND, Said, Stage, count};
+use crate::stage::{BOUND, Said, Stage};
 use crate::tree;
 
 /// A folder, a database behind the pooler, and which commands were run on it.
@@ -205,7 +205,7 @@ async fn work(pooled: &mut Pooled, db: &TestDb, command: &str) -> anyhow::Result
     let mut worker = Child::spawn(command.env("DATABASE_URL", &pooled.url))?;
     let direct = db.client().await?;
     eventually(BOUND, "the jobs are done", async || {
-        Ok(count(&direct, "SELECT count(*) FROM posthaste.job").await? == 0)
+        Ok(number(&direct, "SELECT count(*) FROM posthaste.job").await? == 0)
     })
     .await?;
     worker.terminate()?;

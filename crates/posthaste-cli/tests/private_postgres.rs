@@ -1,10 +1,10 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
-use posthaste_testkit::{PgVersion, eventually, is_alive, ran};
+use posthaste_testkit::{PgVersion, eventually, is_alive, number, ran};
 use sha2::{Digest as _, Sha256};
 
-use crate::stage::{self, BOUND, Stage, count, server_of};
+use crate::stage::{self, BOUND, Stage, server_of};
 use crate::tree;
 
 const WORK: [&str; 3] = ["work", "--exec", "x=true"];
@@ -34,7 +34,7 @@ async fn it_is_private_durable_and_stops_with_the_command() -> anyhow::Result<()
             .await?;
         assert_eq!(row.get::<_, &str>(0), value, "{setting}");
     }
-    let rules = count(
+    let rules = number(
         &client,
         "SELECT count(*) FROM pg_hba_file_rules WHERE auth_method <> 'scram-sha-256'",
     )

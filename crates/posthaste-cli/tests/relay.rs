@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use anyhow::ensure;
 use posthaste_testkit::receivers::{Receiver, Redis, are_here};
-use posthaste_testkit::{Child, TestDb, eventually};
+use posthaste_testkit::{Child, TestDb, eventually, number};
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 
 const LINES: &str = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkind = \"audit.{name}\"\n";
 const ORDERED: &str = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nordered = true\nbatch = 7\n";
@@ -120,10 +120,10 @@ async fn a_relay_whose_reader_has_gone_ends_and_counts_as_no_attempt() -> anyhow
     let said = relay.stderr().join("\n");
     let reason = "error: route audit: lines takes nothing any more: Broken pipe. Its jobs wait";
     assert!(said.contains(reason), "{said}");
-    let waiting = count(&client, "SELECT count(*) FROM posthaste.job").await?;
+    let waiting = number(&client, "SELECT count(*) FROM posthaste.job").await?;
     assert!(waiting > 0);
     let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
-    assert_eq!(count(&client, counted).await?, 0);
+    assert_eq!(number(&client, counted).await?, 0);
     let status = stage.run_on(&database, &["status", "--json"]).await?;
     let status: Value = serde_json::from_str(&status.good()?)?;
     let lag = status["relays"][0]["lag_seconds"].as_f64();
@@ -144,7 +144,7 @@ async fn a_route_that_was_not_named_is_left_alone() -> anyhow::Result<()> {
     let out = stage.run_on(&database, &once).await?.good()?;
     assert_eq!(out.lines().last(), Some("audit: 1 sent"));
     let left = "SELECT count(*) FROM posthaste.job WHERE queue = 'b' AND state = 'available'";
-    assert_eq!(count(&client, left).await?, 1);
+    assert_eq!(number(&client, left).await?, 1);
     Ok(())
 }
 
@@ -160,7 +160,7 @@ async fn once_ends_when_the_queues_are_empty_and_says_what_was_sent() -> anyhow:
     assert_eq!(lines.pop().as_deref(), Some("audit: 500 sent"));
     let numbers: BTreeSet<i64> = sent(&lines)?.into_iter().collect();
     assert_eq!(numbers, (1..=500).collect());
-    let left = count(&client, "SELECT count(*) FROM posthaste.job").await?;
+    let left = number(&client, "SELECT count(*) FROM posthaste.job").await?;
     assert_eq!(left, 0);
     Ok(())
 }
@@ -183,7 +183,7 @@ async fn a_preview_shows_what_would_be_sent_and_touches_nothing() -> anyhow::Res
         (Some(&*id), Some("audit.n"))
     );
     let waiting = "SELECT count(*) FROM posthaste.job WHERE state = 'available'";
-    assert_eq!(count(&client, waiting).await?, 3);
+    assert_eq!(number(&client, waiting).await?, 3);
     let one = [&arguments[..], &["--limit", "1"]].concat();
     let out = stage.run_on(&database, &one).await?.good()?;
     assert_eq!(out.lines().count(), 1);
@@ -346,7 +346,7 @@ async fn of_two_ordered_relays_one_sends_and_when_it_is_killed_the_other_goes_on
     let before = second.stdout();
     ensure!(before.is_empty(), "both send: {before:?}");
     eventually(BOUND, "all are sent", async || {
-        Ok(count(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
+        Ok(number(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
     })
     .await?;
     // The last line of who was killed may be half a line.
@@ -394,6 +394,6 @@ async fn a_route_keeps_what_it_has_sent_and_reads_rows_that_it_is_referred_to() 
     let line: Value = serde_json::from_str(out.lines().next().unwrap_or_default())?;
     assert_eq!(line["payload"], serde_json::json!({"id": 4711, "total": 7}));
     let kept = "SELECT count(*) FROM posthaste.outbox WHERE completed_at IS NOT NULL";
-    assert_eq!(count(&client, kept).await?, 1);
+    assert_eq!(number(&client, kept).await?, 1);
     Ok(())
 }

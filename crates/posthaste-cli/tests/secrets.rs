@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use posthaste_testkit::receivers::{
     Encrypts, Guarded, Kafka, Nats, RabbitMq, Receiver, Redis, Smtp, are_here,
 };
-use posthaste_testkit::{Child, TestDb, eventually};
+use posthaste_testkit::{Child, TestDb, eventually, number};
 use serde_json::Value;
 
 use crate::stage::{self, BOUND, Stage};
@@ -253,7 +253,7 @@ async fn a_worker_says_nothing_of_what_it_cannot_post_nor_a_password_of_where() 
     client.execute(enqueue, &[&MARK]).await?;
     eventually(BOUND, "it fails", async || {
         let failed = "SELECT count(*) FROM posthaste.attempt WHERE error <> ''";
-        Ok(stage::count(&client, failed).await? > 0)
+        Ok(number(&client, failed).await? > 0)
     })
     .await?;
     says_no_secret(worker, &stage, &database).await

@@ -317,10 +317,6 @@ pub(crate) async fn empty_database() -> anyhow::Result<TestDb> {
     TestDb::empty(PgServer::shared(PgVersion::V15)?).await
 }
 
-pub(crate) async fn count(client: &Client, query: &str) -> anyhow::Result<i64> {
-    Ok(client.query_one(query, &[]).await?.try_get(0)?)
-}
-
 /// A server of its own, without prepared transactions, and a database with our roles on it.
 pub(crate) async fn with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, Client)> {
     let server = PgServer::start(PgVersion::V15, &[("max_prepared_transactions", "0")])?;

@@ -1,8 +1,8 @@
 use std::fs::File;
 
-use posthaste_testkit::{Child, eventually, is_alive};
+use posthaste_testkit::{Child, eventually, is_alive, number};
 
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 
 /// Reading it takes minutes, and storing it takes nothing.
 const ENDLESS: u64 = 1 << 42;
@@ -16,7 +16,7 @@ async fn busy(stage: &Stage, arguments: &[&str]) -> anyhow::Result<Child> {
     child.error_line("run 1: 1 files", BOUND).await?;
     let client = stage.client().await?;
     eventually(BOUND, "the job runs", async || {
-        Ok(count(
+        Ok(number(
             &client,
             "SELECT count(*) FROM posthaste.job WHERE state = 'running'",
         )
@@ -60,7 +60,7 @@ async fn a_worker_started_by_nohup_or_in_the_background_hears_sigterm_only() -> 
         .good()?;
     let client = database.client().await?;
     eventually(BOUND, "it works on", async || {
-        Ok(count(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
+        Ok(number(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
     })
     .await?;
     child.terminate()?;

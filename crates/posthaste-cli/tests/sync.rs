@@ -7,11 +7,11 @@ mod placed;
 mod rebuild;
 
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
-use posthaste_testkit::{Child, TestDb, eventually, ran};
+use posthaste_testkit::{Child, TestDb, eventually, number, ran};
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 
 const PAGES: &str = "CREATE TABLE page (id bigint GENERATED ALWAYS
                                         AS IDENTITY PRIMARY KEY, title text NOT NULL, body text,
@@ -367,7 +367,7 @@ async fn thousands_of_packages_come_into_the_index_however_often_the_process_is_
     let audit: Value =
         serde_json::from_str(&good(&stage, &database, &["sync", "audit", "--json"]).await?)?;
     let client = database.client().await?;
-    let live = count(
+    let live = number(
         &client,
         "SELECT count(*) FROM public.package WHERE NOT hidden",
     )

@@ -2,10 +2,10 @@
 
 use std::io::Write as _;
 
-use posthaste_testkit::{Child, TestDb, eventually};
+use posthaste_testkit::{Child, TestDb, eventually, number};
 use serde_json::Value;
 
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 
 /// Two queues, of which one is late, and somebody who keeps rows.
 const JOBS: &str = "SELECT posthaste.enqueue('a', queue => 'mail') FROM generate_series(1, 3);
@@ -127,7 +127,7 @@ async fn keys_choose_a_queue_sort_hold_and_act_only_where_that_was_asked_for() -
     looks.press(b"ssss", "by name").await?;
     looks.press(b" ", "held").await?;
     looks.press(b"?", "look no more, and again").await?;
-    assert_eq!(count(&client, paused).await?, 0, "it only looks");
+    assert_eq!(number(&client, paused).await?, 0, "it only looks");
     looks.keys.write_all(b"q")?;
     assert!(looks.top.exit(BOUND).await?.success());
 
@@ -136,12 +136,12 @@ async fn keys_choose_a_queue_sort_hold_and_act_only_where_that_was_asked_for() -
     operates.press(b"p", "choose a queue first").await?;
     operates.press(b"j", "> mail").await?;
     operates.press(b"p", "queue mail is paused").await?;
-    assert_eq!(count(&client, paused).await?, 1);
+    assert_eq!(number(&client, paused).await?, 1);
     operates
         .press(b"p", "queue mail was paused already")
         .await?;
     operates.press(b"r", "queue mail is worked").await?;
-    assert_eq!(count(&client, paused).await?, 0);
+    assert_eq!(number(&client, paused).await?, 0);
     operates.keys.write_all(b"q")?;
     assert!(operates.top.exit(BOUND).await?.success());
     Ok(())

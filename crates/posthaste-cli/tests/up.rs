@@ -1,8 +1,8 @@
 //! `up`: a system for one's own jobs, without a demo.
 
-use posthaste_testkit::{eventually, is_alive};
+use posthaste_testkit::{eventually, is_alive, number};
 
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 
 const OPEN_JOBS: &str = "SELECT count(*) FROM posthaste.job";
 
@@ -21,7 +21,7 @@ async fn without_a_file_and_a_handler_it_stays_up_and_says_that_jobs_wait() -> a
     // The schema is there, for who comes with that address and for the commands in this folder.
     let client = stage.client().await?;
     stage.run(&["jobs", "enqueue", "x"]).await?.good()?;
-    assert_eq!(count(&client, OPEN_JOBS).await?, 1);
+    assert_eq!(number(&client, OPEN_JOBS).await?, 1);
     assert!(is_alive(up.pid()));
     let server = stage.server()?;
     up.terminate()?;
@@ -41,13 +41,13 @@ async fn it_installs_the_schema_and_works_on_what_is_enqueued_by_the_handlers_gi
         .good()?;
     let client = database.client().await?;
     eventually(BOUND, "the job is done", async || {
-        Ok(count(&client, OPEN_JOBS).await? == 0)
+        Ok(number(&client, OPEN_JOBS).await? == 0)
     })
     .await?;
     up.terminate()?;
     assert!(up.exit(BOUND).await?.success());
     let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
-    assert_eq!(count(&client, tables).await?, 0, "that is the demo's");
+    assert_eq!(number(&client, tables).await?, 0, "that is the demo's");
     Ok(())
 }
 

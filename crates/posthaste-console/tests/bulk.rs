@@ -28,7 +28,7 @@ async fn dead(client: &Client, name: &str, jobs: i32) {
 }
 
 async fn number(client: &Client, sql: &str) -> i64 {
-    client.query_one(sql, &[]).await.unwrap().get(0)
+    posthaste_testkit::number(client, sql).await.unwrap()
 }
 
 /// The n-th job that was given up first.

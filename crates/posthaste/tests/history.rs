@@ -9,11 +9,7 @@ use tokio_postgres::Client;
 
 use crate::find::hands::{Hands, id_of};
 use crate::lifecycle::job;
-use crate::support::{SOON, all_done, count, database, jobs, quick_queue, worker};
-
-async fn number(client: &Client, sql: &str) -> i64 {
-    client.query_one(sql, &[]).await.unwrap().get(0)
-}
+use crate::support::{SOON, all_done, count, database, jobs, number, quick_queue, worker};
 
 #[tokio::test]
 async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {

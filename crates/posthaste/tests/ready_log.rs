@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio_postgres::Client;
 
-use crate::support::{SOON, all_done, count, database, quick, unfinished, worker};
+use crate::support::{SOON, all_done, count, database, number, quick, unfinished, worker};
 
 /// Settings under which a segment is full after a few hundred jobs.
 fn small() -> Config {
@@ -62,10 +62,12 @@ async fn churn_until_truncated(client: &Client, queue: &str, target: i64) {
             )
             .await
             .unwrap();
-        let pending = "SELECT count(*) FROM posthaste.job WHERE queue = $1 \
-                       AND state IN ('available', 'running')";
+        let pending = format!(
+            "SELECT count(*) FROM posthaste.job WHERE queue = '{queue}' \
+             AND state IN ('available', 'running')"
+        );
         eventually(SOON, "the churn is worked off", async || {
-            Ok(client.query_one(pending, &[&queue]).await?.get::<_, i64>(0) == 0)
+            Ok(number(client, &pending).await == 0)
         })
         .await
         .unwrap();

@@ -59,12 +59,13 @@ pub fn worker(pool: &Pool) -> WorkerBuilder {
 /// Settings whose clocks are quick enough for tests.
 pub fn quick() -> Config {
     Config {
-        poll_interval: Duration::from_millis(20),
+        poll_interval: Duration::from_millis(50),
+        promote_interval: Duration::from_millis(100),
         heartbeat_interval: Duration::from_millis(200),
         rescue_after: Duration::from_millis(1500),
         shutdown_grace: Duration::from_secs(5),
-        maintenance_interval: Duration::from_millis(50),
-        expire_interval: Duration::from_millis(100),
+        maintenance_interval: Duration::from_millis(100),
+        expire_interval: Duration::from_millis(200),
         ..Config::default()
     }
 }
@@ -125,8 +126,9 @@ pub async fn hand(client: &Client) -> i64 {
 
 /// The one number that a statement returns.
 pub async fn number(client: &Client, sql: &str) -> i64 {
-    let row = client.query_one(sql, &[]).await.expect("a row");
-    row.get(0)
+    posthaste_testkit::number(client, sql)
+        .await
+        .expect("a number")
 }
 
 /// A handler's run that completes its job in a transaction and commits when it is released. The
@@ -154,14 +156,8 @@ pub fn jobs(client: &Client) -> posthaste::Client<&Client> {
 
 /// Jobs of the view in this state.
 pub async fn count(client: &Client, state: &str) -> i64 {
-    client
-        .query_one(
-            "SELECT count(*) FROM posthaste.job WHERE state = $1",
-            &[&state],
-        )
-        .await
-        .expect("a count")
-        .get(0)
+    let sql = format!("SELECT count(*) FROM posthaste.job WHERE state = '{state}'");
+    number(client, &sql).await
 }
 
 /// Jobs that are not done, whatever their state.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 
 /// How long nobody looks: short beside any bound, and long beside one query.
-const PAUSES: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(50);
+const PAUSES: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(200);
 /// What is seen late is late by this part of the time it took: who looks takes the time of those
 /// who are looked at.
 const PART: u32 = 20;

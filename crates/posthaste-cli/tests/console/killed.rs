@@ -1,9 +1,9 @@
 //! A console whose process is killed while it works on an action.
 
-use posthaste_testkit::eventually;
+use posthaste_testkit::{eventually, number};
 
 use super::{client, console};
-use crate::stage::{self, BOUND, Stage, count};
+use crate::stage::{self, BOUND, Stage};
 
 const CANCELLED: &str = "SELECT posthaste.enqueue('old') FROM generate_series(1, 5000);
     SELECT count(*) FROM posthaste.cancel_many(ARRAY(SELECT id FROM posthaste.job))";
@@ -30,12 +30,12 @@ async fn another_process_ends_what_a_killed_one_has_begun_and_no_job_counts_twic
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                  AND wait_event_type = 'Lock'";
     let is_at_it = async || {
-        let some = count(
+        let some = number(
             &looks,
             "SELECT sum(jobs)::bigint FROM posthaste.bulk_action",
         )
         .await?;
-        Ok(some > 0 && count(&looks, waits).await? > 0)
+        Ok(some > 0 && number(&looks, waits).await? > 0)
     };
     eventually(BOUND, "it is in the middle of a batch", is_at_it).await?;
     first.kill()?;
@@ -47,11 +47,11 @@ async fn another_process_ends_what_a_killed_one_has_begun_and_no_job_counts_twic
     let ended = "SELECT count(*) FROM posthaste.bulk_action
                   WHERE state = 'finished' AND jobs = 5000";
     eventually(BOUND, "the other ends it", async || {
-        Ok(count(&looks, ended).await? == 1)
+        Ok(number(&looks, ended).await? == 1)
     })
     .await?;
     assert_eq!(
-        count(&looks, "SELECT count(*) FROM posthaste.dead").await?,
+        number(&looks, "SELECT count(*) FROM posthaste.dead").await?,
         0
     );
     second.terminate()?;

@@ -59,7 +59,7 @@ impl Receiver {
         child.error_line(LACKS, BOUND).await?;
         self.opened.send_replace(true);
         eventually(BOUND, "each is done", async || {
-            Ok(count(client, "SELECT count(*) FROM posthaste.job").await? == 0)
+            Ok(number(client, "SELECT count(*) FROM posthaste.job").await? == 0)
         })
         .await?;
         child.terminate()?;
@@ -70,7 +70,7 @@ impl Receiver {
         let is_first = |(_, attempt): &(String, String)| attempt == "1";
         ensure!(taken.iter().all(is_first), "an attempt was counted");
         let failed = "SELECT count(*) FROM posthaste.attempt";
-        ensure!(count(client, failed).await? == 0);
+        ensure!(number(client, failed).await? == 0);
         Ok(child.stderr())
     }
 }

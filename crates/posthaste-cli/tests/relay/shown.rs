@@ -2,7 +2,9 @@
 //! nothing.
 
 use super::{LINES, enqueue, relay};
-use crate::stage::{self, BOUND, Stage, count};
+use posthaste_testkit::number;
+
+use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preview_shows_byte_for_byte_what_is_sent() -> anyhow::Result<()> {
@@ -111,7 +113,7 @@ async fn once_does_not_wait_for_a_destination_that_takes_nothing_or_a_queue_that
     let why = "error: route audit: sidekiq at 127.0.0.1:1/0 takes nothing: Redis: ";
     assert!(said.err.contains(why), "{}", said.err);
     let waiting = "SELECT count(*) FROM posthaste.job WHERE attempt = 0";
-    assert_eq!(count(&client, waiting).await?, 2);
+    assert_eq!(number(&client, waiting).await?, 2);
     stage.write("posthaste.toml", LINES)?;
     let pause = stage.run_on(&database, &["queues", "pause", "a"]).await?;
     pause.good()?;

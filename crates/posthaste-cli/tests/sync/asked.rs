@@ -1,11 +1,11 @@
 //! What is asked for and nothing else: windows of time, how far it is, and audits that no single
 //! row or id stops.
 
-use posthaste_testkit::eventually;
+use posthaste_testkit::{eventually, number};
 use serde_json::Value;
 
 use super::{TABLE, good, with_one_document, with_pages};
-use crate::stage::{BOUND, count};
+use crate::stage::BOUND;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_left()
@@ -32,7 +32,7 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
     assert_eq!(begun, "pages: 5 documents are to be looked at");
     let taken = "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' \
                  AND (kwargs ->> 'id')::integer BETWEEN 5 AND 9";
-    assert_eq!(count(&client, taken).await?, 5);
+    assert_eq!(number(&client, taken).await?, 5);
     let far = ours("sync reindex pages --progress").await?;
     assert_eq!(far, "pages: 5 left, 0 completed");
     ours("sync run --once").await?;
@@ -86,7 +86,7 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
     let (stage, database, client) = with_pages("postgres:").await?;
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
     let jobs = async || {
-        count(
+        number(
             &client,
             "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' \
              AND state = 'available' AND priority = 1000",
@@ -137,7 +137,7 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
     assert_eq!(jobs().await?, 9);
     let tagged =
         "SELECT count(*) FROM posthaste.job WHERE tag = 'mine' AND kwargs ->> 'force' = 'true'";
-    assert_eq!(count(&client, tagged).await?, 7);
+    assert_eq!(number(&client, tagged).await?, 7);
     // It rests; what changes is synced.
     client
         .batch_execute("INSERT INTO page (title) VALUES ('beside')")
@@ -238,7 +238,7 @@ async fn a_table_that_was_dropped_is_named_by_whatever_asks_for_its_rows() -> an
     eventually(BOUND, "its jobs say so", async || {
         let said = "SELECT count(*) FROM posthaste.job
                      WHERE last_error LIKE '%the table of sync pages was dropped%'";
-        Ok(count(&client, said).await? > 0)
+        Ok(number(&client, said).await? > 0)
     })
     .await
 }

@@ -3,11 +3,11 @@
 
 use anyhow::ensure;
 use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
-use posthaste_testkit::{eventually, unique};
+use posthaste_testkit::{eventually, number, unique};
 use serde_json::{Value, json};
 
 use super::{TABLE, good, with_pages};
-use crate::stage::{BOUND, count};
+use crate::stage::BOUND;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_shows_as_many_as_were_asked_for_although_the_best_are_gone() -> anyhow::Result<()>
@@ -257,7 +257,7 @@ async fn an_id_with_a_comma_is_one_id() -> anyhow::Result<()> {
     let begun = good(&stage, &database, &again).await?;
     assert_eq!(begun, "pages: 4 documents are to be looked at");
     let one = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = 'a,b'";
-    assert_eq!(count(&client, one).await?, 1);
+    assert_eq!(number(&client, one).await?, 1);
     Ok(())
 }
 

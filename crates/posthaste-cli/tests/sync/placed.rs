@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use posthaste_testkit::elastic::FakeElastic;
-use posthaste_testkit::{Child, TestDb};
+use posthaste_testkit::{Child, TestDb, number};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{TABLE, good, with_pages};
-use crate::stage::{self, Said, Stage, count};
+use crate::stage::{self, Said, Stage};
 use crate::tls;
 
 const NO_PROXY: (&str, &str) = ("NO_PROXY", "127.0.0.1");
@@ -98,8 +98,8 @@ async fn documents_in_another_database_are_true_to_the_rows_of_this_one() -> any
     );
     let there = elsewhere.client().await?;
     let documents = "SELECT count(*) FROM posthaste.search";
-    assert_eq!(count(&there, documents).await?, 20);
-    assert_eq!(count(&client, documents).await?, 0);
+    assert_eq!(number(&there, documents).await?, 20);
+    assert_eq!(number(&client, documents).await?, 0);
     assert!(
         ours(&["sync", "search", "page 7"])
             .await?

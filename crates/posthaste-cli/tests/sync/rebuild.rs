@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use posthaste_sync::ElasticClient;
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
-use posthaste_testkit::{TestDb, eventually, ran};
+use posthaste_testkit::{TestDb, eventually, number, ran};
 use serde_json::Value;
 use tokio_postgres::Client;
 
 use super::{TABLE, good, with_pages};
-use crate::stage::{BOUND, Stage, count};
+use crate::stage::{BOUND, Stage};
 
 /// Rows of this many pages of a walk that a rebuild at a rate is killed between them.
 const ROWS: &str =
@@ -150,7 +150,7 @@ async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() 
     sync.terminate()?;
     assert!(sync.exit(BOUND).await?.success());
     // The same count by another hand, and words as the new definition reads them.
-    let rows = count(&setup.client, "SELECT count(*) FROM page WHERE NOT gone").await?;
+    let rows = number(&setup.client, "SELECT count(*) FROM page WHERE NOT gone").await?;
     let live =
         serde_json::json!({"bool": {"must_not": {"exists": {"field": "posthaste.deleted_at"}}}});
     setup.server.refresh("pages-made-anew-2").await?;

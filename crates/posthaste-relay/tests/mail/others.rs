@@ -1,19 +1,14 @@
 //! The other examples in Rust, as their heads say: started twice at once, and once more.
 
 use posthaste_testkit::{Child, PgVersion, TestDb, eventually};
-use tokio_postgres::Client;
 
 use crate::examples::example;
-use crate::support::{SOON, database};
+use crate::support::{SOON, database, number};
 
 fn start(name: &str, db: &TestDb) -> Child {
     let mut command = example(name);
     command.env("DATABASE_URL", db.url());
     Child::spawn(command.env("LISTEN", "127.0.0.1:0")).unwrap()
-}
-
-async fn number(client: &Client, look: &str) -> i64 {
-    client.query_one(look, &[]).await.unwrap().get(0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

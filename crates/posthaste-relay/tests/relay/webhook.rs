@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use posthaste::{Backoff, NewJob};
 use posthaste_relay::{Destination, Mapping, Reach, Relay, RelayBuilder, Template, Webhook};
-use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually};
+use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually, reaches};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -333,7 +333,7 @@ async fn a_thousand_requests_are_under_way_at_once_and_never_more_than_are_allow
         let enqueue = "SELECT count(posthaste.enqueue('m', '{}', queue => 'h')) \
                        FROM generate_series(1, $1::int)";
         setup.client.execute(enqueue, &[&jobs]).await.unwrap();
-        let limit = Duration::from_secs(60);
+        let limit = Duration::from_secs(240);
         let webhook = webhook(&setup.url("hold"))
             .requests(requests)
             .time_limit(limit);
@@ -342,6 +342,15 @@ async fn a_thousand_requests_are_under_way_at_once_and_never_more_than_are_allow
             .concurrency(40)
             .time_limit(limit);
         let (_, worker) = setup.work(relay).await;
+        let held = async || Ok(setup.server.most_at_once().try_into()?);
+        reaches(
+            SOON,
+            "they are all under way",
+            requests.try_into().unwrap(),
+            held,
+        )
+        .await
+        .unwrap();
         all_done(&setup.client).await;
         assert_eq!(setup.server.most_at_once(), requests);
         worker.stop().await.unwrap();

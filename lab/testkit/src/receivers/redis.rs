@@ -1,13 +1,12 @@
 //! Redis, with the settings that a test asks for.
 
 use std::ops::Deref;
-use std::process::Command;
 
-use anyhow::ensure;
+use anyhow::{Context as _, bail};
 use serde_json::Value;
 
+use super::Receiver;
 use super::service::{Service, on_free_ports};
-use super::{Receiver, program};
 use crate::account::Account;
 use crate::{ports, ran};
 
@@ -59,18 +58,38 @@ impl Redis {
         self.port
     }
 
-    /// What it answers to a command, by redis-cli; what that does not write as JSON, such as a list
-    /// of clients, as a text.
+    /// What it answers to a command, as JSON; bytes that are no text come as one with marks in it.
     pub fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {
-        let output = Command::new(program("redis-cli")?)
-            .args(["-e", "--json", "-h", "127.0.0.1", "-p"])
-            .arg(self.port.to_string())
-            .args(command)
-            .output()?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success(), "{command:?}: {output:?}");
-        Ok(serde_json::from_str(&said).unwrap_or_else(|_| said.as_ref().into()))
+        // Only in the third version of its protocol does it tell numbers, texts and maps apart.
+        let client = redis::Client::open(format!("{}?protocol=resp3", self.url()))?;
+        let mut connection = client.get_connection()?;
+        let mut call = redis::Cmd::new();
+        let answer = call.arg(command).query::<redis::Value>(&mut connection);
+        json(answer.with_context(|| format!("{command:?}"))?)
     }
+}
+
+fn json(answer: redis::Value) -> anyhow::Result<Value> {
+    let list = |all: Vec<redis::Value>| all.into_iter().map(json).collect::<anyhow::Result<_>>();
+    Ok(match answer {
+        redis::Value::Nil => Value::Null,
+        redis::Value::Okay => "OK".into(),
+        redis::Value::Int(number) => number.into(),
+        redis::Value::Double(number) => number.into(),
+        redis::Value::Boolean(is) => is.into(),
+        redis::Value::SimpleString(text) | redis::Value::VerbatimString { text, .. } => text.into(),
+        redis::Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into(),
+        redis::Value::Array(all) | redis::Value::Set(all) => Value::Array(list(all)?),
+        redis::Value::Map(pairs) => {
+            let pair = |(key, value)| match json(key)? {
+                Value::String(key) => Ok((key, json(value)?)),
+                other => Ok((other.to_string(), json(value)?)),
+            };
+            let pairs: anyhow::Result<_> = pairs.into_iter().map(pair).collect();
+            Value::Object(pairs?)
+        }
+        other => bail!("an answer that is no JSON: {other:?}"),
+    })
 }
 
 impl Deref for Redis {

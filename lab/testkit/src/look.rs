@@ -1,0 +1,35 @@
+//! Looks at a database that tests repeat until they see what they wait for.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use anyhow::Context as _;
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+/// The one number that a statement returns.
+///
+/// The session plans the statement once: some views take six times as long to plan as to read, and
+/// a test that waits looks at them twenty times a second.
+pub async fn number(client: &Client, sql: &str) -> anyhow::Result<i64> {
+    let mut hasher = DefaultHasher::new();
+    sql.hash(&mut hasher);
+    let name = format!("look_{:016x}", hasher.finish());
+    let planned = format!("SELECT FROM pg_catalog.pg_prepared_statements WHERE name = '{name}'");
+    if row_of(client, &planned).await?.is_none() {
+        client
+            .batch_execute(&format!("PREPARE {name} AS {sql}"))
+            .await?;
+    }
+    let row = row_of(client, &format!("EXECUTE {name}")).await?;
+    let number = row.context("no row")?.context("no number")?;
+    Ok(number.parse()?)
+}
+
+/// The first column of the first row.
+async fn row_of(client: &Client, sql: &str) -> anyhow::Result<Option<Option<String>>> {
+    let messages = client.simple_query(sql).await?;
+    let row = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    Ok(row.map(|row| row.try_get(0).ok().flatten().map(str::to_owned)))
+}
