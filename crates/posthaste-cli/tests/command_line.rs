@@ -1,3 +1,5 @@
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, number};
+
 use crate::stage::{self, Stage};
 
 /// A word that must never be seen again.
@@ -338,8 +340,8 @@ async fn the_exit_codes_are_those_of_the_help_and_of_the_page() -> anyhow::Resul
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let server = posthaste_testkit::PgServer::start(posthaste_testkit::PgVersion::V15, &[])?;
-    let database = posthaste_testkit::TestDb::empty(&server).await?;
+    let server = PgServer::start(PgVersion::V15, &[])?;
+    let database = TestDb::empty(&server).await?;
     stage
         .run_with_url(database.url(), &["migrate"])
         .await?
@@ -348,21 +350,15 @@ async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<
                 index = 'postgres:'\ndocument = { id = 'id' }\n";
     stage.write("posthaste.toml", file)?;
     let primary = database.client().await?;
-    primary
-        .batch_execute("CREATE TABLE page (id bigint PRIMARY KEY); INSERT INTO page VALUES (1)")
-        .await?;
-    stage
-        .run_with_url(database.url(), &["sync", "install"])
-        .await?
-        .good()?;
+    let table = "CREATE TABLE page (id bigint PRIMARY KEY); INSERT INTO page VALUES (1)";
+    primary.batch_execute(table).await?;
+    let install = stage.run_with_url(database.url(), &["sync", "install"]);
+    install.await?.good()?;
     let replica = server.start_replica(&[])?;
-    let follower = posthaste_testkit::connect(&replica.url(database.name())).await?;
-    posthaste_testkit::eventually(stage::BOUND, "the sync is there", async || {
+    let follower = connect(&replica.url(database.name())).await?;
+    eventually(stage::BOUND, "the sync is there", async || {
         let synced = "SELECT count(*) FROM posthaste.synced";
-        Ok(posthaste_testkit::number(&follower, synced)
-            .await
-            .unwrap_or_default()
-            > 0)
+        Ok(number(&follower, synced).await.is_ok_and(|syncs| syncs > 0))
     })
     .await?;
     for arguments in [
