@@ -51,22 +51,25 @@ main() {
     case ${1:-up} in
     up) ensure build_chain any_postgres ;;
     test)
-        ensure build_chain nextest pg15 pg18 pgbouncer faketime promtool
+        ensure build_chain cxx nextest pg15 pg18 pgbouncer faketime promtool
         wish systemd_analyze
         if [ "${2:-}" = receivers ]; then wish "${receivers[@]}"; fi
         ;;
     receivers) ensure "${receivers[@]}" ;;
     ci)
-        ensure build_chain nextest pg15 pg18 pgbouncer faketime cargo_deny mdbook "${receivers[@]}"
+        ensure build_chain cxx nextest pg15 pg18 pgbouncer faketime cargo_deny mdbook \
+            "${receivers[@]}"
         wish systemd_analyze
         ;;
     container) wish buildah ;;
     docs) ensure build_chain mdbook ;;
     bench)
-        ensure build_chain pg15 pg18 pgbouncer
+        ensure build_chain cxx pg15 pg18 pgbouncer
         wish redis rabbitmq opensearch graphile_worker
         ;;
-    torture) ensure build_chain nextest pg15 pg16 pg17 pg18 pgbouncer faketime redis rabbitmq ;;
+    torture)
+        ensure build_chain cxx nextest pg15 pg16 pg17 pg18 pgbouncer faketime redis rabbitmq
+        ;;
     examples)
         shift
         local parts
@@ -145,6 +148,12 @@ missing_build_chain() {
     has_rust || lacks "Rust 1.$(rust_minor): install rustup as rust-lang.org's page" \
         '"Install Rust" says, and run this again'
 }
+
+# Kafka's client, which is a feature of the command by default, is built with it.
+has_cxx() { echo 'int main() { return 0; }' | c++ -x c++ -o /dev/null - 2>/dev/null; }
+packages_for_cxx() { packages+=(g++); }
+install_cxx() { :; }
+missing_cxx() { missing+=("a C++ compiler (Debian: g++)"); }
 
 # --- any Postgres, for `posthaste up` -------------------------------------------------------------
 

@@ -28,7 +28,7 @@ const INDEXES: &[&dyn IndexKind] = &[];
 
 /// Settings of a route in which `${NAME}` stands for a variable of the environment; elsewhere
 /// braces are places of templates.
-const OF_ROUTES: [&str; 5] = ["to", "secret", "secrets", "credentials", "settings"];
+const OF_ROUTES: [&str; 4] = ["to", "secrets", "credentials", "settings"];
 /// The same of a synced table.
 const OF_TABLES: [&str; 2] = ["index", "api_key"];
 
@@ -90,7 +90,7 @@ fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
     }
 }
 
-fn parse(text: &str) -> anyhow::Result<File> {
+pub(crate) fn parse(text: &str) -> anyhow::Result<File> {
     let mut file = parsed(text)?;
     // Read by the commands that they are for.
     file.remove(TWO_PHASE);
@@ -117,20 +117,15 @@ fn parse(text: &str) -> anyhow::Result<File> {
         }
         read.routes.push(route);
     }
-    let mut indexes = Vec::new();
     for (name, mut settings) in synced {
         fill_in("sync", &name, &mut settings, &OF_TABLES)?;
-        let index = settings.get("index").cloned();
         let table = Synced::read_with(&name, &settings, INDEXES)?;
-        // Each would take the other's documents for orphans; that of its own name is nobody else's.
-        let is_shared = index.as_ref().and_then(Value::as_str) != Some("postgres:");
-        if let Some((other, _)) = indexes
-            .iter()
-            .find(|(_, other)| is_shared && *other == index)
-        {
+        // Each would take the other's documents for orphans.
+        let mut known = read.tables.iter();
+        if let Some(other) = known.find(|other| other.shares_index_with(&table)) {
+            let other = other.name();
             bail!("syncs {other} and {name} have the same index. Give each one of its own.");
         }
-        indexes.push((name, index));
         read.tables.push(table);
     }
     Ok(read)
@@ -248,11 +243,7 @@ mod tests {
     #[test]
     fn a_webhook_is_signed_and_reaches_what_it_may() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let route = |more: &str| {
-            parse(&format!(
-                "[route.a]\nto = 'https://h.example/x'\ntype = 'mail.{{name}}'\n{more}"
-            ))
-        };
+        let route = |more: &str| parse(&format!("[route.a]\nto = 'https://h.example/x'\n{more}"));
         let more = "secrets = ['whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=']\n\
                     networks = ['10.0.0.0/8']\nrequest_time_limit = '5s'\nrequests = 9\n\
                     again_on_client_errors = true";
@@ -260,6 +251,43 @@ mod tests {
         let error = format!("{:#}", route("secrets = ['geheim']").unwrap_err());
         assert!(error.contains("route a: secrets: each must be"), "{error}");
         assert!(!error.contains("geheim"), "{error}");
+    }
+
+    #[test]
+    fn two_syncs_have_two_indexes_however_these_are_written() {
+        let both = |a: &str, b: &str| {
+            let file = format!("[sync.a]\nindex = '{a}'\n[sync.b]\nindex = '{b}'");
+            parse(&file).map(|file| file.tables.len())
+        };
+        let mut apart = vec![
+            ("postgres:", "postgres:"),
+            ("postgres:", "postgres:c"),
+            ("postgres://h/search", "postgres://h/search"),
+            ("postgres:b", "postgres://h/b"),
+            ("https://h:9200", "https://h:9200"),
+            ("https://h:9200/c", "https://h:9201/c"),
+            ("http://h:9200/c", "http://i:9200/c"),
+        ];
+        let mut same = vec![
+            ("postgres:", "postgres:a"),
+            ("postgres:b", "postgres:"),
+            ("postgres:c", "postgres:c"),
+            ("https://h", "https://h/a"),
+            ("https://h/c", "https://h:443/c/"),
+            ("https://one:geheim@h/c", "https://other:geheim@H/c"),
+        ];
+        if cfg!(feature = "tantivy") {
+            apart.push(("tantivy:c", "tantivy:d"));
+            same.push(("tantivy:///c", "tantivy:/c/"));
+        }
+        for (a, b) in apart {
+            assert_eq!(both(a, b).unwrap(), 2, "{a} {b}");
+        }
+        for (a, b) in same {
+            let error = format!("{:#}", both(a, b).unwrap_err());
+            let said = "syncs a and b have the same index";
+            assert!(error.contains(said) && !error.contains("geheim"), "{error}");
+        }
     }
 
     #[test]

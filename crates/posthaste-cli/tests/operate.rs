@@ -155,7 +155,7 @@ async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
     for (arguments, said) in [
         (["queues", "pause", "mail"], "queue mail is paused"),
         (["queues", "pause", "mail"], "queue mail was paused already"),
-        (["queues", "resume", "mail"], "queue mail is worked"),
+        (["queues", "resume", "mail"], "queue mail is not paused"),
         (["queues", "resume", "mail"], "queue mail was not paused"),
     ] {
         assert_eq!(run(&arguments).await?.good()?.trim(), said);
@@ -167,13 +167,13 @@ async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
         ),
         (
             &["queues", "list"],
-            "queue mail is worked, at most 90 jobs in 60 s, 3 at once",
+            "queue mail is not paused, at most 90 jobs in 60 s, 3 at once",
         ),
         (
             &["queues", "limit", "mail", "none"],
             "queue mail has no limit",
         ),
-        (&["queues", "list"], "queue mail is worked"),
+        (&["queues", "list"], "queue mail is not paused"),
     ] {
         assert_eq!(run(arguments).await?.good()?.trim(), said);
     }
@@ -258,7 +258,7 @@ async fn done_jobs_are_kept_where_that_is_said() -> anyhow::Result<()> {
     );
     assert_eq!(
         run(&["queues", "list"]).await?.good()?.trim(),
-        "queue mail is worked, completed jobs are kept for 24:00:00"
+        "queue mail is not paused, completed jobs are kept for 24:00:00"
     );
     let no_time = run(&["queues", "keep", "mail", "soon"]).await?;
     assert_eq!(no_time.code, Some(2));
@@ -271,7 +271,7 @@ async fn done_jobs_are_kept_where_that_is_said() -> anyhow::Result<()> {
     );
     assert_eq!(
         run(&["queues", "list"]).await?.good()?.trim(),
-        "queue mail is worked"
+        "queue mail is not paused"
     );
     Ok(())
 }

@@ -140,7 +140,7 @@ async fn keys_choose_a_queue_sort_hold_and_act_only_where_that_was_asked_for() -
     operates
         .press(b"p", "queue mail was paused already")
         .await?;
-    operates.press(b"r", "queue mail is worked").await?;
+    operates.press(b"r", "queue mail is not paused").await?;
     assert_eq!(number(&client, paused).await?, 0);
     operates.keys.write_all(b"q")?;
     assert!(operates.top.exit(BOUND).await?.success());

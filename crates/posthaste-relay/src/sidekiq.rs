@@ -43,7 +43,7 @@ const DEEPEST: usize = 98;
 /// | `queue` | what the mapping says, else the destination's, `default` unless said otherwise |
 /// | `args` | none without arguments; the list in `{"args": […]}`; else the arguments as one object, and a payload that is no JSON as one text |
 /// | `jid` | the last 24 digits of the delivery id |
-/// | in the schedule | where [`Mapping::at`](super::Mapping::at) says when |
+/// | in the schedule | where [`Mapping::at`](super::Mapping::at) says when, and `retry` is said here |
 /// | `delivery_id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
 /// | `retry`, `tags`, `backtrace`, `dead` | what is said here, and nothing unless something is |
 /// | other keys | the mapping's headers, as texts, and trace context |
@@ -51,7 +51,9 @@ const DEEPEST: usize = 98;
 /// Without [`retry`](Self::retry) the class's own `sidekiq_options` decide what becomes of a job
 /// that raised. Sidekiq asks a class only once it has one: a job whose class its process does
 /// not know, or whose middleware raises, it then drops and logs. Where a deployment may be behind,
-/// say `retry`, which holds for those too.
+/// say `retry`, which holds for those too. What comes out of Sidekiq's schedule its poller gives a
+/// `retry: true` that the class is not asked about: without `retry` a job for later waits in
+/// Postgres.
 ///
 /// Refused for good is a job without a class or a queue, one with a header that is a key of
 /// Sidekiq's own, and arguments that are nested deeper than Ruby reads.
@@ -273,8 +275,14 @@ impl Destination for Sidekiq {
         Box::pin(processes::unread(&self.redis, queues))
     }
 
+    /// Sidekiq's poller pushes what lies in its schedule by the name of its class, with Sidekiq's
+    /// defaults: without a `retry` of its own the job would be tried 25 times, whatever its class
+    /// says.
     fn ahead(&self) -> Duration {
-        Duration::MAX
+        match self.said.retry {
+            Some(_) => Duration::MAX,
+            None => Duration::ZERO,
+        }
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {

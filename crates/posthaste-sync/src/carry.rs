@@ -205,7 +205,7 @@ impl Shared {
         };
         let limit = self.options.time_limit;
         let run = async {
-            // Before the pass makes an index that is gone, and puts a few documents into it.
+            // Before the pass puts a few documents into an index that is new.
             match self.fill_once().await {
                 Ok(()) => pass.run(requests).await,
                 Err(IndexError(reason)) => vec![SyncOutcome::Rescheduled(reason); requests.len()],
@@ -240,6 +240,9 @@ impl Shared {
         } else if !self.is_filled.load(Ordering::Relaxed) {
             fill(&*self.source, &*self.index).await?;
             self.is_filled.store(true, Ordering::Relaxed);
+        } else {
+            // It may have been taken away again before anything was in it.
+            self.index.make().await?;
         }
         Ok(())
     }

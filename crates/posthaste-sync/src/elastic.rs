@@ -7,9 +7,10 @@
 mod document;
 mod rebuild;
 mod unmanaged;
+mod walk;
 mod write;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::decide::Seen;
 use super::index::{Index, IndexError, Proof, Write, Written};
+use document::OURS;
 pub(super) use document::check as check_definition;
-use document::{ID, OURS};
 use posthaste::error::chain;
 pub use rebuild::Rebuilt;
 
@@ -64,6 +65,9 @@ struct Shared {
     largest: AtomicUsize,
     /// Indexes that were seen to have what we need.
     known: Mutex<HashSet<String>>,
+    /// Where walks go on behind documents that stand under another id than they were written with:
+    /// by the index and that id.
+    strays: Mutex<HashMap<(String, String), String>>,
 }
 
 impl Elastic {
@@ -80,6 +84,7 @@ impl Elastic {
                 pause: Duration::from_millis(200),
                 largest: AtomicUsize::new(usize::MAX),
                 known: Mutex::default(),
+                strays: Mutex::default(),
             }),
         }
     }
@@ -112,6 +117,7 @@ impl Elastic {
             pause: *pause,
             largest: AtomicUsize::new(usize::MAX),
             known: Mutex::default(),
+            strays: Mutex::default(),
         };
         change(&mut shared);
         self.shared = Arc::new(shared);
@@ -233,39 +239,6 @@ impl Elastic {
         Ok(seen)
     }
 
-    async fn page(
-        &self,
-        after: Option<&str>,
-        most: usize,
-    ) -> Result<Vec<(String, Seen)>, IndexError> {
-        if after.is_none() {
-            self.client().refresh(&self.target).await?;
-        }
-        let all = json!({"exists": {"field": ID}});
-        self.hits(all, after, most).await
-    }
-
-    /// Documents that a query finds, with their marks, in the order of their ids.
-    async fn hits(
-        &self,
-        query: Value,
-        after: Option<&str>,
-        most: usize,
-    ) -> Result<Vec<(String, Seen)>, IndexError> {
-        let mut query = json!({"query": {"bool": {"filter": [query]}}, "size": most,
-            "version": true,
-            "_source": OURS, "sort": [{ID: "asc"}], "track_total_hits": false});
-        if let Some(after) = after {
-            query["search_after"] = json!([after]);
-        }
-        let found = self.client().search(&self.target, &query).await?;
-        let seen = found.hits.into_iter().map(|hit| {
-            let version = hit.version.unwrap_or_default();
-            Ok((hit.id, document::seen(version, hit.source.as_deref())?))
-        });
-        seen.collect()
-    }
-
     /// Takes old deletions away, unless something newer stands in their place by now.
     async fn forget_older(&self, older_than: Duration) -> Result<u64, IndexError> {
         self.client().refresh(&self.target).await?;
@@ -345,6 +318,15 @@ impl Index for Elastic {
         })
     }
 
+    fn make(&self) -> BoxFuture<'_, Result<(), IndexError>> {
+        Box::pin(async move {
+            match self.is_alias() {
+                true => self.open().await,
+                false => Ok(()),
+            }
+        })
+    }
+
     fn holds<'a>(
         &'a self,
         documents: &'a [(String, String)],
@@ -378,7 +360,12 @@ impl Index for Elastic {
                 return Ok(Vec::new());
             }
             let (alias, next_alias) = (&*self.shared.alias, &*self.next_alias());
-            let current = self.current().await?;
+            document::check(&self.shared.definition).map_err(IndexError)?;
+            let Some(current) = self.behind(alias).await? else {
+                return Err(IndexError(format!(
+                    "{alias} stands for no index: the next look of a sync makes one"
+                )));
+            };
             let next = self.behind(next_alias).await?;
             let next = next.filter(|next| *next != current);
             let mut all: Vec<Arc<dyn Index>> = vec![Arc::new(self.at(&current, alias))];

@@ -8,7 +8,8 @@ use super::source::{Row, Source, rows_of};
 /// More than this many ids are not asked of an index for one search.
 const MOST: usize = 10_000;
 
-/// Has all rows looked at where the index has nothing: how many. A sync does so by itself.
+/// Has all rows looked at where the index has nothing, and makes it where there is none: how many
+/// rows. A sync does so by itself.
 pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexError> {
     if !index.is_empty().await? {
         return Ok(0);
@@ -22,6 +23,8 @@ pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexEr
             "the index is empty; all rows are to be looked at"
         );
     }
+    // Behind the jobs: who dies between the two leaves an index that is still seen to be empty.
+    index.make().await?;
     Ok(jobs)
 }
 

@@ -96,6 +96,12 @@ pub trait Index: Send + Sync + 'static {
         Box::pin(async { Ok(false) })
     }
 
+    /// Makes it where there is none. A sync does so as soon as all rows are to be looked at, and by
+    /// nothing else: what was made beside that would have documents before anybody saw it empty.
+    fn make(&self) -> BoxFuture<'_, Result<(), IndexError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Of each of these ids and documents, in their order, whether it holds this very document.
     fn holds<'a>(
         &'a self,
@@ -122,7 +128,7 @@ pub trait Index: Send + Sync + 'static {
 
     /// The indexes that must all be true before a job is done, where these are others than this one
     /// by itself: what it stands for, and what is being made beside it. They are told apart by
-    /// their labels.
+    /// their labels. An error where there is none: this makes none.
     fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, IndexError>> {
         Box::pin(async { Ok(Vec::new()) })
     }

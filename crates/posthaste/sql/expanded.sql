@@ -3065,11 +3065,18 @@ CREATE OR REPLACE FUNCTION posthaste.dead_letter_next(
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
+  v_queue posthaste.queue;
   r posthaste.claimed;
   v_readable boolean;
   v_dead bigint := 0;
 BEGIN
+  SELECT * INTO v_queue FROM posthaste.queue q WHERE q.name = p_queue AND q.rate IS NOT NULL;
+  IF FOUND AND posthaste.allowance(v_queue) = 0 THEN
+    -- The claim that failed took it, and handed out nothing.
+    PERFORM posthaste.use_up(v_queue, -1);
+  END IF;
   FOR r IN SELECT * FROM posthaste.claim(p_queue, p_priorities, p_worker, p_token, 1, 1) LOOP
+    CONTINUE WHEN r.id IS NULL;
     BEGIN
       v_readable := octet_length(r.kwargs::text) <= 16777216
         AND convert_to(concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs::text),
@@ -11929,23 +11936,26 @@ CREATE OR REPLACE FUNCTION posthaste.is_empty_7() RETURNS boolean LANGUAGE sql A
        AND NOT EXISTS (SELECT FROM posthaste.turn_7)
 $f$;
 
--- What tidy_scheduled() asks of a slot: rows promoted from it since it was truncated and, by their
--- size, those closed before (52 bytes each) and notes of turns that were not kept (80); whether it
--- is really empty; and to truncate it.
+-- What tidy_scheduled() asks of a slot: rows promoted from it since it was truncated, windows that
+-- were looked through (beside many writers each look leaves one) and, by their size, rows closed
+-- before (52 bytes each) and notes of turns that were not kept (80); whether it is really empty;
+-- and to truncate it.
 CREATE OR REPLACE FUNCTION posthaste.spent_scheduled(p_slot integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   CASE p_slot
     WHEN 6 THEN
-      RETURN coalesce((SELECT p.promoted FROM posthaste.promote_cursor_6 p ORDER BY page DESC
-          LIMIT 1), 0) + pg_relation_size('posthaste.closed_unclaimed_6') / 52 + greatest(0,
-        pg_relation_size('posthaste.turn_6') / 80
+      RETURN coalesce((SELECT p.promoted + p.page FROM posthaste.promote_cursor_6 p
+          ORDER BY page DESC LIMIT 1), 0)
+        + pg_relation_size('posthaste.closed_unclaimed_6') / 52
+        + greatest(0, pg_relation_size('posthaste.turn_6') / 80
         - pg_sequence_last_value('posthaste.turns_kept'::regclass));
     WHEN 7 THEN
-      RETURN coalesce((SELECT p.promoted FROM posthaste.promote_cursor_7 p ORDER BY page DESC
-          LIMIT 1), 0) + pg_relation_size('posthaste.closed_unclaimed_7') / 52 + greatest(0,
-        pg_relation_size('posthaste.turn_7') / 80
+      RETURN coalesce((SELECT p.promoted + p.page FROM posthaste.promote_cursor_7 p
+          ORDER BY page DESC LIMIT 1), 0)
+        + pg_relation_size('posthaste.closed_unclaimed_7') / 52
+        + greatest(0, pg_relation_size('posthaste.turn_7') / 80
         - pg_sequence_last_value('posthaste.turns_kept'::regclass));
   END CASE;
 END $f$;
@@ -12237,8 +12247,9 @@ BEGIN
                            priority, clock_timestamp() + delay, NULL, tag, NULL, NULL);
 END $f$;
 
--- A job for each row, behind all that changes, for an index that has nothing: how many. None while
--- those of before are not done.
+-- A job for each row, behind all that changes, for an index that has nothing: how many. A row of
+-- which such a job is not done has none beside it; the others have theirs, because what an index
+-- had when it was deleted is lost, however long one of its rows is tried in vain.
 CREATE OR REPLACE FUNCTION posthaste.sync_fill(name text) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable
@@ -12251,13 +12262,12 @@ BEGIN
   END IF;
   s := posthaste.synced_table(name);
   PERFORM pg_advisory_xact_lock(1885893480, hashtext(name));
-  IF EXISTS (SELECT FROM posthaste.job j WHERE j.queue = 'sync.' || name AND j.tag = 'fill'
-                AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running',
-                                'quarantined')) THEN
-    RETURN 0;
-  END IF;
   EXECUTE format($sql$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
-    SELECT $1, $1, 1000, 'fill', NULL, jsonb_build_object('id', t.%I::text) FROM %s t$sql$,
+    WITH there AS MATERIALIZED (
+      SELECT j.kwargs ->> 'id' AS id FROM posthaste.job j WHERE j.queue = $1 AND j.tag = 'fill'
+        AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined'))
+    SELECT $1, $1, 1000, 'fill', NULL, jsonb_build_object('id', t.%1$I::text) FROM %2$s t
+      WHERE NOT EXISTS (SELECT FROM there WHERE there.id = t.%1$I::text)$sql$,
     s.key, s.relation) USING 'sync.' || name;
   GET DIAGNOSTICS v_jobs = ROW_COUNT;
   RETURN v_jobs;
@@ -14118,6 +14128,6 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '7a5d9ddfb565b090', '0.1.0')
+  VALUES ('functions', '08e86e0f5ca489ce', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

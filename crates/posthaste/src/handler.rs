@@ -53,8 +53,8 @@ impl<E: Into<HandlerError> + 'static> IntoHandlerResult for Result<Outcome, E> {
     }
 }
 
-/// As `into`, but of an `anyhow::Error` too it can be told whether it is a [`RetryLater`]: as
-/// another error it would hide that.
+/// As `into`, but of an `anyhow::Error` too it can be told whether it is a [`RetryLater`] or a
+/// [`Misread`]: as another error it would hide that.
 pub(crate) fn boxed<E: Into<HandlerError> + 'static>(error: E) -> HandlerError {
     if let Some(error) = (&error as &dyn Any).downcast_ref::<anyhow::Error>() {
         let mut causes = error.chain();
@@ -62,6 +62,11 @@ pub(crate) fn boxed<E: Into<HandlerError> + 'static>(error: E) -> HandlerError {
         if let Some(again) = again.or_else(|| causes.find_map(<dyn StdError>::downcast_ref)) {
             let whole: &(dyn StdError + 'static) = error.as_ref();
             return Box::new(again.clone().because(chain(whole)));
+        }
+        let first = error.chain().next();
+        if let Some(Misread { argument, why }) = first.and_then(<dyn StdError>::downcast_ref) {
+            let (argument, why) = (argument.clone(), why.clone());
+            return Box::new(Misread { argument, why });
         }
     }
     error.into()
@@ -157,4 +162,25 @@ pub(crate) fn failure(error: HandlerError) -> RunResult {
         cause = error.source();
     }
     RunResult::Failed(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn an_argument_that_is_misread_is_known_as_such_through_anyhow() {
+        let misread = || Misread {
+            argument: "kwargs.to".into(),
+            why: "ada@example.org is no number".into(),
+        };
+        let bare = anyhow::Error::from(misread());
+        let told = Err::<(), _>(misread()).context("the mail").unwrap_err();
+        for error in [bare, told] {
+            let said = failure(boxed(error));
+            assert!(matches!(said, RunResult::Misread { .. }), "{said:?}");
+        }
+    }
 }

@@ -134,7 +134,7 @@ impl Job {
 #[error("{argument}: {why}")]
 pub struct Misread {
     pub(crate) argument: String,
-    why: String,
+    pub(crate) why: String,
 }
 
 /// Arguments stay out of logs.

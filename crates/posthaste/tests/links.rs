@@ -242,3 +242,20 @@ async fn a_server_that_is_gone_is_not_hit_by_hundreds_of_connections_a_second() 
     all_done(&client).await;
     worker.stop().await.unwrap();
 }
+
+/// A worker that is not notified looks ten times a second; a look that had no answer was none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_are_found_at_the_usual_pace_after_a_look_that_was_never_answered() {
+    let server = PgServer::shared(PgVersion::V15).expect("a server");
+    let db = migrated(server).await;
+    let proxy = Proxy::start(server.address()).await.expect("a proxy");
+    let worked = Worked::default();
+    let worker = remembering(&proxy.url(db.name()), &worked).await;
+    let look = || RequestMatcher::statement("Lanes of queues that seem");
+    let lost = proxy.lose_answer_to(look());
+    lost.wait(SOON).await.expect("the answer is lost");
+    // It is given up after five seconds. Twenty times as long nobody looked then.
+    let next = proxy.lose_answer_to(look());
+    next.wait(SOON).await.expect("the next look");
+    worker.stop().await.expect("a clean stop");
+}

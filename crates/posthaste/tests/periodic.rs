@@ -255,3 +255,42 @@ async fn another_schedule_under_the_same_name_replaces_the_first() {
     assert_eq!(row.get::<_, &str>(1), "07-01 00:00");
     assert_eq!(row.get::<_, &str>(2), "0 0 1 7 *");
 }
+
+#[tokio::test]
+async fn two_workers_that_say_the_same_at_once_both_start_whatever_the_isolation() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (seen, pool) = (Seen::default(), db.pool(4).unwrap());
+    let start = || {
+        noting(&pool, &seen)
+            .periodic(every_minute("p", Missed::None))
+            .start()
+    };
+    let first = start().await.unwrap();
+    first.stop().await.unwrap();
+    let isolation = format!(
+        "ALTER DATABASE {} SET default_transaction_isolation = 'repeatable read'",
+        db.name()
+    );
+    client.batch_execute(&isolation).await.unwrap();
+    let holder = db.client().await.unwrap();
+    let other = "BEGIN ISOLATION LEVEL READ COMMITTED;
+                 UPDATE posthaste.periodic SET schedule = schedule";
+    holder.batch_execute(other).await.unwrap();
+    let pool = db.pool(4).unwrap();
+    let start = noting(&pool, &seen)
+        .periodic(every_minute("p", Missed::None))
+        .start();
+    let release = async {
+        let waits = "SELECT count(*) FROM pg_stat_activity
+                      WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually(SOON, "it waits", async || {
+            Ok(number(&client, waits).await > 0)
+        })
+        .await?;
+        anyhow::Ok(holder.batch_execute("COMMIT").await?)
+    };
+    let (started, released) = tokio::join!(start, release);
+    released.unwrap();
+    started.expect("a worker").stop().await.unwrap();
+}

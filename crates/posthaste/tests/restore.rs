@@ -12,7 +12,7 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 
 use crate::find::hands::{Hands, id_of};
 use crate::stress::store::Store;
-use crate::support::{self, SOON};
+use crate::support::{self, SOON, number};
 use story::{Past, dump, next_xid, restore, use_up, use_up_to};
 
 /// How the transaction ids of the cluster that jobs are restored into stand to those in the jobs'
@@ -285,4 +285,28 @@ async fn no_id_comes_again_that_only_history_knows() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn a_rebase_takes_its_time_whatever_the_session_allows_a_statement() {
+    let db = support::database(PgVersion::V15).await;
+    let mut client = db.client().await.unwrap();
+    let (holder, watch) = (db.client().await.unwrap(), db.client().await.unwrap());
+    let hold = "BEGIN; LOCK TABLE posthaste.worker IN ACCESS EXCLUSIVE MODE";
+    holder.batch_execute(hold).await.unwrap();
+    let short = "SET statement_timeout = '250ms'";
+    client.batch_execute(short).await.unwrap();
+    let release = async {
+        let waits = "SELECT count(*) FROM pg_stat_activity
+                      WHERE datname = current_database() AND wait_event_type = 'Lock'
+                        AND clock_timestamp() - query_start > interval '500 ms'";
+        eventually(SOON, "it has waited for longer", async || {
+            Ok(number(&watch, waits).await == 1)
+        })
+        .await?;
+        anyhow::Ok(holder.batch_execute("COMMIT").await?)
+    };
+    let (rebased, released) = tokio::join!(rebase(&mut client, false), release);
+    rebased.expect("a rebase");
+    released.expect("its wait");
 }

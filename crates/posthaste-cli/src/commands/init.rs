@@ -43,6 +43,7 @@ pub(crate) fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<
 #[cfg(test)]
 mod tests {
     use super::BEGIN;
+    use crate::file;
 
     /// The file without the `#` before settings.
     fn with_all() -> String {
@@ -62,5 +63,10 @@ mod tests {
         assert_eq!(all["route"].as_table().unwrap().len(), 3);
         assert_eq!(all["sync"].as_table().unwrap().len(), 1);
         assert!(BEGIN.lines().all(|line| line.chars().count() <= 100));
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let all = with_all().replace("${WEBHOOK_SECRET}", secret);
+        let file = file::parse(&all.replace("${REDIS_PASSWORD}", "geheim")).unwrap();
+        assert_eq!((file.routes.len(), file.tables.len()), (3, 1));
     }
 }

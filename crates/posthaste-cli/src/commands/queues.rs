@@ -224,7 +224,7 @@ impl fmt::Display for Queue {
             (true, Some(false)) => write!(f, "queue {queue} was paused already"),
             (true, _) => write!(f, "queue {queue} is paused"),
             (false, Some(false)) => write!(f, "queue {queue} was not paused"),
-            (false, _) => write!(f, "queue {queue} is worked"),
+            (false, _) => write!(f, "queue {queue} is not paused"),
         }?;
         if let Some(limit) = &self.limit {
             write!(f, ", {limit}")?;

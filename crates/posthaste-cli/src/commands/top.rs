@@ -183,7 +183,7 @@ impl Drawn {
             (Ok(Err(error)), _) => failure::line(&error),
             (Ok(Ok(true)), true) => format!("queue {queue} is paused"),
             (Ok(Ok(false)), true) => format!("queue {queue} was paused already"),
-            (Ok(Ok(true)), false) => format!("queue {queue} is worked"),
+            (Ok(Ok(true)), false) => format!("queue {queue} is not paused"),
             (Ok(Ok(false)), false) => format!("queue {queue} was not paused"),
         };
         self.view.say(said);

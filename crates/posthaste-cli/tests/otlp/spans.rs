@@ -39,7 +39,7 @@ async fn what_a_relay_sends_is_a_span_with_a_bounded_number_of_links_and_no_payl
     tokio::spawn(async move { axum::serve(listener, router).await });
     let file = format!(
         "[route.lines]\nto = 'stdout:'\nbatch = 100\n\
-         [route.hooks]\nto = '{webhook}'\ntype = 'a'\nnetworks = ['127.0.0.1']\n"
+         [route.hooks]\nto = '{webhook}'\nnetworks = ['127.0.0.1']\n"
     );
     stage.write("posthaste.toml", &file)?;
     let enqueue = format!(

@@ -1,9 +1,12 @@
 //! What `posthaste relay preview` shows before it sends anything, and says when it has sent
 //! nothing.
 
-use super::{LINES, enqueue, relay};
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::post;
 use posthaste_testkit::number;
 
+use super::{LINES, enqueue, relay};
 use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,6 +124,46 @@ async fn once_does_not_wait_for_a_destination_that_takes_nothing_or_a_queue_that
     let why = "route audit: 2 jobs wait in a, which is paused";
     assert!(said.err.contains(why), "{}", said.err);
     assert_eq!(said.good()?, "audit: 0 sent");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_waits_for_no_turn_that_comes_after_a_job_that_is_not_due() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let later = post(|| async { (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "3600")]) });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let router = Router::new().route("/", later);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let routes = format!(
+        "[route.a]\nto = 'stdout:'\nat = '{{kwargs.at}}'\n\
+         [route.b]\nto = 'http://{address}/'\nnetworks = ['127.0.0.1']\n"
+    );
+    stage.write("posthaste.toml", &routes)?;
+    // The first of each key is snoozed, is tried again in an hour, and is nobody's here. The fourth
+    // key is free: who is not due yet has no turn.
+    let jobs = "
+        SELECT posthaste.enqueue('n', jsonb_build_object('at', now() + interval '1 hour'),
+          queue => 'a', ordering_key => 'snoozed');
+        SELECT posthaste.enqueue('n', queue => 'a', ordering_key => 'snoozed');
+        SELECT posthaste.enqueue('n', queue => 'b', ordering_key => 'tried again');
+        SELECT posthaste.enqueue('n', queue => 'b', ordering_key => 'tried again');
+        SELECT posthaste.enqueue('n', queue => 'c', ordering_key => 'nobody');
+        SELECT posthaste.enqueue('n', queue => 'a', ordering_key => 'nobody');
+        SELECT posthaste.enqueue('n', queue => 'a', ordering_key => 'free',
+          scheduled_at => now() + interval '1 day');
+        SELECT posthaste.enqueue('n', queue => 'a', ordering_key => 'free')";
+    client.batch_execute(jobs).await?;
+    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
+    let said = said.good()?;
+    let mut lines = said.lines().rev();
+    let (b, a) = (lines.next(), lines.next());
+    assert_eq!(a, Some("a: 1 sent"), "{said}");
+    let again = "b: 0 sent, 1 to be tried again; ";
+    assert!(b.is_some_and(|b| b.starts_with(again)), "{said}");
+    let blocked = "SELECT count(*) FROM posthaste.job WHERE state = 'blocked'";
+    assert_eq!(number(&client, blocked).await?, 3);
     Ok(())
 }
 

@@ -31,9 +31,9 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `batch`, `concurrency` | messages sent together (10), batches under way (4) |
 /// | `time_limit` | how long a batch may take (30 s) |
 /// | `longest_outage` | after which a message is still to be known where duplicates are dropped (24 h) |
-/// | `on_ambiguous` | `resend` or `discard`: messages of which nobody knows whether they arrived |
+/// | `on_ambiguous` | `resend`, or for mail `discard`: messages of which nobody knows whether they arrived |
 /// | `allow_unsafe` | names of the destination's settings that are accepted although they break the promise |
-/// | `kind`, or as the destination calls it | `class` (Sidekiq), `type` (asynq, webhook), `name` (BullMQ), `task` (Celery), `routing_key` (RabbitMQ), `subject` (NATS), `topic` (Kafka): a [`Template`] |
+/// | `kind`, or as the destination calls it | `class` (Sidekiq), `type` (asynq), `name` (BullMQ), `task` (Celery), `routing_key` (RabbitMQ), `subject` (NATS), `topic` (Kafka): a [`Template`]; a webhook has none |
 /// | `receiver_queue` | the receiver's queue; RabbitMQ's `exchange`: a [`Template`] |
 /// | `headers`, `payload` | a table of [`Template`]s, and one |
 /// | `resolve` | a table of SQL statements by tables' names, see [`RelayBuilder::resolve`]; [`RelayBuilder::database`] is to be given |
@@ -228,6 +228,14 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
     }
     let destination = open::open(&to, &mut fields)?;
     fields.all_known(&format!("a route to {}", to.name()))?;
+    // No other destination ever says that nobody can find out.
+    if settings.on_ambiguous == OnAmbiguous::Discard && destination.can_deduplicate() {
+        return Err(
+            "on_ambiguous: only a route to mail can discard what may have arrived; other \
+             destinations are sent it again under the same id"
+                .into(),
+        );
+    }
     if let Some(problem) = own_header(&*destination, &settings.mapping) {
         return Err(problem);
     }
@@ -254,7 +262,9 @@ fn ack(fields: &mut Fields) -> Result<Ack, String> {
 
 fn mapping(fields: &mut Fields, to: &To) -> Result<Mapping, String> {
     let mut mapping = Mapping::default();
-    if let Some(kind) = one_of(fields, ["kind", to.kind_word()])? {
+    if let Some(word) = to.kind_word()
+        && let Some(kind) = one_of(fields, ["kind", word])?
+    {
         mapping = mapping.kind(kind);
     }
     if let Some(queue) = one_of(fields, ["receiver_queue", to.queue_word()])? {

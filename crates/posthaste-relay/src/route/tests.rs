@@ -1,8 +1,10 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use posthaste::settings::Fields;
 use serde_json::{Value, json};
 
-use super::{Route, Settings};
+use super::{Route, Settings, To, mapping};
 use crate::message::tests::{ID, job};
 use crate::{Ack, OnAmbiguous};
 
@@ -41,7 +43,7 @@ fn a_route_is_its_queue_and_an_address() {
 fn settings_are_read() {
     let given = settings(json!({
         "batch": 100, "concurrency": 2, "time_limit": "90s", "ack": "confirmed", "lease": "2h",
-        "on_ambiguous": "discard",
+        "on_ambiguous": "resend",
         "allow_unsafe": ["appendonly", "maxmemory-policy"],
     }));
     assert_eq!((given.batch, given.concurrency), (Some(100), Some(2)));
@@ -50,7 +52,7 @@ fn settings_are_read() {
     assert_eq!(given.ack, Ack::Confirmed { lease });
     assert_eq!(
         (given.ordered, given.on_ambiguous),
-        (false, OnAmbiguous::Discard)
+        (false, OnAmbiguous::Resend)
     );
     assert_eq!(given.allow_unsafe, ["appendonly", "maxmemory-policy"]);
     assert!(settings(json!({"ordered": true})).ordered);
@@ -104,6 +106,41 @@ fn what_makes_no_sense_is_refused_by_its_name() {
     );
     let said = read(&json!({"to": "stdout:", "ordered": true, "concurrency": 2}));
     assert!(said.expect_err("two batches").contains("concurrency: "));
+}
+
+#[test]
+fn what_may_have_arrived_cannot_be_discarded_where_it_is_sent_again_under_its_id() {
+    assert_eq!(
+        refused("on_ambiguous", &json!("discard")),
+        "only a route to mail can discard what may have arrived; other destinations are sent it \
+         again under the same id"
+    );
+    let unknown = refused("on_ambiguous", &json!("geheim"));
+    assert_eq!(unknown, r#"must be "resend" or "discard""#);
+}
+
+#[cfg(feature = "smtp")]
+#[test]
+fn a_mail_that_may_have_arrived_is_discarded_where_the_route_says_so() {
+    let route = |on_ambiguous: &str| {
+        let route = read(&json!({"to": "smtp://h.example", "on_ambiguous": on_ambiguous}));
+        route.expect("a route").settings.on_ambiguous
+    };
+    assert_eq!(route("discard"), OnAmbiguous::Discard);
+    assert_eq!(route("resend"), OnAmbiguous::Resend);
+}
+
+#[test]
+fn a_webhook_has_no_kind_under_either_name() {
+    let to = To::parse("https://h.example/geheim").expect("an address");
+    for name in ["kind", "type"] {
+        let given = BTreeMap::from([(name.to_owned(), json!("geheim"))]);
+        let mut fields = Fields::new(given);
+        mapping(&mut fields, &to).expect("nobody has asked for it");
+        let said = fields.all_known("a webhook").expect_err(name);
+        let start = format!("{name}: is no setting of a webhook; there are at, headers, payload, ");
+        assert!(said.starts_with(&start), "{said}");
+    }
 }
 
 #[test]

@@ -148,18 +148,20 @@ impl To {
         }
     }
 
-    /// What it calls the kind of a message.
-    pub(super) fn kind_word(&self) -> &'static str {
-        match self.kind {
+    /// What it calls the kind of a message. None: a request to a webhook says the job's own name,
+    /// and a kind would be in no part of it.
+    pub(super) fn kind_word(&self) -> Option<&'static str> {
+        Some(match self.kind {
+            Kind::Webhook => return None,
             Kind::Sidekiq => "class",
-            Kind::Asynq | Kind::Webhook => "type",
+            Kind::Asynq => "type",
             Kind::BullMq => "name",
             Kind::Celery => "task",
             Kind::RabbitMq => "routing_key",
             Kind::Nats => "subject",
             Kind::Kafka => "topic",
             Kind::Smtp | Kind::Lines => "kind",
-        }
+        })
     }
 
     /// What it calls that which messages are put into.

@@ -119,6 +119,8 @@ pub(super) fn rejects_header(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{OWN, Said};
     use crate::message::tests::{ID, job};
     use crate::sidekiq::{Times, encode};
@@ -152,6 +154,15 @@ mod tests {
         assert_eq!(said["backtrace"], 5);
         assert_eq!(said["tags"], serde_json::json!(["a\"b"]));
         assert_eq!(said["dead"], false);
+    }
+
+    #[test]
+    fn a_job_for_later_is_handed_over_ahead_only_if_its_retries_are_said_here() {
+        let sidekiq = || Sidekiq::new("redis://127.0.0.1").expect("a destination");
+        assert_eq!(sidekiq().ahead(), Duration::ZERO);
+        assert_eq!(sidekiq().dead(false).backtrace(5).ahead(), Duration::ZERO);
+        assert_eq!(sidekiq().retry(25).ahead(), Duration::MAX);
+        assert_eq!(sidekiq().retry(false).ahead(), Duration::MAX);
     }
 
     #[test]

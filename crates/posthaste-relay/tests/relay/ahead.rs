@@ -32,13 +32,8 @@ async fn start(db: &TestDb, relay: posthaste_relay::RelayBuilder) -> posthaste::
     worker.start().await.unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_without_a_schedule_is_sent_to_at_the_time_and_no_attempt_is_counted() {
-    let db = database(PgVersion::V15).await;
-    let client = db.client().await.unwrap();
-    let fake = FakeDestination::default();
-    let relay = start(&db, fake.relay()).await;
-    let at = enqueue(&client, Duration::from_millis(1500)).await;
+/// The only job is rescheduled, with no attempt counted.
+async fn waits_in_postgres(client: &Client) {
     let state = "SELECT state, attempt FROM posthaste.job";
     eventually(SOON, "it is rescheduled", async || {
         let rows = client.query(state, &[]).await?;
@@ -50,6 +45,16 @@ async fn a_receiver_without_a_schedule_is_sent_to_at_the_time_and_no_attempt_is_
     .unwrap();
     let row = client.query_one(state, &[]).await.unwrap();
     assert_eq!(row.get::<_, i32>(1), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_without_a_schedule_is_sent_to_at_the_time_and_no_attempt_is_counted() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let fake = FakeDestination::default();
+    let relay = start(&db, fake.relay()).await;
+    let at = enqueue(&client, Duration::from_millis(1500)).await;
+    waits_in_postgres(&client).await;
     eventually(SOON, "it is sent", async || {
         let is_sent = !fake.taken().is_empty();
         assert!(!is_sent || Timestamp::now() >= at, "too early");
@@ -91,7 +96,33 @@ async fn sidekiq_keeps_what_it_is_given_ahead_until_its_time() {
     let redis = Redis::start(KEEPS).unwrap();
     let sidekiq = Worker::sidekiq(&redis.url(), &["mail"]).unwrap();
     let destination = Sidekiq::new(&redis.url()).unwrap().queue("mail");
-    is_run_at_its_time(destination, &sidekiq).await;
+    is_run_at_its_time(destination.retry(25), &sidekiq).await;
+}
+
+/// Sidekiq's own schedule would give it retries that its class may not want.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn for_sidekiq_a_job_whose_route_says_no_retries_waits_in_postgres_until_its_time() {
+    let name = "for_sidekiq_a_job_whose_route_says_no_retries_waits_in_postgres_until_its_time";
+    if !are_here(name, &[Receiver::Redis]) {
+        return;
+    }
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let redis = Redis::start(KEEPS).unwrap();
+    let destination = Sidekiq::new(&redis.url()).unwrap().queue("mail");
+    let relay = start(&db, Relay::to(destination)).await;
+    let at = enqueue(&client, Duration::from_millis(1500)).await;
+    waits_in_postgres(&client).await;
+    eventually(SOON, "it is sent", async || {
+        assert_eq!(redis.ask(&["ZCARD", "schedule"])?, 0);
+        let is_sent = redis.ask(&["LLEN", "queue:mail"])? == 1;
+        assert!(!is_sent || Timestamp::now() >= at, "too early");
+        Ok(is_sent)
+    })
+    .await
+    .unwrap();
+    all_done(&client).await;
+    relay.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

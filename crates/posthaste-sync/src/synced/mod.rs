@@ -156,6 +156,12 @@ impl Synced {
         self.place.database()
     }
 
+    /// Whether the other one has this index too, however its address is written: each would take
+    /// the documents of the other for orphans.
+    pub fn shares_index_with(&self, other: &Self) -> bool {
+        self.place.is_same(&other.place)
+    }
+
     /// The statement that prepares the table: its versions, and the triggers that enqueue a job
     /// with each change. It may be run again, also after the settings have changed.
     pub async fn install_statement(&self, client: &Client) -> Result<String, Error> {

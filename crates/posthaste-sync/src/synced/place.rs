@@ -18,7 +18,12 @@ use posthaste_elastic::is_index_name;
 /// Where documents are kept.
 pub(super) enum Place {
     /// In an index of another crate.
-    Other { name: &'static str, open: OpenIndex },
+    Other {
+        name: &'static str,
+        /// What stands behind the colon.
+        rest: String,
+        open: OpenIndex,
+    },
     Postgres {
         /// Of another database.
         url: Option<String>,
@@ -61,6 +66,7 @@ impl Place {
             let open = kind.read(rest, settings)?;
             return Ok(Self::Other {
                 name: kind.name(),
+                rest: rest.to_owned(),
                 open,
             });
         }
@@ -92,6 +98,46 @@ impl Place {
             Self::Postgres { .. } => "Postgres",
             #[cfg(feature = "elastic")]
             Self::Elastic { .. } => "Elasticsearch or OpenSearch",
+        }
+    }
+
+    /// Whether both are one index, however they are written. Of the same server or database two
+    /// addresses may be told apart that are not: a name and its number, for instance.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Other { name, rest, .. },
+                Self::Other {
+                    name: other_name,
+                    rest: other_rest,
+                    ..
+                },
+            ) => name == other_name && folder(rest) == folder(other_rest),
+            (
+                Self::Postgres { url, index, .. },
+                Self::Postgres {
+                    url: other_url,
+                    index: other_index,
+                    ..
+                },
+            ) => {
+                let urls = (url.as_deref(), other_url.as_deref());
+                let is_one_database = match urls {
+                    (Some(url), Some(other)) => url == other || same_database(url, other),
+                    (url, other) => url == other,
+                };
+                index == other_index && is_one_database
+            }
+            #[cfg(feature = "elastic")]
+            (
+                Self::Elastic { url, alias, .. },
+                Self::Elastic {
+                    url: other_url,
+                    alias: other_alias,
+                    ..
+                },
+            ) => alias == other_alias && (url == other_url || same_server(url, other_url)),
+            _ => false,
         }
     }
 
@@ -200,6 +246,40 @@ fn server_and_alias(address: &str) -> (&str, Option<&str>) {
         Some((server, alias)) if !server.ends_with('/') => (server, Some(alias)),
         _ => (address, None),
     }
+}
+
+/// Two slashes before it, and one behind it, change nothing.
+fn folder(rest: &str) -> &str {
+    rest.strip_prefix("//")
+        .unwrap_or(rest)
+        .trim_end_matches('/')
+}
+
+/// Whether two addresses lead to one database, whoever asks.
+fn same_database(one: &str, other: &str) -> bool {
+    let place = |url: &str| {
+        let config: tokio_postgres::Config = url.parse().ok()?;
+        let ports = config.get_ports();
+        // One port is that of each host.
+        let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+        let hosts = config.get_hosts().iter().cloned().enumerate();
+        let hosts: Vec<_> = hosts.map(|(at, host)| (host, port(at))).collect();
+        let name = config.get_dbname().or(config.get_user())?;
+        Some((hosts, name.to_owned()))
+    };
+    place(one).is_some_and(|one| place(other).is_some_and(|other| one == other))
+}
+
+/// Whether two addresses lead to one server, whoever asks.
+#[cfg(feature = "elastic")]
+fn same_server(one: &str, other: &str) -> bool {
+    let place = |url: &str| {
+        let url = reqwest::Url::parse(url).ok()?;
+        let host = url.host_str()?.to_owned();
+        let path = url.path().trim_end_matches('/').to_owned();
+        Some((host, url.port_or_known_default(), path))
+    };
+    place(one).is_some_and(|one| place(other).is_some_and(|other| one == other))
 }
 
 fn weights(settings: &mut Fields) -> Result<Vec<(String, Weight)>, String> {

@@ -192,7 +192,11 @@ impl Schedule {
                 proof: Proof::Stored,
                 bytes: 60,
             };
-            pass.run(&requests).await
+            // As a sync does before a pass.
+            match index.make().await {
+                Ok(()) => pass.run(&requests).await,
+                Err(IndexError(why)) => vec![SyncOutcome::Rescheduled(why); requests.len()],
+            }
         });
         self.workers[worker] = Some(Running { pass, jobs });
     }
@@ -347,17 +351,11 @@ impl Schedule {
                 release(&mut self.world.inner(), &running.jobs);
             }
         });
-        let all: Vec<SyncRequest> = {
+        let (all, jobs): (Vec<SyncRequest>, Vec<u64>) = {
             let inner = self.world.inner();
-            inner.jobs.iter().map(|job| job.request.clone()).collect()
+            let jobs = inner.jobs.iter();
+            jobs.map(|job| (job.request.clone(), job.number)).unzip()
         };
-        let jobs: Vec<u64> = self
-            .world
-            .inner()
-            .jobs
-            .iter()
-            .map(|job| job.number)
-            .collect();
         self.run(0, all, jobs);
         for _ in 0..10_000 {
             self.poll();

@@ -237,3 +237,34 @@ async fn a_table_in_parts_is_synced_by_jobs_of_the_programs_own() {
         );
     }
 }
+
+/// Of one row the job goes on and on; an index that was deleted meanwhile lacks all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fill_has_a_job_for_each_row_of_which_none_is_left_from_a_fill_before() {
+    for server in PgVersion::tried() {
+        let db = database(server).await;
+        let client = db.client().await.unwrap();
+        let table = "CREATE TABLE note (id bigint PRIMARY KEY, body text);
+            INSERT INTO note VALUES (1, 'a');
+            SELECT posthaste.sync_table('note')";
+        client.batch_execute(table).await.unwrap();
+        let fill = "SELECT posthaste.sync_fill('note')";
+        assert_eq!(number(&client, fill).await, 1);
+        // Each a transaction of its own: a claim sees what others have committed.
+        for step in [
+            "INSERT INTO note SELECT n, 'b' FROM generate_series(2, 9) n",
+            "INSERT INTO posthaste.worker (name) VALUES ('at it')",
+            "SELECT posthaste.claim('sync.note', '{1000}', max(id), gen_random_uuid(), 10, \
+             100000000) FROM posthaste.worker",
+        ] {
+            client.batch_execute(step).await.unwrap();
+        }
+        let at_it = "SELECT count(*) FROM posthaste.job WHERE tag = 'fill' AND state = 'running'";
+        assert_eq!(number(&client, at_it).await, 1);
+        assert_eq!(number(&client, fill).await, 8);
+        assert_eq!(number(&client, fill).await, 0);
+        let twice = "SELECT count(*) FROM (SELECT FROM posthaste.job WHERE tag = 'fill'
+            GROUP BY kwargs ->> 'id' HAVING count(*) > 1) twice";
+        assert_eq!(number(&client, twice).await, 0);
+    }
+}

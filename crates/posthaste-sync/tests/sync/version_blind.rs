@@ -50,6 +50,10 @@ impl Index for VersionBlind {
         self.inner.walk(after, most)
     }
 
+    fn make(&self) -> BoxFuture<'_, Result<(), IndexError>> {
+        self.inner.make()
+    }
+
     fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {
         self.inner.forget(older_than)
     }

@@ -342,11 +342,18 @@ CREATE OR REPLACE FUNCTION posthaste.dead_letter_next(
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
+  v_queue posthaste.queue;
   r posthaste.claimed;
   v_readable boolean;
   v_dead bigint := 0;
 BEGIN
+  SELECT * INTO v_queue FROM posthaste.queue q WHERE q.name = p_queue AND q.rate IS NOT NULL;
+  IF FOUND AND posthaste.allowance(v_queue) = 0 THEN
+    -- The claim that failed took it, and handed out nothing.
+    PERFORM posthaste.use_up(v_queue, -1);
+  END IF;
   FOR r IN SELECT * FROM posthaste.claim(p_queue, p_priorities, p_worker, p_token, 1, 1) LOOP
+    CONTINUE WHEN r.id IS NULL;
     BEGIN
       v_readable := octet_length(r.kwargs::text) <= 16777216
         AND convert_to(concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs::text),

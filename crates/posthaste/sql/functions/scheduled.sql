@@ -68,9 +68,10 @@ CREATE OR REPLACE FUNCTION posthaste.is_empty_6() RETURNS boolean LANGUAGE sql A
 $f$;
 -- end
 
--- What tidy_scheduled() asks of a slot: rows promoted from it since it was truncated and, by their
--- size, those closed before (52 bytes each) and notes of turns that were not kept (80); whether it
--- is really empty; and to truncate it.
+-- What tidy_scheduled() asks of a slot: rows promoted from it since it was truncated, windows that
+-- were looked through (beside many writers each look leaves one) and, by their size, rows closed
+-- before (52 bytes each) and notes of turns that were not kept (80); whether it is really empty;
+-- and to truncate it.
 CREATE OR REPLACE FUNCTION posthaste.spent_scheduled(p_slot integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -78,9 +79,10 @@ BEGIN
   CASE p_slot
     -- repeat: slots 6..7
     WHEN 6 /*slot*/ THEN
-      RETURN coalesce((SELECT p.promoted FROM posthaste.promote_cursor_6 p ORDER BY page DESC
-          LIMIT 1), 0) + pg_relation_size('posthaste.closed_unclaimed_6') / 52 + greatest(0,
-        pg_relation_size('posthaste.turn_6') / 80
+      RETURN coalesce((SELECT p.promoted + p.page FROM posthaste.promote_cursor_6 p
+          ORDER BY page DESC LIMIT 1), 0)
+        + pg_relation_size('posthaste.closed_unclaimed_6') / 52
+        + greatest(0, pg_relation_size('posthaste.turn_6') / 80
         - pg_sequence_last_value('posthaste.turns_kept'::regclass));
     -- end
   END CASE;

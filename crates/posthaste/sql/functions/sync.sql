@@ -19,8 +19,9 @@ BEGIN
                            priority, clock_timestamp() + delay, NULL, tag, NULL, NULL);
 END $f$;
 
--- A job for each row, behind all that changes, for an index that has nothing: how many. None while
--- those of before are not done.
+-- A job for each row, behind all that changes, for an index that has nothing: how many. A row of
+-- which such a job is not done has none beside it; the others have theirs, because what an index
+-- had when it was deleted is lost, however long one of its rows is tried in vain.
 CREATE OR REPLACE FUNCTION posthaste.sync_fill(name text) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable
@@ -33,13 +34,12 @@ BEGIN
   END IF;
   s := posthaste.synced_table(name);
   PERFORM pg_advisory_xact_lock(1885893480, hashtext(name));
-  IF EXISTS (SELECT FROM posthaste.job j WHERE j.queue = 'sync.' || name AND j.tag = 'fill'
-                AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running',
-                                'quarantined')) THEN
-    RETURN 0;
-  END IF;
   EXECUTE format($sql$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
-    SELECT $1, $1, 1000, 'fill', NULL, jsonb_build_object('id', t.%I::text) FROM %s t$sql$,
+    WITH there AS MATERIALIZED (
+      SELECT j.kwargs ->> 'id' AS id FROM posthaste.job j WHERE j.queue = $1 AND j.tag = 'fill'
+        AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined'))
+    SELECT $1, $1, 1000, 'fill', NULL, jsonb_build_object('id', t.%1$I::text) FROM %2$s t
+      WHERE NOT EXISTS (SELECT FROM there WHERE there.id = t.%1$I::text)$sql$,
     s.key, s.relation) USING 'sync.' || name;
   GET DIAGNOSTICS v_jobs = ROW_COUNT;
   RETURN v_jobs;

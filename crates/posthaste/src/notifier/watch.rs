@@ -14,7 +14,7 @@ use crate::store::link::Link;
 /// While notifications are on, a look comes this late at least.
 const SELDOM: Duration = Duration::from_secs(1);
 /// No look is put off for longer than this because the last one was expensive, as long as it takes
-/// a fiftieth of the time.
+/// a fiftieth of the time; with no notifier, a third of it, because nothing else wakes a queue.
 const LATEST: Duration = Duration::from_secs(10);
 /// A look that takes longer walks what somebody's transaction left or is about to commit: claims
 /// move the cursors past that.
@@ -25,7 +25,7 @@ fn wait(took: Duration, has_notifier: bool, longest_pause: Duration) -> Duration
     let wait = if has_notifier {
         (took * 600).clamp(SELDOM, LATEST).max(took * 50)
     } else {
-        took * 20
+        (took * 20).min(LATEST.max(took * 2))
     };
     wait.max(longest_pause)
 }
@@ -57,7 +57,12 @@ pub(crate) async fn run(
             continue;
         }
         looked = Instant::now();
-        if look(&looks, &due).await {
+        let Some(was_missed) = look(&looks, &due).await else {
+            // That was no look, however long it took.
+            took = Duration::ZERO;
+            continue;
+        };
+        if was_missed {
             missed = Some(Instant::now());
         }
         took = looked.elapsed();
@@ -68,14 +73,15 @@ pub(crate) async fn run(
     }
 }
 
-/// Wakes the queues that have something to do; whether one of them should have been notified.
-async fn look(looks: &Link, queues: &[&Arc<QueueState>]) -> bool {
+/// Wakes the queues that have something to do; whether one of them should have been notified. None:
+/// the database did not answer.
+async fn look(looks: &Link, queues: &[&Arc<QueueState>]) -> Option<bool> {
     let names: Vec<&str> = queues.iter().map(|queue| &*queue.name).collect();
     let queues_with_work = match store::notify::queues_with_work(looks, &names).await {
         Ok(queues_with_work) => queues_with_work,
         Err(error) => {
             tracing::debug!(%error, "queues that sleep could not be looked at");
-            return false;
+            return None;
         }
     };
     let mut missed = false;
@@ -89,7 +95,7 @@ async fn look(looks: &Link, queues: &[&Arc<QueueState>]) -> bool {
             queue.sleeper.woken.notify_one();
         }
     }
-    missed
+    Some(missed)
 }
 
 #[cfg(test)]
@@ -107,5 +113,10 @@ mod tests {
         assert_eq!(wait(milliseconds(400), true, usual), milliseconds(20_000));
         assert_eq!(wait(milliseconds(1), false, usual), usual);
         assert_eq!(wait(milliseconds(20), false, usual), milliseconds(400));
+        assert_eq!(wait(milliseconds(900), false, usual), milliseconds(10_000));
+        assert_eq!(
+            wait(milliseconds(9_000), false, usual),
+            milliseconds(18_000)
+        );
     }
 }

@@ -10,10 +10,10 @@ const DAYS: usize = 366 * 41;
 
 /// Five fields of cron (minute, hour, day of the month, month, day of the week) in a time zone.
 ///
-/// `*`, numbers, ranges (`1-5`), steps (`*/15`, `8-18/2`), lists (`0,30`), the English names of
-/// months and days (`JAN`, `MON`), Sunday as 0 or 7, and `@hourly`, `@daily`, `@weekly`,
-/// `@monthly`, `@yearly`. Where both the day of the month and the day of the week are restricted,
-/// either is enough, as in every cron.
+/// `*` (for a day `?` too), numbers, ranges (`1-5`), steps (`*/15`, `8-18/2`), lists (`0,30`), the
+/// English names of months and days (`JAN`, `MON`), Sunday as 0 or 7, and `@hourly`, `@daily`,
+/// `@weekly`, `@monthly`, `@yearly`. Where both the day of the month and the day of the week are
+/// restricted, either is enough, as in every cron.
 ///
 /// When the clocks change: a time that they skip comes as long after the change as it would have
 /// come after it had they not been changed (02:30 at 03:30). A time that comes twice is taken the
@@ -31,6 +31,9 @@ pub(crate) struct Schedule {
     any_weekday: bool,
     zone: TimeZone,
 }
+
+/// What a field begins with that restricts nothing.
+const ANY: [char; 2] = ['*', '?'];
 
 const MONTHS: [&str; 12] = [
     "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
@@ -62,8 +65,8 @@ impl Schedule {
             // Sunday has two numbers.
             weekdays: (weekdays | (weekdays >> 7)) & 0x7f,
             any_hour: hour.starts_with('*'),
-            any_day: day.starts_with('*'),
-            any_weekday: weekday.starts_with('*'),
+            any_day: day.starts_with(ANY),
+            any_weekday: weekday.starts_with(ANY),
             zone,
         };
         match schedule.next(Timestamp::UNIX_EPOCH) {
@@ -231,6 +234,14 @@ mod tests {
             ticks("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", 2),
             ["Tue 2028-02-29 00:00 +00:00", "Sun 2032-02-29 00:00 +00:00"]
         );
+    }
+
+    #[test]
+    fn a_question_mark_restricts_no_day() {
+        for (text, same) in [("0 3 ? * MON", "0 3 * * MON"), ("0 3 13 * ?", "0 3 13 * *")] {
+            let of = |text| ticks(text, "UTC", "2026-11-10T00:00:00Z", 3);
+            assert_eq!(of(text), of(same), "{text}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use super::link::Link;
 use super::one;
 use super::parameter::typed;
+use super::restore::BEGIN;
 use crate::error::Error;
 use crate::json_text::JsonText;
 use crate::periodic::Periodic;
@@ -70,23 +71,29 @@ pub(crate) async fn tick(
 /// Says what a periodic job is.
 pub(crate) async fn put(client: &Client, periodic: &Periodic) -> Result<(), Error> {
     let job = &periodic.job;
-    client
-        .execute_typed(
-            include_str!("periodic_put.sql"),
-            &typed(&[
-                &periodic.name,
-                &periodic.schedule,
-                &periodic.time_zone,
-                &periodic.missed.as_str(),
-                &job.name,
-                &JsonText(&job.kwargs),
-                &job.queue,
-                &job.priority,
-                &job.tag,
-                &job.max_attempts,
-            ]),
-        )
-        .await
-        .map(drop)
-        .map_err(Error::postgres("cannot say what a periodic job is"))
+    let (missed, kwargs) = (periodic.missed.as_str(), JsonText(&job.kwargs));
+    let said = typed(&[
+        &periodic.name,
+        &periodic.schedule,
+        &periodic.time_zone,
+        &missed,
+        &job.name,
+        &kwargs,
+        &job.queue,
+        &job.priority,
+        &job.tag,
+        &job.max_attempts,
+    ]);
+    let failed = || Error::postgres("cannot say what a periodic job is");
+    // Another worker that starts may say the same: neither is to fail, whatever the database is set
+    // to.
+    let (begun, put, committed) = futures_util::future::join3(
+        client.batch_execute(BEGIN),
+        client.execute_typed(include_str!("periodic_put.sql"), &said),
+        client.batch_execute("COMMIT"),
+    )
+    .await;
+    begun.map_err(failed())?;
+    put.map_err(failed())?;
+    committed.map_err(failed())
 }

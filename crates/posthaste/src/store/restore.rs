@@ -7,7 +7,7 @@ use crate::error::Error;
 
 /// As the transactions of [`Link`](super::link::Link), but that locks are waited for: a worker that
 /// starts has nothing else to do.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
     SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL jit = off; SET LOCAL lock_timeout = 0; \
     SET LOCAL statement_timeout = 0";
 
@@ -69,11 +69,16 @@ pub async fn rebase(client: &mut Client, force: bool) -> Result<u64, Error> {
 }
 
 async fn own_transaction(client: &mut Client) -> Result<tokio_postgres::Transaction<'_>, Error> {
-    client
+    let failed = || Error::postgres("cannot rebase");
+    let transaction = client
         .build_transaction()
         .isolation_level(IsolationLevel::ReadCommitted)
         .read_only(false)
         .start()
         .await
-        .map_err(Error::postgres("cannot rebase"))
+        .map_err(failed())?;
+    // It takes as long as there are jobs, and workers are locked out until it is done.
+    let patient = "SET LOCAL statement_timeout = 0";
+    transaction.batch_execute(patient).await.map_err(failed())?;
+    Ok(transaction)
 }

@@ -51,6 +51,9 @@ async fn a_job_with_bytes_that_are_no_text_is_found_and_ended_where_the_database
     }
     let good = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, 20)";
     client.batch_execute(good).await.unwrap();
+    // Each claim takes what the queue may have, also the one that fails.
+    let limit = "SELECT posthaste.limit_rate('default', 20, burst => 1)";
+    client.batch_execute(limit).await.unwrap();
     let worker = worker(&pool)
         .queue("default", 4)
         .handler("good", |_, _| async { Ok(Outcome::Done) })

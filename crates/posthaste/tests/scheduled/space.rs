@@ -73,3 +73,25 @@ async fn space_is_bounded(version: PgVersion) -> anyhow::Result<()> {
     );
     pin.say("COMMIT").await
 }
+
+/// Beside many writers each look leaves a window, also where nothing is due.
+#[tokio::test]
+async fn windows_that_found_nothing_are_taken_away_too() -> anyhow::Result<()> {
+    let database = support::database(PgVersion::V15).await;
+    let store = Store::new(database.url()).await?;
+    store.enqueue("far", 86_400_000).await?;
+    store.promote(1_000).await?;
+    let slot = "SELECT max(k)::int FROM generate_series(6, 7) k
+                 WHERE pg_relation_size(format('posthaste.promote_cursor_%s', k)) > 0";
+    let slot: i32 = store.value(slot, &[]).await?;
+    let many = format!(
+        "INSERT INTO posthaste.promote_cursor_{slot}
+         SELECT (jsonb_populate_record(c, '{{\"page\": 5000}}')).*
+           FROM posthaste.promote_cursor_{slot} c ORDER BY c.page DESC LIMIT 1"
+    );
+    store.say(&many).await?;
+    let before = store.position("scheduled_current").await?;
+    store.tidy_scheduled(5_000).await?;
+    assert_eq!(store.position("scheduled_current").await?, before + 1);
+    Ok(())
+}

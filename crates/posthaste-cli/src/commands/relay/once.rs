@@ -8,6 +8,7 @@ use anyhow::bail;
 use posthaste::Counters;
 use serde::Serialize;
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use crate::commands::status::one_line;
 use crate::routes::Started;
@@ -18,11 +19,35 @@ const RESCHEDULED_FOR: Duration = Duration::from_secs(2);
 /// A destination that takes nothing for this long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Jobs of a queue that a relay would take now or has.
+/// Jobs of a queue that a relay would take now or has, or that wait behind their ordering key.
 pub(super) fn left(counters: &Counters, queue: &str) -> i64 {
     let jobs = counters.jobs.iter().filter(|of| of.queue == queue);
     jobs.map(|of| of.available + of.blocked + of.running + of.quarantined)
         .sum()
+}
+
+/// Whether one of these relayed queues has a job that its relay would take now or has. A job that
+/// is blocked counts as long as it may get its turn without anybody else: the leader has not looked
+/// at it yet, or the one before it is itself on its way. Whole slots are read for that only where
+/// the queue has nothing else.
+async fn moves(
+    client: &Client,
+    counters: &Counters,
+    queue: &str,
+    relayed: &[&str],
+) -> anyhow::Result<bool> {
+    let of_queue = counters.jobs.iter().filter(|of| of.queue == queue);
+    let blocked: i64 = of_queue.map(|of| of.blocked).sum();
+    let left = left(counters, queue);
+    if blocked == 0 || left > blocked {
+        return Ok(left > 0);
+    }
+    let sql = include_str!("moves.sql");
+    let rows = client
+        .query_typed(sql, &[(&queue, Type::TEXT), (&relayed, Type::TEXT_ARRAY)])
+        .await?;
+    let moves = rows.first().map(|row| row.try_get(0)).transpose()?;
+    Ok(moves.unwrap_or(false))
 }
 
 /// How far a relay has come, and since when it comes no further.
@@ -33,19 +58,22 @@ struct Course {
 }
 
 /// Completes when no job of the routes waits or is under way. Jobs of a queue that is paused are
-/// not waited for. An error when what is left is for destinations
-/// that take nothing.
+/// not waited for, nor are those behind one of their ordering key that is not due or that no relay
+/// here takes. An error when what is left is for destinations that take nothing.
 pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::Result<()> {
     let mut empty_since: Option<Instant> = None;
     let mut courses: Vec<Option<Course>> = relays.iter().map(|_| None).collect();
     loop {
         let counters = posthaste::Client::new(client).counters().await?;
+        let is_paused = |queue: &str| counters.paused.iter().any(|paused| paused == queue);
+        let queues = relays.iter().map(|one| one.queue.as_str());
+        let relayed: Vec<&str> = queues.filter(|queue| !is_paused(queue)).collect();
         let (mut is_busy, mut was_down, mut stuck) = (false, false, Vec::new());
         for (one, course) in relays.iter().zip(&mut courses) {
             let status = one.relay.status();
-            let left = left(&counters, &one.queue);
             was_down |= status.unavailable > 0;
-            let waits = left > 0 && !counters.paused.contains(&one.queue);
+            let waits =
+                !is_paused(&one.queue) && moves(client, &counters, &one.queue, &relayed).await?;
             // One that is down and was asked to take nothing does not matter.
             if !waits && (status.down_since.is_none() || status.unavailable == 0) {
                 *course = None;

@@ -1,13 +1,14 @@
 //! Indexes that are deleted under those who write them: they are reported and made anew by their
 //! definition, and never by the guess of a write that was on its way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use posthaste_elastic::{Condition, Operation};
 use posthaste_sync::{
     Audit, Elastic, ElasticClient, Index, IndexSync, Pass, Proof, Reason, Row, RowVersion, Source,
-    SourceError, SyncOutcome, SyncRequest, Table,
+    SourceError, SyncOutcome, SyncRequest, Table, Written, fill,
 };
 use posthaste_testkit::elastic::FakeElastic;
 use posthaste_testkit::receivers::OpenSearch;
@@ -16,14 +17,16 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use super::faults::LONG;
+use super::rebuild::Immediate;
 use super::{alias, client, notes, on_the_server};
 use crate::support::{database, number, unfinished, worker};
 use crate::sync::NOTES;
 use crate::sync::conformance::write;
+use crate::sync::world::{Line, World};
 
 /// Rows that are asked for just before somebody deletes the index they go to.
 struct Deletes {
-    rows: Table,
+    rows: Arc<dyn Source>,
     server: ElasticClient,
     index: String,
 }
@@ -88,7 +91,7 @@ async fn a_write_to_an_index_that_is_gone_makes_none_and_the_next_look_does() {
     let table = Table::new(db.pool(2).unwrap(), "note");
     let gone = target(&index).await;
     let deletes = Deletes {
-        rows: table.clone(),
+        rows: Arc::new(table.clone()),
         server: server.clone(),
         index: gone.clone(),
     };
@@ -109,17 +112,18 @@ async fn a_write_to_an_index_that_is_gone_makes_none_and_the_next_look_does() {
     };
     let outcomes = over(&deletes).await;
     let is_told = |outcome: &SyncOutcome| match outcome {
-        SyncOutcome::Rescheduled(why) => why.contains("is not an alias"),
+        SyncOutcome::Rescheduled(why) => why.contains("stands for no index"),
         _ => false,
     };
     assert!(outcomes.iter().all(is_told), "{:?}", outcomes[0]);
-    // The pass itself has looked which indexes there are before its end.
-    assert!(is_as_defined(&server, &gone).await);
-    server.refresh(&gone).await.unwrap();
-    assert_eq!(server.count(&gone, None).await.unwrap(), 0);
+    assert!(!server.index_exists(&gone).await.unwrap());
     // Neither a direct write makes one, nor the end of an old deletion that was found before.
-    server.delete_index(&gone).await.unwrap();
-    index.write(&[write("1", 1, "late")]).await.unwrap();
+    let late = index.write(&[write("1", 1, "late")]).await.unwrap();
+    let is_refused = match &late[0] {
+        Written::Retry { reason } => reason.contains("is not an alias"),
+        _ => false,
+    };
+    assert!(is_refused, "{late:?}");
     let unchanged = Condition::Unchanged(posthaste_elastic::Seen {
         seq_no: 1,
         primary_term: 1,
@@ -127,6 +131,7 @@ async fn a_write_to_an_index_that_is_gone_makes_none_and_the_next_look_does() {
     let deletion = Operation::delete(&gone, "1").when(unchanged);
     server.write(&deletion).await.unwrap_err();
     assert!(!server.index_exists(&gone).await.unwrap());
+    assert_eq!(fill(&table, &index).await.unwrap(), 50);
     let outcomes = over(&table).await;
     let written = SyncOutcome::Written(Reason::Missing);
     assert!(
@@ -138,6 +143,43 @@ async fn a_write_to_an_index_that_is_gone_makes_none_and_the_next_look_does() {
     let outcomes = over(&table).await;
     assert_eq!(outcomes[49], SyncOutcome::Done(Reason::Equal));
     posthaste_testkit::ran::note("elastic-deleted");
+}
+
+/// One that the end of this pass made would have documents of another before it was seen empty.
+#[tokio::test]
+async fn a_pass_whose_index_is_deleted_meanwhile_makes_none_and_a_fill_does() {
+    let fake = FakeElastic::start(12).await.unwrap();
+    let server = client(&fake.url());
+    let index = Elastic::new(server.clone(), "notes").definition(notes());
+    index.open().await.unwrap();
+    let world = World::default();
+    let version = world.inner().draw();
+    let row = Line { version, text: 11 };
+    world.inner().rows.insert("1".into(), row);
+    let deletes = Deletes {
+        rows: Arc::new(Immediate(world.clone())),
+        server: server.clone(),
+        index: "notes-1".into(),
+    };
+    let pass = Pass {
+        source: &deletes,
+        index: &index,
+        proof: Proof::Stored,
+        bytes: 1 << 20,
+    };
+    let request = SyncRequest {
+        id: "1".into(),
+        ..SyncRequest::default()
+    };
+    let outcomes = pass.run(&[request]).await;
+    let SyncOutcome::Rescheduled(why) = &outcomes[0] else {
+        panic!("{outcomes:?}");
+    };
+    assert!(why.contains("stands for no index"), "{why}");
+    assert!(!server.index_exists("notes-1").await.unwrap());
+    assert!(index.is_empty().await.unwrap());
+    fill(&Immediate(world), &index).await.unwrap();
+    assert!(is_as_defined(&server, "notes-1").await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -246,6 +288,39 @@ async fn an_index_that_is_made_anew_is_filled_whether_or_not_anything_changes() 
     names.stop().await.unwrap();
 }
 
+/// The job of a row that is tried in vain stands for that row, and for no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_is_deleted_while_it_refuses_a_row_has_all_others_again() {
+    let fake = FakeElastic::start(13).await.unwrap();
+    let server = client(&fake.url());
+    let (db, rows) = rows().await;
+    let unfit = "ALTER TABLE note ADD unfit jsonb;
+        UPDATE note SET unfit = '\"no number\"' WHERE id = 7";
+    rows.batch_execute(unfit).await.unwrap();
+    let mut definition = notes();
+    definition["mappings"]["properties"]["unfit"] = json!({"type": "long"});
+    let index = Elastic::new(server.clone(), "notes").definition(definition);
+    let sync = IndexSync::of(Table::new(db.pool(2).unwrap(), "note"), index);
+    let sync = sync.period(Duration::from_millis(100)).start().unwrap();
+    let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync);
+    let worker = worker.start().await.unwrap();
+    let refused = "SELECT count(*) FROM posthaste.job
+        WHERE tag = 'fill' AND kwargs ->> 'id' = '7' AND attempt > 0";
+    let others = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' <> '7'";
+    for deleted in [false, true] {
+        if deleted {
+            server.delete_index("notes-1").await.unwrap();
+        }
+        eventually(LONG, "all others are there", async || {
+            let left = (number(&rows, refused).await, number(&rows, others).await);
+            Ok(fake.documents("notes").len() == 49 && left == (1, 0))
+        })
+        .await
+        .unwrap();
+    }
+    worker.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_has_the_name_of_the_alias_is_reported_and_not_written() {
     let Some(other) = on_the_server("an index that has the name of the alias").await else {
@@ -259,8 +334,8 @@ async fn an_index_that_has_the_name_of_the_alias_is_reported_and_not_written() {
     let refused = index.open().await.unwrap_err().0;
     assert!(refused.contains("same name as the alias"), "{refused}");
     let answers = index.write(&[write("1", 1, "x")]).await.unwrap();
-    let later = |one: &posthaste_sync::Written| match one {
-        posthaste_sync::Written::Retry { reason } => reason.contains("is not an alias"),
+    let later = |one: &Written| match one {
+        Written::Retry { reason } => reason.contains("is not an alias"),
         _ => false,
     };
     assert!(later(&answers[0]), "{answers:?}");

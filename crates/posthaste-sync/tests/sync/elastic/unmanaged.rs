@@ -183,3 +183,61 @@ async fn documents_that_no_sync_wrote_are_found_by_the_audit_and_go() {
     let behind = label.strip_prefix("elastic: ").unwrap();
     are_found_and_go(server, index, behind).await;
 }
+
+/// A copy keeps the id that it was written with, by which documents are sorted, and stands under
+/// another one.
+#[tokio::test]
+async fn documents_that_others_have_copied_are_orphans_and_turn_no_walk() {
+    let fake = FakeElastic::start(10).await.unwrap();
+    let server = client(&fake.url());
+    let index = Elastic::new(server.clone(), "notes").definition(notes());
+    index.open().await.unwrap();
+    let world = World::default();
+    let mut writes: Vec<Write> = Vec::new();
+    for n in 0..10_u64 {
+        let version = world.inner().draw();
+        let row = Line { version, text: n };
+        world.inner().rows.insert(n.to_string(), row);
+        writes.push(write(&n.to_string(), version, "word"));
+    }
+    Index::write(&index, &writes).await.unwrap();
+    let copy = async |before: &str| {
+        let documents = fake.documents("notes").into_iter().take(10);
+        let copies = documents.map(|(id, held)| {
+            let (id, source) = (format!("{before}{id}"), held.source.unwrap());
+            Operation::index("notes-1", &id, &source).unwrap()
+        });
+        let copies: Vec<Operation> = copies.collect();
+        for outcome in server.bulk(&copies).await.unwrap() {
+            outcome.unwrap();
+        }
+    };
+    // Behind all others by its own id: the walk would end there.
+    copy("copy ").await;
+    let rows = Immediate(world.clone());
+    let audited = async |repair: bool| {
+        let audit = Audit {
+            page: 4,
+            repair,
+            ..Audit::default()
+        };
+        audit.run(&rows, &index).await.unwrap()
+    };
+    let found = audited(false).await;
+    assert_eq!((found.orphaned, found.differences()), (10, 10), "{found:?}");
+    let found = audited(true).await;
+    assert_eq!((found.orphaned, found.repaired), (10, 10), "{found:?}");
+    let found = audited(false).await;
+    assert!(found.is_equal() && found.documents == 10, "{found:?}");
+    // Before all others: the walk would begin again.
+    copy("!").await;
+    let mut after: Option<String> = None;
+    for pages in 0.. {
+        assert!(pages < 20, "it never ends");
+        let page = Index::walk(&index, after.as_deref(), 3).await.unwrap();
+        if page.len() < 3 {
+            break;
+        }
+        after = page.last().map(|(id, _)| id.clone());
+    }
+}

@@ -1,0 +1,68 @@
+//! Walks over what an index shows, page by page.
+
+use std::sync::PoisonError;
+
+use serde_json::{Value, json};
+
+use super::document::{self, ID, OURS};
+use super::{Elastic, IndexError, Seen};
+
+impl Elastic {
+    pub(super) async fn page(
+        &self,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, Seen)>, IndexError> {
+        if after.is_none() {
+            self.client().refresh(&self.target).await?;
+        }
+        let all = json!({"exists": {"field": ID}});
+        self.hits(all, after, most).await
+    }
+
+    /// Documents that a query finds, with their marks, in the order of the ids that they were
+    /// written with.
+    pub(super) async fn hits(
+        &self,
+        query: Value,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<(String, Seen)>, IndexError> {
+        let mut query = json!({"query": {"bool": {"filter": [query]}}, "size": most,
+            "version": true,
+            "_source": OURS, "sort": [{ID: "asc"}], "track_total_hits": false});
+        if let Some(after) = after {
+            query["search_after"] = json!([self.written_as(after)]);
+        }
+        let found = self.client().search(&self.target, &query).await?;
+        if let Some(last) = found.hits.last() {
+            self.remember(&last.id, last.sort.first());
+        }
+        let seen = found.hits.into_iter().map(|hit| {
+            let version = hit.version.unwrap_or_default();
+            Ok((hit.id, document::seen(version, hit.source.as_deref())?))
+        });
+        seen.collect()
+    }
+
+    /// Keeps by what the last document of a page was sorted, where that is another id than its own:
+    /// somebody has copied it. By its own the next page would begin anywhere, and a walk might come
+    /// to the same page for ever.
+    fn remember(&self, id: &str, sorted_by: Option<&Value>) {
+        let strays = self.shared.strays.lock();
+        let mut strays = strays.unwrap_or_else(PoisonError::into_inner);
+        let place = (self.target.to_string(), id.to_owned());
+        match sorted_by.and_then(Value::as_str) {
+            Some(other) if other != id => strays.insert(place, other.to_owned()),
+            _ => strays.remove(&place),
+        };
+    }
+
+    /// The id that the last document of a page was written with.
+    fn written_as(&self, id: &str) -> String {
+        let strays = self.shared.strays.lock();
+        let strays = strays.unwrap_or_else(PoisonError::into_inner);
+        let place = (self.target.to_string(), id.to_owned());
+        strays.get(&place).cloned().unwrap_or_else(|| id.to_owned())
+    }
+}
