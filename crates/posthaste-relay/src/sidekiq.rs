@@ -43,7 +43,7 @@ const DEEPEST: usize = 98;
 /// | `queue` | what the mapping says, else the destination's, `default` unless said otherwise |
 /// | `args` | none without arguments; the list in `{"args": […]}`; else the arguments as one object, and a payload that is no JSON as one text |
 /// | `jid` | the last 24 digits of the delivery id |
-/// | in the schedule | where [`Mapping::at`](super::Mapping::at) says when, and `retry` is said here |
+/// | in the schedule | by [`Mapping::at`](super::Mapping::at), if `retry` is said here |
 /// | `delivery_id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
 /// | `retry`, `tags`, `backtrace`, `dead` | what is said here, and nothing unless something is |
 /// | other keys | the mapping's headers, as texts, and trace context |

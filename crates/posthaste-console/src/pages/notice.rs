@@ -38,7 +38,7 @@ pub(super) fn read(fields: &Fields) -> Option<String> {
             counted(jobs, "document is", "documents are")
         ),
         "pause" => "The queue is paused. Running jobs go on.".to_owned(),
-        "resume" => "The queue is worked again.".to_owned(),
+        "resume" => "The queue is not paused any more.".to_owned(),
         "keep" => "Done jobs of the queue are kept for so long.".to_owned(),
         "forget" => "Done jobs of the queue are not kept any more.".to_owned(),
         "limit" => "The rate is set, for all workers together.".to_owned(),

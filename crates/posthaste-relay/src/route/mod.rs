@@ -31,7 +31,7 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `batch`, `concurrency` | messages sent together (10), batches under way (4) |
 /// | `time_limit` | how long a batch may take (30 s) |
 /// | `longest_outage` | after which a message is still to be known where duplicates are dropped (24 h) |
-/// | `on_ambiguous` | `resend`, or for mail `discard`: messages of which nobody knows whether they arrived |
+/// | `on_ambiguous` | `resend`, or for mail `discard`, what may have arrived |
 /// | `allow_unsafe` | names of the destination's settings that are accepted although they break the promise |
 /// | `kind`, or as the destination calls it | `class` (Sidekiq), `type` (asynq), `name` (BullMQ), `task` (Celery), `routing_key` (RabbitMQ), `subject` (NATS), `topic` (Kafka): a [`Template`]; a webhook has none |
 /// | `receiver_queue` | the receiver's queue; RabbitMQ's `exchange`: a [`Template`] |

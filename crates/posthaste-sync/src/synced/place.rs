@@ -255,7 +255,7 @@ fn folder(rest: &str) -> &str {
         .trim_end_matches('/')
 }
 
-/// Whether two addresses lead to one database, whoever asks.
+/// Whether two addresses lead to one database, by whatever user.
 fn same_database(one: &str, other: &str) -> bool {
     let place = |url: &str| {
         let config: tokio_postgres::Config = url.parse().ok()?;
@@ -270,7 +270,7 @@ fn same_database(one: &str, other: &str) -> bool {
     place(one).is_some_and(|one| place(other).is_some_and(|other| one == other))
 }
 
-/// Whether two addresses lead to one server, whoever asks.
+/// Whether two addresses lead to one server, by whatever user.
 #[cfg(feature = "elastic")]
 fn same_server(one: &str, other: &str) -> bool {
     let place = |url: &str| {

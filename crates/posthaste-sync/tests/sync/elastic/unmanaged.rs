@@ -2,8 +2,8 @@
 
 use posthaste_elastic::{Operation, Reading, Source};
 use posthaste_sync::{
-    Audit, Difference, Elastic, ElasticClient, Index, Mark, Pass, Proof, Reason, SyncOutcome,
-    SyncRequest, Write,
+    Audit, Audited, Difference, Elastic, ElasticClient, Index, Mark, Pass, Proof, Reason,
+    SyncOutcome, SyncRequest, Write,
 };
 use posthaste_testkit::elastic::FakeElastic;
 use posthaste_testkit::receivers::OpenSearch;
@@ -13,6 +13,16 @@ use super::rebuild::Immediate;
 use super::{client, notes, on_the_server};
 use crate::sync::conformance::write;
 use crate::sync::world::{Line, World};
+
+/// An audit by pages that are smaller than what there is.
+async fn audited(rows: &Immediate, index: &Elastic, repair: bool) -> Audited {
+    let audit = Audit {
+        page: 4,
+        repair,
+        ..Audit::default()
+    };
+    audit.run(rows, index).await.unwrap()
+}
 
 async fn are_found_and_go(server: ElasticClient, index: Elastic, behind: &str) {
     let world = World::default();
@@ -35,14 +45,7 @@ async fn are_found_and_go(server: ElasticClient, index: Elastic, behind: &str) {
     writes.push(gone);
     posthaste_sync::Index::write(&index, &writes).await.unwrap();
     let rows = Immediate(world.clone());
-    let audited = async |repair: bool| {
-        let audit = Audit {
-            page: 4,
-            repair,
-            ..Audit::default()
-        };
-        audit.run(&rows, &index).await.unwrap()
-    };
+    let audited = async |repair: bool| audited(&rows, &index, repair).await;
     assert!(audited(false).await.is_equal());
     // Some that no row has, and one in the place of a row's, whose version on the server is that of
     // its own with another pass.
@@ -215,14 +218,7 @@ async fn documents_that_others_have_copied_are_orphans_and_turn_no_walk() {
     // Behind all others by its own id: the walk would end there.
     copy("copy ").await;
     let rows = Immediate(world.clone());
-    let audited = async |repair: bool| {
-        let audit = Audit {
-            page: 4,
-            repair,
-            ..Audit::default()
-        };
-        audit.run(&rows, &index).await.unwrap()
-    };
+    let audited = async |repair: bool| audited(&rows, &index, repair).await;
     let found = audited(false).await;
     assert_eq!((found.orphaned, found.differences()), (10, 10), "{found:?}");
     let found = audited(true).await;
