@@ -55,11 +55,20 @@ async fn carry(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemaphoreP
         shared: Arc::clone(&shared),
         jobs: batch.len(),
     };
-    let (tickets, messages) = shared.pack(batch).await;
-    match shared.deliver(tickets, messages).await {
+    let packed = shared.pack(batch).await;
+    let is_unread = !packed.unread.is_empty();
+    // Before what is left of those that are sent now, and so behind it.
+    shared.keep(packed.unread.into_iter());
+    match shared.deliver(packed.tickets, packed.messages).await {
         Left::Nothing => {}
         Left::Unavailable(pending) => shared.single_out(pending).await,
         Left::Backpressure(pending) => shared.put_back(pending),
+    }
+    if is_unread {
+        tokio::select! {
+            () = tokio::time::sleep(RESCHEDULED_FOR) => {}
+            () = shared.over().cancelled() => {}
+        }
     }
 }
 
@@ -268,19 +277,24 @@ impl Shared {
 
     /// Where the order counts they are kept in hand, else they are rescheduled.
     fn put_back(&self, pending: Vec<PendingMessage>) {
-        if self.keeps_in_hand() {
-            // The job as it was claimed: its message may be about what was in an envelope.
-            let jobs = pending.into_iter().map(|one| Delivery {
-                job: Arc::clone(one.ticket.job()),
-                ticket: one.ticket,
-            });
-            self.buffer().put_back(jobs.collect());
-            // It may have been told to stop meanwhile.
-            if self.over().is_cancelled() {
-                self.give_back_waiting();
-            }
-        } else {
-            self.reschedule(pending.into_iter().map(|one| one.ticket));
+        let tickets = pending.into_iter().map(|one| one.ticket);
+        match self.keeps_in_hand() {
+            true => self.keep(tickets),
+            false => self.reschedule(tickets),
+        }
+    }
+
+    /// In hand, before all others.
+    fn keep(&self, tickets: impl Iterator<Item = Ticket>) {
+        // The job as it was claimed: its message may be about what was in an envelope.
+        let jobs = tickets.map(|ticket| Delivery {
+            job: Arc::clone(ticket.job()),
+            ticket,
+        });
+        self.buffer().put_back(jobs.collect());
+        // It may have been told to stop meanwhile.
+        if self.over().is_cancelled() {
+            self.give_back_waiting();
         }
     }
 

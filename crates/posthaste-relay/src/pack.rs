@@ -12,21 +12,32 @@ use super::reference::Unread;
 use super::schedule::stays_until;
 use super::{OnAmbiguous, Shared};
 
+/// What was made of a batch.
+#[derive(Default)]
+pub(super) struct Packed {
+    pub(super) tickets: Vec<Ticket>,
+    pub(super) messages: Vec<Message>,
+    /// Those that keep their place: a row could not be read for now.
+    pub(super) unread: Vec<Ticket>,
+}
+
 impl Shared {
     /// Makes messages of jobs. A job that cannot be made one will never be.
-    pub(super) async fn pack(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<Message>) {
+    pub(super) async fn pack(&self, batch: Vec<Delivery>) -> Packed {
         let (tickets, jobs) = self.open(batch);
         let jobs = match &self.references {
             Some(references) => references.follow(jobs, self.options.time_limit).await,
             None => jobs.into_iter().map(Ok).collect(),
         };
-        let mut packed = (Vec::new(), Vec::new());
+        let mut packed = Packed::default();
         for (ticket, job) in tickets.into_iter().zip(jobs) {
             match job {
+                // Nothing overtakes the one before it.
+                _ if !packed.unread.is_empty() => packed.unread.push(ticket),
                 Ok(job) => match self.options.mapping.of(job).map(|one| self.time(one)) {
                     Ok(Ok(message)) => {
-                        packed.0.push(ticket);
-                        packed.1.push(message);
+                        packed.tickets.push(ticket);
+                        packed.messages.push(message);
                     }
                     Ok(Err(until)) => ticket.settle(Outcome::Snooze { until }),
                     Err(reason) => self.settle(ticket, Answer::rejected(reason)),
@@ -34,7 +45,10 @@ impl Shared {
                 Err(Unread::Settled(answer)) => self.settle(ticket, answer),
                 Err(Unread::Unavailable(reason)) => {
                     self.complain(&reason);
-                    self.reschedule([ticket].into_iter());
+                    match self.keeps_in_hand() {
+                        true => packed.unread.push(ticket),
+                        false => self.reschedule([ticket].into_iter()),
+                    }
                 }
             }
         }

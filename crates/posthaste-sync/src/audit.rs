@@ -118,8 +118,9 @@ impl Walk<'_> {
     }
 
     async fn replace(&mut self, unmanaged: &[String]) -> Result<(), IndexError> {
-        let Halves { read, unreadable } =
-            halves(unmanaged, |part| self.source.versions(part)).await?;
+        let Halves {
+            read, unreadable, ..
+        } = halves(unmanaged, |part| self.source.versions(part)).await?;
         let force = |row: &RowVersion| SyncRequest {
             id: row.id.clone(),
             force: true,
@@ -272,7 +273,9 @@ impl Walk<'_> {
             return Ok(Vec::new());
         }
         let seen = self.index.read(ids, Proof::Stored).await?;
-        let Halves { read, unreadable } = halves(ids, |part| self.source.versions(part)).await?;
+        let Halves {
+            read, unreadable, ..
+        } = halves(ids, |part| self.source.versions(part)).await?;
         let rows: HashMap<&str, &RowVersion> = read.iter().map(|row| (&*row.id, row)).collect();
         let unreadable: HashSet<&str> = unreadable.iter().map(|(id, _)| &**id).collect();
         let equal = ids.iter().zip(&seen).filter_map(|(id, seen)| {

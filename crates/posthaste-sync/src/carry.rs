@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::compare::{Pass, SyncOutcome, SyncRequest};
 use super::fill::fill;
@@ -204,20 +204,25 @@ impl Shared {
             bytes: self.options.bytes,
         };
         let limit = self.options.time_limit;
+        let until = Instant::now() + limit;
+        let rescheduled = |reason: String| vec![SyncOutcome::Rescheduled(reason); requests.len()];
         let run = async {
             // Before the pass puts a few documents into an index that is new.
-            match self.fill_once().await {
-                Ok(()) => pass.run(requests).await,
-                Err(IndexError(reason)) => vec![SyncOutcome::Rescheduled(reason); requests.len()],
+            match timeout_at(until, self.fill_once()).await {
+                Ok(Ok(())) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    pass.run_within(requests, Some(left)).await
+                }
+                Ok(Err(IndexError(reason))) => rescheduled(reason),
+                Err(_) => rescheduled(format!("not filled within {} s", limit.as_secs_f32())),
             }
         };
         let run = AssertUnwindSafe(run).catch_unwind();
         let result = tokio::select! {
-            outcomes = tokio::time::timeout(limit, run) => outcomes.ok(),
+            outcomes = run => Some(outcomes),
             () = self.aborted.cancelled() => None,
         };
         self.status().passes += 1;
-        let rescheduled = |reason: String| vec![SyncOutcome::Rescheduled(reason); requests.len()];
         match result {
             Some(Ok(outcomes)) => outcomes,
             // It lies with the index, or with us: rows that panic are caught one by one.
@@ -229,7 +234,7 @@ impl Shared {
                 );
                 rescheduled(problem)
             }
-            None => rescheduled(format!("not seen within {} s", limit.as_secs_f32())),
+            None => rescheduled("the worker stopped".into()),
         }
     }
 

@@ -3,9 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
 
 use super::decide::{Reason, Seen, Step, Truth, decide};
-use super::halves::{Halves, halves};
+use super::halves::{Halves, Patience, halves_within};
 use super::index::{Index, IndexError, Proof, Write, Written};
 use super::source::{Body, Row, RowVersion, Source};
 
@@ -79,21 +82,38 @@ impl Pass<'_> {
     ///
     /// Where the index stands for [others](Index::targets), each of them must be seen to be true.
     pub async fn run(&self, requests: &[SyncRequest]) -> Vec<SyncOutcome> {
-        let run = self.run_each(requests).await;
+        self.run_within(requests, None).await
+    }
+
+    /// As [`run`](Self::run), for so long at most. What became of a document by then counts; what
+    /// was not reached is [rescheduled](SyncOutcome::Rescheduled), and a row that takes too long
+    /// has [failed](SyncOutcome::Failed).
+    pub async fn run_within(
+        &self,
+        requests: &[SyncRequest],
+        limit: Option<Duration>,
+    ) -> Vec<SyncOutcome> {
+        let run = self.run_each(requests, limit).await;
         run.unwrap_or_else(|IndexError(reason)| {
             vec![SyncOutcome::Rescheduled(reason); requests.len()]
         })
     }
 
-    async fn run_each(&self, requests: &[SyncRequest]) -> Result<Vec<SyncOutcome>, IndexError> {
+    async fn run_each(
+        &self,
+        requests: &[SyncRequest],
+        limit: Option<Duration>,
+    ) -> Result<Vec<SyncOutcome>, IndexError> {
         let targets = self.index.targets().await?;
         let Some((first, others)) = targets.split_first() else {
-            return Ok(self.run_one(requests).await);
+            return Ok(self.run_one(requests, limit).await);
         };
         let over = |index| Pass { index, ..*self };
-        let mut outcomes = over(&**first).run_one(requests).await;
+        // Each has its share: what one of them lacks is not done.
+        let share = limit.map(|limit| limit / u32::try_from(targets.len()).unwrap_or(u32::MAX));
+        let mut outcomes = over(&**first).run_one(requests, share).await;
         for other in others {
-            let beside = over(&**other).run_one(requests).await;
+            let beside = over(&**other).run_one(requests, share).await;
             let both = outcomes.into_iter().zip(beside);
             outcomes = both.map(|(one, other)| one.and(other)).collect();
         }
@@ -113,20 +133,29 @@ impl Pass<'_> {
         Ok(outcomes)
     }
 
-    async fn run_one(&self, requests: &[SyncRequest]) -> Vec<SyncOutcome> {
-        let mut run = Run::new(*self, requests);
-        if let Err(IndexError(reason)) = run.go().await {
-            let untried = run.documents.iter_mut().filter(|one| one.outcome.is_none());
-            untried.for_each(|one| one.outcome = Some(SyncOutcome::Rescheduled(reason.clone())));
-        }
+    async fn run_one(&self, requests: &[SyncRequest], limit: Option<Duration>) -> Vec<SyncOutcome> {
+        let mut run = Run::new(*self, requests, limit);
+        let went = match limit {
+            Some(limit) => timeout(limit, run.go()).await.unwrap_or(Ok(())),
+            None => run.go().await,
+        };
+        // What has no outcome then comes again.
+        let left = match (went, limit) {
+            (Err(IndexError(reason)), _) => reason,
+            (Ok(()), Some(limit)) => late(limit),
+            (Ok(()), None) => "was not looked at".into(),
+        };
         let outcomes = requests.iter().map(|request| {
             let outcome = &run.documents[run.places[&request.id]].outcome;
-            // Every way through has one; a document that had none would be looked at again.
-            let nothing = || SyncOutcome::Rescheduled("was not looked at".into());
-            outcome.clone().unwrap_or_else(nothing)
+            let rescheduled = || SyncOutcome::Rescheduled(left.clone());
+            outcome.clone().unwrap_or_else(rescheduled)
         });
         outcomes.collect()
     }
+}
+
+fn late(limit: Duration) -> String {
+    format!("not seen within {} s", limit.as_secs_f32())
 }
 
 /// One document of a pass.
@@ -134,10 +163,17 @@ struct Document {
     request: SyncRequest,
     seen: Option<Seen>,
     is_made: bool,
+    /// There was no time to read its row.
+    is_left: bool,
     outcome: Option<SyncOutcome>,
 }
 
 impl Document {
+    /// Nothing more is to be found out about it in this pass.
+    fn is_over(&self) -> bool {
+        self.outcome.is_some() || self.is_left
+    }
+
     /// What is known of it, given its row.
     fn truth(&self, row: Option<(i64, bool)>) -> Truth {
         match (row, self.request.deleted) {
@@ -158,6 +194,7 @@ struct Run<'a> {
     places: HashMap<String, usize>,
     /// Tells our writes from those of others.
     token: i64,
+    until: Option<Instant>,
 }
 
 /// What is to be written next.
@@ -168,7 +205,7 @@ struct Batch {
 }
 
 impl<'a> Run<'a> {
-    fn new(pass: Pass<'a>, requests: &[SyncRequest]) -> Self {
+    fn new(pass: Pass<'a>, requests: &[SyncRequest], limit: Option<Duration>) -> Self {
         let mut documents: Vec<Document> = Vec::with_capacity(requests.len());
         let mut places = HashMap::with_capacity(requests.len());
         for request in requests {
@@ -178,6 +215,7 @@ impl<'a> Run<'a> {
                     request: request.clone(),
                     seen: None,
                     is_made: false,
+                    is_left: false,
                     outcome: None,
                 });
                 continue;
@@ -190,7 +228,15 @@ impl<'a> Run<'a> {
             documents,
             places,
             token: fastrand::i64(1..),
+            until: limit.map(|limit| Instant::now() + limit),
         }
+    }
+
+    /// How long rows may be read now: this part of the time that is left, so that what is made is
+    /// also written and seen.
+    fn patience(&self, part: u32) -> Option<Patience> {
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        self.until.map(|until| Patience::of(left(until) / part))
     }
 
     async fn go(&mut self) -> Result<(), IndexError> {
@@ -217,7 +263,7 @@ impl<'a> Run<'a> {
         for id in shown {
             let at = self.places[&id];
             let document = &self.documents[at];
-            if document.outcome.is_none() {
+            if !document.is_over() {
                 let row = versions.get(&id);
                 let truth = document.truth(row.map(|row| (row.version, row.is_live)));
                 match decide(truth, document.seen, document.request.force) {
@@ -226,8 +272,12 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        let patience = self.patience(2);
         for ids in to_make.chunks(MADE_AT_ONCE) {
-            for row in self.rows(ids).await? {
+            if patience.is_some_and(Patience::is_over) {
+                break;
+            }
+            for row in self.rows(ids, patience).await? {
                 self.made(row, &mut batch).await?;
             }
             for id in ids {
@@ -261,7 +311,7 @@ impl<'a> Run<'a> {
     /// There was no row for it, if it is not made by now.
     async fn unmade(&mut self, at: usize, batch: &mut Batch) -> Result<(), IndexError> {
         let document = &mut self.documents[at];
-        if document.is_made || document.outcome.is_some() {
+        if document.is_made || document.is_over() {
             return Ok(());
         }
         if document.seen.is_some() {
@@ -371,22 +421,31 @@ impl<'a> Run<'a> {
         &mut self,
         ids: &[String],
     ) -> Result<HashMap<String, RowVersion>, IndexError> {
-        let source = self.pass.source;
-        let Halves { read, unreadable } = halves(ids, |part| source.versions(part)).await?;
-        self.failed(unreadable);
-        Ok(read.into_iter().map(|row| (row.id.clone(), row)).collect())
+        let (source, patience) = (self.pass.source, self.patience(3));
+        let all = halves_within(patience, ids, |part| source.versions(part)).await?;
+        let read = self.read(all).into_iter();
+        Ok(read.map(|row| (row.id.clone(), row)).collect())
     }
 
-    async fn rows(&mut self, ids: &[String]) -> Result<Vec<Row>, IndexError> {
+    async fn rows(
+        &mut self,
+        ids: &[String],
+        patience: Option<Patience>,
+    ) -> Result<Vec<Row>, IndexError> {
         let source = self.pass.source;
-        let Halves { read, unreadable } = halves(ids, |part| source.rows(part)).await?;
-        self.failed(unreadable);
-        Ok(read)
+        let all = halves_within(patience, ids, |part| source.rows(part)).await?;
+        Ok(self.read(all))
     }
 
-    fn failed(&mut self, unreadable: Vec<(String, String)>) {
-        for (id, reason) in unreadable {
+    /// What was read. What could not be has failed; what there was no time for has no outcome, and
+    /// none is looked for.
+    fn read<T>(&mut self, all: Halves<T>) -> Vec<T> {
+        for (id, reason) in all.unreadable {
             self.documents[self.places[&id]].outcome = Some(SyncOutcome::Failed(reason));
         }
+        for id in all.unasked {
+            self.documents[self.places[&id]].is_left = true;
+        }
+        all.read
     }
 }

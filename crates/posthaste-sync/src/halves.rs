@@ -1,10 +1,12 @@
-//! Reads by ids of which one may be in the way of all others: where rows cannot be read, or that
-//! panics, the halves are, until it stands alone.
+//! Reads by ids of which one may be in the way of all others: where rows cannot be read, are not
+//! read in time, or panic, parts of them are, until it stands alone.
 
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use tokio::time::{Instant, timeout};
 
 use super::source::SourceError;
 use posthaste::error::panic_text;
@@ -14,6 +16,34 @@ pub(super) struct Halves<T> {
     pub(super) read: Vec<T>,
     /// Those of which nothing can be read, and why.
     pub(super) unreadable: Vec<(String, String)>,
+    /// Those for which no time was left.
+    pub(super) unasked: Vec<String>,
+}
+
+/// How long reading may take.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    /// Nothing is asked any more after this.
+    until: Instant,
+    /// For many at once. Five times it is split into eight before one of thousands stands alone.
+    many: Duration,
+    /// For one that stands alone.
+    one: Duration,
+}
+
+impl Patience {
+    /// From now on.
+    pub(super) fn of(time: Duration) -> Self {
+        Self {
+            until: Instant::now() + time,
+            many: time / 8,
+            one: time / 4,
+        }
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        Instant::now() >= self.until
+    }
 }
 
 /// Asks for these ids, in parts where it must be. An error is one that lies with none of them.
@@ -21,22 +51,55 @@ pub(super) async fn halves<'i, T>(
     ids: &'i [String],
     ask: impl Fn(&'i [String]) -> BoxFuture<'i, Result<Vec<T>, SourceError>> + Send + Sync,
 ) -> Result<Halves<T>, SourceError> {
-    let mut read = Vec::with_capacity(ids.len());
-    let mut unreadable = Vec::new();
+    halves_within(None, ids, ask).await
+}
+
+/// As [`halves`], for so long at most: where an answer takes too long, that lies with one of the
+/// ids, as an error does.
+pub(super) async fn halves_within<'i, T>(
+    patience: Option<Patience>,
+    ids: &'i [String],
+    ask: impl Fn(&'i [String]) -> BoxFuture<'i, Result<Vec<T>, SourceError>> + Send + Sync,
+) -> Result<Halves<T>, SourceError> {
+    let mut all = Halves {
+        read: Vec::with_capacity(ids.len()),
+        unreadable: Vec::new(),
+        unasked: Vec::new(),
+    };
+    // The last one comes first.
     let mut parts = vec![ids];
     while let Some(part) = parts.pop() {
-        match (caught(async { ask(part).await }).await, part) {
-            (Ok(rows), _) => read.extend(rows),
-            (Err(SourceError::Down(reason)), _) => return Err(SourceError::Down(reason)),
-            (Err(SourceError::Rows(reason)), [id]) => unreadable.push((id.clone(), reason)),
-            (Err(SourceError::Rows(_)), _) => {
-                let (first, second) = part.split_at(part.len() / 2);
-                let some = [second, first].into_iter().filter(|part| !part.is_empty());
-                parts.extend(some);
+        if patience.is_some_and(Patience::is_over) {
+            all.unasked.extend_from_slice(part);
+            continue;
+        }
+        let asked = caught(async { ask(part).await });
+        let limit = patience.map(|patience| match part {
+            [_] => patience.one,
+            _ => patience.many,
+        });
+        let answer = match limit {
+            Some(limit) => timeout(limit, asked).await.map_err(|_| limit),
+            None => Ok(asked.await),
+        };
+        match (answer, part) {
+            (Ok(Ok(rows)), _) => all.read.extend(rows),
+            (Ok(Err(SourceError::Down(reason))), _) => return Err(SourceError::Down(reason)),
+            (Ok(Err(SourceError::Rows(reason))), [id]) => all.unreadable.push((id.clone(), reason)),
+            (Ok(Err(SourceError::Rows(_))), _) => parts.extend(split(part, 2)),
+            (Err(limit), [id]) => {
+                let reason = format!("its row was not read within {} s", limit.as_secs_f32());
+                all.unreadable.push((id.clone(), reason));
             }
+            (Err(_), _) => parts.extend(split(part, 8)),
         }
     }
-    Ok(Halves { read, unreadable })
+    Ok(all)
+}
+
+/// So many parts, or fewer where there are fewer; the last one first.
+fn split(ids: &[String], parts: usize) -> impl Iterator<Item = &[String]> {
+    ids.chunks(ids.len().div_ceil(parts).max(1)).rev()
 }
 
 /// A panic of the one that makes rows is an error that lies with one of the ids, until it is known
@@ -47,4 +110,49 @@ async fn caught<T>(asked: impl Future<Output = Result<T, SourceError>>) -> Resul
         let reason = format!("panicked: {}", panic_text(&*panic));
         Err(SourceError::Rows(reason))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    /// How often a part of so many is late until the one that is never read stands alone.
+    fn late(count: usize, stuck: usize) -> u32 {
+        let ids: Vec<String> = (0..count).map(|n| n.to_string()).collect();
+        let mut part: &[String] = &ids;
+        for late in 0.. {
+            if part.len() == 1 {
+                return late;
+            }
+            let parts = split(part, 8);
+            part = parts
+                .into_iter()
+                .find(|one| one.contains(&ids[stuck]))
+                .unwrap();
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn a_row_that_is_never_read_stands_alone_while_there_is_time_to_ask_for_it() {
+        // Each time costs an eighth of the time, and the last one a quarter.
+        for count in [1, 2, 7, 8, 9, 250, 2_500, 20_000] {
+            for stuck in [0, count / 3, count - 1] {
+                assert!(late(count, stuck) <= 5, "{stuck} of {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_all_of_it_the_last_one_first() {
+        let ids: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+        let parts: Vec<&[String]> = split(&ids, 8).collect();
+        assert_eq!(parts.len(), 5);
+        assert_eq!(
+            parts.into_iter().rev().flatten().collect::<Vec<_>>(),
+            ids.iter().collect::<Vec<_>>()
+        );
+        assert_eq!(split(&ids[..1], 2).count(), 1);
+        assert_eq!(split(&[], 2).count(), 0);
+    }
 }

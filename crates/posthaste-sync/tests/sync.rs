@@ -17,6 +17,7 @@ mod quarantine;
 mod schedules;
 mod seeds;
 mod several;
+mod slow;
 mod tantivy;
 mod trickle;
 mod unreadable;

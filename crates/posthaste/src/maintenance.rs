@@ -4,6 +4,7 @@
 
 mod deaths;
 mod duties;
+mod holders;
 mod liveness;
 mod periodic;
 mod promoter;

@@ -97,3 +97,55 @@ async fn a_relay_that_is_to_read_rows_needs_a_database() {
     let error = relay.start().await.err().unwrap().to_string();
     assert!(error.contains("resolve: "), "{error}");
 }
+
+/// Rows that cannot be read while somebody says that the server shuts down.
+const SHUTTING_DOWN: &str = "CREATE TABLE away (id bigint);
+    CREATE FUNCTION total_of(id bigint) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN
+      IF EXISTS (SELECT FROM away a WHERE a.id = total_of.id) THEN
+        RAISE EXCEPTION 'the system is shutting down' USING ERRCODE = '57P03';
+      END IF;
+      RETURN to_jsonb(id);
+    END $$;
+    CREATE SEQUENCE asked;
+    INSERT INTO away VALUES (3), (4);";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordered_relay_keeps_its_order_while_a_row_cannot_be_read() {
+    let setup = setup().await;
+    let client = &setup.client;
+    client.batch_execute(SHUTTING_DOWN).await.unwrap();
+    client.batch_execute(ROUTE).await.unwrap();
+    for id in 1..=8 {
+        refer(client, "placed", "orders", &id.to_string()).await;
+    }
+    let fake = FakeDestination::default();
+    let relay = fake.relay().database(setup.db.pool(1).unwrap());
+    let total = "SELECT total_of($1::bigint) FROM nextval('asked')";
+    let worker = setup
+        .relay(relay.ordered(true).batch(6).resolve("orders", total))
+        .await;
+    let sent = || fake.with(|inner| inner.payloads.clone());
+    // Asked for again and again: the six of the first batch, then those that are left.
+    eventually(SOON, "it is asked for again", async || {
+        let asked = client
+            .query_one("SELECT last_value FROM asked", &[])
+            .await?;
+        Ok(asked.get::<_, i64>(0) >= 15)
+    })
+    .await
+    .unwrap();
+    assert_eq!(sent(), ["1", "2"]);
+    client
+        .batch_execute("DELETE FROM away WHERE id = 3")
+        .await
+        .unwrap();
+    eventually(SOON, "the third is sent", async || Ok(sent().len() == 3))
+        .await
+        .unwrap();
+    client.batch_execute("DELETE FROM away").await.unwrap();
+    all_done(client).await;
+    assert_eq!(sent(), ["1", "2", "3", "4", "5", "6", "7", "8"]);
+    let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
+    assert_eq!(crate::support::number(client, counted).await, 0);
+    worker.stop().await.unwrap();
+}

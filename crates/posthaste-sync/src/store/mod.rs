@@ -44,6 +44,32 @@ impl Lent {
     pub(super) fn give_back(mut self) {
         self.0 = None;
     }
+
+    /// Goes back after this answer, unless it is lost.
+    fn answered(self, rows: Result<Vec<Row>, tokio_postgres::Error>) -> Result<Vec<Row>, Failed> {
+        let error = match rows {
+            Ok(rows) => {
+                self.give_back();
+                return Ok(rows);
+            }
+            Err(error) => error,
+        };
+        let text = chain(&error);
+        let error = Error::postgres("cannot read rows")(error);
+        if !error.is_connection() {
+            self.give_back();
+        }
+        // Values out of range, programs' limits, errors that functions raise, a statement that took
+        // longer than the server lets it. All else is not about one row.
+        let of_values = ["22", "54", "P0", "57014"];
+        let code = error.sqlstate().map(|state| state.code());
+        Err(match code {
+            Some(code) if of_values.iter().any(|class| code.starts_with(class)) => {
+                Failed::Values(text)
+            }
+            _ => Failed::Other(text),
+        })
+    }
 }
 
 impl Deref for Lent {
@@ -72,39 +98,22 @@ pub(super) enum Failed {
     Other(String),
 }
 
-/// Asks on a connection of the pool.
+/// Asks on a connection of the pool, in a transaction of its own. All is sent at once.
 pub(super) async fn ask(
     pool: &Connections,
     sql: &str,
     parameters: &[&dyn Parameter],
 ) -> Result<Vec<Row>, Failed> {
     let lent = Lent::from(pool).await.map_err(Failed::Other)?;
-    match lent.query_typed(sql, &typed(parameters)).await {
-        Ok(rows) => {
-            lent.give_back();
-            Ok(rows)
-        }
-        Err(error) => {
-            let text = chain(&error);
-            // Values out of range, programs' limits, errors that functions raise. All else is not
-            // about one row.
-            let of_values = |code: &str| {
-                ["22", "54", "P0"]
-                    .iter()
-                    .any(|class| code.starts_with(class))
-            };
-            let error = Error::postgres("cannot read rows")(error);
-            if !error.is_connection() {
-                lent.give_back();
-            }
-            let code = error.sqlstate().map(|state| state.code());
-            Err(if code.is_some_and(of_values) {
-                Failed::Values(text)
-            } else {
-                Failed::Other(text)
-            })
-        }
-    }
+    let parameters = typed(parameters);
+    let (begun, rows, ended) = tokio::join!(
+        biased;
+        lent.batch_execute(include_str!("ends_alone.sql")),
+        lent.query_typed(sql, &parameters),
+        // After an error it rolls back.
+        lent.batch_execute("COMMIT"),
+    );
+    lent.answered(begun.and(rows).and_then(|rows| ended.map(|()| rows)))
 }
 
 impl From<Failed> for SourceError {
@@ -217,9 +226,13 @@ fn row(row: &Row) -> Result<crate::Row, tokio_postgres::Error> {
     })
 }
 
-/// Enqueues a job for each row, unless those of before are not done: how many.
+/// Enqueues a job for each row, unless those of before are not done: how many. Of a table that
+/// takes longer than anybody waits, the server goes on and commits.
 pub(crate) async fn fill(pool: &Connections, name: &str) -> Result<u64, SourceError> {
-    let rows = ask(pool, include_str!("sync_fill.sql"), &[&name]).await?;
+    let lent = Lent::from(pool).await.map_err(Failed::Other)?;
+    let sql = include_str!("sync_fill.sql");
+    let rows = lent.query_typed(sql, &typed(&[&name])).await;
+    let rows = lent.answered(rows)?;
     let jobs: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
     Ok(jobs.unwrap_or_default().unsigned_abs())
 }

@@ -41,7 +41,9 @@ impl Described {
             return Ok(page);
         };
         let ids: Vec<String> = page.iter().map(|row| row.id.clone()).collect();
-        let Halves { read, unreadable } = halves(&ids, |part| query.versions(part)).await?;
+        let Halves {
+            read, unreadable, ..
+        } = halves(&ids, |part| query.versions(part)).await?;
         let mut said: HashMap<String, RowVersion> =
             read.into_iter().map(|row| (row.id.clone(), row)).collect();
         let unreadable: HashSet<String> = unreadable.into_iter().map(|(id, _)| id).collect();

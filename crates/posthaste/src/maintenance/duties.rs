@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::deaths::Deaths;
+use super::holders::Holders;
 use super::liveness::Liveness;
 use super::{Maintenance, attempt};
 use crate::store::link::Link;
@@ -99,8 +100,7 @@ struct Duties {
     liveness: Liveness,
     deaths: Deaths,
     verified: Verified,
-    /// What holds each duty up, as it was logged last.
-    logged: HashMap<&'static str, String>,
+    holders: Holders,
 }
 
 /// How far the oldest segment was verified when it was looked at last.
@@ -159,10 +159,12 @@ impl Duties {
             // What waits in the old segment is not looked at by who sleeps.
             leader.notifications.promoter.woken.notify_one();
         }
-        self.warn_of_holder("tidy_scheduled", scheduled.and_then(|step| step.blocker));
+        self.holders
+            .of_lock("tidy_scheduled", scheduled.and_then(|step| step.blocker));
         let overflow = attempt!(link, tidy_overflow(SPENT, MOVE));
         self.did(overflow.as_ref().is_some_and(|step| step.did != "none"));
-        self.warn_of_holder("tidy_overflow", overflow.and_then(|step| step.blocker));
+        self.holders
+            .of_lock("tidy_overflow", overflow.and_then(|step| step.blocker));
         if self.expire_at.is_none_or(|at| Instant::now() >= at) {
             self.expire(leader).await;
         }
@@ -182,7 +184,8 @@ impl Duties {
         if self.prune_at.is_none_or(|at| Instant::now() >= at) {
             attempt!(link, prune());
             let history = attempt!(link, tidy_history());
-            self.warn_of_holder("tidy_history", history.and_then(|step| step.blocker));
+            self.holders
+                .of_lock("tidy_history", history.and_then(|step| step.blocker));
             self.prune_at = Some(Instant::now() + PRUNE_EVERY);
         }
         if self.unworked_at.is_none_or(|at| Instant::now() >= at) {
@@ -215,7 +218,7 @@ impl Duties {
                 step => break step.and_then(|step| step.blocker),
             }
         };
-        self.warn_of_writer(writer.filter(|_| full));
+        self.holders.of_segment(writer.filter(|_| full));
         let Some(segments) = attempt!(link, segments()) else {
             return;
         };
@@ -251,10 +254,10 @@ impl Duties {
             }
             Some(Reclaim::Locked { batch, by }) => {
                 self.verified.batch = batch;
-                self.warn_of_holder("reclaim", Some(by));
+                self.holders.of_lock("reclaim", Some(by));
             }
             Some(Reclaim::Truncated) => {
-                self.warn_of_holder("reclaim", None);
+                self.holders.of_lock("reclaim", None);
                 attempt!(link, forget_lanes());
             }
             Some(Reclaim::Nothing) | None => {}
@@ -327,40 +330,6 @@ impl Duties {
             .retain(|_, logged| logged.elapsed() < WARN_AGAIN);
         let pause = LOOK_FOR_UNWORKED.max(started.elapsed() * 500);
         self.unworked_at = Some(Instant::now() + pause);
-    }
-
-    fn warn_of_holder(&mut self, duty: &'static str, blocker: Option<String>) {
-        if let Some(holder) = self.news(duty, blocker) {
-            tracing::warn!(
-                duty,
-                holder,
-                "a session holds a lock on a spent segment: its space waits, claims do not"
-            );
-        }
-    }
-
-    fn warn_of_writer(&mut self, blocker: Option<String>) {
-        if let Some(holder) = self.news("seal", blocker) {
-            tracing::warn!(
-                holder,
-                "the ready log is full and a transaction that has enqueued is open: space waits"
-            );
-        }
-    }
-
-    /// What was not known yet to hold this up.
-    fn news(&mut self, duty: &'static str, blocker: Option<String>) -> Option<String> {
-        match blocker {
-            Some(by) if by.is_empty() || self.logged.get(duty) == Some(&by) => None,
-            Some(by) => {
-                self.logged.insert(duty, by.clone());
-                Some(by)
-            }
-            None => {
-                self.logged.remove(duty);
-                None
-            }
-        }
     }
 }
 

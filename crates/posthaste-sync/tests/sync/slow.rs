@@ -1,0 +1,71 @@
+//! Rows that are slow to make, or are never made: a pass ends in time, what it has done counts, and
+//! nobody waits for another's row.
+
+use std::time::Duration;
+
+use posthaste_sync::{Query, SyncBuilder};
+use posthaste_testkit::eventually;
+
+use super::{Setup, setup};
+use crate::support::{SOON, all_done, number, unfinished};
+
+/// A sync of documents that take so long to make, in passes that end after so long.
+fn slow(setup: &Setup, takes: &str, limit: Duration) -> SyncBuilder {
+    let rows = format!(
+        "SELECT id::text, version, jsonb_build_object('body', body) \
+           FROM note, LATERAL (SELECT pg_sleep({takes})) s WHERE id = ANY ($1::bigint[])"
+    );
+    let versions = "SELECT id::text, version, true FROM note WHERE id = ANY ($1::bigint[])";
+    let rows = Query::new(setup.db.pool(2).unwrap(), rows).versions(versions);
+    setup.sync_of(rows).time_limit(limit)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_never_read_delays_only_itself_and_the_server_does_not_go_on_with_it() {
+    let setup = setup().await;
+    setup
+        .run("INSERT INTO note SELECT n, 'note' FROM generate_series(1, 100) n")
+        .await;
+    let stuck = "CASE id WHEN 41 THEN 100000 ELSE 0 END";
+    let sync = slow(&setup, stuck, Duration::from_secs(12));
+    let (worker, _) = setup.start(sync).await;
+    let left = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '41' AND attempt > 1 \
+                AND last_error LIKE '%its row was not read within%'";
+    eventually(SOON, "all others are done", async || {
+        Ok(unfinished(&setup.client).await == 1 && number(&setup.client, left).await == 1)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                    AND wait_event = 'PgSleep'";
+    eventually(SOON, "no statement goes on", async || {
+        Ok(number(&setup.client, sleeping).await == 0)
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_rows_that_are_looked_at_again_on_purpose_are_all_done_although_no_pass_holds_them() {
+    let setup = setup().await;
+    setup
+        .run("INSERT INTO note SELECT n, 'note' FROM generate_series(1, 60) n")
+        .await;
+    let (worker, _) = setup.start(setup.sync()).await;
+    all_done(&setup.client).await;
+    worker.stop().await.unwrap();
+    let before = setup.index.writes.lock().unwrap().len();
+    setup
+        .run("SELECT posthaste.sync('note', id::text, '0', force => true) FROM note")
+        .await;
+    assert_eq!(unfinished(&setup.client).await, 60);
+    // Three seconds of sleep alone, and a pass may take two.
+    let sync = slow(&setup, "0.05 + 0 * id", Duration::from_secs(2));
+    let (worker, sync) = setup.start(sync).await;
+    all_done(&setup.client).await;
+    assert!(sync.status().passes > 1);
+    let forced = setup.index.writes.lock().unwrap().len() - before;
+    assert!(forced >= 60, "{forced}");
+    worker.stop().await.unwrap();
+}

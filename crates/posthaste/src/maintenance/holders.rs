@@ -1,0 +1,94 @@
+//! Who keeps space from being used again: they are named in the log once a duty has waited for a
+//! while. A lock that somebody holds for a moment is no news.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// A duty that was held up for so long is worth a line.
+const HELD_UP: Duration = Duration::from_secs(10);
+
+/// The duties that are held up now.
+#[derive(Default)]
+pub(super) struct Holders(HashMap<&'static str, HeldUp>);
+
+struct HeldUp {
+    since: Instant,
+    /// By whom, as it was logged last.
+    logged: Option<String>,
+}
+
+impl Holders {
+    /// A session holds a lock on what this duty is to empty, or nobody does any more.
+    pub(super) fn of_lock(&mut self, duty: &'static str, holder: Option<String>) {
+        if let Some(holder) = self.news(duty, holder, Instant::now()) {
+            tracing::warn!(
+                duty,
+                holder,
+                "a session holds a lock on a spent segment: its space waits, claims do not"
+            );
+        }
+    }
+
+    /// An open transaction has enqueued into the segment that is to be sealed.
+    pub(super) fn of_segment(&mut self, writer: Option<String>) {
+        if let Some(holder) = self.news("seal", writer, Instant::now()) {
+            tracing::warn!(
+                holder,
+                "the ready log is full and a transaction that has enqueued is open: space waits"
+            );
+        }
+    }
+
+    /// The one that is to be logged. An empty name is of somebody who was gone when they were to be
+    /// named.
+    fn news(&mut self, duty: &'static str, holder: Option<String>, now: Instant) -> Option<String> {
+        let Some(holder) = holder else {
+            self.0.remove(duty);
+            return None;
+        };
+        let held_up = self.0.entry(duty).or_insert(HeldUp {
+            since: now,
+            logged: None,
+        });
+        let is_news = held_up.logged.as_ref() != Some(&holder) && !holder.is_empty();
+        if !is_news || now.duration_since(held_up.since) < HELD_UP {
+            return None;
+        }
+        held_up.logged = Some(holder.clone());
+        Some(holder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_holds_up_a_duty_is_named_once_it_has_waited_and_only_when_somebody_else_does() {
+        let (mut holders, start) = (Holders::default(), Instant::now());
+        let mut news = |holder: Option<&str>, seconds| {
+            let now = start + Duration::from_secs(seconds);
+            holders.news("reclaim", holder.map(str::to_owned), now)
+        };
+        assert_eq!(news(Some("session 1"), 0), None);
+        assert_eq!(news(None, 5), None);
+        // From the beginning: it went on meanwhile.
+        assert_eq!(news(Some("session 1"), 9), None);
+        assert_eq!(news(Some("session 2"), 18), None);
+        // Each holds it for a moment, and yet it waits.
+        assert_eq!(news(Some("session 3"), 19).as_deref(), Some("session 3"));
+        assert_eq!(news(Some("session 3"), 60), None);
+        assert_eq!(news(Some(""), 61), None);
+        assert_eq!(news(Some("session 4"), 62).as_deref(), Some("session 4"));
+    }
+
+    #[test]
+    fn each_duty_waits_for_itself() {
+        let (mut holders, start) = (Holders::default(), Instant::now());
+        let late = start + HELD_UP;
+        let one = || Some("session 1".to_owned());
+        assert_eq!(holders.news("reclaim", one(), start), None);
+        assert_eq!(holders.news("tidy_history", one(), late), None);
+        assert_eq!(holders.news("reclaim", one(), late), one());
+    }
+}
