@@ -43,10 +43,11 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
             if let Some(refusal) = cause.downcast_ref::<DbError>() {
                 causes.retain(|said| !said.contains(refusal.message()));
             }
+            // In our own words a password that is one of them hides nothing.
             causes.push(one_line(&remedy));
             break;
         }
-        let text = one_line(&described(cause));
+        let text = redact(&one_line(&described(cause)));
         // A cause that repeats what the error above it already says adds nothing for a reader.
         let bare = cause
             .downcast_ref::<DbError>()
@@ -56,7 +57,7 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
             causes.push(text);
         }
     }
-    redact(&causes.join(": "))
+    causes.join(": ")
 }
 
 /// The one line for arguments that could not be understood, and which commands were meant.
@@ -188,7 +189,7 @@ fn remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
             return Some(format!(
                 "Postgres refused: {}. Its owner or a superuser can grant that ('posthaste doctor' \
                  says what is lacking), or connect as another user.",
-                refusal.message()
+                redact(refusal.message())
             ));
         }
         if *code == SqlState::READ_ONLY_SQL_TRANSACTION
@@ -198,7 +199,7 @@ fn remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
             return Some(format!(
                 "Postgres refused: {}. This server is a replica, or its sessions may only read: \
                  connect to the primary.",
-                refusal.message()
+                redact(refusal.message())
             ));
         }
     }

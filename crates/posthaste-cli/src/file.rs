@@ -39,12 +39,36 @@ pub(crate) struct File {
     pub(crate) tables: Vec<Synced>,
 }
 
+/// Which sections a command is about: those of others need be neither right nor have their secrets
+/// in its environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted<'a> {
+    All,
+    Tables,
+    /// These; all, where none is named.
+    Routes(&'a [String]),
+}
+
+impl Wanted<'_> {
+    fn route(self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Tables => false,
+            Self::Routes(named) => named.is_empty() || named.iter().any(|one| one == name),
+        }
+    }
+
+    fn tables(self) -> bool {
+        !matches!(self, Self::Routes(_))
+    }
+}
+
 /// What this file says, if it is there.
-pub(crate) fn read(file: &Path) -> anyhow::Result<Option<File>> {
+pub(crate) fn read(file: &Path, wanted: Wanted<'_>) -> anyhow::Result<Option<File>> {
     let Some(text) = text_of(file)? else {
         return Ok(None);
     };
-    parse(&text)
+    parse(&text, wanted)
         .map(Some)
         .with_context(|| file.display().to_string())
 }
@@ -90,7 +114,7 @@ fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
     }
 }
 
-pub(crate) fn parse(text: &str) -> anyhow::Result<File> {
+pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
     let mut file = parsed(text)?;
     // Read by the commands that they are for.
     file.remove(TWO_PHASE);
@@ -104,20 +128,12 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<File> {
         );
     }
     let mut read = File::default();
-    for (name, mut settings) in routes {
+    require_routes(&routes, wanted)?;
+    for (name, mut settings) in routes.into_iter().filter(|(name, _)| wanted.route(name)) {
         fill_in("route", &name, &mut settings, &OF_ROUTES)?;
-        let route = Route::read(&name, &settings)?;
-        let known = &read.routes;
-        if let Some(other) = known.iter().find(|other| other.queue() == route.queue()) {
-            bail!(
-                "routes {} and {name} both relay the queue {}. Give each a queue of its own.",
-                other.name(),
-                route.queue()
-            );
-        }
-        read.routes.push(route);
+        read.routes.push(Route::read(&name, &settings)?);
     }
-    for (name, mut settings) in synced {
+    for (name, mut settings) in synced.into_iter().filter(|_| wanted.tables()) {
         fill_in("sync", &name, &mut settings, &OF_TABLES)?;
         let table = Synced::read_with(&name, &settings, INDEXES)?;
         // Each would take the other's documents for orphans.
@@ -129,6 +145,37 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<File> {
         read.tables.push(table);
     }
     Ok(read)
+}
+
+/// Those that are named are there, and each has a queue of its own, also of those that are not
+/// wanted.
+fn require_routes(routes: &[(String, Settings)], wanted: Wanted<'_>) -> anyhow::Result<()> {
+    let mut queues: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, settings) in routes {
+        let queue = settings
+            .get("queue")
+            .and_then(Value::as_str)
+            .unwrap_or(name);
+        if let Some(other) = queues.insert(queue, name) {
+            bail!(
+                "routes {other} and {name} both relay the queue {queue}. Give each a queue of its \
+                 own."
+            );
+        }
+    }
+    let names: Vec<&str> = routes.iter().map(|(name, _)| &**name).collect();
+    let Wanted::Routes(named) = wanted else {
+        return Ok(());
+    };
+    match named.iter().find(|one| !names.contains(&&***one)) {
+        Some(unknown) if !names.is_empty() => {
+            bail!(
+                "there is no route {unknown}; there are {}",
+                names.join(", ")
+            )
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(crate) type Settings = BTreeMap<String, Value>;
@@ -211,7 +258,11 @@ pub(crate) fn password_of(url: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{filled, parse, password_of};
+    use super::{File, Wanted, filled, password_of};
+
+    fn parse(text: &str) -> anyhow::Result<File> {
+        super::parse(text, Wanted::All)
+    }
 
     #[test]
     fn variables_stand_where_they_are_named() {
@@ -238,6 +289,26 @@ mod tests {
         let routes = routes.unwrap().routes;
         let names: Vec<_> = routes.iter().map(|one| (one.name(), one.queue())).collect();
         assert_eq!(names, [("a", "a"), ("b", "q")]);
+    }
+
+    #[test]
+    fn what_a_command_is_not_about_need_be_neither_right_nor_there() {
+        let file = "[route.a]\nto = 'stdout:'\n[route.b]\nto = '${POSTHASTE_IS_NOT_THERE}'\n\
+                    [sync.s]\nindex = 'postgres:'\napi_key = '${POSTHASTE_IS_NOT_THERE}'";
+        let of = |wanted: Wanted<'_>| super::parse(file, wanted);
+        let a = of(Wanted::Routes(&["a".to_owned()])).unwrap();
+        assert_eq!((a.routes.len(), a.tables.len()), (1, 0));
+        for wanted in [Wanted::All, Wanted::Tables, Wanted::Routes(&[])] {
+            let error = format!("{:#}", of(wanted).unwrap_err());
+            assert!(error.contains("POSTHASTE_IS_NOT_THERE"), "{error}");
+        }
+        let error = of(Wanted::Routes(&["c".to_owned()])).unwrap_err();
+        assert_eq!(error.to_string(), "there is no route c; there are a, b");
+        let only = super::parse(
+            "[route.b]\nto = '${NOT}'\n[sync.s]\nindex = 'postgres:'",
+            Wanted::Tables,
+        );
+        assert_eq!(only.unwrap().tables.len(), 1);
     }
 
     #[test]

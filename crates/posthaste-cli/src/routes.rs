@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio_postgres::types::Type;
 
 use crate::connect::Address;
-use crate::file;
+use crate::file::{self, Wanted};
 use crate::terminal::Terminal;
 
 /// For rows that jobs refer to, of all routes together.
@@ -47,10 +47,10 @@ impl Started {
     }
 }
 
-/// All routes of a file; an error when there is none.
-pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Route>> {
+/// The routes of a file that are named, or all; an error when there is none.
+pub(crate) fn read(file: &Path, named: &[String]) -> anyhow::Result<Vec<Route>> {
     let place = file.display();
-    match file::read(file)? {
+    match file::read(file, Wanted::Routes(named))? {
         Some(file) if file.routes.is_empty() => {
             bail!("{place}: has no route. Write [route.<name>], queue = and to =.")
         }
@@ -64,11 +64,15 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Route>> {
 
 /// Begins to take jobs for each of them, all at once: a destination that is silent delays its own
 /// route only. Rows that jobs refer to are read in the same database. One that is refused for its
-/// destination's settings stops no other; an error when all are.
+/// destination's settings stops no other.
 pub(crate) async fn start(routes: Vec<Route>, address: &Address) -> anyhow::Result<Vec<Started>> {
     let pool = address.pool(CONNECTIONS)?;
     let started = routes.into_iter().map(|route| start_one(route, &pool));
-    let started = try_join_all(started).await?;
+    try_join_all(started).await
+}
+
+/// An error when each of them was.
+pub(crate) fn unless_all_refused(started: Vec<Started>) -> anyhow::Result<Vec<Started>> {
     match started.iter().all(|one| one.relay.unfit().is_some()) {
         true => first_refusal(&started).map_or(Ok(started), Err),
         false => Ok(started),

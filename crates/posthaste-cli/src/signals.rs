@@ -55,6 +55,15 @@ impl Signals {
         &self.stop
     }
 
+    /// An error when one came: nobody knows whether what was to be done once is all done.
+    pub(crate) fn none_came(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            !self.stop.is_cancelled(),
+            "stopped before everything was done."
+        );
+        Ok(())
+    }
+
     /// What is still to be done when the second signal comes.
     pub(crate) fn leave(&self, last_word: Option<LastWord>) {
         if let Ok(mut kept) = self.last_word.lock() {

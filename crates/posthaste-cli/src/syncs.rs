@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 
 use crate::connect::Address;
 use crate::database::Database;
-use crate::file::{self, FILE};
+use crate::file::{self, FILE, Wanted};
 use crate::terminal::Terminal;
 
 /// For rows and, where it is Postgres, for the index.
@@ -95,7 +95,7 @@ fn found(database: &Database) -> PathBuf {
 /// All synced tables of a file; an error when there is none.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Synced>> {
     let place = file.display();
-    match file::read(file)? {
+    match file::read(file, Wanted::Tables)? {
         Some(file) if file.tables.is_empty() => {
             bail!("{place}: has no synced table. Write [sync.<name>], table = and index =.")
         }

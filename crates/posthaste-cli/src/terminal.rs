@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,8 @@ pub(crate) struct Terminal {
     /// It works until somebody stops it: what happens is a line of JSON each, not one document.
     goes_on: bool,
     log: Format,
+    /// The one that read standard output has gone.
+    is_unread: Arc<AtomicBool>,
 }
 
 /// A line of JSON of a command that goes on.
@@ -80,7 +83,13 @@ impl Terminal {
             json,
             goes_on,
             log,
+            is_unread: Arc::default(),
         }
+    }
+
+    /// Whether the one that read standard output has gone: what goes on only to be read may end.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.is_unread.load(Ordering::Relaxed)
     }
 
     /// Whether a program reads the results.
@@ -164,7 +173,10 @@ impl Terminal {
             writeln!(out, "{}", line.trim_end()).and_then(|()| out.flush())
         });
         match written {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_unread.store(true, Ordering::Relaxed);
+                Ok(())
+            }
             other => Ok(other?),
         }
     }

@@ -8,7 +8,7 @@ mod segments;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually, number};
+use posthaste_testkit::{Child, PgServer, PgVersion, Proxy, TestDb, eventually, number};
 
 use crate::stage::{self, BOUND, Stage};
 
@@ -266,6 +266,45 @@ async fn a_database_that_is_gone_leaves_a_worker_alive_and_not_ready() -> anyhow
     })
     .await?;
     eventually(bound, "and the exporter", async || is(&exported, 200).await).await
+}
+
+/// Prometheus waits for ten seconds, by a clock that it started before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_falls_silent_is_told_before_a_scrape_is_over() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let server = PgServer::shared(PgVersion::V15)?;
+    let proxy = Proxy::start(server.address()).await?;
+    let url = proxy.url(database.name());
+    let mut alerts = stage.spawn_at(&url, &["alerts", "--lasting", "1"])?;
+    alerts.error_line("looking", BOUND).await?;
+    let mut exporter = stage.spawn_at(&url, &["exporter", "--listen", "127.0.0.1:0"])?;
+    let root = served(&mut exporter).await?;
+    let up = async || {
+        let begun = Instant::now();
+        let (status, text) = got(&root, "/metrics").await?;
+        let up = value(&text, "posthaste_database_up");
+        anyhow::Ok(((status, up), begun.elapsed()))
+    };
+    assert_eq!(up().await?.0, (200, Some(1.0)));
+    proxy.half_open();
+    let mut took = Duration::ZERO;
+    eventually(BOUND, "it is told", async || {
+        let (told, now) = up().await?;
+        took = now;
+        Ok(told == (200, Some(0.0)))
+    })
+    .await?;
+    // What a shared machine adds is not the exporter's.
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    alerts
+        .error_line("the alerts could not be looked at", BOUND)
+        .await?;
+    // Both end in good order, whatever they wait for.
+    alerts.terminate()?;
+    assert!(alerts.exit(BOUND).await?.success());
+    exporter.terminate()?;
+    assert!(exporter.exit(BOUND).await?.success());
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,6 +77,31 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
         unknown,
         "error: job 999999 is forgotten, or there never was one."
     );
+    let later = "SELECT posthaste.enqueue('later', queue => 'q1', \
+                 scheduled_at => now() + interval '1 day')::text";
+    let later: String = client.query_one(later, &[]).await?.get(0);
+    let other = run(&["jobs", "retry", &later, "--queue", "q2"]).await?;
+    assert_eq!(other.code, Some(1));
+    let stays = "stays scheduled: it is not as the options say, or beyond --limit";
+    assert!(other.out.contains(stays), "{}", other.out);
+    assert_eq!(other.err, "error: 1 of 1 jobs stay as they were.");
+    let dead = "INSERT INTO posthaste.dead (id, died_at, enqueued_at, scheduled_at, expires_at, \
+                priority, attempt, kwargs_bytes, crashes, state, queue, name, tag, kwargs) \
+                SELECT nextval('posthaste.job_id'), now(), now(), now(), 'infinity', 0, 1, 2, 0, \
+                'dead', 'q1', 'n', '', '{}' FROM generate_series(1, 1200) RETURNING id::text";
+    let dead = client.query(dead, &[]).await?;
+    let dead: Vec<&str> = dead.iter().map(|row| row.get(0)).collect();
+    let redriven = run(&[&["jobs", "redrive"], &dead[..]].concat()).await?;
+    let sent = "1200 jobs are sent to work again";
+    assert_eq!(redriven.good()?.trim(), sent, "all that were named");
+    let again = run(&["jobs", "redrive", dead[0], dead[1]]).await?;
+    assert_eq!(
+        again.err,
+        format!(
+            "error: not kept, not as the options say, or another job has their unique key: {}, {}.",
+            dead[0], dead[1]
+        )
+    );
     let nothing = run(&["jobs", "redrive"]).await?;
     assert_eq!(nothing.code, Some(2), "all of them only when that is said");
     let unknown = run(&["jobs", "list", "--state", "lost"]).await?;
@@ -94,8 +119,10 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
         "1 job is sent to work again"
     );
     assert_eq!(
-        run(&["jobs", "redrive", &id]).await?.good()?.trim(),
-        "no kept job is so"
+        run(&["jobs", "redrive", &id]).await?.err,
+        format!(
+            "error: not kept, not as the options say, or another job has their unique key: {id}."
+        )
     );
     Ok(())
 }

@@ -201,7 +201,7 @@ async fn what_is_wrong_with_the_file_is_told_in_one_line() -> anyhow::Result<()>
     );
     stage.write("posthaste.toml", LINES)?;
     let unknown = failure(&["relay", "run", "mail"]).await?;
-    assert_eq!(unknown, "error: there is no route mail; there are audit");
+    assert!(unknown.contains(": there is no route mail; there are audit"));
     stage.write(
         "posthaste.toml",
         "[route.a]\nto = \"sidekiq://:geheim@h\"\ncolour = 1\n",

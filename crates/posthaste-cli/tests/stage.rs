@@ -166,7 +166,12 @@ impl Stage {
 
     /// Starts a command on another database.
     pub(crate) fn spawn_on(&self, database: &TestDb, arguments: &[&str]) -> anyhow::Result<Child> {
-        Child::spawn(self.command(arguments).env("DATABASE_URL", database.url()))
+        self.spawn_at(database.url(), arguments)
+    }
+
+    /// Starts a command with this `DATABASE_URL`.
+    pub(crate) fn spawn_at(&self, url: &str, arguments: &[&str]) -> anyhow::Result<Child> {
+        Child::spawn(self.command(arguments).env("DATABASE_URL", url))
     }
 
     /// Runs a command with a private Postgres to its end.
@@ -185,10 +190,7 @@ impl Stage {
 
     /// Runs a command with this `DATABASE_URL` to its end.
     pub(crate) async fn run_with_url(&self, url: &str, arguments: &[&str]) -> anyhow::Result<Said> {
-        Said::by(Child::spawn(
-            self.command(arguments).env("DATABASE_URL", url),
-        )?)
-        .await
+        Said::by(self.spawn_at(url, arguments)?).await
     }
 
     /// All commands that the help names, by their words.

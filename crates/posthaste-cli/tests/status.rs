@@ -95,6 +95,17 @@ async fn a_status_that_is_watched_is_shown_again_until_ctrl_c() -> anyhow::Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_is_watched_ends_when_nobody_reads_it_any_more() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let watch = ["status", "--watch", "1"];
+    let mut command = stage.through("sh", "\"$@\" | head -n 1", &watch);
+    let mut watched = posthaste_testkit::Child::spawn(command.env("DATABASE_URL", database.url()))?;
+    assert!(watched.exit(BOUND).await?.success());
+    assert_eq!(watched.stdout().len(), 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;

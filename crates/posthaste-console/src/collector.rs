@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::Pool;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use crate::figures::{Figures, Past};
 use crate::store::{self, StoreError};
@@ -101,7 +102,10 @@ impl Watched {
             return seen;
         }
         let begun = Instant::now();
-        let seen = store::read_snapshot(&self.pool).await.map(|snapshot| {
+        // All pages wait for it, and a connection that is half open never answers.
+        let read = timeout(OLDEST, store::read_snapshot(&self.pool)).await;
+        let late = |_| Err(StoreError::Late("half a minute"));
+        let seen = read.unwrap_or_else(late).map(|snapshot| {
             last.before.push_back(Past::new(&snapshot));
             if last.before.len() > REMEMBERED {
                 last.before.pop_front();
@@ -129,7 +133,8 @@ impl Watched {
         }
         look.seen.as_ref().ok()?;
         let asked = Instant::now();
-        let many = store::is_uncounted(&self.pool, MANY).await.unwrap_or(false);
+        let uncounted = timeout(EVERY, store::is_uncounted(&self.pool, MANY)).await;
+        let many = matches!(uncounted, Ok(Ok(true)));
         let waits = many && !last.is_in_vain && look.at + OLDEST > asked;
         last.is_in_vain = many && !waits;
         look.until = Instant::now() + pause(asked.elapsed());

@@ -70,6 +70,38 @@ async fn a_rate_is_set_changed_and_taken_away() {
         .post("/queues/limit", &[("queue", "mail"), ("rate", "many")])
         .await;
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+    // A period that is none of the usual ones stays chosen.
+    let tenths = "SELECT posthaste.limit_rate('mail', 90, '10 min')";
+    client.batch_execute(tenths).await.unwrap();
+    eventually(SOON, "it is seen", async || {
+        let page = console.page("/queues").await;
+        Ok(page.contains("<option value=\"600\" selected>every 10 min</option>"))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn all_that_match_are_offered_only_where_the_page_and_its_filter_say_who_that_is() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "now", "mail", "{}").await;
+    let later = "SELECT posthaste.enqueue('later', queue => 'mail', \
+                 scheduled_at => now() + interval '1 day')";
+    client.batch_execute(later).await.unwrap();
+    given_up(&client, "dead", "gone", "why").await;
+    let console = console(&database).await;
+    let all = "that match";
+    for (path, offered) in [
+        ("/jobs?filter=queue:mail", true),
+        ("/scheduled?filter=queue:mail", false),
+        ("/scheduled?filter=queue:mail+state:scheduled", true),
+        ("/dead?filter=name:gone", true),
+        ("/dead?filter=nam:gone", false),
+    ] {
+        let page = console.page(path).await;
+        assert_eq!(page.contains(all), offered, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -81,6 +81,28 @@ async fn an_answer_that_never_ends_or_makes_no_sense_is_none() {
     }
 }
 
+/// A proxy whose backend is away answers instead of it, and knows nothing of any index.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alias_is_not_missing_because_a_proxy_says_so() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let missing = "{\"error\":\"alias [any] missing\",\"status\":404}";
+        for body in ["<html>404</html>", "default backend - 404", "{}", missing] {
+            let (mut connection, _) = listener.accept().unwrap();
+            read_request(&mut connection);
+            let head = "HTTP/1.1 404 Not Found\r\nConnection: close\r\n";
+            let length = body.len();
+            write!(connection, "{head}Content-Length: {length}\r\n\r\n{body}").unwrap();
+        }
+    });
+    let client = client(&url);
+    for _ in 0..3 {
+        client.alias("any").await.unwrap_err();
+    }
+    assert!(client.alias("any").await.unwrap().is_empty());
+}
+
 fn read_request(connection: &mut TcpStream) {
     let mut request = BufReader::new(connection);
     let mut length = 0;

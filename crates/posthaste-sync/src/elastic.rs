@@ -171,23 +171,22 @@ impl Elastic {
     async fn current(&self) -> Result<String, IndexError> {
         let alias = &*self.shared.alias;
         document::check(&self.shared.definition).map_err(IndexError)?;
-        if let Some(index) = self.behind(alias).await? {
-            return Ok(index);
-        }
-        let first = document::numbered(alias, 1);
         let definition = document::definition(&self.shared.definition, alias);
-        if self.client().create_index(&first, &definition).await? {
-            tracing::warn!(
-                index = first,
-                "made, and empty: a sync fills it, or an audit with repair"
-            );
+        let mut number = 0;
+        loop {
+            if let Some(index) = self.behind(alias).await? {
+                return Ok(index);
+            }
+            // One of this number may be left from another time.
+            number += 1;
+            let index = document::numbered(alias, number);
+            if self.client().create_index(&index, &definition).await? {
+                tracing::warn!(
+                    index,
+                    "made, and empty: a sync fills it, or an audit with repair"
+                );
+            }
         }
-        let missing = || {
-            IndexError(format!(
-                "{first} is there, and {alias} does not stand for it"
-            ))
-        };
-        self.behind(alias).await?.ok_or_else(missing)
     }
 
     /// The index that this alias stands for, if it can be kept true.

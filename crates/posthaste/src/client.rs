@@ -128,8 +128,8 @@ impl<E: Executor> Client<E> {
         store::dead(&mut self.0, filter).await
     }
 
-    /// Reads the failed attempts of a job, the first of them first, whatever became of it. They are
-    /// kept for a week, unless `posthaste.setting` says otherwise.
+    /// Reads the last thousand failed attempts of a job, the first of them first, whatever became
+    /// of it. They are kept for a week, unless `posthaste.setting` says otherwise.
     pub async fn failures(&mut self, id: JobId) -> Result<Vec<Failure>, Error> {
         store::failures(&mut self.0, id).await
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use deadpool_postgres::Client;
 use posthaste::NewJob;
 use serde_json::{Value, json};
@@ -41,6 +41,8 @@ pub(crate) struct Arguments {
 
 /// This many looks while something lasts, at most one a second.
 const LOOKS: u32 = 20;
+/// A database that answers slower than this is not waited for.
+const WITHIN: Duration = Duration::from_secs(10);
 
 /// The one that looks.
 struct Watch<'a> {
@@ -80,21 +82,24 @@ pub(crate) async fn run(
         id: uuid::Uuid::new_v4(),
         begun: Instant::now(),
     };
-    watch.look().await?;
+    let Some(first) = watch.look_until(signals).await else {
+        return watch.stopped();
+    };
+    first?;
     terminal.event("looking", "looking; Ctrl-C stops", &json!({}))?;
     let mut looks = tokio::time::interval((lasting / LOOKS).max(Duration::from_secs(1)));
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     looks.tick().await;
     loop {
         tokio::select! {
-            () = signals.stop().cancelled() => {
-                watch.say_what_is_owed();
-                return Ok(());
-            }
+            () = signals.stop().cancelled() => return watch.stopped(),
             error = database.gone() => return Err(error),
             _ = looks.tick() => {}
         }
-        match watch.look().await {
+        let Some(looked) = watch.look_until(signals).await else {
+            return watch.stopped();
+        };
+        match looked {
             Ok(()) => {}
             Err(error) if arguments.once => return Err(error),
             // It comes back: what was read and what is to be told is kept.
@@ -130,6 +135,16 @@ impl Arguments {
 }
 
 impl Watch<'_> {
+    /// None: it was asked to stop meanwhile.
+    async fn look_until(&mut self, signals: &Signals) -> Option<anyhow::Result<()>> {
+        tokio::select! {
+            looked = tokio::time::timeout(WITHIN, self.look()) => {
+                Some(looked.unwrap_or_else(|_| Err(anyhow!("the database does not answer"))))
+            }
+            () = signals.stop().cancelled() => None,
+        }
+    }
+
     async fn look(&mut self) -> anyhow::Result<()> {
         // Taken out, so that what fails leaves no broken connection behind.
         let client = match self.client.take() {
@@ -164,13 +179,18 @@ impl Watch<'_> {
         }
         while let Some(event) = self.untold.to_print() {
             let what = event.what.name();
-            match self.terminal.is_json() {
+            let printed = match self.terminal.is_json() {
                 // With --once, what fires at the end is one document.
-                true => self.terminal.line(what, &said(event)?)?,
+                true => self.terminal.line(what, &said(event)?),
                 false => {
                     let line = format!("{what}: {}", event.finding);
-                    self.terminal.print(&tame(&line))?;
+                    self.terminal.print(&tame(&line))
                 }
+            };
+            // A full disk holds up no job.
+            if let Err(error) = printed {
+                let (error, alert) = (format!("{error:#}"), event.finding.to_string());
+                tracing::warn!(error, alert, "an alert could not be printed");
             }
             self.untold.is_printed();
         }
@@ -190,11 +210,24 @@ impl Watch<'_> {
         Ok(())
     }
 
-    fn say_what_is_owed(&self) {
+    /// What nobody will be told of is said before it ends.
+    fn stopped(&self) -> anyhow::Result<()> {
         match self.untold.owed() {
             0 => {}
             jobs => tracing::warn!(jobs, "stops, and could not enqueue the last alerts"),
         }
+        if self.arguments.notify.is_some() {
+            for Finding { alert, queue, .. } in self.untold.firing() {
+                let (alert, queue) = (alert.name(), &**queue);
+                tracing::warn!(
+                    alert,
+                    queue,
+                    "stops while an alert fires: its end is not enqueued"
+                );
+            }
+        }
+        ensure!(!self.arguments.once, "stopped.");
+        Ok(())
     }
 }
 

@@ -66,7 +66,11 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let all = with_all().replace("${WEBHOOK_SECRET}", secret);
-        let file = file::parse(&all.replace("${REDIS_PASSWORD}", "geheim")).unwrap();
+        let file = file::parse(
+            &all.replace("${REDIS_PASSWORD}", "geheim"),
+            file::Wanted::All,
+        )
+        .unwrap();
         assert_eq!((file.routes.len(), file.tables.len()), (3, 1));
     }
 }

@@ -7,8 +7,10 @@ mod show;
 
 pub(super) use result::cancel_all;
 
+use std::collections::HashSet;
 use std::fmt;
 
+use anyhow::ensure;
 use clap::Subcommand;
 use jiff::Timestamp;
 use posthaste::{Client, Filter, FoundJob, JobId, ListedJob, State};
@@ -75,19 +77,26 @@ struct Chosen {
     /// Take all jobs that there are
     #[arg(long)]
     all: bool,
-    /// Take at most this many, those that have waited or were kept longest
+    /// Take at most this many, those that have waited or were kept longest; 1000 unless jobs are
+    /// named
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 1_000,
         value_parser = clap::value_parser!(u32).range(1..=MOST)
     )]
-    limit: u32,
+    limit: Option<u32>,
 }
 
 impl Chosen {
+    /// All that were named, where it is not said.
+    fn limit(&self) -> u32 {
+        let named = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
+        let usual = if named == 0 { 1_000 } else { named };
+        self.limit.unwrap_or(usual)
+    }
+
     fn filter(&self) -> Filter {
-        let filter = self.which.filter().limit(self.limit);
+        let filter = self.which.filter().limit(self.limit());
         match self.ids.is_empty() {
             true => filter,
             false => filter.ids(self.ids.iter().copied().map(JobId)),
@@ -280,5 +289,26 @@ async fn redrive(
     let redriven = Redriven {
         redriven: sent.len(),
     };
-    terminal.result(&redriven, &redriven)
+    terminal.result(&redriven, &redriven)?;
+    let sent: HashSet<i64> = sent.into_iter().map(|id| id.0).collect();
+    let named = chosen.ids.iter().copied();
+    let left: Vec<String> = named
+        .filter(|id| !sent.contains(id))
+        .map(|id| id.to_string())
+        .collect();
+    ensure!(
+        left.is_empty(),
+        "not kept, not as the options say, or another job has their unique key: {}.",
+        few(&left)
+    );
+    Ok(())
+}
+
+/// The first of them, and how many more there are.
+fn few(all: &[String]) -> String {
+    let shown = &all[..all.len().min(10)];
+    match all.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }

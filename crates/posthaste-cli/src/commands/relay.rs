@@ -7,7 +7,6 @@ mod run;
 
 use std::path::PathBuf;
 
-use anyhow::bail;
 use clap::Subcommand;
 use posthaste_relay::Route;
 
@@ -69,17 +68,6 @@ pub(crate) async fn run(
 impl WhichRoutes {
     /// Those that were named.
     fn read(&self) -> anyhow::Result<Vec<Route>> {
-        let routes = routes::read(&self.config)?;
-        let known: Vec<String> = routes.iter().map(|route| route.name().to_owned()).collect();
-        if let Some(unknown) = self.routes.iter().find(|name| !known.contains(name)) {
-            bail!(
-                "there is no route {unknown}; there are {}",
-                known.join(", ")
-            );
-        }
-        let is_chosen = |route: &Route| {
-            self.routes.is_empty() || self.routes.iter().any(|name| name == route.name())
-        };
-        Ok(routes.into_iter().filter(is_chosen).collect())
+        routes::read(&self.config, &self.routes)
     }
 }

@@ -1,6 +1,7 @@
 //! `posthaste status`: every queue with its jobs by state, every relay and every synced table; once
 //! or again and again.
 
+mod report;
 mod routes;
 pub(crate) mod tables;
 
@@ -9,14 +10,18 @@ use std::fmt;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::ValueEnum;
+use deadpool_postgres::Client;
 use posthaste::{Counter, Counters};
-use serde::Serialize;
+use tokio::time::{sleep, timeout};
 
 use crate::database::Database;
+use crate::failure;
 use crate::options::between;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, named};
+use report::{Report, add};
 use routes::Line;
 
 /// Show every queue with its jobs by state, and how relays and synced tables go
@@ -75,6 +80,9 @@ impl By {
     }
 }
 
+/// A database that answers slower than this is asked again, by a new connection.
+const WITHIN: Duration = Duration::from_secs(10);
+
 /// All states of the view `posthaste.job`, in the order of a job's life.
 const STATES: [&str; 11] = [
     "available",
@@ -131,112 +139,64 @@ pub(crate) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
-    let redraws = std::io::stdout().is_terminal();
-    loop {
-        let counters = posthaste::Client::new(posthaste::Unnamed(&client))
-            .counters()
-            .await?;
-        let relays = posthaste_relay::relays(&client).await?;
-        let relays = relays.into_iter().map(|one| Line::new(one, &counters));
-        let relays: Vec<Line> = relays.collect();
-        let mut text = Table::new(&counters, &arguments.by, arguments.totals).to_string();
-        if arguments.by.contains(&By::Queue) {
-            for queue in &counters.paused {
-                text = format!("{text}\nqueue {} is paused", named(queue));
-            }
-            for queue in unworked(&counters) {
-                text = format!("{text}\nno worker works on queue {}", named(queue));
-            }
-        }
-        if !relays.is_empty() {
-            text = format!("{text}\n\n{}", routes::Table(&relays));
-        }
-        let synced = tables::lines(&client, &counters).await?;
-        if !synced.is_empty() {
-            text = format!("{text}\n\n{}", tables::Table(&synced));
-        }
-        let report = Report::new(&counters, relays, synced);
-        let Some(pause) = arguments.watch else {
-            return terminal.result(&text, &report);
+    let Some(pause) = arguments.watch else {
+        return show(arguments, &client, terminal).await;
+    };
+    // Taken out while it is used, so that what fails leaves no broken connection behind.
+    let mut client = Some(client);
+    while !terminal.is_unread() {
+        let taken = client.take();
+        let shown = async {
+            let client = match taken {
+                Some(client) => client,
+                None => database.address().connect().await?,
+            };
+            show(arguments, &client, terminal).await?;
+            anyhow::Ok(client)
         };
-        if redraws {
-            terminal.clear()?;
+        let shown = tokio::select! {
+            shown = timeout(WITHIN, shown) => shown,
+            () = signals.stop().cancelled() => return Ok(()),
+        };
+        match shown.context("the database does not answer").flatten() {
+            Ok(used) => client = Some(used),
+            Err(error) => terminal.note(&failure::line(&error)),
         }
-        terminal.result(&text, &report)?;
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = sleep(pause) => {}
             () = signals.stop().cancelled() => return Ok(()),
         }
     }
+    Ok(())
 }
 
-/// For programs: everything.
-#[derive(Serialize)]
-struct Report<'a> {
-    queues: BTreeMap<&'a str, Queue>,
-    jobs: Vec<Kind<'a>>,
-    relays: Vec<Line>,
-    syncs: Vec<tables::Line>,
-}
-
-#[derive(Serialize)]
-struct Queue {
-    #[serde(flatten)]
-    figures: Figures,
-    /// How long the next job has waited, of the priority where that is longest.
-    oldest_seconds: Option<f64>,
-    /// Jobs wait, and no worker works on it.
-    is_unworked: bool,
-    is_paused: bool,
-}
-
-#[derive(Serialize)]
-struct Kind<'a> {
-    queue: &'a str,
-    priority: i32,
-    name: &'a str,
-    tag: &'a str,
-    #[serde(flatten)]
-    figures: Figures,
-}
-
-impl<'a> Report<'a> {
-    fn new(counters: &'a Counters, relays: Vec<Line>, syncs: Vec<tables::Line>) -> Self {
-        let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();
-        let empty = |name: &str| Queue {
-            figures: figures(&Counter::default()).into(),
-            oldest_seconds: oldest(counters, |queue, _| queue == name),
-            is_unworked: unworked(counters).contains(name),
-            is_paused: counters.paused.iter().any(|paused| paused == name),
-        };
-        for name in &counters.paused {
-            queues.entry(name).or_insert_with(|| empty(name));
+async fn show(arguments: &Arguments, client: &Client, terminal: &Terminal) -> anyhow::Result<()> {
+    let counters = posthaste::Client::new(posthaste::Unnamed(client))
+        .counters()
+        .await?;
+    let relays = posthaste_relay::relays(client).await?;
+    let relays = relays.into_iter().map(|one| Line::new(one, &counters));
+    let relays: Vec<Line> = relays.collect();
+    let mut text = Table::new(&counters, &arguments.by, arguments.totals).to_string();
+    if arguments.by.contains(&By::Queue) {
+        for queue in &counters.paused {
+            text = format!("{text}\nqueue {} is paused", named(queue));
         }
-        for counter in &counters.jobs {
-            let name = &counter.queue;
-            let queue = queues.entry(name).or_insert_with(|| empty(name));
-            add(&mut queue.figures, counter);
-        }
-        let jobs = counters.jobs.iter().map(|counter| Kind {
-            queue: &counter.queue,
-            priority: counter.priority,
-            name: &counter.name,
-            tag: &counter.tag,
-            figures: figures(counter).into(),
-        });
-        Self {
-            jobs: jobs.collect(),
-            queues,
-            relays,
-            syncs,
+        for queue in unworked(&counters) {
+            text = format!("{text}\nno worker works on queue {}", named(queue));
         }
     }
-}
-
-fn add(figures_of: &mut Figures, counter: &Counter) {
-    for (what, jobs) in figures(counter) {
-        *figures_of.entry(what).or_default() += jobs;
+    if !relays.is_empty() {
+        text = format!("{text}\n\n{}", routes::Table(&relays));
     }
+    let synced = tables::lines(client, &counters).await?;
+    if !synced.is_empty() {
+        text = format!("{text}\n\n{}", tables::Table(&synced));
+    }
+    if arguments.watch.is_some() && std::io::stdout().is_terminal() {
+        terminal.clear()?;
+    }
+    terminal.result(&text, &Report::new(&counters, relays, synced))
 }
 
 /// Queues in which jobs wait and on which no worker works.

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::database::Database;
 use crate::elastic::Place;
-use crate::file::{self, FILE, File};
+use crate::file::{self, FILE, File, Wanted};
 use crate::handlers::Handlers;
 use crate::observe::{Asked, Collector, Listen, Served};
 use crate::signals::Signals;
@@ -55,9 +55,9 @@ impl Arguments {
     /// What the file says; one that was named must be there.
     fn file(&self) -> anyhow::Result<File> {
         let Some(named) = &self.config else {
-            return Ok(file::read(Path::new(FILE))?.unwrap_or_default());
+            return Ok(file::read(Path::new(FILE), Wanted::All)?.unwrap_or_default());
         };
-        match file::read(named)? {
+        match file::read(named, Wanted::All)? {
             Some(file) => Ok(file),
             None => bail!("there is no file {}.", named.display()),
         }
@@ -105,7 +105,11 @@ impl Arguments {
             // Until the process ends.
             tokio::spawn(console.listen(terminal, "").await?);
         }
-        let relays = routes::start(file.routes, database.address()).await?;
+        let others = !handlers.queues.is_empty() || !file.tables.is_empty();
+        let mut relays = routes::start(file.routes, database.address()).await?;
+        if !others {
+            relays = routes::unless_all_refused(relays)?;
+        }
         for one in &relays {
             one.tell(terminal)?;
         }

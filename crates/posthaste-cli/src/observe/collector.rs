@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use anyhow::Context as _;
 use posthaste::{Client, Unnamed};
 use tokio::sync::Mutex;
 
@@ -20,8 +21,9 @@ const FRESH: Duration = Duration::from_secs(4);
 const OLDEST: Duration = Duration::from_secs(30);
 /// While a worker has this many jobs to count, reading waits for it, until metrics are that old.
 const MANY: u32 = 50_000;
-/// A database that answers slower than this is not waited for.
-const WITHIN: Duration = Duration::from_secs(10);
+/// A database that answers slower than this is not waited for: Prometheus waits for ten seconds,
+/// and is to be told that the database is down.
+const WITHIN: Duration = Duration::from_secs(8);
 
 /// One connection, one reading at a time.
 #[derive(Clone)]
@@ -63,8 +65,9 @@ impl Collector {
     /// The metrics of the whole database, of a few seconds ago, or of longer where reading takes
     /// long.
     pub(crate) async fn metrics(&self) -> anyhow::Result<Arc<Vec<Metric>>> {
-        let mut state = self.0.lock().await;
-        tokio::time::timeout(WITHIN, state.metrics()).await?
+        let metrics = async { self.0.lock().await.metrics().await };
+        let metrics = tokio::time::timeout(WITHIN, metrics).await;
+        metrics.context("the database does not answer")?
     }
 
     /// The same for Prometheus.

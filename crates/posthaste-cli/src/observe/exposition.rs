@@ -253,25 +253,41 @@ fn waits(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
 fn relays(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut lag, mut up) = (Series::new(), Series::new());
     let (mut accepted, mut failures) = (Series::new(), Series::new());
+    let waited = |queue: &str| {
+        let oldest = snapshot.counters.oldest.iter();
+        let of_queue = oldest.filter(|one| one.queue == queue);
+        of_queue.map(|one| one.seconds).fold(0.0, f64::max)
+    };
     for relay in &snapshot.relays {
         let queue = labels.queue(&relay.queue);
-        let oldest = snapshot.counters.oldest.iter();
-        let waited = oldest
-            .filter(|one| one.queue == relay.queue)
-            .map(|one| one.seconds)
-            .fold(0.0, f64::max);
+        labels.has_relay(&relay.queue, &relay.destination);
         let of = [("queue", queue), ("destination", relay.destination.clone())];
-        lag.insert(of.to_vec(), waited);
+        lag.insert(of.to_vec(), waited(&relay.queue));
         let sends = matches!(relay.state.name(), "up" | "standby");
         let is_up = up.entry(of.to_vec()).or_default();
         *is_up = f64::max(*is_up, f64::from(sends));
-        *accepted.entry(of.to_vec()).or_default() += relay.status.accepted as f64;
+        // Of each process by itself: a sum would fall when one of them ends.
+        let worker = ("worker", relay.worker.to_string());
+        let of = [of.as_slice(), &[worker]].concat();
+        *accepted.entry(of.clone()).or_default() += relay.status.accepted as f64;
         // From the beginning, so that a rate sees the first one.
         for reason in Failure::ALL {
             let messages = relay.status.failures.get(reason.name());
-            let mut key = of.to_vec();
+            let mut key = of.clone();
             key.push(("reason", reason.name().to_owned()));
             *failures.entry(key).or_default() += *messages.unwrap_or(&0) as f64;
+        }
+    }
+    // The store forgets a relay that is gone after an hour; an alert on it stays while jobs wait.
+    for (queue, destination) in labels.relays() {
+        let waits = waited(&queue);
+        let key = vec![
+            ("queue", labels.queue(&queue)),
+            ("destination", destination),
+        ];
+        if waits > 0.0 && !up.contains_key(&key) {
+            up.insert(key.clone(), 0.0);
+            lag.insert(key, waits);
         }
     }
     let help = "For how long the next job of a relay's queue has waited.";

@@ -33,6 +33,7 @@ pub(crate) struct Asked {
 pub(crate) struct Labels {
     queues: BTreeSet<String>,
     others: BTreeMap<(&'static str, String), BTreeSet<String>>,
+    relays: BTreeSet<(String, String)>,
 }
 
 impl Labels {
@@ -45,6 +46,19 @@ impl Labels {
     pub(crate) fn of(&mut self, kind: &'static str, queue: &str, value: &str) -> String {
         let known = self.others.entry((kind, queue.to_owned())).or_default();
         kept(known, OF_A_QUEUE, value)
+    }
+
+    /// A queue has a relay to this destination.
+    pub(crate) fn has_relay(&mut self, queue: &str, destination: &str) {
+        if self.relays.len() < QUEUES {
+            self.relays
+                .insert((queue.to_owned(), destination.to_owned()));
+        }
+    }
+
+    /// The relays that there were, by queue and destination.
+    pub(crate) fn relays(&self) -> Vec<(String, String)> {
+        self.relays.iter().cloned().collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
-use posthaste_testkit::eventually;
+use posthaste_testkit::{eventually, number};
 
 use super::{exporter, got, served, value};
 use crate::stage::{self, BOUND, Stage};
@@ -41,6 +41,8 @@ async fn messages_that_were_not_taken_are_counted_by_the_kind_of_failure() -> an
     relay.error_line("Ctrl-C stops", BOUND).await?;
     database.client().await?.batch_execute(&enqueue).await?;
     let (_exporter, root) = exporter(&stage, &database).await?;
+    let worker = "SELECT max(id) FROM posthaste.worker";
+    let worker = number(&database.client().await?, worker).await?;
     for (queue, address, reason) in [
         ("unknown", open, "auth"),
         ("large", open, "too_large"),
@@ -50,7 +52,8 @@ async fn messages_that_were_not_taken_are_counted_by_the_kind_of_failure() -> an
         let of = |reason: &str| {
             format!(
                 "posthaste_relay_failures_total{{queue=\"{queue}\",\
-                 destination=\"webhook at http://{address}\",reason=\"{reason}\"}}"
+                 destination=\"webhook at http://{address}\",worker=\"{worker}\",\
+                 reason=\"{reason}\"}}"
             )
         };
         let known = of(reason);

@@ -25,7 +25,7 @@ pub(super) fn size(last: usize, took: Duration, was_full: bool) -> usize {
 
 /// Others have at least a third of the time for themselves.
 pub(super) fn between(took: Duration) -> Duration {
-    (took / 2).clamp(Duration::from_millis(10), Duration::from_secs(2))
+    (took / 2).clamp(Duration::from_millis(10), Duration::from_secs(15))
 }
 
 /// What follows from a batch that failed.

@@ -8,17 +8,22 @@ mod proxy;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
+use tokio::time::timeout;
 
 use crate::address;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::{Access, Role};
+
+/// The longest wait for a page. Statements end earlier; one that is half open never does.
+const LONGEST: Duration = Duration::from_secs(45);
 pub(crate) use door::Doorkeeper;
 pub(crate) use headers::{never_cached, with_headers};
 pub(crate) use origin::is_secure;
@@ -121,7 +126,28 @@ pub(crate) async fn let_in(
         visit.role = role(&app, &who);
         visit.who = who;
     }
-    next.run(request).await
+    let answer = match reads {
+        true => timeout(LONGEST, next.run(request)).await,
+        // An action goes on, and is told of in the log, when the one who asked has gone.
+        false => {
+            let acts = tokio::spawn(next.run(request));
+            let acted = timeout(LONGEST, acts).await;
+            acted.map(|acted| acted.unwrap_or_else(|error| ended(&error)))
+        }
+    };
+    answer.unwrap_or_else(|_| {
+        Fault::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "the database does not answer",
+            "An action may be done all the same: look before you try again.",
+        )
+        .into_response()
+    })
+}
+
+fn ended(error: &tokio::task::JoinError) -> Response {
+    tracing::error!(%error, "an action ended");
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
 /// From where it was asked, where the program tells.

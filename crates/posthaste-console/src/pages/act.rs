@@ -54,13 +54,24 @@ pub(crate) async fn cancel(
     Ok(notice::done(fields.back(), "cancel", jobs))
 }
 
+async fn cancelled_once(app: &App, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, StoreError> {
+    let session = Session::act(&app.pool).await?;
+    let met = session.jobs()?.cancel(ids).await?;
+    session.end().await.map(|()| met)
+}
+
 /// One call cancels in two hundred lanes at most, and those of the others once more.
 async fn cancelled(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
     let (mut left, mut ended) = (ids.to_vec(), 0);
     while !left.is_empty() {
-        let session = Session::act(&app.pool).await?;
-        let met = session.jobs()?.cancel(&left).await?;
-        session.end().await?;
+        let met = match cancelled_once(app, &left).await {
+            // What was ended before is done, and is told of.
+            Err(error) if ended > 0 => {
+                tracing::warn!(%error, "not all jobs that were chosen could be cancelled");
+                break;
+            }
+            met => met?,
+        };
         let ends = [JobState::Cancelled, JobState::Running];
         ended += met.iter().filter(|(_, state)| ends.contains(state)).count();
         let again = met

@@ -203,6 +203,11 @@ async fn list(
         _ => ("Jobs", "/jobs"),
     };
     let now = figures.snapshot.server.at;
+    // What was not understood is left out of the filter: nobody means all that are left.
+    let all = match problem {
+        Some(_) => Vec::new(),
+        None => bulk(path, &filter, &sums, is_kept),
+    };
     let jobs = Jobs {
         frame: Frame::new(app, visit, figures, title, current).with_notice(fields),
         problem,
@@ -221,7 +226,7 @@ async fn list(
         is_continued,
         searches: filter.text.is_some(),
         took: words::span(found.took.as_secs_f64()),
-        bulk: bulk(&filter, &sums, is_kept),
+        bulk: all,
         typed,
         path,
     };
@@ -262,7 +267,7 @@ fn next(path: &str, typed: &str, limit: u32, found: &Found) -> Option<String> {
 }
 
 /// What can be done to all that match.
-fn bulk(filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
+fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
     if filter.text.is_some() || filter.id.is_some() {
         return Vec::new();
     }
@@ -274,6 +279,8 @@ fn bulk(filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
     let actions: &[(&str, &str)] = match filter.state {
         Some(_) if is_kept => &[("redrive", "Redrive"), ("delete", "Delete")],
         Some(state) if waits.contains(&state) => &[("retry", "Retry"), ("cancel", "Cancel")],
+        // No filter says "scheduled or retrying", and without a state it means those that run too.
+        None if path == "/scheduled" => &[],
         // All of everything is no filter.
         None if *filter == Filter::default() => &[],
         _ => &[("cancel", "Cancel")],

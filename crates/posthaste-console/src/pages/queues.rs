@@ -18,6 +18,7 @@ use crate::figures::Figures;
 use crate::form::{Fields, Form, Query};
 use crate::guard::Visit;
 use crate::store::{Session, StoreError};
+use crate::words;
 
 /// Times for which a rate is set.
 const PER: [(u32, &str); 4] = [
@@ -52,6 +53,12 @@ impl Queues {
 
     fn is_per(&self, seconds: &u32, per: &f64) -> bool {
         f64::from(*seconds) == *per
+    }
+
+    /// What a period is called that is none of those to choose from.
+    fn other(&self, per: &f64) -> Option<String> {
+        let is_usual = self.per.iter().any(|(usual, _)| self.is_per(usual, per));
+        (*per > 0.0 && !is_usual).then(|| format!("every {}", words::span(*per)))
     }
 }
 

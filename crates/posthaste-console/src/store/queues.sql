@@ -1,4 +1,4 @@
--- Queues that are known: with lanes, with routes, or with settings of their own.
+-- Queues that are known: with settings of their own, which come first, with lanes or with routes.
 SELECT q.name, max(q.paused_at) AS paused_at, max(q.rate) AS rate,
        extract(epoch FROM max(q.per))::double precision AS per, max(q.burst) AS burst,
        extract(epoch FROM max(q.keep))::double precision AS keep
@@ -8,4 +8,6 @@ SELECT q.name, max(q.paused_at) AS paused_at, max(q.rate) AS rate,
         UNION ALL SELECT r.queue, NULL, NULL, NULL, NULL, NULL FROM posthaste.route r
         UNION ALL SELECT s.name, s.paused_at, s.rate, s.per, s.burst, s.keep FROM posthaste.queue s
         ) q
- WHERE q.name <> '' GROUP BY q.name ORDER BY q.name LIMIT 1000
+ WHERE q.name <> '' GROUP BY q.name
+ ORDER BY coalesce(max(q.paused_at)::text, max(q.rate)::text, max(q.keep)::text) IS NULL, q.name
+ LIMIT 1000

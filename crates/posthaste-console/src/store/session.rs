@@ -9,6 +9,8 @@ use super::StoreError;
 
 /// The longest wait for a connection of the pool.
 const WAIT: Duration = Duration::from_secs(2);
+/// The longest wait for the first answer on one.
+const BEGIN: Duration = Duration::from_secs(10);
 const READ_ONLY: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
 /// How long a statement of a page may take.
 const PAGE: &str = "2s";
@@ -45,11 +47,15 @@ impl Session {
         let client = session.client()?;
         let bind = include_str!("session.sql");
         let bound: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&bound, Type::TEXT)];
-        // They go out together.
-        tokio::try_join!(
-            client.batch_execute(begin),
-            client.query_typed(bind, &bound)
-        )?;
+        // They go out together. One that is half open never answers.
+        let begun = async {
+            tokio::try_join!(
+                client.batch_execute(begin),
+                client.query_typed(bind, &bound)
+            )
+        };
+        let begun = tokio::time::timeout(BEGIN, begun).await;
+        begun.map_err(|_| StoreError::Late("ten seconds"))??;
         Ok(session)
     }
 

@@ -171,10 +171,15 @@ impl Client {
         const ALIAS: &str = "alias";
         let path = ["_alias", name::index(ALIAS, alias)?];
         let call = Call::new(ALIAS, Method::GET, &path);
-        match self.ask::<BTreeMap<String, IgnoredAny>>(call).await {
-            Ok(indexes) => Ok(indexes.into_keys().collect()),
-            Err(error) if error.kind() == ErrorKind::Missing => Ok(Vec::new()),
-            Err(error) => Err(error),
+        let answer = self.send(call).await?;
+        if answer.is_success() {
+            let indexes: BTreeMap<String, IgnoredAny> = answer.read(ALIAS)?;
+            return Ok(indexes.into_keys().collect());
+        }
+        // A proxy, whose backend is away, says it otherwise.
+        match answer.status == 404 && answer.is_the_servers() {
+            true => Ok(Vec::new()),
+            false => Err(answer.error(ALIAS)),
         }
     }
 

@@ -78,6 +78,11 @@ impl HttpResponse {
         Error::new(call, kind, reason).answered(self.status, self.retry_after)
     }
 
+    /// Whether it is an error in the server's own words, and not in those of a proxy before it.
+    pub(super) fn is_the_servers(&self) -> bool {
+        answer::said(&self.body).is_some()
+    }
+
     /// Whether it is an error of this type.
     pub(super) fn names(&self, named: &str) -> bool {
         answer::said(&self.body).is_some_and(|said| said.named() == named)

@@ -278,8 +278,10 @@ impl Coordinator {
             let state = record.transaction_state;
             *audit.transactions.entry(state.to_string()).or_default() += 1;
             audit.add(disagreement::of_transaction(&hit.id, &record));
-            // One that was given up may have been given up for that.
-            if matches!(state, State::Committed | State::Finished) {
+            // One that was given up may have been given up for that; one that breaks a rule is
+            // named already, and its documents may have no names.
+            let is_decided = matches!(state, State::Committed | State::Finished);
+            if is_decided && record.transaction(&hit.id).is_ok() {
                 for effect in record.effects {
                     let touched = decided.entry(effect.document).or_default();
                     touched.push(hit.id.clone());

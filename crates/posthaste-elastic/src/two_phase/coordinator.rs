@@ -144,7 +144,7 @@ impl Coordinator {
             self.check_again().await.map_err(Failure::written_down)?;
         }
         match self.get(id).await.map_err(Failure::written_down)? {
-            Some(stored) if stored.effects != transaction.effects() => {
+            Some(stored) if !transaction.has_effects(&stored.effects) => {
                 Err(Failure::Different(transaction.id().clone()))
             }
             _ => Ok(()),
@@ -304,15 +304,11 @@ impl Coordinator {
         while attempt < if has_written { ATTEMPTS } else { looks } {
             let writes = execution.writes();
             let (progress, error) = self.step(transaction, &mut execution).await;
-            let may_be_done = |error: &Error| {
-                // That an index is not as it must be may be noticed by the write that made it.
-                error.may_have_been_done() || error.kind() == ErrorKind::NoIndex
-            };
-            has_written |= writes && error.as_ref().is_none_or(may_be_done);
-            if error
-                .as_ref()
-                .is_some_and(|error| error.kind() == ErrorKind::NoIndex)
-            {
+            let is_lost = error.as_ref().is_some_and(Error::may_have_been_done);
+            // That an index is not as it must be may be noticed by the write that made it.
+            let is_unfit = error.as_ref().map(Error::kind) == Some(ErrorKind::NoIndex);
+            has_written |= writes && (error.is_none() || is_lost || is_unfit);
+            if is_unfit {
                 let checked = self.check_again().await;
                 let told = |failure: Failure| match has_written {
                     true => failure.written_down(),
@@ -321,6 +317,10 @@ impl Coordinator {
                 checked.map_err(told)?;
             }
             last = error.or(last);
+            // Who comes back anyway waits for no other answer: the next transaction is due.
+            if is_lost && looks < ATTEMPTS && progress == Progress::Again {
+                break;
+            }
             match progress {
                 // Settled by acknowledged writes: the next one can only say so, until it has.
                 Progress::Next

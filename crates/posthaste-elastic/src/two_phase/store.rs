@@ -47,7 +47,7 @@ impl Store {
     async fn state(&self, transaction: &Transaction) -> Result<Response, Error> {
         let record = self.record(transaction.id().as_str()).await?;
         Ok(match record {
-            Some(record) if record.effects != transaction.effects() => Response::Different,
+            Some(record) if !transaction.has_effects(&record.effects) => Response::Different,
             record => Response::State(record.map(|record| record.transaction_state)),
         })
     }

@@ -128,6 +128,12 @@ pub struct Transaction {
 }
 
 impl Transaction {
+    /// Whether these are its effects, in whatever order: of each document it has one.
+    pub(super) fn has_effects(&self, others: &[Effect]) -> bool {
+        let is_there = |effect| others.contains(effect);
+        self.effects.len() == others.len() && self.effects.iter().all(is_there)
+    }
+
     /// Checks everything that can be told without the documents.
     pub fn new(id: &str, effects: Vec<Effect>) -> Result<Self, Refusal> {
         let id = TransactionId::new(id)?;
@@ -214,6 +220,31 @@ mod tests {
 
     fn refused(effects: Vec<Effect>) -> String {
         Transaction::new("t", effects).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_same_effects_are_the_same_in_any_order_and_whatever_numbers_they_set() {
+        let price = |times: f64| Map::from_iter([("price".to_owned(), (864.58 * times).into())]);
+        let (a, b) = (Effect::add("a", 1), Effect::set("b", price(1.1)));
+        let made = Transaction::new("t", vec![a.clone(), b.clone()]).unwrap();
+        let read: Vec<Effect> =
+            serde_json::from_str(&serde_json::to_string(&[&b, &a]).unwrap()).unwrap();
+        assert!(made.has_effects(&read));
+        for others in [
+            vec![a.clone()],
+            vec![a.clone(), a.clone()],
+            vec![a, Effect::set("b", price(1.2))],
+        ] {
+            assert!(!made.has_effects(&others), "{others:?}");
+        }
+        for n in 1..10_000 {
+            let number = f64::from(n) * 0.1 * 1.1;
+            let printed = serde_json::to_string(&number).unwrap();
+            assert_eq!(
+                serde_json::from_str::<f64>(&printed).unwrap().to_bits(),
+                number.to_bits()
+            );
+        }
     }
 
     #[test]

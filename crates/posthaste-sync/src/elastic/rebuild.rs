@@ -7,6 +7,7 @@
 //! was seen in both.
 
 use posthaste_elastic::AliasChange;
+use serde_json::Value;
 
 use super::{Elastic, PAGE, document};
 use crate::decide::Seen;
@@ -43,12 +44,18 @@ impl Elastic {
         let old = self.current().await?;
         let new = self.beside(&old).await?;
         let next = &*self.next_alias();
+        let begun = self.identity(&new).await?;
         let (from, to) = (self.at(&old, &self.shared.alias), self.at(&new, next));
         // Before it is filled: a row that was hidden, and is shown again at the same version, is
         // written above what hiding it left.
         from.copy_deletions(&to).await?;
         let found = to.fill(source, audit).await?;
         self.client().refresh(&new).await?;
+        if self.identity(&new).await? != begun {
+            return Err(IndexError(format!(
+                "{new} was given up and begun anew meanwhile"
+            )));
+        }
         let alias = &*self.shared.alias;
         let (index, replaced) = (&*new, &*old);
         let changes = [
@@ -72,10 +79,23 @@ impl Elastic {
         let current = self.current().await?;
         let mut begun = self.client().alias(&self.next_alias()).await?;
         begun.retain(|index| *index != current);
+        let alias = &*self.next_alias();
         for index in &begun {
+            // A rebuild that is about to switch loses its turn by that, or has switched before.
+            let change = [AliasChange::Remove { alias, index }];
+            self.client().change_aliases(&change).await?;
             self.client().delete_index(index).await?;
         }
         Ok(!begun.is_empty())
+    }
+
+    /// What tells an index from another of the same name, where the server says it.
+    async fn identity(&self, index: &str) -> Result<Option<Value>, IndexError> {
+        let described = self.client().describe_index(index).await?;
+        let uuid = described
+            .as_ref()
+            .map(|index| &index["settings"]["index"]["uuid"]);
+        Ok(uuid.cloned())
     }
 
     /// The index beside this one, made if there is none.

@@ -1,7 +1,7 @@
 //! What somebody has done to the index beside the sync. Documents that lack our field are shown by
 //! no walk, and found by searches.
 
-use posthaste_elastic::{Condition, Operation, Reading, Source};
+use posthaste_elastic::{Condition, ErrorKind, Operation, Reading, Source};
 use serde_json::json;
 
 use super::{Elastic, PAGE, document};
@@ -54,12 +54,21 @@ impl Elastic {
         documents: &[(String, String)],
     ) -> Result<Vec<bool>, IndexError> {
         let mut held = Vec::with_capacity(documents.len());
-        for part in documents.chunks(PAGE) {
+        let (mut rest, mut size) = (documents, PAGE);
+        while !rest.is_empty() {
+            let part = &rest[..size.min(rest.len())];
             let ids: Vec<&String> = part.iter().map(|(id, _)| id).collect();
             let (target, reading) = (&self.target, Reading::Latest);
             let client = self.client();
-            let shown = client.multi_get(target, &ids, reading, Source::Whole);
-            for ((_, document), shown) in part.iter().zip(shown.await?) {
+            let shown = client.multi_get(target, &ids, reading, Source::Whole).await;
+            if let (Err(error), 2..) = (&shown, part.len())
+                && error.kind() == ErrorKind::TooLong
+            {
+                size = part.len() / 2;
+                continue;
+            }
+            rest = &rest[part.len()..];
+            for ((_, document), shown) in part.iter().zip(shown?) {
                 let shown = shown.map_err(|refusal| IndexError(refusal.reason))?;
                 let source = shown.as_ref().and_then(|one| one.source.as_deref());
                 held.push(document::is_of(source, document));

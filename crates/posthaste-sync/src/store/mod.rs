@@ -106,14 +106,16 @@ pub(super) async fn ask(
 ) -> Result<Vec<Row>, Failed> {
     let lent = Lent::from(pool).await.map_err(Failed::Other)?;
     let parameters = typed(parameters);
-    let (begun, rows, ended) = tokio::join!(
+    let (begun, bound, rows, ended) = tokio::join!(
         biased;
-        lent.batch_execute(include_str!("ends_alone.sql")),
+        lent.batch_execute("BEGIN"),
+        lent.query_typed(include_str!("ends_alone.sql"), &[]),
         lent.query_typed(sql, &parameters),
         // After an error it rolls back.
         lent.batch_execute("COMMIT"),
     );
-    lent.answered(begun.and(rows).and_then(|rows| ended.map(|()| rows)))
+    let rows = begun.and(bound).and(rows);
+    lent.answered(rows.and_then(|rows| ended.map(|()| rows)))
 }
 
 impl From<Failed> for SourceError {

@@ -238,9 +238,10 @@ async fn a_table_in_parts_is_synced_by_jobs_of_the_programs_own() {
     }
 }
 
-/// Of one row the job goes on and on; an index that was deleted meanwhile lacks all of them.
+/// An index that was deleted meanwhile lacks all rows, also that of the job which runs: it may have
+/// looked at the index that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fill_has_a_job_for_each_row_of_which_none_is_left_from_a_fill_before() {
+async fn a_fill_has_a_job_for_each_row_that_none_of_a_fill_before_is_still_to_look_at() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
@@ -261,10 +262,10 @@ async fn a_fill_has_a_job_for_each_row_of_which_none_is_left_from_a_fill_before(
         }
         let at_it = "SELECT count(*) FROM posthaste.job WHERE tag = 'fill' AND state = 'running'";
         assert_eq!(number(&client, at_it).await, 1);
-        assert_eq!(number(&client, fill).await, 8);
+        assert_eq!(number(&client, fill).await, 9);
         assert_eq!(number(&client, fill).await, 0);
         let twice = "SELECT count(*) FROM (SELECT FROM posthaste.job WHERE tag = 'fill'
             GROUP BY kwargs ->> 'id' HAVING count(*) > 1) twice";
-        assert_eq!(number(&client, twice).await, 0);
+        assert_eq!(number(&client, twice).await, 1, "of the one that runs");
     }
 }

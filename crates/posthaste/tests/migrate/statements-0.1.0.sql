@@ -7,7 +7,8 @@
 -- returns: answer text
 SELECT pg_catalog.row_to_json(a)::text AS answer
   FROM (SELECT t.attempt, t.at, t.outcome, t.worker, t.worker_name, t.error
-          FROM posthaste.attempt t WHERE t.job = $1::bigint) a
+          FROM posthaste.attempt t WHERE t.job = $1::bigint
+         ORDER BY t.at DESC, t.attempt DESC LIMIT 1000) a
  ORDER BY a.at, a.attempt;
 
 -- beat.sql
@@ -655,6 +656,11 @@ SELECT w.id, w.name, w.started_at, w.stopped_at, w.clean
   FROM posthaste.worker w WHERE w.stopped_at IS NOT NULL
  ORDER BY w.stopped_at DESC, w.id DESC LIMIT 20;
 
+-- ends_alone.sql
+-- returns: set_config text
+SELECT pg_catalog.set_config('client_connection_check_interval', '1s', true)
+ WHERE pg_catalog.version() ~ '(linux|darwin|bsd)';
+
 -- enqueue.sql
 -- takes: text, jsonb, text, int4, timestamptz, timestamptz, text, text, int4, text, text
 -- returns: id int8
@@ -1233,7 +1239,9 @@ SELECT q.name, max(q.paused_at) AS paused_at, max(q.rate) AS rate,
         UNION ALL SELECT r.queue, NULL, NULL, NULL, NULL, NULL FROM posthaste.route r
         UNION ALL SELECT s.name, s.paused_at, s.rate, s.per, s.burst, s.keep FROM posthaste.queue s
         ) q
- WHERE q.name <> '' GROUP BY q.name ORDER BY q.name LIMIT 1000;
+ WHERE q.name <> '' GROUP BY q.name
+ ORDER BY coalesce(max(q.paused_at)::text, max(q.rate)::text, max(q.keep)::text) IS NULL, q.name
+ LIMIT 1000;
 
 -- queues/keep.sql
 -- takes: text, text
@@ -1589,8 +1597,9 @@ SELECT current_database()::text AS database, current_setting('server_version') A
 
 -- session.sql
 -- takes: text
--- returns: set_config text, set_config text, set_config text, set_config text
+-- returns: set_config text, set_config text, set_config text, set_config text, set_config text
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+       pg_catalog.set_config('TimeZone', 'UTC', true),
        pg_catalog.set_config('statement_timeout', $1::text, true),
        pg_catalog.set_config('lock_timeout', '1s', true),
        pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true);

@@ -91,7 +91,7 @@ async fn unended(client: &tokio_postgres::Client, chosen: &Chosen) -> anyhow::Re
     // One that went on meanwhile was found twice.
     ids.sort_unstable();
     ids.dedup();
-    ids.truncate(chosen.limit as usize);
+    ids.truncate(chosen.limit() as usize);
     Ok(ids)
 }
 
@@ -126,15 +126,26 @@ pub(super) async fn retry(
     chosen: &Chosen,
 ) -> anyhow::Result<()> {
     let met = Client::new(client).retry_where(&chosen.filter()).await?;
+    let stays = |(_, state): &&(JobId, State)| matches!(state, State::Scheduled | State::Retrying);
+    let left = met.iter().filter(stays).count();
     show_each(terminal, met, &chosen.ids, |state| match state.as_deref() {
         Some("available") => "runs as soon as a worker is free".into(),
         Some("blocked") => "runs when it has its turn".into(),
         Some("quarantined") => "is run alone as soon as a worker is idle".into(),
         Some("awaiting") => "waits for its confirmation".into(),
         Some(state @ ("running" | "completed")) => format!("is {state}"),
+        Some(state @ ("scheduled" | "retrying")) => {
+            format!("stays {state}: it is not as the options say, or beyond --limit")
+        }
         Some(state) => format!("had ended before: {state}; redrive it"),
         None => "is forgotten, or there never was one".into(),
-    })
+    })?;
+    ensure!(
+        left == 0,
+        "{left} of {} jobs stay as they were.",
+        chosen.ids.len()
+    );
+    Ok(())
 }
 
 /// Those that were met, and after them those of `ids` that were not, which is a failure.

@@ -54,6 +54,7 @@ pub(super) async fn run(
     let routes = arguments.which.read()?;
     let client = database.address().connect().await?;
     let relays = routes::start(routes, database.address()).await?;
+    let relays = routes::unless_all_refused(relays)?;
     if let (true, Some(refusal)) = (arguments.once, routes::first_refusal(&relays)) {
         return Err(refusal);
     }
@@ -92,6 +93,7 @@ pub(super) async fn run(
         let report = once::Report::of(&relays);
         terminal.result(&report, &report)?;
         if ended.is_ok() {
+            signals.none_came()?;
             warn_astray(&client, &relays, terminal).await?;
         }
     } else {

@@ -87,6 +87,9 @@ pub(super) async fn run(
     if arguments.once || !terminal.is_json() {
         terminal.results(&tables, "nothing to sync")?;
     }
+    if arguments.once {
+        signals.none_came()?;
+    }
     match arguments.once {
         true => all_indexed(&tables),
         false => terminal.line("synced", &Synced { tables }),

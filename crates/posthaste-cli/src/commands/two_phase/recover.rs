@@ -138,6 +138,7 @@ pub(super) async fn run(
         match pass.await {
             Ok((_, pass)) if arguments.once => {
                 terminal.result(&pass, &pass)?;
+                signals.none_came()?;
                 return match pass.not_looked {
                     Some(_) => anyhow::bail!("what has not moved for an hour is not known."),
                     None => Ok(()),

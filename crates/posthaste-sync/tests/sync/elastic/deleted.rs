@@ -288,7 +288,8 @@ async fn an_index_that_is_made_anew_is_filled_whether_or_not_anything_changes() 
     names.stop().await.unwrap();
 }
 
-/// The job of a row that is tried in vain stands for that row, and for no other.
+/// The job of a row that is tried in vain stands for that row, and for no other. While it runs, a
+/// fill has another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_is_deleted_while_it_refuses_a_row_has_all_others_again() {
     let fake = FakeElastic::start(13).await.unwrap();
@@ -313,7 +314,7 @@ async fn an_index_that_is_deleted_while_it_refuses_a_row_has_all_others_again() 
         }
         eventually(LONG, "all others are there", async || {
             let left = (number(&rows, refused).await, number(&rows, others).await);
-            Ok(fake.documents("notes").len() == 49 && left == (1, 0))
+            Ok(fake.documents("notes").len() == 49 && left.0 >= 1 && left.1 == 0)
         })
         .await
         .unwrap();

@@ -1,0 +1,78 @@
+//! What `posthaste status --json` prints.
+
+use std::collections::BTreeMap;
+
+use posthaste::{Counter, Counters};
+use serde::Serialize;
+
+use super::routes::Line;
+use super::{Figures, figures, oldest, tables, unworked};
+
+/// For programs: everything.
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    queues: BTreeMap<&'a str, Queue>,
+    jobs: Vec<Kind<'a>>,
+    relays: Vec<Line>,
+    syncs: Vec<tables::Line>,
+}
+
+#[derive(Serialize)]
+struct Queue {
+    #[serde(flatten)]
+    figures: Figures,
+    /// How long the next job has waited, of the priority where that is longest.
+    oldest_seconds: Option<f64>,
+    /// Jobs wait, and no worker works on it.
+    is_unworked: bool,
+    is_paused: bool,
+}
+
+#[derive(Serialize)]
+struct Kind<'a> {
+    queue: &'a str,
+    priority: i32,
+    name: &'a str,
+    tag: &'a str,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(counters: &'a Counters, relays: Vec<Line>, syncs: Vec<tables::Line>) -> Self {
+        let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();
+        let empty = |name: &str| Queue {
+            figures: figures(&Counter::default()).into(),
+            oldest_seconds: oldest(counters, |queue, _| queue == name),
+            is_unworked: unworked(counters).contains(name),
+            is_paused: counters.paused.iter().any(|paused| paused == name),
+        };
+        for name in &counters.paused {
+            queues.entry(name).or_insert_with(|| empty(name));
+        }
+        for counter in &counters.jobs {
+            let name = &counter.queue;
+            let queue = queues.entry(name).or_insert_with(|| empty(name));
+            add(&mut queue.figures, counter);
+        }
+        let jobs = counters.jobs.iter().map(|counter| Kind {
+            queue: &counter.queue,
+            priority: counter.priority,
+            name: &counter.name,
+            tag: &counter.tag,
+            figures: figures(counter).into(),
+        });
+        Self {
+            jobs: jobs.collect(),
+            queues,
+            relays,
+            syncs,
+        }
+    }
+}
+
+pub(super) fn add(figures_of: &mut Figures, counter: &Counter) {
+    for (what, jobs) in figures(counter) {
+        *figures_of.entry(what).or_default() += jobs;
+    }
+}

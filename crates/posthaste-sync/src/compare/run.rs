@@ -1,0 +1,310 @@
+//! The way of the documents of one pass: they are read, made, written and seen.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{MADE_AT_ONCE, Pass, SyncOutcome, SyncRequest};
+use crate::decide::{Reason, Seen, Step, Truth, decide};
+use crate::halves::{Halves, Patience, halves_within};
+use crate::index::{IndexError, Write, Written};
+use crate::source::{Body, Row, RowVersion};
+
+/// One document of a pass.
+struct Document {
+    request: SyncRequest,
+    seen: Option<Seen>,
+    is_made: bool,
+    /// There was no time to read its row.
+    is_left: bool,
+    outcome: Option<SyncOutcome>,
+}
+
+impl Document {
+    /// Nothing more is to be found out about it in this pass.
+    fn is_over(&self) -> bool {
+        self.outcome.is_some() || self.is_left
+    }
+
+    /// What is known of it, given its row.
+    fn truth(&self, row: Option<(i64, bool)>) -> Truth {
+        match (row, self.request.deleted) {
+            (Some((version, true)), _) => Truth::Live { version },
+            (Some((version, false)), None) => Truth::Hidden { version },
+            (Some((version, false)), Some(deleted)) if deleted <= version => {
+                Truth::Hidden { version }
+            }
+            (_, Some(version)) => Truth::Dead { version },
+            (None, None) => Truth::Gone,
+        }
+    }
+}
+
+pub(super) struct Run<'a> {
+    pass: Pass<'a>,
+    documents: Vec<Document>,
+    places: HashMap<String, usize>,
+    /// Tells our writes from those of others.
+    token: i64,
+    until: Option<Instant>,
+}
+
+/// What is to be written next.
+#[derive(Default)]
+struct Batch {
+    writes: Vec<(usize, Reason, Write)>,
+    bytes: usize,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(pass: Pass<'a>, requests: &[SyncRequest], limit: Option<Duration>) -> Self {
+        let mut documents: Vec<Document> = Vec::with_capacity(requests.len());
+        let mut places = HashMap::with_capacity(requests.len());
+        for request in requests {
+            let place = *places.entry(request.id.clone()).or_insert(documents.len());
+            let Some(known) = documents.get_mut(place) else {
+                documents.push(Document {
+                    request: request.clone(),
+                    seen: None,
+                    is_made: false,
+                    is_left: false,
+                    outcome: None,
+                });
+                continue;
+            };
+            known.request.force |= request.force;
+            known.request.deleted = known.request.deleted.max(request.deleted);
+        }
+        Self {
+            pass,
+            documents,
+            places,
+            token: fastrand::i64(1..),
+            until: limit.map(|limit| Instant::now() + limit),
+        }
+    }
+
+    /// What became of a document, where that is known.
+    pub(super) fn outcome(&self, id: &str) -> Option<SyncOutcome> {
+        let place = self.places.get(id)?;
+        self.documents[*place].outcome.clone()
+    }
+
+    /// How long rows may be read now: this part of the time that is left, so that what is made is
+    /// also written and seen.
+    fn patience(&self, part: u32) -> Option<Patience> {
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        self.until.map(|until| Patience::of(left(until) / part))
+    }
+
+    pub(super) async fn go(&mut self) -> Result<(), IndexError> {
+        // The index before Postgres: what it has then that Postgres has not was never committed, or
+        // is lost.
+        let ids: Vec<String> = self
+            .documents
+            .iter()
+            .map(|one| one.request.id.clone())
+            .collect();
+        let seen = self.pass.index.read(&ids, self.pass.proof).await?;
+        for (document, seen) in self.documents.iter_mut().zip(seen) {
+            document.seen = seen;
+        }
+        let mut batch = Batch::default();
+        // What the index lacks is made in any case; of the rest the versions are asked first,
+        // because most is true already.
+        let (lacking, shown): (Vec<String>, Vec<String>) = ids.into_iter().partition(|id| {
+            let document = &self.documents[self.places[id]];
+            document.seen.is_none()
+        });
+        let mut to_make = lacking;
+        let versions = self.versions(&shown).await?;
+        for id in shown {
+            let at = self.places[&id];
+            let document = &self.documents[at];
+            if !document.is_over() {
+                let row = versions.get(&id);
+                let truth = document.truth(row.map(|row| (row.version, row.is_live)));
+                match decide(truth, document.seen, document.request.force) {
+                    Step::Write(..) => to_make.push(id),
+                    step => self.take(at, step, None, &mut batch).await?,
+                }
+            }
+        }
+        let patience = self.patience(2);
+        for ids in to_make.chunks(MADE_AT_ONCE) {
+            if patience.is_some_and(Patience::is_over) {
+                break;
+            }
+            for row in self.rows(ids, patience).await? {
+                self.made(row, &mut batch).await?;
+            }
+            for id in ids {
+                self.unmade(self.places[id], &mut batch).await?;
+            }
+        }
+        self.flush(&mut batch).await?;
+        self.see_forced().await
+    }
+
+    /// The row may be a newer one than the one that was decided on: it is decided again.
+    async fn made(&mut self, row: Row, batch: &mut Batch) -> Result<(), IndexError> {
+        let Some(&at) = self.places.get(&row.id) else {
+            return Ok(());
+        };
+        let document = &mut self.documents[at];
+        document.is_made = true;
+        let text = match row.body {
+            Body::Unmade(reason) => {
+                document.outcome = Some(SyncOutcome::Failed(reason));
+                return Ok(());
+            }
+            Body::Document(text) => Some(text),
+            Body::Hidden => None,
+        };
+        let truth = document.truth(Some((row.version, text.is_some())));
+        let step = decide(truth, document.seen, document.request.force);
+        self.take(at, step, text, batch).await
+    }
+
+    /// There was no row for it, if it is not made by now.
+    async fn unmade(&mut self, at: usize, batch: &mut Batch) -> Result<(), IndexError> {
+        let document = &mut self.documents[at];
+        if document.is_made || document.is_over() {
+            return Ok(());
+        }
+        if document.seen.is_some() {
+            // Deleted between the two looks: its deletion has a job of its own.
+            document.outcome = Some(SyncOutcome::Rescheduled("was deleted meanwhile".into()));
+            return Ok(());
+        }
+        let step = decide(document.truth(None), None, document.request.force);
+        self.take(at, step, None, batch).await
+    }
+
+    async fn take(
+        &mut self,
+        at: usize,
+        step: Step,
+        document: Option<String>,
+        batch: &mut Batch,
+    ) -> Result<(), IndexError> {
+        let (mark, reason) = match step {
+            Step::Write(mark, reason) | Step::Delete(mark, reason) => (mark, reason),
+            Step::Done(reason) => {
+                self.documents[at].outcome = Some(SyncOutcome::Done(reason));
+                return Ok(());
+            }
+            Step::Ahead(mark) => {
+                let version = mark.version;
+                let problem = format!(
+                    "the index has version {version}, which Postgres does not know: \
+                     if commits were lost, posthaste.sync_raise() goes beyond it"
+                );
+                self.documents[at].outcome = Some(SyncOutcome::Failed(problem));
+                return Ok(());
+            }
+        };
+        let bytes = document.as_ref().map_or(0, String::len);
+        if !batch.writes.is_empty() && batch.bytes + bytes > self.pass.bytes {
+            self.flush(batch).await?;
+        }
+        batch.bytes += bytes;
+        let write = Write {
+            id: self.documents[at].request.id.clone(),
+            mark,
+            token: self.token,
+            document,
+        };
+        batch.writes.push((at, reason, write));
+        Ok(())
+    }
+
+    async fn flush(&mut self, batch: &mut Batch) -> Result<(), IndexError> {
+        let Batch { writes, .. } = std::mem::take(batch);
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let (places, writes): (Vec<_>, Vec<_>) = writes
+            .into_iter()
+            .map(|(at, reason, write)| ((at, reason), write))
+            .unzip();
+        let answers = self.pass.index.write(&writes).await?;
+        for (((at, reason), write), answer) in places.into_iter().zip(writes).zip(answers) {
+            let document = &mut self.documents[at];
+            let nothing_is_there = document.seen.is_none() && write.document.is_none();
+            document.outcome = Some(match answer {
+                Written::Taken | Written::Older => SyncOutcome::Written(reason),
+                // What not even takes the mark of a deletion takes no late write either.
+                Written::Rejected { .. } | Written::Never { .. } if nothing_is_there => {
+                    SyncOutcome::Done(Reason::Neither)
+                }
+                Written::Never { reason } => SyncOutcome::Rejected(reason),
+                Written::Rejected { reason } => SyncOutcome::Failed(reason),
+                Written::Retry { reason } => SyncOutcome::Rescheduled(reason),
+            });
+            document.seen = Some(Seen {
+                mark: write.mark,
+                token: write.token,
+                is_live: write.document.is_some(),
+                is_altered: false,
+            });
+        }
+        Ok(())
+    }
+
+    /// What was written on purpose is done when it is seen with our token: nothing else tells it
+    /// from the same version as it was before.
+    async fn see_forced(&mut self) -> Result<(), IndexError> {
+        let forced = SyncOutcome::Written(Reason::Forced);
+        let of = |one: &&mut Document| one.outcome.as_ref() == Some(&forced);
+        let mut written: Vec<&mut Document> = self.documents.iter_mut().filter(of).collect();
+        if written.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<String> = written.iter().map(|one| one.request.id.clone()).collect();
+        // Not seen is not failed: the job comes again.
+        let Ok(seen) = self.pass.index.read(&ids, self.pass.proof).await else {
+            return Ok(());
+        };
+        for (document, seen) in written.iter_mut().zip(seen) {
+            if seen.is_some() && seen == document.seen {
+                document.outcome = Some(SyncOutcome::Done(Reason::Forced));
+            }
+        }
+        Ok(())
+    }
+
+    /// Versions by id; a row of which none can be read has failed.
+    async fn versions(
+        &mut self,
+        ids: &[String],
+    ) -> Result<HashMap<String, RowVersion>, IndexError> {
+        let (source, patience) = (self.pass.source, self.patience(3));
+        let all = halves_within(patience, ids, |part| source.versions(part)).await?;
+        let read = self.read(all).into_iter();
+        Ok(read.map(|row| (row.id.clone(), row)).collect())
+    }
+
+    async fn rows(
+        &mut self,
+        ids: &[String],
+        patience: Option<Patience>,
+    ) -> Result<Vec<Row>, IndexError> {
+        let source = self.pass.source;
+        let all = halves_within(patience, ids, |part| source.rows(part)).await?;
+        Ok(self.read(all))
+    }
+
+    /// What was read. What could not be has failed; what there was no time for has no outcome, and
+    /// none is looked for.
+    fn read<T>(&mut self, all: Halves<T>) -> Vec<T> {
+        for (id, reason) in all.unreadable {
+            self.documents[self.places[&id]].outcome = Some(SyncOutcome::Failed(reason));
+        }
+        for id in all.unasked {
+            self.documents[self.places[&id]].is_left = true;
+        }
+        all.read
+    }
+}
