@@ -2,7 +2,7 @@
 # Runs the examples in other languages against a private Postgres, and looks at the database from
 # outside after each: what was committed is there exactly, of what was rolled back there is nothing.
 # Then a worker really runs the jobs. Arguments name the languages to run: scripts/examples.sh
-# python go. Without any, all run.
+# python go. Without any, all run. POSTHASTE_PROGRAM names a program that is built already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
@@ -18,8 +18,11 @@ main() {
     # The one of whoever calls is not for this.
     unset DATABASE_URL
     scripts/setup.sh examples "${languages[@]}"
-    cargo build --quiet -p posthaste-cli
-    posthaste=$(realpath "${CARGO_TARGET_DIR:-target}")/debug/posthaste
+    posthaste=${POSTHASTE_PROGRAM:-}
+    if [ -z "$posthaste" ]; then
+        cargo build --quiet -p posthaste-cli
+        posthaste=$(realpath "${CARGO_TARGET_DIR:-target}")/debug/posthaste
+    fi
     work=$(mktemp -d)
     trap end EXIT
     trap 'exit 130' INT TERM

@@ -4,5 +4,7 @@
 # contains it, POSTHASTE_MUTANTS_PG=18 runs them on that server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-exec cargo test --quiet -p posthaste --all-features --test main mutants::every_mutant_is_killed -- \
-    --ignored --exact --nocapture "$@"
+export PATH="$PWD/.tools/bin:$PATH:$HOME/.cargo/bin"
+exec </dev/null
+exec cargo nextest run --workspace --all-features --cargo-quiet --profile mutants \
+    --run-ignored only --no-capture "$@"

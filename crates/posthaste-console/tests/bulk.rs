@@ -241,14 +241,10 @@ async fn rights_that_are_taken_away_midway_are_named_and_it_goes_on_once_they_ar
     let client = database.client().await.unwrap();
     dead(&client, "old", 3_000).await;
     let role = format!("console_{}", database.name());
-    let grants = format!(
-        "CREATE ROLE \"{role}\" LOGIN; \
-         GRANT USAGE ON SCHEMA posthaste TO \"{role}\"; \
-         GRANT ALL ON ALL TABLES IN SCHEMA posthaste TO \"{role}\"; \
-         GRANT ALL ON ALL SEQUENCES IN SCHEMA posthaste TO \"{role}\"; \
-         GRANT ALL ON ALL FUNCTIONS IN SCHEMA posthaste TO \"{role}\"; \
-         GRANT pg_read_all_stats TO \"{role}\""
-    );
+    let grants = format!("CREATE ROLE \"{role}\" LOGIN IN ROLE posthaste_worker");
+    posthaste::grant_roles(&mut database.client().await.unwrap())
+        .await
+        .unwrap();
     client.batch_execute(&grants).await.unwrap();
     let row = nth_dead(&client, 1_500).await;
     let of_it = format!("SELECT FROM posthaste.dead WHERE id = {row} FOR UPDATE");

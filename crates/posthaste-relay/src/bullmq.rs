@@ -334,6 +334,10 @@ impl Destination for BullMq {
             let mut unsafe_settings = self.redis.unsafe_settings().await?;
             let kept = self.remove_on_complete;
             unsafe_settings.extend(too_short("removeOnComplete", kept, outage));
+            let failed = self
+                .remove_on_fail
+                .and_then(|kept| too_short("removeOnFail", kept, outage));
+            unsafe_settings.extend(failed);
             Ok(unsafe_settings)
         })
     }

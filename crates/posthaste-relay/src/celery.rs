@@ -297,9 +297,9 @@ fn shown<'a>(arguments: &Cow<'a, str>) -> Cow<'a, str> {
     Cow::Owned(format!("{}...", &arguments[..end]))
 }
 
-/// As Python writes a time in UTC.
+/// As Python writes a time in UTC: some of its versions read three or six decimals only.
 fn offset(at: Timestamp) -> String {
-    let at = at.to_string();
+    let at = format!("{at:.6}");
     format!("{}+00:00", at.trim_end_matches('Z'))
 }
 
@@ -342,7 +342,7 @@ impl Destination for Celery {
 
 #[cfg(test)]
 mod tests {
-    use super::{SHOWN, call, shown};
+    use super::{SHOWN, call, offset, shown};
     use crate::message::tests::{ID, job};
     use crate::{Mapping, Template};
 
@@ -363,6 +363,19 @@ mod tests {
             let mapping = Mapping::default().payload(Template::text(payload));
             let message = mapping.message(job("a", "{}"), ID).expect("a message");
             assert_eq!(call(&message), (args.into(), kwargs.into()));
+        }
+    }
+
+    #[test]
+    fn a_time_has_six_decimals_whatever_they_are() {
+        for (at, written) in [
+            ("2026-11-26T10:00:00Z", "2026-11-26T10:00:00.000000+00:00"),
+            (
+                "2026-11-26T10:00:00.12345Z",
+                "2026-11-26T10:00:00.123450+00:00",
+            ),
+        ] {
+            assert_eq!(offset(at.parse().expect("a time")), written);
         }
     }
 

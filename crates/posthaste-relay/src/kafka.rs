@@ -270,7 +270,15 @@ impl Destination for Kafka {
                 Ok(producer) => producer,
                 Err(reason) => return Answer::unavailable(reason).for_all(batch),
             };
-            let answers = producer.send(batch).await;
+            let mut answers = producer.send(batch).await;
+            // A broker refuses all records that came in one request, also those of other batches.
+            if let [Answer::Rejected { .. }] = answers[..] {
+                let alone = self.create();
+                answers = match &alone {
+                    Ok(alone) => alone.send(batch).await,
+                    Err(reason) => Answer::unavailable(reason.clone()).for_all(batch),
+                };
+            }
             let is_lost = |answer: &Answer| {
                 matches!(
                     answer,

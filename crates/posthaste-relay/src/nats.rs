@@ -12,6 +12,7 @@ use async_nats::{
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use percent_encoding::percent_decode_str;
 use posthaste::Error;
 use tokio_util::sync::CancellationToken;
 
@@ -43,8 +44,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// does (`sync_interval`), so that a crash of all machines that hold the stream loses what came
 /// last. A subject that no stream takes, or one other than expected, makes a message wait as if it
 /// had failed, because the one that runs the stream may create it yet; a message that is too large
-/// is rejected for good. While a stream is full and refuses what is new jobs wait and count as no
-/// attempt.
+/// is rejected for good. While a stream has no leader, or is full and refuses what is new, jobs wait
+/// and count as no attempt.
 ///
 /// The account needs `$JS.API.INFO`, and `$JS.API.STREAM.NAMES` and `$JS.API.STREAM.INFO.*` to know
 /// a stream's settings.
@@ -75,7 +76,9 @@ struct Full {
 
 impl Nats {
     /// `nats://user:password@host:port`, `nats://token@host:port`, or `tls://`, for which the
-    /// program installs rustls' provider; several servers of a cluster with commas between them.
+    /// program installs rustls' provider; several servers of a cluster with commas between them,
+    /// which all have the login and the TLS of the first. What an address cannot hold is
+    /// percent-encoded.
     pub fn new(urls: &str) -> Result<Self, Error> {
         // The address may hold a password: the error does not repeat it.
         let servers: Result<Vec<ServerAddr>, _> =
@@ -143,20 +146,27 @@ impl Nats {
     }
 
     fn options(&self) -> Result<ConnectOptions, Reason> {
-        if let Some(credentials) = &self.credentials {
-            let options = ConnectOptions::with_credentials(credentials);
-            return options
-                .map_err(|_| Reason::of(Failure::Auth, "NATS: the credentials cannot be read"));
-        }
-        // A name without a password is a token.
-        let token = self.servers.first().and_then(|server| {
-            let is_token = server.password().is_none();
-            server.username().filter(|_| is_token).map(str::to_owned)
-        });
-        Ok(match token {
-            Some(token) => ConnectOptions::with_token(token),
+        let options = match &self.credentials {
+            Some(credentials) => ConnectOptions::with_credentials(credentials)
+                .map_err(|_| Reason::of(Failure::Auth, "NATS: the credentials cannot be read"))?,
+            None => self.login(),
+        };
+        // The scheme stands before the first of several servers only.
+        Ok(options.require_tls(self.servers.iter().any(ServerAddr::tls_required)))
+    }
+
+    /// Who logs in, as an address says: the client does not read it from there.
+    fn login(&self) -> ConnectOptions {
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let named = self.servers.iter();
+        let mut named = named.filter_map(|server| Some((server.username()?, server.password())));
+        match named.next() {
+            Some((user, Some(password))) => {
+                ConnectOptions::with_user_and_password(decoded(user), decoded(password))
+            }
+            Some((token, None)) => ConnectOptions::with_token(decoded(token)),
             None => ConnectOptions::new(),
-        })
+        }
     }
 
     /// What is sent, or why it never will be.
@@ -201,7 +211,8 @@ impl Nats {
         match client.send_request(message.kind.clone(), request).await {
             Ok(reply) => {
                 let (answer, is_full) = wire::answer(&reply.payload);
-                if is_full {
+                // Of several streams one holds up no other.
+                if is_full && self.stream.is_some() {
                     *self.full() = Some(Full {
                         subject: message.kind.clone(),
                         bytes: message.body().len() as u64,
@@ -210,8 +221,7 @@ impl Nats {
                 answer
             }
             Err(error) if error.kind() == RequestErrorKind::NoResponders => {
-                let reason = format!("NATS has no stream for the subject {:?}", message.kind);
-                Answer::retry(Reason::of(Failure::NoRoute, reason))
+                self.unheard(client, &message.kind).await
             }
             Err(error) => {
                 let failure = match error.kind() {
@@ -221,6 +231,27 @@ impl Nats {
                 Answer::unavailable(Reason::of(failure, format!("NATS: {error}")))
             }
         }
+    }
+
+    /// Nobody listens to a subject: no stream takes it, or the one that does has no leader now.
+    async fn unheard(&self, client: &Client, subject: &str) -> Answer {
+        let streams = self.streams_of(client, subject).await;
+        match streams.as_deref() {
+            Ok([]) => {
+                let reason = format!("NATS has no stream for the subject {subject:?}");
+                Answer::retry(Reason::of(Failure::NoRoute, reason))
+            }
+            Ok([stream, ..]) => Answer::full(format!("NATS: the stream {stream} has no leader")),
+            Err(reason) => Answer::unavailable(reason.clone()),
+        }
+    }
+
+    /// The names of the streams that take a subject.
+    async fn streams_of(&self, client: &Client, subject: &str) -> Result<Vec<String>, String> {
+        let request = serde_json::json!({ "subject": subject }).to_string();
+        let names = self.ask(client, "STREAM.NAMES", request).await?;
+        names.error()?;
+        Ok(names.streams)
     }
 
     /// Asks JetStream; nothing when there is no such thing.
@@ -249,9 +280,8 @@ impl Nats {
         let Some(full) = self.full().clone() else {
             return Ok(());
         };
-        let request = serde_json::json!({ "subject": full.subject }).to_string();
-        let names = self.ask(client, "STREAM.NAMES", request).await?;
-        let info = match names.streams.first() {
+        let streams = self.streams_of(client, &full.subject).await?;
+        let info = match streams.first() {
             Some(stream) => {
                 self.ask(client, &format!("STREAM.INFO.{stream}"), String::new())
                     .await?

@@ -56,7 +56,7 @@ const KEPT: usize = 32;
 /// use posthaste_relay::{Mapping, Relay, Smtp, Template, OnAmbiguous};
 /// # fn main() -> Result<(), posthaste::Error> {
 /// let mapping = Mapping::default()
-///     .header("to", Template::parse("{kwargs.name} <{kwargs.address}>")?)
+///     .header("to", Template::parse("{json:kwargs.name} <{kwargs.address}>")?)
 ///     .header("subject", Template::text("Welcome"))
 ///     .payload(Template::parse("Dear {kwargs.name},\nwelcome.\n")?);
 /// let smtp = Smtp::new("smtp://mail.example.com:25")?.from("us@example.com");

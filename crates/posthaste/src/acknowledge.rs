@@ -263,7 +263,7 @@ impl Completer {
                 let job = one.job.as_deref()?;
                 match ours.is_none_or(|ours| ours.contains(&one.id.0)) {
                     true => Some((job, &one.disposition, one.took)),
-                    false if one.is_completed => Some((job, &Disposition::Done, one.took)),
+                    false if one.may_be_completed => Some((job, &Disposition::Done, one.took)),
                     false => None,
                 }
             })
@@ -383,10 +383,11 @@ fn is_passing(error: &Error) -> bool {
 }
 
 fn report_lost(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
-    // Giving back also asks whether the handler's own transaction completed it: then it is well.
+    // Where the handler's own transaction completed it, or it was to be given back, all is well.
+    let is_well = |one: &Settled| one.may_be_completed || one.disposition == Disposition::GiveBack;
     let lost: Vec<i64> = jobs
         .iter()
-        .filter(|one| one.disposition != Disposition::GiveBack && !ours.contains(&one.id.0))
+        .filter(|one| !is_well(one) && !ours.contains(&one.id.0))
         .map(|one| one.id.0)
         .collect();
     let Some(job) = lost.first().filter(|_| !repeated) else {

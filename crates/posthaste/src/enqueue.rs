@@ -4,6 +4,7 @@
 pub(crate) mod copy;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 
@@ -140,7 +141,8 @@ async fn send<E: Executor>(
 ///
 /// Jobs with unique keys go one by one, because each key has to be looked at, and in the order of
 /// their keys: two such calls that take the same keys wait for each other at most, and do not
-/// deadlock.
+/// deadlock. Only where one of them has an ordering key that others have too, all jobs go one by
+/// one in the order given: two such calls may deadlock, and the database ends one of them.
 pub async fn enqueue_many<'a, E, J>(mut executor: E, jobs: J) -> Result<Vec<JobId>, Error>
 where
     E: Executor,
@@ -150,6 +152,13 @@ where
     let jobs: Vec<Cow<'a, NewJob>> = jobs.into_iter().map(IntoJob::into_job).collect();
     let jobs: Vec<Cow<'_, NewJob>> = jobs.iter().map(|job| due(job, now)).collect();
     jobs.iter().try_for_each(|job| job.check())?;
+    if order_counts(&jobs) {
+        let mut ids = Vec::with_capacity(jobs.len());
+        for job in &jobs {
+            ids.push(one(&mut executor, job).await?);
+        }
+        return Ok(ids);
+    }
     let numbered = jobs.iter().map(|job| &**job).enumerate();
     let (plain, mut keyed): (Vec<_>, Vec<_>) =
         numbered.partition(|(_, job)| job.unique_key.is_none());
@@ -170,6 +179,21 @@ where
         ids[place] = one(&mut executor, job).await?;
     }
     Ok(ids)
+}
+
+/// Whether a job with a unique key is to run before or after another of these.
+fn order_counts(jobs: &[Cow<'_, NewJob>]) -> bool {
+    let mut lines: HashMap<&str, (usize, bool)> = HashMap::new();
+    for job in jobs {
+        if let Some(key) = &job.ordering_key {
+            let (count, is_keyed) = lines.entry(key.as_str()).or_default();
+            *count += 1;
+            *is_keyed |= job.unique_key.is_some();
+        }
+    }
+    lines
+        .into_values()
+        .any(|(count, is_keyed)| count > 1 && is_keyed)
 }
 
 /// The jobs in order, cut by their number and by their size.

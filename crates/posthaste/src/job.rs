@@ -46,7 +46,7 @@ pub struct Job {
     pub enqueued_at: Timestamp,
     /// When it became due.
     pub scheduled_at: Timestamp,
-    /// It is never started after this.
+    /// It is not claimed after this, and then waits in its worker for about a second at most.
     pub expires_at: Timestamp,
     /// Which attempt this is: the first is 1, and so it is wherever an attempt has a number. Only
     /// one that was counted is followed by the next.

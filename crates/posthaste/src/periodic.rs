@@ -87,10 +87,15 @@ impl Periodic {
         if !(1..=255).contains(&self.name.len()) {
             return Err(Error::invalid("name", "must have 1 to 255 bytes"));
         }
-        if job.unique_key.is_some() || job.scheduled_at.is_some() || job.expires_at.is_some() {
+        if job.unique_key.is_some() || job.has_times() {
             let refusal = "a periodic job has no unique key and no times but those of its schedule";
             return Err(Error::invalid("job", refusal));
         }
+        if job.ordering_key.is_some() || job.trace.is_some() {
+            let refusal = "a periodic job has no ordering key and no trace";
+            return Err(Error::invalid("job", refusal));
+        }
+        job.check()?;
         Schedule::parse(&self.schedule, &self.time_zone)
             .map(drop)
             .map_err(|refusal| Error::invalid("schedule", refusal))
@@ -124,11 +129,32 @@ pub(crate) fn due(
 
 #[cfg(test)]
 mod tests {
-    use super::{Missed, due, schedule::Schedule};
+    use std::time::Duration;
+
     use jiff::Timestamp;
+
+    use super::{Missed, NewJob, Periodic, due, schedule::Schedule};
 
     fn at(text: &str) -> Timestamp {
         text.parse().expect("a time")
+    }
+
+    #[test]
+    fn a_setting_that_no_tick_would_have_is_refused() {
+        let job = || NewJob::new("sync", &()).expect("a job");
+        let hourly = |job| Periodic::new("p", "@hourly", job);
+        assert!(hourly(job().queue("q").priority(3).tag("t")).is_ok());
+        for refused in [
+            job().ordering_key("k"),
+            job().unique_key("k"),
+            job().delay(Duration::from_secs(1)),
+            job().expires_at(at("2027-11-21T10:00:00Z")),
+            job().trace("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+            job().max_attempts(Some(0)),
+            job().queue(""),
+        ] {
+            assert!(hourly(refused.clone()).is_err(), "{refused:?}");
+        }
     }
 
     #[test]

@@ -244,6 +244,26 @@ async fn many_jobs_keep_their_order_and_all_their_fields() {
 }
 
 #[tokio::test]
+async fn jobs_of_one_ordering_key_keep_their_order_whatever_their_unique_keys_are() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let event = |n: u32| NewJob::new("event", &json!({"n": n})).unwrap();
+    let jobs: Vec<NewJob> = (8..12)
+        .map(|n| match n {
+            9 => event(n).ordering_key("order/1"),
+            _ => event(n)
+                .ordering_key("order/1")
+                .unique_key(format!("evt-{n}")),
+        })
+        .collect();
+    let ids = enqueue_many(&client, &jobs).await.unwrap();
+    assert!(ids.is_sorted(), "{ids:?}");
+    let handed_out = "SELECT array_agg(kwargs->>'n' ORDER BY id) FROM posthaste.job";
+    let row = client.query_one(handed_out, &[]).await.unwrap();
+    assert_eq!(row.get::<_, Vec<String>>(0), ["8", "9", "10", "11"]);
+}
+
+#[tokio::test]
 async fn a_unique_key_is_held_by_one_job_and_a_second_enqueue_returns_its_id() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();

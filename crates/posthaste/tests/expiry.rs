@@ -4,7 +4,7 @@ use posthaste::{Config, Outcome};
 use posthaste_testkit::{PgVersion, eventually};
 
 use crate::stress::store::Store;
-use crate::support::{SOON, database, quick, worker};
+use crate::support::{SOON, all_done, database, quick, worker};
 
 /// The locks that somebody has on lanes.
 const LANES_LOCKED: &str =
@@ -182,4 +182,48 @@ async fn expiry_locks_no_lane_whose_expired_jobs_were_claimed() {
     store.say("COMMIT").await.unwrap();
     assert_eq!((found, locked), (0, 0), "found, lanes locked");
     store.finish(&running).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_stands_in_line_behind_runs_that_became_slow_is_given_back() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (slow, begun) = tokio::sync::watch::channel(false);
+    let worker = worker(&db.pool(4).unwrap())
+        .config(Config {
+            shutdown_grace: std::time::Duration::ZERO,
+            ..quick()
+        })
+        .queue("default", 2)
+        .handler("*", move |_, _| {
+            let is_slow = *begun.borrow();
+            async move {
+                if is_slow {
+                    std::future::pending::<()>().await;
+                }
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    // Runs of no time justify a long line.
+    let put = "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 200)";
+    client.batch_execute(put).await.unwrap();
+    all_done(&client).await;
+    slow.send(true).unwrap();
+    client.batch_execute(put).await.unwrap();
+    let states = "SELECT (SELECT count(*) FROM posthaste.job WHERE state = 'running'),
+                         (SELECT count(*) FROM posthaste.job WHERE state = 'available')";
+    let mut most = 0;
+    eventually(SOON, "another worker may have all but two", async || {
+        let row = client.query_one(states, &[]).await?;
+        let (running, available): (i64, i64) = (row.get(0), row.get(1));
+        most = most.max(running);
+        Ok((running, available) == (2, 198))
+    })
+    .await
+    .unwrap();
+    assert!(most > 2, "there was no line");
+    worker.stop().await.unwrap();
 }

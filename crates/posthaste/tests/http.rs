@@ -10,7 +10,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use posthaste::http::Turns;
 use posthaste::{Backoff, Http, NewJob, QueueConfig, WorkerHandle, enqueue};
 use posthaste_testkit::{PgVersion, TestDb, eventually};
@@ -53,6 +53,11 @@ async fn answer(
     seen.lock().unwrap().push(asked);
     if status == "hang" {
         std::future::pending::<()>().await;
+    }
+    if status == "endless" {
+        let begun = futures_util::stream::iter([Ok::<_, std::io::Error>("data: 1\n\n")]);
+        let events = begun.chain(futures_util::stream::pending());
+        return axum::body::Body::from_stream(events).into_response();
     }
     let (status, extra) = status.split_once('-').unwrap_or((&status, ""));
     let status = StatusCode::from_bytes(status.as_bytes()).unwrap();
@@ -167,6 +172,25 @@ async fn each_class_of_answer_has_its_outcome() {
             assert!(error.ends_with("because"), "{error}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_says_done_is_not_undone_by_a_body_that_never_ends() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let (address, seen) = serve().await;
+    // Far beyond what the test waits for.
+    let post = http(&format!("{address}/endless")).time_limit(SOON * 10);
+    let worker = worker(&db.pool(2).unwrap())
+        .queue("default", 2)
+        .handler("endless", post.handler())
+        .start()
+        .await
+        .unwrap();
+    put(&client, "endless", &json!({})).await;
+    all_done(&client).await;
+    assert_eq!(seen.lock().unwrap().len(), 1);
+    worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

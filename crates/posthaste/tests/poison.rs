@@ -92,6 +92,18 @@ impl Drop for Enough {
     }
 }
 
+/// An error that nobody can print.
+#[derive(Debug)]
+struct Unprintable;
+
+impl std::fmt::Display for Unprintable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("poison")
+    }
+}
+
+impl std::error::Error for Unprintable {}
+
 async fn survives(name: &'static str) {
     let db = database(PgVersion::V15).await;
     let url = db.url().to_owned();
@@ -117,6 +129,9 @@ async fn survives(name: &'static str) {
             }
         })
         .handler("panic", |_, _| async { panic!("poison") })
+        .handler("panic in an error", |_, _| async {
+            Err(Unprintable.into())
+        })
         .handler("panic early", |_, job| {
             assert!(job.kwargs_json().is_empty(), "poison");
             async { Ok(Outcome::Done) }
@@ -140,6 +155,11 @@ async fn survives(name: &'static str) {
         .unwrap();
     only_the_poison_died(&client, name, 3).await;
     assert_eq!(good.load(Ordering::SeqCst), 999, "each innocent job once");
+    if name.contains("panic") {
+        let error = "SELECT last_error FROM posthaste.dead";
+        let error: String = client.query_one(error, &[]).await.unwrap().get(0);
+        assert!(error.starts_with("panicked: poison"), "{error}");
+    }
     drop(enough);
     worker.stop().await.unwrap();
 }
@@ -152,6 +172,11 @@ async fn a_job_that_panics_costs_only_its_own_attempts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_handler_that_panics_before_its_future_exists_costs_only_its_own_attempts() {
     survives("panic early").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_handler_whose_error_panics_when_it_is_printed_costs_only_its_own_attempts() {
+    survives("panic in an error").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

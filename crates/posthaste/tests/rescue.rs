@@ -70,6 +70,53 @@ async fn complete_in_commits_the_handlers_writes_and_the_completion_together() {
     worker.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_handler_says_after_complete_in_counts_unless_that_was_committed() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let pool = db.pool(8).unwrap();
+    let inner = pool.clone();
+    let worker = worker(&pool)
+        .queue_config(queue())
+        .handler("*", move |context, job| {
+            let pool = inner.clone();
+            async move {
+                let mut client = pool.get().await?;
+                let tx = client.transaction().await?;
+                context.complete_in(&tx).await?;
+                match job.name.strip_prefix("commit ") {
+                    Some(_) => tx.commit().await?,
+                    None => tx.rollback().await?,
+                }
+                match job.name.ends_with("fail") {
+                    true => Err("too late".into()),
+                    false => Ok(Outcome::Discard {
+                        reason: "no".into(),
+                    }),
+                }
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    for name in ["fail", "discard", "commit fail", "commit discard"] {
+        let job = NewJob::new(name, &json!({})).unwrap().max_attempts(Some(1));
+        enqueue(&client, &job).await.unwrap();
+    }
+    let ended = "SELECT (SELECT array_agg(name || ' is ' || state ORDER BY name) \
+                 FROM posthaste.job), (SELECT sum(completed_total)::bigint \
+                 FROM posthaste.counters)";
+    eventually(SOON, "all have ended", async || {
+        let row = client.query_one(ended, &[]).await?;
+        let (kept, completed): (Option<Vec<String>>, Option<i64>) = (row.get(0), row.get(1));
+        let expected = ["discard is discarded".to_owned(), "fail is dead".to_owned()];
+        Ok(kept.as_deref() == Some(&expected) && completed == Some(2))
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
+
 /// Whether this was called with the same id before.
 fn seen_before(id: i64) -> bool {
     static SEEN: std::sync::Mutex<Vec<i64>> = std::sync::Mutex::new(Vec::new());

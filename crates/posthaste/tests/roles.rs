@@ -164,6 +164,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "search",
         "sample",
         "audited",
+        "bulk_action",
     ]
     .contains(&object);
     let is_insertable = ["job", "staged_jobs", "outbox"].contains(&object);

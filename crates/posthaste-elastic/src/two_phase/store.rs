@@ -162,10 +162,10 @@ impl Store {
         Ok(Operation::update(index, id, &script)?.retried(RETRIES))
     }
 
-    /// Puts the next attempt at a transaction off, if it is in this state, whether or not it breaks
-    /// a rule. Where that fails, the next pass finds the transaction again.
+    /// Counts an attempt at a transaction and puts the next one off, if it is in this state,
+    /// whether or not it breaks a rule. Where that fails, the next pass finds the transaction again.
     pub(super) async fn put_off(&self, id: &str, state: State) {
-        let call = touch(state);
+        let call = touch(state, true);
         let script = Script {
             id: call.script,
             params: call.params,

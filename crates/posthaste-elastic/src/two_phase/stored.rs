@@ -21,7 +21,7 @@ pub(super) const SCRIPTS: [(&str, &str); 5] = [
     (PRUNE, include_str!("../../scripts/prune.painless")),
 ];
 const ADVANCE: &str = "posthaste-two-phase-advance-1";
-const TOUCH: &str = "posthaste-two-phase-touch-1";
+const TOUCH: &str = "posthaste-two-phase-touch-2";
 const HOLD: &str = "posthaste-two-phase-hold-1";
 const RELEASE: &str = "posthaste-two-phase-release-1";
 const PRUNE: &str = "posthaste-two-phase-prune-1";
@@ -43,7 +43,7 @@ pub struct Record {
     pub transaction_state: State,
     /// What it does.
     pub effects: Vec<Effect>,
-    /// How often somebody has set about it anew.
+    /// How many attempts of recovery did not end it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u64>,
     /// Why it was given up.
@@ -123,7 +123,7 @@ pub(super) fn call(
             let params = json!({"from": from, "to": to, "reason": reason, "ended": to.is_final()});
             (ADVANCE, params)
         }
-        Request::Touch(state) => return Some(touch(state)),
+        Request::Touch(state) => return Some(touch(state, false)),
         Request::Hold(effect, seen) => (HOLD, hold(id, transaction.effects().get(effect)?, seen)),
         Request::Settle(_) => release(true),
         Request::Undo(_) => release(false),
@@ -133,9 +133,9 @@ pub(super) fn call(
 }
 
 /// The script that writes a transaction in this state and leaves it there, with its next attempt
-/// put off.
-pub(super) fn touch(state: State) -> Call {
-    let params = json!({"state": state, "ended": state.is_final()});
+/// put off: for longer after each that is counted.
+pub(super) fn touch(state: State, counted: bool) -> Call {
+    let params = json!({"state": state, "ended": state.is_final(), "counted": counted});
     Call {
         script: TOUCH,
         params,

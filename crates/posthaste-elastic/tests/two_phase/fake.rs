@@ -27,7 +27,7 @@ pub async fn fake(seed: u64, marks: Marks) -> (Arc<FakeElastic>, Coordinator) {
     let coordinator = Coordinator::new(client(&fake), "documents", "transactions");
     coordinator.prepare(0).await.unwrap();
     fake.script("posthaste-two-phase-advance-1", advance);
-    fake.script("posthaste-two-phase-touch-1", touch);
+    fake.script("posthaste-two-phase-touch-2", touch);
     fake.script("posthaste-two-phase-hold-1", move |ctx, params| {
         hold(ctx, params, marks)
     });
@@ -90,9 +90,12 @@ fn touch(ctx: &mut Value, params: &Value) -> Result<(), String> {
         ctx["op"] = json!("none");
         return Ok(());
     }
-    let attempts = ctx["_source"]["attempts"].as_u64().unwrap_or(0) + 1;
-    ctx["_source"]["attempts"] = json!(attempts);
-    let put_off = after(ctx, (1 << attempts.min(12)).min(3_600));
+    let mut attempts = ctx["_source"]["attempts"].as_u64().unwrap_or(0);
+    if params["counted"] == json!(true) {
+        attempts += 1;
+        ctx["_source"]["attempts"] = json!(attempts);
+    }
+    let put_off = after(ctx, (1 << attempts.clamp(1, 12)).min(3_600));
     next_attempt(ctx, params, put_off);
     Ok(())
 }

@@ -1,8 +1,11 @@
 //! When a transaction is looked for next, on the server and on the fake: recovery goes by it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use posthaste_elastic::Operation;
 use posthaste_elastic::two_phase::{
-    Coordinator, Effect, Event, Request, Response, State, Transaction,
+    Coordinator, Effect, Event, Record, Request, Response, State, Transaction,
 };
 
 use super::fake::{Marks, fake};
@@ -27,7 +30,7 @@ async fn due_in(coordinator: &Coordinator, id: &str, step: u32) -> Option<f64> {
     Some(due.duration_since(now).as_secs_f64())
 }
 
-async fn each_attempt_puts_the_next_one_off(coordinator: &Coordinator) {
+async fn each_attempt_puts_the_next_one_off(coordinator: &Coordinator, transactions: &str) {
     opened(coordinator, &[("a", 0)]).await;
     let transaction = Transaction::new("t", vec![Effect::add("a", 1)]).unwrap();
     coordinator.create(&transaction).await.unwrap();
@@ -44,27 +47,72 @@ async fn each_attempt_puts_the_next_one_off(coordinator: &Coordinator) {
     };
     near(due_in(coordinator, "t", 0).await, 0.0);
     ask(Request::Advance(State::Created, Event::Begun)).await;
-    for attempt in 1..=14 {
+    // Whoever works on it keeps the others away, which counts as no attempt.
+    for again in 1..=5 {
         ask(Request::Touch(State::Pending)).await;
-        let expected = f64::from(1 << attempt.min(12)).min(3_600.0);
-        near(due_in(coordinator, "t", attempt).await, expected);
+        near(due_in(coordinator, "t", again).await, 2.0);
     }
+    let record = coordinator.get("t").await.unwrap().unwrap();
+    assert_eq!(record.attempts, None);
     ask(Request::Advance(State::Pending, Event::Abandoned)).await;
-    near(due_in(coordinator, "t", 15).await, 0.0);
+    near(due_in(coordinator, "t", 6).await, 0.0);
     ask(Request::Advance(State::Terminating, Event::Undone)).await;
     assert_eq!(
-        due_in(coordinator, "t", 16).await,
+        due_in(coordinator, "t", 7).await,
         None,
         "nobody looks for it any more"
     );
+    let mut step = 8;
+    for before in [
+        None,
+        Some(1),
+        Some(4),
+        Some(10),
+        Some(11),
+        Some(12),
+        Some(40),
+    ] {
+        let failed = failed_after(coordinator, transactions, before).await;
+        let attempts = before.unwrap_or(0) + 1;
+        assert_eq!(failed, Some(attempts));
+        let expected = f64::from(1 << attempts.min(12)).min(3_600.0);
+        near(due_in(coordinator, "wrong", step).await, expected);
+        step += 1;
+    }
+}
+
+/// A pass of recovery meets one that nobody can end, after so many attempts: how many there are
+/// then.
+async fn failed_after(
+    coordinator: &Coordinator,
+    transactions: &str,
+    attempts: Option<u64>,
+) -> Option<u64> {
+    let record = Record {
+        transaction_state: State::Created,
+        // Against the rules: one effect for each document.
+        effects: vec![Effect::add("a", 1), Effect::add("a", 1)],
+        attempts,
+        next_attempt_at: Some("2026-11-01T00:00:00Z".into()),
+        ..coordinator.get("t").await.unwrap().unwrap()
+    };
+    let write = Operation::index(transactions, "wrong", &record).unwrap();
+    coordinator.client().write(&write).await.unwrap();
+    coordinator.client().refresh(transactions).await.unwrap();
+    let recovered = coordinator.recover(Duration::from_secs(60)).await.unwrap();
+    assert!(
+        recovered.open.iter().any(|(id, _)| id == "wrong"),
+        "{recovered:?}"
+    );
+    coordinator.get("wrong").await.unwrap().unwrap().attempts
 }
 
 #[tokio::test]
 async fn the_server_and_the_fake_put_the_next_attempt_off_alike() {
     let (fake, faked) = fake(3, Marks::Compared).await;
-    each_attempt_puts_the_next_one_off(&faked).await;
+    each_attempt_puts_the_next_one_off(&faked, "transactions").await;
     drop(fake);
     if let Some(real) = coordinator("times").await {
-        each_attempt_puts_the_next_one_off(&real).await;
+        each_attempt_puts_the_next_one_off(&real, "times-transactions").await;
     }
 }

@@ -15,10 +15,12 @@ pub(super) const HEADER: usize = "NATS/1.0\r\n\r\n".len();
 /// The longest subject.
 const LONGEST: usize = 1_024;
 
-/// What JetStream refuses whatever the message: it is short of something.
-const UNAVAILABLE: u16 = 503;
-/// Its codes for a message that is too large, for the stream and for the account's streams.
-const TOO_LARGE: [u32; 2] = [10_054, 10_053];
+/// What JetStream refuses whatever the message: it is short of something, or overrun.
+const SHORT: [u16; 2] = [503, 429];
+/// Its codes for an account and for a server whose streams have no more memory or disk.
+const FULL: [u32; 3] = [10_002, 10_028, 10_047];
+/// Its code for a message that is too large.
+const TOO_LARGE: u32 = 10_054;
 
 /// A header with its length in the block.
 pub(super) fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue, usize)> {
@@ -172,11 +174,13 @@ pub(super) fn answer(payload: &[u8]) -> (Answer, bool) {
             let reason = "what took it is no stream: it did not acknowledge it";
             (Answer::retry(Reason::of(Failure::NoRoute, reason)), false)
         }
-        Some(error) if TOO_LARGE.contains(&error.err_code) => {
+        Some(error) if error.err_code == TOO_LARGE => {
             let reason = Reason::of(Failure::TooLarge, said(error));
             (Answer::rejected(reason), false)
         }
-        Some(error) if error.code == UNAVAILABLE => (Answer::full(said(error)), true),
+        Some(error) if SHORT.contains(&error.code) || FULL.contains(&error.err_code) => {
+            (Answer::full(said(error)), true)
+        }
         Some(error) => (Answer::retry(said(error)), false),
     }
 }
@@ -216,10 +220,13 @@ mod tests {
         };
         let too_large = Reason::of(Failure::TooLarge, "NATS: d (10054)");
         assert_eq!(of(400, 10054), (Answer::rejected(too_large), false));
-        assert!(matches!(
-            of(503, 10077),
-            (Answer::Backpressure { .. }, true)
-        ));
+        for (code, err_code) in [(503, 10077), (400, 10002), (429, 10167)] {
+            let (answer, is_full) = of(code, err_code);
+            assert!(
+                matches!(answer, Answer::Backpressure { .. }) && is_full,
+                "{err_code}"
+            );
+        }
         assert!(matches!(of(400, 10060), (Answer::Retry { .. }, false)));
     }
 

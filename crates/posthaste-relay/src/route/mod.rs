@@ -267,7 +267,9 @@ fn mapping(fields: &mut Fields, to: &To) -> Result<Mapping, String> {
     {
         mapping = mapping.kind(kind);
     }
-    if let Some(queue) = one_of(fields, ["receiver_queue", to.queue_word()])? {
+    if let Some(word) = to.queue_word()
+        && let Some(queue) = one_of(fields, ["receiver_queue", word])?
+    {
         mapping = mapping.queue(queue);
     }
     let headers: Option<BTreeMap<String, String>> = fields.take("headers")?;

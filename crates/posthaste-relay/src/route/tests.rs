@@ -319,3 +319,11 @@ fn a_destination_that_was_left_out_is_refused_with_its_feature() {
     let said = read(&json!({"to": "sidekiq://h"})).expect_err("left out");
     assert!(said.contains("the feature \"sidekiq\""), "{said}");
 }
+
+#[test]
+fn a_receiver_without_queues_has_no_name_for_one() {
+    for to in ["nats://h", "kafka://h", "smtp://h"] {
+        let said = read(&json!({"to": to, "receiver_queue": "m"})).expect_err(to);
+        assert!(said.contains("receiver_queue"), "{said}");
+    }
+}

@@ -164,11 +164,12 @@ impl To {
         })
     }
 
-    /// What it calls that which messages are put into.
-    pub(super) fn queue_word(&self) -> &'static str {
+    /// What it calls that which messages are put into. None: it has nothing beside the kind.
+    pub(super) fn queue_word(&self) -> Option<&'static str> {
         match self.kind {
-            Kind::RabbitMq => "exchange",
-            _ => "receiver_queue",
+            Kind::Nats | Kind::Kafka | Kind::Smtp => None,
+            Kind::RabbitMq => Some("exchange"),
+            _ => Some("receiver_queue"),
         }
     }
 }

@@ -270,6 +270,30 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_written_as_json_adds_nobody_and_loses_nobody() {
+        let to = Template::parse("{json:kwargs.name} <{kwargs.address}>").unwrap();
+        let mapping = Mapping::default().header("to", to);
+        for name in [
+            "Ada",
+            "Acme, Inc.",
+            "Ann (Annie)",
+            ".NET Shop",
+            "ada@home",
+            "eve@evil.example, Ada",
+            "Zoë \"Z\" \\",
+            "eve@evil.example> , <x",
+            "",
+        ] {
+            let kwargs = serde_json::json!({"name": name, "address": "ada@example.com"});
+            let job = job("welcome", &kwargs.to_string());
+            let message = mapping.message(job, ID).unwrap();
+            let mail = Mail::of(&message, Some("us@example.com"), None);
+            let mail = mail.unwrap_or_else(|problem| panic!("{name:?}: {problem}"));
+            assert_eq!(recipients(&mail), ["ada@example.com"], "{name:?}");
+        }
+    }
+
+    #[test]
     fn nothing_that_a_job_brings_ends_a_header_or_a_command() {
         for name in [
             "from",

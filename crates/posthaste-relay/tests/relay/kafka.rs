@@ -271,6 +271,42 @@ async fn a_topic_that_there_is_not_waits_for_it_and_its_neighbours_do_not() {
     worker.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_is_not_refused_for_what_came_in_one_request_with_it() {
+    let test = "a_record_is_not_refused_for_what_came_in_one_request_with_it";
+    if !are_here(test, &[Receiver::Kafka]) {
+        return;
+    }
+    let bootstrap = receivers::Kafka::shared().unwrap().bootstrap();
+    let topic = unique("small");
+    let mut config = ClientConfig::new();
+    let admin: AdminClient<DefaultClientContext> = config
+        .set("bootstrap.servers", &bootstrap)
+        .create()
+        .unwrap();
+    let new = NewTopic::new(&topic, 1, TopicReplication::Fixed(1));
+    let new = new.set("max.message.bytes", "4000");
+    let created = admin.create_topics(&[new], &AdminOptions::new()).await;
+    created.unwrap()[0].as_ref().unwrap();
+    // What is sent within a second goes in one request.
+    let kafka = Kafka::new(&bootstrap).unwrap();
+    let kafka = kafka.set("linger.ms", "1000").unwrap();
+    let message =
+        |bytes: usize| Message::new(uuid::Uuid::new_v4(), topic.as_str(), "x".repeat(bytes));
+    let (others, alone) = ([message(3000), message(3000)], [message(10)]);
+    let (others, alone) = tokio::join!(kafka.send(&others), kafka.send(&alone));
+    assert!(
+        others.iter().all(|one| *one != Answer::Accepted),
+        "{others:?}"
+    );
+    assert_eq!(alone, [Answer::Accepted]);
+    let refused = kafka.send(&[message(5000)]).await;
+    assert!(
+        matches!(refused[..], [Answer::Rejected { .. }]),
+        "{refused:?}"
+    );
+}
+
 #[tokio::test]
 async fn what_the_client_of_kafka_was_built_without_is_refused_before_a_job_waits_for_it() {
     let kafka = || Kafka::new("127.0.0.1:1").unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::Client;
 use posthaste::NewJob;
-use posthaste_relay::{Destination, Mapping, Nats, Relay, Template};
+use posthaste_relay::{Answer, Destination, Mapping, Message, Nats, Relay, Template};
 use posthaste_testkit::receivers::{self, Receiver, Worker, are_here};
 use posthaste_testkit::{Proxy, eventually};
 use serde_json::{Value, json};
@@ -228,4 +228,75 @@ fn a_password_of_nats_is_told_to_nobody() {
     assert_eq!(destination.label(), "nats at nats:4222,other:4222");
     let wrong = Nats::new("gopher://ada:hunter2@nats:4222").err();
     assert!(!wrong.unwrap().to_string().contains("hunter2"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_logs_in_stands_in_the_address() {
+    if !are_here("who_logs_in_stands_in_the_address", &[Receiver::Nats]) {
+        return;
+    }
+    let named = ["--user", "shop", "--pass", "ge/heim@1"];
+    let nats = receivers::Nats::start_with(&named).unwrap();
+    let of =
+        |port: u16, login: &str| Nats::new(&format!("nats://{login}127.0.0.1:{port}")).unwrap();
+    let there = of(nats.port(), "shop:ge%2Fheim%401@").probe().await;
+    assert_eq!(there, Ok(()));
+    for wrong in ["", "shop:geheim@", "token@"] {
+        let refused = of(nats.port(), wrong).probe().await.unwrap_err();
+        assert!(refused.contains("authorization"), "{wrong}: {refused}");
+    }
+    let nats = receivers::Nats::start_with(&["--auth", "to/ken"]).unwrap();
+    assert_eq!(of(nats.port(), "to%2Fken@").probe().await, Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_whose_leader_is_gone_counts_no_attempt_and_one_that_there_is_not_does() {
+    let test = "a_stream_whose_leader_is_gone_counts_no_attempt_and_one_that_there_is_not_does";
+    if !are_here(test, &[Receiver::Nats]) {
+        return;
+    }
+    let mut cluster = Vec::from(receivers::Nats::start_cluster().unwrap());
+    let client = async_nats::connect(cluster[0].url()).await.unwrap();
+    let request = json!({ "name": "mail", "subjects": ["mail"], "storage": "file" });
+    let mut leader = String::new();
+    // The cluster has no leader of its own at first.
+    eventually(SOON, "a stream is created", async || {
+        let request = request.to_string().into();
+        let Ok(reply) = client.request("$JS.API.STREAM.CREATE.mail", request).await else {
+            return Ok(false);
+        };
+        let reply: Value = serde_json::from_slice(&reply.payload)?;
+        leader = reply["cluster"]["leader"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        Ok(!leader.is_empty())
+    })
+    .await
+    .unwrap();
+    let at: usize = leader.trim_start_matches('n').parse().unwrap();
+    drop(cluster.remove(at));
+    let nats = Nats::new(&cluster[0].url()).unwrap().stream("mail");
+    let sent = async |kind: &str| {
+        let message = Message::new(uuid::Uuid::new_v4(), kind, "{}");
+        nats.send(&[message]).await.remove(0)
+    };
+    // Until the others have noticed it, its answer is late.
+    eventually(SOON, "it is known that it has no leader", async || {
+        let sent = tokio::time::timeout(Duration::from_secs(2), sent("mail")).await;
+        let is_full = |answer: &Answer| {
+            matches!(answer, Answer::Backpressure { reason, .. }
+            if reason.to_string().contains("no leader"))
+        };
+        let Ok(answer) = sent else { return Ok(false) };
+        assert!(
+            !matches!(answer, Answer::Retry { .. } | Answer::Accepted),
+            "{answer:?}"
+        );
+        Ok(is_full(&answer))
+    })
+    .await
+    .unwrap();
+    let unknown = sent("nobody.takes.this").await;
+    assert!(matches!(unknown, Answer::Retry { .. }), "{unknown:?}");
 }

@@ -245,9 +245,12 @@ async fn a_duplicate_window_shorter_than_an_outage_is_refused_by_its_name() {
     let asynq = Asynq::new(&behind.url()).unwrap().retention(minute);
     let bullmq = BullMq::new(&behind.url(), "mail").unwrap();
     let bullmq = bullmq.remove_on_complete(minute);
-    let destinations: [(Arc<dyn Destination>, &str); 2] = [
+    let failed = BullMq::new(&behind.url(), "mail").unwrap();
+    let failed = failed.remove_on_fail(minute);
+    let destinations: [(Arc<dyn Destination>, &str); 3] = [
         (Arc::new(asynq), "retention"),
         (Arc::new(bullmq), "removeOnComplete"),
+        (Arc::new(failed), "removeOnFail"),
     ];
     for (destination, name) in destinations {
         let relay = || Relay::to_any(Arc::clone(&destination));

@@ -1,6 +1,6 @@
 //! Rows that another table hides and shows, at one version of their own.
 
-use posthaste_sync::{Audit, IndexSync, Proof, Query, Table};
+use posthaste_sync::{Audit, IndexSync, Proof, Query, Source, SourceError, Table};
 
 use super::{Setup, setup};
 use crate::support::all_done;
@@ -63,4 +63,44 @@ async fn a_sync_asks_for_the_proof_that_it_was_told_to_ask_for() {
         let asked = setup.index.proofs.lock().unwrap().clone();
         assert!(asked.len() >= 2 && asked.iter().all(|one| *one == proof));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_row_security_hides_from_the_sync_is_an_error_and_no_deletion() {
+    let setup = setup().await;
+    setup.run("INSERT INTO note VALUES (1, 'word')").await;
+    let (worker, _) = setup.start(setup.sync()).await;
+    all_done(&setup.client).await;
+    worker.stop().await.unwrap();
+    let role = setup.db.name();
+    posthaste::grant_roles(&mut setup.db.client().await.unwrap())
+        .await
+        .unwrap();
+    let hide = format!(
+        "CREATE ROLE \"{role}\" LOGIN IN ROLE posthaste_worker; \
+         GRANT SELECT ON note TO \"{role}\"; ALTER TABLE note ENABLE ROW LEVEL SECURITY; \
+         UPDATE note SET body = 'other'"
+    );
+    setup.run(&hide).await;
+    let pool = setup.db.pool_as(role, 4).unwrap();
+    let own = "SELECT id::text, version, to_jsonb(n) FROM note n WHERE id = ANY ($1::bigint[])";
+    let sources: [Box<dyn Source>; 2] = [
+        Box::new(Table::new(pool.clone(), "note")),
+        Box::new(Query::new(pool.clone(), own)),
+    ];
+    let ids = ["1".to_owned()];
+    for source in &sources {
+        let refused = source.rows(&ids).await.unwrap_err();
+        let is_down = matches!(&refused, SourceError::Down(why) if why.contains("row-level"));
+        assert!(is_down, "{refused:?}");
+        assert!(source.versions(&ids).await.is_err());
+    }
+    assert!(sources[0].walk(None, 10).await.is_err());
+    assert!(sources[0].fill().await.is_err());
+    setup.run(&format!("ALTER ROLE \"{role}\" BYPASSRLS")).await;
+    let sync = setup.sync_of(Table::new(pool, "note"));
+    let (worker, _) = setup.start(sync).await;
+    all_done(&setup.client).await;
+    assert_eq!(setup.found("other").await, ["1"]);
+    worker.stop().await.unwrap();
 }

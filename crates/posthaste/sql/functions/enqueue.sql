@@ -264,12 +264,14 @@ BEGIN
     END IF;
   END LOOP;
 EXCEPTION WHEN lock_not_available THEN
+  -- Any other lock is waited for as ever.
+  PERFORM set_config('lock_timeout', '0', true);
   RETURN (SELECT u.id FROM posthaste.unique_key u WHERE u.key = p_key);
 END $f$;
 
 -- As posthaste.enqueue, for who must not wait for a transaction that is just taking the same unique
--- key. NULL means that there is such a one: nothing was enqueued, and nobody knows yet whether its
--- job will exist. A key whose job is just ending in an open transaction is held still: its holder
+-- key. NULL means that there is such a one, or that the table of keys was locked for a moment:
+-- nothing was enqueued, and nobody knows yet whether its job will exist. A key whose job is just ending in an open transaction is held still: its holder
 -- comes back. Only the key is not waited for: a job without one is always enqueued, and who has the
 -- key enqueues as ever.
 CREATE OR REPLACE FUNCTION posthaste.enqueue_nowait(

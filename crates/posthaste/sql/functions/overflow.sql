@@ -73,15 +73,17 @@ RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_slot integer := 4 + p_low % 2;
+  -- Of another store, which was dropped, nothing holds here.
+  v_this text := concat(p_low, '@', 'posthaste.store'::regclass::oid);
   v_known text := current_setting('posthaste.verified_overflow', true);
-  v_from bigint := CASE WHEN split_part(v_known, ':', 1) = p_low::text
+  v_from bigint := CASE WHEN split_part(v_known, ':', 1) = v_this
       THEN split_part(v_known, ':', 2)::bigint ELSE 0 END;
   v_batch bigint;
   v_done boolean;
 BEGIN
   SELECT v.o_batch, v.o_done INTO v_batch, v_done
     FROM posthaste.verify(v_slot, v_from, p_batches) v;
-  PERFORM set_config('posthaste.verified_overflow', concat(p_low, ':', v_batch), false);
+  PERFORM set_config('posthaste.verified_overflow', concat(v_this, ':', v_batch), false);
   IF v_done THEN
     RETURN posthaste.truncate(v_slot);
   END IF;

@@ -19,11 +19,13 @@ BEGIN
                            priority, clock_timestamp() + delay, NULL, tag, NULL, NULL);
 END $f$;
 
+-- Here and below, row security that would hide rows is an error: what is hidden is not gone.
+
 -- A job for each row, behind all that changes, for an index that has nothing: how many. A row of
 -- which such a job is not done has none beside it; the others have theirs, because what an index
 -- had when it was deleted is lost, however long one of its rows is tried in vain.
 CREATE OR REPLACE FUNCTION posthaste.sync_fill(name text) RETURNS bigint LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
+SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
 #variable_conflict use_variable
 DECLARE
   s posthaste.synced;
@@ -67,10 +69,11 @@ BEGIN
   RETURN v_rows;
 END $f$;
 
--- The type of a synced table's key.
+-- The type of a synced table's key, of whatever length: without -1 a character(8) would be one of a
+-- single character, and a cast to it would cut keys off.
 CREATE OR REPLACE FUNCTION posthaste.sync_key_type(s posthaste.synced)
 RETURNS text LANGUAGE sql STABLE AS $f$
-  SELECT format_type(a.atttypid, NULL) FROM pg_attribute a
+  SELECT format_type(a.atttypid, -1) FROM pg_attribute a
     WHERE a.attrelid = s.relation AND a.attname = s.key
 $f$;
 
@@ -121,7 +124,7 @@ END $f$;
 -- Rows of a synced table by their keys; document is NULL for a row that is not to be found.
 CREATE OR REPLACE FUNCTION posthaste.sync_rows(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
+SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
@@ -139,7 +142,7 @@ END $f$;
 -- As sync_rows, without making the documents.
 CREATE OR REPLACE FUNCTION posthaste.sync_versions(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, is_there boolean) LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
+SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
@@ -155,7 +158,7 @@ END $f$;
 -- The next rows after one, in the order of the key, as sync_versions gives them.
 CREATE OR REPLACE FUNCTION posthaste.sync_page(p_name text, p_after text, p_most bigint)
 RETURNS TABLE (id text, version bigint, is_there boolean) LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
+SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN

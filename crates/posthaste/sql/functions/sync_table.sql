@@ -29,6 +29,22 @@ BEGIN
         USING ERRCODE = 'undefined_column';
     END IF;
   END LOOP;
+  -- Its text is the document's id: whoever writes a row and who reads it must mean the same.
+  IF EXISTS (
+    WITH RECURSIVE base AS (
+      SELECT t.oid, t.typtype, t.typbasetype, t.typoutput
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+       WHERE a.attrelid = s.relation AND a.attname = s.key
+      UNION ALL
+      SELECT t.oid, t.typtype, t.typbasetype, t.typoutput
+        FROM base b JOIN pg_type t ON b.typtype = 'd' AND t.oid = b.typbasetype)
+    SELECT FROM base b JOIN pg_proc p ON p.oid = b.typoutput
+     WHERE b.typtype NOT IN ('d', 'e')
+       AND (p.provolatile <> 'i' OR b.oid = ANY ('{float4,float8,bytea,interval}'::regtype[]))) THEN
+    RAISE EXCEPTION 'posthaste: %: the text of the key "%" depends on settings of the session',
+      s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
+      HINT = 'Another column that is unique, of numbers, text or uuid, can be the key.';
+  END IF;
   -- Where a key is taken twice until the commit, nobody waits for the one who deletes it.
   IF posthaste.sync_index(s) IS NULL THEN
     RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL and have a unique index of its own',

@@ -11,7 +11,12 @@
 --
 -- What calls functions (views, rules, triggers, some defaults) stands in 0001_initial_after.sql.
 
-CREATE SCHEMA IF NOT EXISTS posthaste;
+-- An owner of the schema need not be one who may create schemas.
+DO $do$ BEGIN
+  IF pg_catalog.to_regnamespace('posthaste') IS NULL THEN
+    CREATE SCHEMA posthaste;
+  END IF;
+END $do$;
 
 -- Non-MVCC cells: read by everybody at once, in any isolation level, and without dead tuples. Only
 -- setval() moves the cursors among them (setval logs the value itself, nextval logs ahead), and
@@ -290,9 +295,11 @@ SELECT setval('posthaste.pace_1', 0);
 -- One row per unique key that is held; released when its job is done, dead, expired, discarded or
 -- cancelled.
 CREATE TABLE posthaste.unique_key (
-  key text   PRIMARY KEY,
+  -- No collation of the machine decides where a key is found.
+  key text   COLLATE "C" PRIMARY KEY,
   id  bigint NOT NULL
-);
+  -- To cut its empty end off would lock it against everybody.
+) WITH (vacuum_truncate = off);
 
 -- Confirmations that came before the job awaited them: the receiver was faster than our
 -- acknowledgement.

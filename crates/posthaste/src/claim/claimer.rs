@@ -93,7 +93,7 @@ impl Handing {
             id,
             job: None,
             is_keyed: true,
-            is_completed: false,
+            may_be_completed: false,
             disposition,
             took: Took {
                 began: now,

@@ -30,8 +30,8 @@ pub(crate) struct Settled {
     pub(crate) id: JobId,
     /// None when it could not be read.
     pub(crate) job: Option<Arc<Job>>,
-    /// The handler says that it has completed it in a transaction of its own.
-    pub(crate) is_completed: bool,
+    /// The handler has completed it in a transaction of its own, unless that was rolled back.
+    pub(crate) may_be_completed: bool,
     /// It holds a unique key, which has to be released.
     pub(crate) is_keyed: bool,
     pub(crate) disposition: Disposition,
@@ -55,6 +55,8 @@ pub struct Ticket {
     pub(crate) backoff: Option<Backoff>,
     /// When its run began: when it was handed over, unless it stood in line.
     pub(crate) began: Instant,
+    /// As in [`Settled`].
+    pub(crate) may_be_completed: bool,
     settled: Option<UnboundedSender<Settled>>,
 }
 
@@ -65,6 +67,7 @@ impl Ticket {
             batch,
             backoff: None,
             began: Instant::now(),
+            may_be_completed: false,
             settled: Some(settled),
         }
     }
@@ -119,17 +122,16 @@ impl Ticket {
 
     fn send(&mut self, result: RunResult) {
         if let Some(settled) = self.settled.take() {
-            let is_completed = matches!(result, RunResult::CompletedInTransaction);
             let backoff = self.backoff.as_ref().unwrap_or(&self.batch.backoff);
             let disposition = disposition(&self.job, &result, backoff, fastrand::f64());
-            log(&self.job, &result, &disposition);
+            log(&self.job, &result, &disposition, self.may_be_completed);
             // The receiver ends only with the engine, and then the store takes the job back by
             // itself.
             let _ = settled.send(Settled {
                 batch: Arc::clone(&self.batch),
                 id: self.job.id,
                 job: Some(Arc::clone(&self.job)),
-                is_completed,
+                may_be_completed: self.may_be_completed,
                 is_keyed: self.job.unique_key.is_some() || self.job.ordering_key.is_some(),
                 disposition,
                 took: Took {
@@ -142,7 +144,7 @@ impl Ticket {
 }
 
 /// One line for what became of a run. It never says an argument.
-fn log(job: &Job, result: &RunResult, disposition: &Disposition) {
+fn log(job: &Job, result: &RunResult, disposition: &Disposition, may_be_completed: bool) {
     macro_rules! line {
         ($level:ident, $($told:tt)+) => {
             tracing::$level!(
@@ -162,6 +164,19 @@ fn log(job: &Job, result: &RunResult, disposition: &Disposition) {
         Disposition::Done => line!(debug, "a job is done"),
         Disposition::GiveBack => line!(debug, "a job was given back"),
         Disposition::Await { until } => line!(debug, %until, "a job waits to be confirmed"),
+        Disposition::Reschedule {
+            error: Some(error), ..
+        }
+        | Disposition::DeadLetter { error, .. }
+            if may_be_completed =>
+        {
+            let error = loggable(error);
+            line!(
+                warn,
+                error,
+                "an attempt failed, unless complete_in was committed"
+            );
+        }
         Disposition::Reschedule { attempt, error, .. } => {
             let error = error.as_deref().map(loggable);
             match *attempt > job.attempts_counted() {

@@ -25,6 +25,8 @@ pub use turns::Turns;
 
 /// So much of an answer's body is read at most.
 const READ: usize = 8 << 10;
+/// The body of an answer that says done is waited for no longer than this.
+const UNREAD: Duration = Duration::from_secs(1);
 /// An address that swallows packets is given up sooner than one that thinks.
 const CONNECT: Duration = Duration::from_secs(10);
 /// A connection that nobody uses is closed after this: where a process may open few files, others
@@ -100,7 +102,14 @@ pub fn headers(
 pub async fn outcome(answer: Response) -> Result<Outcome, RetryLater> {
     let status = answer.status().as_u16();
     let after = asked(answer.headers());
-    answer::decide(status, after, &start(answer).await)
+    let is_done = answer.status().is_success();
+    let read = start(answer);
+    let body = match is_done {
+        // A body that has come keeps its connection; one that never ends is not waited for.
+        true => tokio::time::timeout(UNREAD, read).await.unwrap_or_default(),
+        false => read.await,
+    };
+    answer::decide(status, after, &body)
 }
 
 /// What the server asked for, by its own clock where it told it.

@@ -114,7 +114,8 @@ impl NewJob {
         self
     }
 
-    /// Never started after this instant; the default is 30 days after it is due.
+    /// Not claimed after this instant, and given back by a worker in which it has waited for about a
+    /// second; the default is 30 days after it is due.
     pub fn expires_at(mut self, at: Timestamp) -> Self {
         self.expires_at = Some(at);
         self
@@ -172,6 +173,11 @@ impl NewJob {
             && self.ordering_key.is_none()
             && self.trace.is_none()
             && self.max_attempts == Some(DEFAULT_ATTEMPTS)
+    }
+
+    /// Something is said of when it runs.
+    pub(crate) fn has_times(&self) -> bool {
+        self.scheduled_at.is_some() || self.expires_at.is_some() || !self.delay.is_zero()
     }
 
     /// The job with its delay turned into an instant; nothing where it has none.

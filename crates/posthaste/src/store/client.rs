@@ -168,7 +168,7 @@ pub(crate) async fn counters<E: Executor>(executor: &mut E) -> Result<Counters, 
 pub(crate) async fn uncounted<E: Executor>(executor: &mut E, most: u32) -> Result<u32, Error> {
     let (what, sql) = (
         "cannot tell what is still to be counted",
-        "SELECT posthaste.uncounted($1)::text AS answer",
+        "SELECT posthaste.uncounted($1::integer)::text AS answer",
     );
     let most = i32::try_from(most).unwrap_or(i32::MAX);
     one(executor, what, sql, &[Value::Integer(Some(most))]).await

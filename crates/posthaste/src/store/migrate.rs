@@ -26,7 +26,11 @@ SET LOCAL check_function_bodies = off";
 
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1885893472, 0)";
-const LEDGER: &str = "CREATE SCHEMA IF NOT EXISTS posthaste;
+const LEDGER: &str = "DO $do$ BEGIN
+  IF pg_catalog.to_regnamespace('posthaste') IS NULL THEN
+    CREATE SCHEMA posthaste;
+  END IF;
+END $do$;
 CREATE TABLE IF NOT EXISTS posthaste.migration (
   name text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
   applied_at timestamptz NOT NULL DEFAULT clock_timestamp())";

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -15,10 +16,14 @@ use crate::handler::{self, HandlerError};
 use crate::job::{Job, JobId};
 use crate::retry::{Backoff, RunResult};
 
+/// A job whose worker died, or whose time is over, waits no longer than this for the program.
+const UNTAKEN: Duration = Duration::from_secs(1);
+
 /// The claims of one queue: [`WorkerBuilder::claims`](crate::WorkerBuilder::claims) makes it.
 ///
-/// One claim more than those that the program has is fetched ahead. Dropped, it gives back what
-/// nobody has taken, and the worker takes no more jobs of the queue.
+/// One claim more than those that the program has is fetched ahead; what is not taken within the
+/// queue's timeout is given back. Dropped, it gives back what nobody has taken, and the worker takes
+/// no more jobs of the queue.
 pub struct Claims(Arc<Inbox>);
 
 impl Claims {
@@ -26,6 +31,7 @@ impl Claims {
     /// when the worker was asked to stop: finish what you have, which may take as long as its grace
     /// period.
     pub async fn next(&mut self) -> Option<Claim> {
+        let _asking = Asking::new(&self.0.is_asked);
         loop {
             let arrived = self.0.arrived.notified();
             if self.0.stopping.is_cancelled() {
@@ -37,6 +43,22 @@ impl Claims {
             }
             tokio::select! { () = arrived => {}, () = self.0.stopping.cancelled() => return None }
         }
+    }
+}
+
+/// The program waits for a claim for as long as this lives.
+struct Asking<'a>(&'a AtomicBool);
+
+impl<'a> Asking<'a> {
+    fn new(is_asked: &'a AtomicBool) -> Self {
+        is_asked.store(true, Ordering::SeqCst);
+        Self(is_asked)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 
@@ -194,6 +216,7 @@ pub(crate) struct Inbox {
     waiting: Mutex<Vec<Delivery>>,
     held: Mutex<Vec<Weak<Held>>>,
     arrived: Notify,
+    is_asked: AtomicBool,
     /// Notified when there is room for the next claim.
     room: Arc<Notify>,
     stopping: CancellationToken,
@@ -206,6 +229,7 @@ impl Inbox {
             waiting: Mutex::default(),
             held: Mutex::default(),
             arrived: Notify::new(),
+            is_asked: AtomicBool::new(false),
             room: Arc::default(),
             stopping: CancellationToken::new(),
         });
@@ -236,8 +260,15 @@ impl Inbox {
 
     fn give_back(&self) {
         self.stopping.cancel();
-        let waiting = std::mem::take(&mut *self.waiting());
-        waiting.into_iter().for_each(|one| one.ticket.give_back());
+        self.give_back_those(|_| true);
+    }
+
+    fn give_back_those(&self, which: impl Fn(&Delivery) -> bool) {
+        let given: Vec<Delivery> = {
+            let mut waiting = self.waiting();
+            waiting.extract_if(.., |one| which(one)).collect()
+        };
+        given.into_iter().for_each(|one| one.ticket.give_back());
     }
 }
 
@@ -284,6 +315,13 @@ impl Consumer for Intake {
         let held = self.0.held();
         let overdue = held.iter().filter(|one| one.since.elapsed() > timeout);
         overdue.for_each(|one| one.end(RunResult::TimedOut(timeout)));
+        let now = Timestamp::now();
+        self.0.give_back_those(|one| {
+            let waited = one.ticket.began.elapsed();
+            // One whose worker died keeps the whole process waiting.
+            let is_urgent = one.job.crashes > 0 || one.job.expires_at <= now;
+            waited > timeout || (waited > UNTAKEN && is_urgent)
+        });
     }
 
     fn cancel(&self, jobs: &[JobId]) {
@@ -301,6 +339,10 @@ impl Consumer for Intake {
 
     fn limit(&self) -> Option<Duration> {
         Some(self.0.config.timeout)
+    }
+
+    fn takes_quarantined(&self) -> bool {
+        self.0.is_asked.load(Ordering::SeqCst) && !self.0.stopping.is_cancelled()
     }
 
     fn backoff(&self) -> Backoff {

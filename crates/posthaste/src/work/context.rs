@@ -78,8 +78,8 @@ impl<S> Context<S> {
         &self.run.job
     }
 
-    /// The fence of this run: no other run of any job has the same. None in a
-    /// test that runs a handler by itself.
+    /// The fence of the claim that this run is of: jobs that were claimed together have the same,
+    /// and no other run of this job does. None in a test that runs a handler by itself.
     pub fn fence(&self) -> Option<Fence> {
         self.run.fence
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use jiff::Timestamp;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,7 @@ use super::context::{self, Context};
 use super::handlers::{Handlers, Which};
 use super::trial::Trial;
 use crate::config::QueueConfig;
-use crate::consumer::{Consumer, Delivery, Ticket};
+use crate::consumer::{Consumer, Delivery, Outcome, Ticket};
 use crate::error::panic_text;
 use crate::handler;
 use crate::job::{Job, JobId};
@@ -31,6 +32,8 @@ use slot::{Run, Slot, overstayed};
 const LINE: Duration = Duration::from_millis(20);
 /// The longest line: two of the largest claims, so that one is fetched while the other runs.
 const LONGEST_LINE: usize = 10_000;
+/// What has stood in line for longer waits for runs that have become slow: it is given back.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// The consumer kind *work*: async handlers.
 pub(crate) struct Runner {
     config: QueueConfig,
@@ -181,6 +184,7 @@ impl Runner {
             started,
             timeout,
             cancelled: cancelled.clone(),
+            completed: Arc::clone(&run.completed),
         });
         let span = tracing::info_span!(
             "job",
@@ -197,9 +201,9 @@ impl Runner {
             () = self.aborted.cancelled() => RunResult::GivenBack,
             () = overstayed(&cancelled) => RunResult::Cancelled,
         };
-        // Whatever the handler came to after it had called complete_in, its transaction decides.
+        // Of a handler that has called complete_in and is done, its transaction decides.
         let result = match result {
-            RunResult::Returned(_) if run.completed.load(Ordering::SeqCst) => {
+            RunResult::Returned(Outcome::Done) if run.completed.load(Ordering::SeqCst) => {
                 RunResult::CompletedInTransaction
             }
             result => result.unless_cancelled(cancelled.is_cancelled()),
@@ -212,12 +216,13 @@ impl Runner {
 
     /// The one that took a run out of its slot ends it. The place is free before the result goes
     /// out: the result is what makes the engine ask for room.
-    fn end(&self, run: Run, result: RunResult) {
+    fn end(&self, mut run: Run, result: RunResult) {
         self.busy.fetch_sub(1, Ordering::SeqCst);
         self.make_room(run.which);
         if let Some(trial) = &self.trial {
             trial.note(&run.ticket.job, &result);
         }
+        run.ticket.may_be_completed = run.completed.load(Ordering::SeqCst);
         run.ticket.record(result);
     }
 
@@ -261,6 +266,31 @@ impl Runner {
         }
     }
 
+    /// Gives back what stands in line for too long: another worker may be idle. Where jobs wait for
+    /// each other, the next claim would bring the same ones, and only those go whose time is over.
+    fn shorten_line(&self) {
+        let mut line = self.line();
+        let waits_long = |one: &Delivery| one.ticket.began.elapsed() > LONGEST_WAIT;
+        if !line.front().is_some_and(waits_long) {
+            return;
+        }
+        let now = Timestamp::now();
+        let is_limited = self.limited.is_some();
+        let goes = |one: &Delivery| waits_long(one) && (!is_limited || one.job.expires_at <= now);
+        let (gone, kept) = line.drain(..).partition::<VecDeque<_>, _>(goes);
+        *line = kept;
+        drop(line);
+        if !is_limited {
+            // No line is built before runs are known to be fast again.
+            let slow = u64::try_from(LONGEST_WAIT.as_nanos()).unwrap_or(u64::MAX);
+            self.run_time.fetch_max(slow, Ordering::Relaxed);
+        }
+        if let Some(trial) = &self.trial {
+            trial.give_back(gone.len());
+        }
+        gone.into_iter().for_each(|one| one.ticket.give_back());
+    }
+
     fn learn(&self, run: Duration) {
         let run = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
         let average = self.run_time.load(Ordering::Relaxed);
@@ -276,7 +306,14 @@ async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
             return;
         };
         runner.busy.fetch_add(1, Ordering::SeqCst);
-        runner.run(&slot, delivery, which).await;
+        let run = AssertUnwindSafe(runner.run(&slot, delivery, which)).catch_unwind();
+        // What an error, a future or a panic holds may panic when it is printed or dropped.
+        if let Err(panic) = run.await {
+            if let Some(run) = slot.take() {
+                runner.end(run, RunResult::Panicked(panic_text(&*panic)));
+            }
+            std::mem::forget(panic);
+        }
         if slot.abandoned.load(Ordering::SeqCst) {
             return;
         }
@@ -375,6 +412,7 @@ impl Consumer for Arc<Runner> {
     }
 
     fn watch(&self) {
+        self.shorten_line();
         let mut slots = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slots.len();
         slots.retain(|slot| {

@@ -87,6 +87,7 @@ pub async fn everything<E: Executor>(mut executor: E) {
     let week = Duration::from_secs(7 * 86_400);
     assert!(all.keep(QUEUE, Some(week)).await.unwrap());
     assert!(all.keep(QUEUE, None).await.unwrap());
+    assert!(all.uncounted(5).await.unwrap() <= 5);
     assert!(all.confirm(found.delivery_id).await.unwrap());
     assert!(!all.confirm(Uuid::new_v4()).await.unwrap());
 }

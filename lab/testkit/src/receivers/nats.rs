@@ -17,12 +17,39 @@ pub struct Nats {
 impl Nats {
     /// Starts one whose streams lie in its folder.
     pub fn start() -> anyhow::Result<Self> {
-        let nats = on_free_ports(Self::start_once)?;
+        Self::start_with(&[])
+    }
+
+    /// The same with these arguments too.
+    pub fn start_with(arguments: &[&str]) -> anyhow::Result<Self> {
+        let nats = on_free_ports(|| Self::start_once(arguments))?;
         ran::note(Receiver::Nats.name());
         Ok(nats)
     }
 
-    fn start_once() -> anyhow::Result<Self> {
+    /// Starts three that are one cluster, whose streams may lie on any of them.
+    pub fn start_cluster() -> anyhow::Result<[Self; 3]> {
+        let start = || {
+            let ports = [ports::free()?, ports::free()?, ports::free()?];
+            let routes = ports
+                .map(|port| format!("nats-route://127.0.0.1:{port}"))
+                .join(",");
+            let start = |at: usize| {
+                let (name, cluster) = (format!("n{at}"), format!("nats://127.0.0.1:{}", ports[at]));
+                let arguments = ["--server_name", &name, "--cluster", &cluster];
+                let together = ["--cluster_name", "posthaste", "--routes", &routes];
+                let arguments = [arguments, together].concat();
+                Self::start_once(&arguments)
+            };
+            anyhow::Ok([start(0)?, start(1)?, start(2)?])
+        };
+        let cluster = on_free_ports(start)?;
+        ran::note(Receiver::Nats.name());
+        Ok(cluster)
+    }
+
+    fn start_once(arguments: &[&str]) -> anyhow::Result<Self> {
+        let arguments: Vec<String> = arguments.iter().map(|&one| one.to_owned()).collect();
         let program = Receiver::Nats.find()?;
         let account = Account::for_servers()?;
         let folder = Service::folder(account)?;
@@ -33,7 +60,8 @@ impl Nats {
             command
                 .args(["--addr", "127.0.0.1", "--port", &port.to_string()])
                 .args(["--jetstream", "--store_dir"])
-                .arg(&streams);
+                .arg(&streams)
+                .args(&arguments);
             command
         })?;
         Ok(Self { port, service })

@@ -1,7 +1,7 @@
 //! One place where a job runs, and the run that is under way there.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,8 @@ pub(super) struct Run {
     pub(super) started: Instant,
     pub(super) timeout: Duration,
     pub(super) cancelled: CancellationToken,
+    /// Its handler has called complete_in.
+    pub(super) completed: Arc<AtomicBool>,
 }
 
 impl Run {
