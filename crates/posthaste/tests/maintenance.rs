@@ -33,11 +33,10 @@ async fn what_is_scheduled_becomes_due_while_another_duty_is_under_way() {
         .start()
         .await
         .unwrap();
-    // The statement's own start: as long as it is the same, it is the same run of the duty. It has
-    // another before it is bound and run.
-    let under_way = "SELECT max(query_start)::text FROM pg_stat_activity
+    // The transaction's start: as long as it is the same, it is the same run of the duty.
+    let under_way = "SELECT max(xact_start)::text FROM pg_stat_activity
                       WHERE datname = current_database() AND state = 'active'
-                        AND query LIKE '%posthaste.overdue(%' AND wait_event_type = 'Lock'";
+                        AND query LIKE '%posthaste.overdue(%' AND pid <> pg_backend_pid()";
     let mut began = None;
     eventually(SOON, "the slow duty is under way", async || {
         began = client
