@@ -3,7 +3,11 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
 SET LOCAL check_function_bodies = off;
 SELECT pg_advisory_xact_lock(1885893472, 0);
-CREATE SCHEMA IF NOT EXISTS posthaste;
+DO $do$ BEGIN
+  IF pg_catalog.to_regnamespace('posthaste') IS NULL THEN
+    CREATE SCHEMA posthaste;
+  END IF;
+END $do$;
 CREATE TABLE IF NOT EXISTS posthaste.migration (
   name text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
   applied_at timestamptz NOT NULL DEFAULT clock_timestamp());
@@ -21,7 +25,12 @@ CREATE TABLE IF NOT EXISTS posthaste.migration (
 --
 -- What calls functions (views, rules, triggers, some defaults) stands in 0001_initial_after.sql.
 
-CREATE SCHEMA IF NOT EXISTS posthaste;
+-- An owner of the schema need not be one who may create schemas.
+DO $do$ BEGIN
+  IF pg_catalog.to_regnamespace('posthaste') IS NULL THEN
+    CREATE SCHEMA posthaste;
+  END IF;
+END $do$;
 
 -- Non-MVCC cells: read by everybody at once, in any isolation level, and without dead tuples. Only
 -- setval() moves the cursors among them (setval logs the value itself, nextval logs ahead), and
@@ -621,9 +630,11 @@ SELECT setval('posthaste.pace_64', 0);
 -- One row per unique key that is held; released when its job is done, dead, expired, discarded or
 -- cancelled.
 CREATE TABLE posthaste.unique_key (
-  key text   PRIMARY KEY,
+  -- No collation of the machine decides where a key is found.
+  key text   COLLATE "C" PRIMARY KEY,
   id  bigint NOT NULL
-);
+  -- To cut its empty end off would lock it against everybody.
+) WITH (vacuum_truncate = off);
 
 -- Confirmations that came before the job awaited them: the receiver was faster than our
 -- acknowledgement.
@@ -4690,12 +4701,14 @@ BEGIN
     END IF;
   END LOOP;
 EXCEPTION WHEN lock_not_available THEN
+  -- Any other lock is waited for as ever.
+  PERFORM set_config('lock_timeout', '0', true);
   RETURN (SELECT u.id FROM posthaste.unique_key u WHERE u.key = p_key);
 END $f$;
 
 -- As posthaste.enqueue, for who must not wait for a transaction that is just taking the same unique
--- key. NULL means that there is such a one: nothing was enqueued, and nobody knows yet whether its
--- job will exist. A key whose job is just ending in an open transaction is held still: its holder
+-- key. NULL means that there is such a one, or that the table of keys was locked for a moment:
+-- nothing was enqueued, and nobody knows yet whether its job will exist. A key whose job is just ending in an open transaction is held still: its holder
 -- comes back. Only the key is not waited for: a job without one is always enqueued, and who has the
 -- key enqueues as ever.
 CREATE OR REPLACE FUNCTION posthaste.enqueue_nowait(
@@ -9034,15 +9047,17 @@ RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_slot integer := 4 + p_low % 2;
+  -- Of another store, which was dropped, nothing holds here.
+  v_this text := concat(p_low, '@', 'posthaste.store'::regclass::oid);
   v_known text := current_setting('posthaste.verified_overflow', true);
-  v_from bigint := CASE WHEN split_part(v_known, ':', 1) = p_low::text
+  v_from bigint := CASE WHEN split_part(v_known, ':', 1) = v_this
       THEN split_part(v_known, ':', 2)::bigint ELSE 0 END;
   v_batch bigint;
   v_done boolean;
 BEGIN
   SELECT v.o_batch, v.o_done INTO v_batch, v_done
     FROM posthaste.verify(v_slot, v_from, p_batches) v;
-  PERFORM set_config('posthaste.verified_overflow', concat(p_low, ':', v_batch), false);
+  PERFORM set_config('posthaste.verified_overflow', concat(v_this, ':', v_batch), false);
   IF v_done THEN
     RETURN posthaste.truncate(v_slot);
   END IF;
@@ -12247,11 +12262,13 @@ BEGIN
                            priority, clock_timestamp() + delay, NULL, tag, NULL, NULL);
 END $f$;
 
+-- Here and below, row security that would hide rows is an error: what is hidden is not gone.
+
 -- A job for each row, behind all that changes, for an index that has nothing: how many. A row of
 -- which such a job is not done has none beside it; the others have theirs, because what an index
 -- had when it was deleted is lost, however long one of its rows is tried in vain.
 CREATE OR REPLACE FUNCTION posthaste.sync_fill(name text) RETURNS bigint LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
+SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
 #variable_conflict use_variable
 DECLARE
   s posthaste.synced;
@@ -12295,10 +12312,11 @@ BEGIN
   RETURN v_rows;
 END $f$;
 
--- The type of a synced table's key.
+-- The type of a synced table's key, of whatever length: without -1 a character(8) would be one of a
+-- single character, and a cast to it would cut keys off.
 CREATE OR REPLACE FUNCTION posthaste.sync_key_type(s posthaste.synced)
 RETURNS text LANGUAGE sql STABLE AS $f$
-  SELECT format_type(a.atttypid, NULL) FROM pg_attribute a
+  SELECT format_type(a.atttypid, -1) FROM pg_attribute a
     WHERE a.attrelid = s.relation AND a.attname = s.key
 $f$;
 
@@ -12349,7 +12367,7 @@ END $f$;
 -- Rows of a synced table by their keys; document is NULL for a row that is not to be found.
 CREATE OR REPLACE FUNCTION posthaste.sync_rows(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
+SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
@@ -12367,7 +12385,7 @@ END $f$;
 -- As sync_rows, without making the documents.
 CREATE OR REPLACE FUNCTION posthaste.sync_versions(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, is_there boolean) LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
+SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
@@ -12383,7 +12401,7 @@ END $f$;
 -- The next rows after one, in the order of the key, as sync_versions gives them.
 CREATE OR REPLACE FUNCTION posthaste.sync_page(p_name text, p_after text, p_most bigint)
 RETURNS TABLE (id text, version bigint, is_there boolean) LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
+SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
@@ -12591,6 +12609,22 @@ BEGIN
         USING ERRCODE = 'undefined_column';
     END IF;
   END LOOP;
+  -- Its text is the document's id: whoever writes a row and who reads it must mean the same.
+  IF EXISTS (
+    WITH RECURSIVE base AS (
+      SELECT t.oid, t.typtype, t.typbasetype, t.typoutput
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+       WHERE a.attrelid = s.relation AND a.attname = s.key
+      UNION ALL
+      SELECT t.oid, t.typtype, t.typbasetype, t.typoutput
+        FROM base b JOIN pg_type t ON b.typtype = 'd' AND t.oid = b.typbasetype)
+    SELECT FROM base b JOIN pg_proc p ON p.oid = b.typoutput
+     WHERE b.typtype NOT IN ('d', 'e')
+       AND (p.provolatile <> 'i' OR b.oid = ANY ('{float4,float8,bytea,interval}'::regtype[]))) THEN
+    RAISE EXCEPTION 'posthaste: %: the text of the key "%" depends on settings of the session',
+      s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
+      HINT = 'Another column that is unique, of numbers, text or uuid, can be the key.';
+  END IF;
   -- Where a key is taken twice until the commit, nobody waits for the one who deletes it.
   IF posthaste.sync_index(s) IS NULL THEN
     RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL and have a unique index of its own',
@@ -12904,7 +12938,7 @@ $sql$ $f$;
 -- What both kinds of tables have: a new key. The old one is deleted, and the new one may have
 -- waited in the unique index like an insert. A row that an update moves to another partition is
 -- deleted and inserted, for triggers too: of tables in parts, this is a key that changes within a
--- partition.
+-- partition. A key that is equal to the old one and written otherwise (1.0 and 1.00) is another id.
 CREATE OR REPLACE FUNCTION posthaste.sync_trigger_of_moves() RETURNS text
   LANGUAGE sql IMMUTABLE AS $f$ SELECT $sql$
 CREATE OR REPLACE FUNCTION posthaste.sync_move_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
@@ -12923,7 +12957,8 @@ job]
   RETURN NULL;
 END $t$;
 CREATE OR REPLACE TRIGGER posthaste_move_@name@ AFTER UPDATE ON @table@ FOR EACH ROW
-  WHEN (NOT OLD.@key@ @is@ NEW.@key@)
+  WHEN (NOT OLD.@key@ @is@ NEW.@key@
+        OR OLD.@key@::text OPERATOR(pg_catalog.<>) NEW.@key@::text)
   EXECUTE FUNCTION posthaste.sync_move_@name@();
 $sql$ $f$;
 
@@ -14124,11 +14159,11 @@ CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.put_out();
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', 'ff3d604fa0d945b4', '0.1.0')
+  VALUES ('0001_initial', '1349228939dafbb6', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'c62cc43dc46d1b21', '0.1.0')
+  VALUES ('functions', '1fa110be28d693bb', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

@@ -318,3 +318,42 @@ async fn a_job_that_runs_for_long_is_moved_out_and_does_not_pin_its_segment() {
     );
     worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn what_a_session_has_verified_of_a_store_that_was_dropped_holds_of_no_other() {
+    let db = database(PgVersion::V15).await;
+    let mut client = db.client().await.unwrap();
+    let claimed = |batch: i64| {
+        format!(
+            "INSERT INTO posthaste.claim_4 (batch, worker, from_xid, from_id, to_xid, to_id, \
+                                            priority, n, exhausted, token, queue) \
+             SELECT {batch}, 1, '0', 0, coalesce(max(xid), '0'), coalesce(max(id), 0), 0, count(*), \
+                    true, gen_random_uuid(), 'q' FROM posthaste.ready_4"
+        )
+    };
+    let reclaim = "SELECT posthaste.reclaim_overflow(0, 1000, 0)";
+    client.batch_execute(&claimed(9_000)).await.unwrap();
+    client
+        .batch_execute("INSERT INTO posthaste.batch_done_4 VALUES (9000, 0)")
+        .await
+        .unwrap();
+    let spent: Option<String> = client.query_one(reclaim, &[]).await.unwrap().get(0);
+    assert_eq!(spent, None, "it is verified, and truncated");
+    client
+        .batch_execute("DROP SCHEMA posthaste CASCADE")
+        .await
+        .unwrap();
+    posthaste::migrate(&mut client).await.unwrap();
+    client
+        .batch_execute(
+            "INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs_bytes) \
+             VALUES (4, 'q', 'n', now() + interval '1 day', 2)",
+        )
+        .await
+        .unwrap();
+    client.batch_execute(&claimed(1)).await.unwrap();
+    let open: Option<String> = client.query_one(reclaim, &[]).await.unwrap().get(0);
+    assert_eq!(open.as_deref(), Some("open"));
+    let there = "SELECT count(*) FROM posthaste.ready_4";
+    assert_eq!(number(&client, there).await, 1);
+}

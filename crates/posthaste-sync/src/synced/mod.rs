@@ -215,7 +215,9 @@ fn read(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Sync
     let plain = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '_');
     if !begins || name.len() > LONGEST_NAME || !name.chars().all(plain) {
         return Err(
-            "its name must be a word of 1 to 40 small letters, digits and underscores".into(),
+            "its name must be a word of 1 to 40 small letters, digits and underscores, and begin \
+             with no digit"
+                .into(),
         );
     }
     let index: String = fields

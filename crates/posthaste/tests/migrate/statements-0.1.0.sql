@@ -974,7 +974,7 @@ SELECT posthaste.tick($1, $2, $3, $4, $5, $6, $7);
 -- in the code
 -- takes: int4
 -- returns: answer text
-SELECT posthaste.uncounted($1)::text AS answer;
+SELECT posthaste.uncounted($1::integer)::text AS answer;
 
 -- in the code
 -- takes: text
@@ -1283,10 +1283,11 @@ SELECT queue, priority FROM queues_with_work;
 -- returns: o_state text, o_batch int8, o_blocker text, case text
 SELECT r.o_state, r.o_batch, r.o_blocker,
        CASE WHEN r.o_state <> 'none'
-            THEN set_config('posthaste.verified', pg_catalog.concat($1::bigint, ':', r.o_batch),
+            THEN set_config('posthaste.verified', pg_catalog.concat(this, ':', r.o_batch),
                             false) END
-  FROM current_setting('posthaste.verified', true) known,
-       posthaste.reclaim($1::bigint, CASE WHEN split_part(known, ':', 1) = $1::bigint::text
+  FROM pg_catalog.concat($1::bigint, '@', 'posthaste.store'::regclass::oid) this,
+       current_setting('posthaste.verified', true) known,
+       posthaste.reclaim($1::bigint, CASE WHEN split_part(known, ':', 1) = this
                                      THEN split_part(known, ':', 2)::bigint
                                      ELSE 0 END, $2::integer) r;
 
