@@ -9,12 +9,12 @@ use anyhow::{Context as _, bail};
 use posthaste_sync::{Access, Index, IndexSync, Source, Synced};
 use serde_json::json;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::connect::Address;
 use crate::database::Database;
 use crate::file::{self, FILE, Wanted};
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, named};
 
 /// For rows and, where it is Postgres, for the index.
 const CONNECTIONS: usize = 4;
@@ -190,17 +190,22 @@ pub(crate) async fn start(
     Ok(started)
 }
 
-/// An error when the table was not prepared.
+/// An error when the table was not prepared, or another one was.
 pub(crate) async fn is_installed(client: &Client, table: &Synced) -> anyhow::Result<()> {
-    let name = table.name();
-    let there = client
-        .query_typed_one(
-            include_str!("commands/sync/installed.sql"),
-            &[(&name, Type::TEXT)],
-        )
-        .await?;
-    if !there.try_get::<_, bool>(0)? {
+    let (name, wanted) = (table.name(), table.table());
+    let sql = include_str!("commands/sync/installed.sql");
+    let values: [(&(dyn ToSql + Sync), Type); 2] = [(&name, Type::TEXT), (&wanted, Type::TEXT)];
+    let rows = client.query_typed(sql, &values).await?;
+    let Some(row) = rows.first() else {
         bail!("sync {name}: its table has no triggers yet. Run 'posthaste sync install'.");
+    };
+    if row.try_get::<_, Option<bool>>(1)? == Some(false) {
+        let prepared: String = row.try_get(0)?;
+        bail!(
+            "sync {name}: its triggers are on {}, and not on {wanted}. Where that took its name: \
+             SELECT posthaste.unsync_table('{name}'), then 'posthaste sync install'.",
+            named(&prepared)
+        );
     }
     Ok(())
 }

@@ -254,8 +254,8 @@ async fn rights_that_are_taken_away_midway_are_named_and_it_goes_on_once_they_ar
     let fields = [("do", "delete"), ("filter", "state:dead")];
     let path = console.act("/bulk", &fields).await;
     held(&console, &path).await;
-    let take = format!("REVOKE DELETE ON posthaste.dead FROM \"{role}\"");
-    client.batch_execute(&take).await.unwrap();
+    let take = "REVOKE DELETE ON posthaste.dead FROM posthaste_worker";
+    client.batch_execute(take).await.unwrap();
     holder.lets_go().await;
     let page = ended(&console, &path, "failed").await;
     assert_eq!(done(&page), "1,000");
@@ -266,8 +266,8 @@ async fn rights_that_are_taken_away_midway_are_named_and_it_goes_on_once_they_ar
             .await
             .contains("Delete by filter failed behind 1,000 jobs.")
     );
-    let give = format!("GRANT DELETE ON posthaste.dead TO \"{role}\"");
-    client.batch_execute(&give).await.unwrap();
+    let give = "GRANT DELETE ON posthaste.dead TO posthaste_worker";
+    client.batch_execute(give).await.unwrap();
     console.act(&format!("{path}/go-on"), &[]).await;
     assert_eq!(done(&ended(&console, &path, "finished").await), "3,000");
     let clear = format!("DROP OWNED BY \"{role}\"; DROP ROLE \"{role}\"");

@@ -1,18 +1,17 @@
 //! NATS JetStream: messages that a stream has on record once they are acknowledged, and once only
 //! within its duplicate window.
 
+mod login;
 mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::{
-    Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Request, RequestErrorKind,
-    ServerAddr,
+    Client, ConnectErrorKind, Event, HeaderMap, Request, RequestErrorKind, ServerAddr,
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use percent_encoding::percent_decode_str;
 use posthaste::Error;
 use tokio_util::sync::CancellationToken;
 
@@ -44,8 +43,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// does (`sync_interval`), so that a crash of all machines that hold the stream loses what came
 /// last. A subject that no stream takes, or one other than expected, makes a message wait as if it
 /// had failed, because the one that runs the stream may create it yet; a message that is too large
-/// is rejected for good. While a stream has no leader, or is full and refuses what is new, jobs wait
-/// and count as no attempt.
+/// is rejected for good. While a stream has no leader, or is full and refuses what is new, jobs
+/// wait and count as no attempt.
 ///
 /// The account needs `$JS.API.INFO`, and `$JS.API.STREAM.NAMES` and `$JS.API.STREAM.INFO.*` to know
 /// a stream's settings.
@@ -124,8 +123,7 @@ impl Nats {
     async fn connect(&self) -> Result<Live, Reason> {
         let gone = CancellationToken::new();
         let told = gone.clone();
-        let connected = self
-            .options()?
+        let connected = login::options(&self.servers, self.credentials.as_deref())?
             .name("posthaste")
             .connection_timeout(CONNECT)
             // The relay bounds what it asks.
@@ -143,30 +141,6 @@ impl Nats {
             .map_err(Reason::late)?
             .map_err(|error| Reason::of(of_connecting(error.kind()), format!("NATS: {error}")))?;
         Ok(Live { client, gone })
-    }
-
-    fn options(&self) -> Result<ConnectOptions, Reason> {
-        let options = match &self.credentials {
-            Some(credentials) => ConnectOptions::with_credentials(credentials)
-                .map_err(|_| Reason::of(Failure::Auth, "NATS: the credentials cannot be read"))?,
-            None => self.login(),
-        };
-        // The scheme stands before the first of several servers only.
-        Ok(options.require_tls(self.servers.iter().any(ServerAddr::tls_required)))
-    }
-
-    /// Who logs in, as an address says: the client does not read it from there.
-    fn login(&self) -> ConnectOptions {
-        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let named = self.servers.iter();
-        let mut named = named.filter_map(|server| Some((server.username()?, server.password())));
-        match named.next() {
-            Some((user, Some(password))) => {
-                ConnectOptions::with_user_and_password(decoded(user), decoded(password))
-            }
-            Some((token, None)) => ConnectOptions::with_token(decoded(token)),
-            None => ConnectOptions::new(),
-        }
     }
 
     /// What is sent, or why it never will be.

@@ -2,7 +2,7 @@
 //! that. Whether it worked is not asked: the job looks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -37,6 +37,8 @@ pub struct Direct {
     budget: Duration,
     slots: Arc<Semaphore>,
     counts: Arc<Counts>,
+    /// The index was seen not to wait for its sync.
+    is_filled: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -79,6 +81,7 @@ impl Direct {
             budget: Duration::from_millis(300),
             slots: Arc::new(Semaphore::new(UNDER_WAY)),
             counts: Arc::default(),
+            is_filled: Arc::default(),
         }
     }
 
@@ -133,13 +136,25 @@ impl Direct {
             return self.note(&self.counts.skipped, "too many are under way");
         };
         let (index, longest) = (Arc::clone(&self.index), self.budget * OUTLIVES);
+        let is_filled = Arc::clone(&self.is_filled);
         // A task of its own: dropped half-way, a write may leave its connection with an answer on
         // the way.
         let written = tokio::spawn(async move {
             let _slot = slot;
             let late = |_| Err(IndexError("no answer".into()));
-            let writes = [write];
-            let written = tokio::time::timeout(longest, index.write(&writes)).await;
+            let written = async {
+                // A sync fills an index that has nothing; with this one document it would not.
+                if !is_filled.load(Ordering::Relaxed) {
+                    if index.awaits_fill().await? {
+                        return Err(IndexError(
+                            "the index is empty, and its sync fills it".into(),
+                        ));
+                    }
+                    is_filled.store(true, Ordering::Relaxed);
+                }
+                index.write(&[write]).await
+            };
+            let written = tokio::time::timeout(longest, written).await;
             written.unwrap_or_else(late)
         });
         let counts = &self.counts;

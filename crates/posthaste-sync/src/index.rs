@@ -96,6 +96,12 @@ pub trait Index: Send + Sync + 'static {
         Box::pin(async { Ok(false) })
     }
 
+    /// Whether a document that came now would keep a sync from seeing that it has nothing: direct
+    /// writes wait for the sync then.
+    fn awaits_fill(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
+        Box::pin(async { Ok(false) })
+    }
+
     /// Makes it where there is none. A sync does so as soon as all rows are to be looked at, and by
     /// nothing else: what was made beside that would have documents before anybody saw it empty.
     fn make(&self) -> BoxFuture<'_, Result<(), IndexError>> {

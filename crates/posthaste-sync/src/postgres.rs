@@ -150,6 +150,10 @@ impl Index for Postgres {
         Box::pin(async move { self.table("").is_empty().await })
     }
 
+    fn awaits_fill(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
+        self.is_empty()
+    }
+
     fn holds<'a>(
         &'a self,
         documents: &'a [(String, String)],

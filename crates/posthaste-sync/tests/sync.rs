@@ -9,6 +9,7 @@ mod elastic;
 #[cfg(feature = "elastic")]
 mod fake_server;
 mod hidden;
+mod keys;
 mod panics;
 mod parts;
 mod pooled;

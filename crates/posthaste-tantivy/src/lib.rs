@@ -255,6 +255,10 @@ impl Index for Tantivy {
         Box::pin(self.ask(|inner| Ok(inner.reader.searcher().num_docs() == 0)))
     }
 
+    fn awaits_fill(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
+        self.is_empty()
+    }
+
     fn holds<'a>(
         &'a self,
         documents: &'a [(String, String)],

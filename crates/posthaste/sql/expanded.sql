@@ -4708,9 +4708,9 @@ END $f$;
 
 -- As posthaste.enqueue, for who must not wait for a transaction that is just taking the same unique
 -- key. NULL means that there is such a one, or that the table of keys was locked for a moment:
--- nothing was enqueued, and nobody knows yet whether its job will exist. A key whose job is just ending in an open transaction is held still: its holder
--- comes back. Only the key is not waited for: a job without one is always enqueued, and who has the
--- key enqueues as ever.
+-- nothing was enqueued, and nobody knows yet whether its job will exist. A key whose job is just
+-- ending in an open transaction is held still: its holder comes back. Only the key is not waited
+-- for: a job without one is always enqueued, and who has the key enqueues as ever.
 CREATE OR REPLACE FUNCTION posthaste.enqueue_nowait(
   name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
   scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',
@@ -12333,14 +12333,14 @@ BEGIN
   BEGIN
     EXECUTE format('SELECT $1::%s[]', v_type) USING p_ids;
     RETURN p_ids;
-  EXCEPTION WHEN data_exception THEN
+  EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
     NULL;
   END;
   FOREACH v_id IN ARRAY p_ids LOOP
     BEGIN
       EXECUTE format('SELECT $1::%s', v_type) USING v_id;
       v_keys := v_keys || v_id;
-    EXCEPTION WHEN data_exception THEN
+    EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
       NULL;
     END;
   END LOOP;
@@ -12364,10 +12364,12 @@ BEGIN
   RETURN s;
 END $f$;
 
--- Rows of a synced table by their keys; document is NULL for a row that is not to be found.
+-- Rows of a synced table by their keys; document is NULL for a row that is not to be found. A
+-- document is the same whoever reads it.
 CREATE OR REPLACE FUNCTION posthaste.sync_rows(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
+SET search_path = pg_catalog, pg_temp SET row_security = off
+SET timezone = 'UTC' SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
@@ -14164,6 +14166,6 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '1fa110be28d693bb', '0.1.0')
+  VALUES ('functions', 'd288f67c0586aff7', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

@@ -385,11 +385,10 @@ fn is_passing(error: &Error) -> bool {
 fn report_lost(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
     // Where the handler's own transaction completed it, or it was to be given back, all is well.
     let is_well = |one: &Settled| one.may_be_completed || one.disposition == Disposition::GiveBack;
-    let lost: Vec<i64> = jobs
+    let lost = jobs
         .iter()
-        .filter(|one| !is_well(one) && !ours.contains(&one.id.0))
-        .map(|one| one.id.0)
-        .collect();
+        .filter(|one| !is_well(one) && !ours.contains(&one.id.0));
+    let lost: Vec<i64> = lost.map(|one| one.id.0).collect();
     let Some(job) = lost.first().filter(|_| !repeated) else {
         return;
     };

@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_setting_that_no_tick_would_have_is_refused() {
-        let job = || NewJob::new("sync", &()).expect("a job");
+        let job = || NewJob::new("sync", &serde_json::json!({})).expect("a job");
         let hourly = |job| Periodic::new("p", "@hourly", job);
         assert!(hourly(job().queue("q").priority(3).tag("t")).is_ok());
         for refused in [

@@ -70,7 +70,7 @@ pub(crate) enum RunResult {
     Unknown,
     /// It was not started, or not finished when the worker stopped.
     GivenBack,
-    /// The handler says that it finished it in its own transaction. Whether that transaction committed is the
+    /// The handler says that it finished it in its own transaction. Whether that committed is the
     /// database's to say: if it did not, the job goes back, if it did, giving back changes nothing.
     CompletedInTransaction,
 }

@@ -239,3 +239,45 @@ async fn quarantined_jobs_are_run_in_the_order_of_their_jobs_whether_in_flight_i
         "the one given back is the next again"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quarantined_job_that_the_program_does_not_ask_for_holds_up_no_other_queue() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    // Each a transaction of its own: a claim sees what others have committed.
+    for step in [
+        "INSERT INTO posthaste.job (name, queue) VALUES ('killer', 'audit')",
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        "SELECT posthaste.claim('audit', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
+         FROM posthaste.worker",
+        "SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    assert_eq!(count(&client, "quarantined").await, 1);
+    let (worker, mut claims) = worker(&db.pool(4).unwrap()).claims(QueueConfig::new("audit", 10));
+    let worker = worker
+        .queue("default", 2)
+        .handler("quick", |_, _| async { Ok(Outcome::Done) })
+        .start()
+        .await
+        .unwrap();
+    // Longer than it is between two looks for quarantined jobs.
+    for _ in 0..4 {
+        client
+            .batch_execute("INSERT INTO posthaste.job (name) VALUES ('quick')")
+            .await
+            .unwrap();
+        eventually(SOON, "the other queue goes on", async || {
+            Ok(unfinished(&client).await == 1)
+        })
+        .await
+        .unwrap();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    assert_eq!(count(&client, "quarantined").await, 1);
+    let claim = tokio::time::timeout(SOON, claims.next()).await.unwrap();
+    claim.expect("it is asked for").complete();
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+}

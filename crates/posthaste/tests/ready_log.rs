@@ -326,9 +326,10 @@ async fn what_a_session_has_verified_of_a_store_that_was_dropped_holds_of_no_oth
     let claimed = |batch: i64| {
         format!(
             "INSERT INTO posthaste.claim_4 (batch, worker, from_xid, from_id, to_xid, to_id, \
-                                            priority, n, exhausted, token, queue) \
-             SELECT {batch}, 1, '0', 0, coalesce(max(xid), '0'), coalesce(max(id), 0), 0, count(*), \
-                    true, gen_random_uuid(), 'q' FROM posthaste.ready_4"
+                                            priority, n, exhausted, token, queue, lo, hi) \
+             SELECT {batch}, 1, '0', 0, coalesce(max(xid), '0'), coalesce(max(id), 0), 0, \
+                    count(*), true, gen_random_uuid(), 'q', '1:1:', pg_current_snapshot() \
+               FROM posthaste.ready_4"
         )
     };
     let reclaim = "SELECT posthaste.reclaim_overflow(0, 1000, 0)";

@@ -93,7 +93,7 @@ async fn failed_after(
         // Against the rules: one effect for each document.
         effects: vec![Effect::add("a", 1), Effect::add("a", 1)],
         attempts,
-        next_attempt_at: Some("2026-11-01T00:00:00Z".into()),
+        next_attempt_at: Some("2001-01-01T00:00:00Z".into()),
         ..coordinator.get("t").await.unwrap().unwrap()
     };
     let write = Operation::index(transactions, "wrong", &record).unwrap();

@@ -59,14 +59,17 @@ impl Lent {
         if !error.is_connection() {
             self.give_back();
         }
-        // Values out of range, programs' limits, errors that functions raise, a statement that took
-        // longer than the server lets it. All else is not about one row.
-        let of_values = ["22", "54", "P0", "57014"];
+        // The connection, rights, statements that cannot be run, transactions, resources, an
+        // operator. All else may be about one row: a value, a limit, what a function raises, a
+        // damaged page, or a statement that took longer than the server lets it.
+        let of_all = [
+            "08", "0A", "25", "28", "3D", "40", "42", "53", "55", "57", "58",
+        ];
         let code = error.sqlstate().map(|state| state.code());
+        let is_of_all = |code: &str| of_all.iter().any(|class| code.starts_with(class));
         Err(match code {
-            Some(code) if of_values.iter().any(|class| code.starts_with(class)) => {
-                Failed::Values(text)
-            }
+            Some("57014") => Failed::Values(text),
+            Some(code) if !is_of_all(code) => Failed::Values(text),
             _ => Failed::Other(text),
         })
     }
@@ -98,6 +101,8 @@ pub(super) enum Failed {
     Other(String),
 }
 
+const STANDBY: &str = "the database is a standby, which may be behind; the primary has the rows";
+
 /// Asks on a connection of the pool, in a transaction of its own. All is sent at once.
 pub(super) async fn ask(
     pool: &Connections,
@@ -115,6 +120,13 @@ pub(super) async fn ask(
         // After an error it rolls back.
         lent.batch_execute("COMMIT"),
     );
+    // What is not there yet is not gone. The next one connects anew, and may reach the primary.
+    if let Ok(Some(Ok(true))) = bound
+        .as_ref()
+        .map(|bound| bound.first().map(|row| row.try_get(0)))
+    {
+        return Err(Failed::Other(STANDBY.into()));
+    }
     let rows = begun.and(bound).and(rows);
     lent.answered(rows.and_then(|rows| ended.map(|()| rows)))
 }
@@ -234,7 +246,16 @@ fn row(row: &Row) -> Result<crate::Row, tokio_postgres::Error> {
 pub(crate) async fn fill(pool: &Connections, name: &str) -> Result<u64, SourceError> {
     let lent = Lent::from(pool).await.map_err(Failed::Other)?;
     let sql = include_str!("sync_fill.sql");
-    let rows = lent.query_typed(sql, &typed(&[&name])).await;
+    let name = typed(&[&name]);
+    let (begun, rows, ended) = tokio::join!(
+        biased;
+        // It takes as long as it takes, also where nobody waits any more.
+        lent.batch_execute("BEGIN; SET LOCAL statement_timeout = 0;
+                            SET LOCAL client_connection_check_interval = 0"),
+        lent.query_typed(sql, &name),
+        lent.batch_execute("COMMIT"),
+    );
+    let rows = begun.and(rows).and_then(|rows| ended.map(|()| rows));
     let rows = lent.answered(rows)?;
     let jobs: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
     Ok(jobs.unwrap_or_default().unsigned_abs())

@@ -214,6 +214,11 @@ fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<Place, St
     // The numbers of indexes come behind it. An @ stands behind a password, in which a slash was
     // not written %2F.
     let numbered = format!("{alias}-{}", u32::MAX);
+    if alias.ends_with("-next") {
+        return Err(
+            "index: an alias with -next at its end is that of an index in the making".into(),
+        );
+    }
     if !is_index_name(&numbered) || alias.contains('@') {
         return Err(
             "index: its address must end with the name of an alias: small letters, digits, \

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_sync::{Direct, DirectCounts, Mark};
+use posthaste_sync::{Direct, DirectCounts, Index, Mark, Postgres};
 use posthaste_testkit::eventually;
 
+use super::setup;
 use super::world::{Request, World};
-use crate::support::SOON;
+use crate::support::{SOON, all_done};
 
 /// Carries out the oldest request that is on its way.
 fn deliver(world: &World) {
@@ -134,4 +135,25 @@ async fn the_budget_is_300_ms_unless_said_otherwise() {
         "{took:?}"
     );
     assert_eq!(direct.counts().late, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_index_is_left_to_its_sync() {
+    let setup = setup().await;
+    let index = Postgres::new(setup.db.pool(2).unwrap(), "note");
+    let direct = Direct::to(index.clone()).budget(SOON);
+    let document = r#"{"body": "whale"}"#;
+    direct.put("1", 1_000, document).await;
+    assert_eq!((direct.counts().failed, direct.counts().taken), (1, 0));
+    assert!(
+        index.is_empty().await.unwrap(),
+        "else it would not be filled"
+    );
+    setup.run("INSERT INTO note VALUES (1, 'fox')").await;
+    let (worker, _) = setup.start(setup.sync()).await;
+    all_done(&setup.client).await;
+    direct.put("1", 1_000, document).await;
+    assert_eq!((direct.counts().failed, direct.counts().taken), (1, 1));
+    assert_eq!(setup.found("whale").await, ["1"]);
+    worker.stop().await.unwrap();
 }

@@ -79,7 +79,7 @@ async fn what_row_security_hides_from_the_sync_is_an_error_and_no_deletion() {
     let hide = format!(
         "CREATE ROLE \"{role}\" LOGIN IN ROLE posthaste_worker; \
          GRANT SELECT ON note TO \"{role}\"; ALTER TABLE note ENABLE ROW LEVEL SECURITY; \
-         UPDATE note SET body = 'other'"
+         UPDATE note SET body = 'whale'"
     );
     setup.run(&hide).await;
     let pool = setup.db.pool_as(role, 4).unwrap();
@@ -101,6 +101,6 @@ async fn what_row_security_hides_from_the_sync_is_an_error_and_no_deletion() {
     let sync = setup.sync_of(Table::new(pool, "note"));
     let (worker, _) = setup.start(sync).await;
     all_done(&setup.client).await;
-    assert_eq!(setup.found("other").await, ["1"]);
+    assert_eq!(setup.found("whale").await, ["1"]);
     worker.stop().await.unwrap();
 }

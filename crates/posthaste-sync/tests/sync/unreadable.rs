@@ -2,8 +2,11 @@
 
 use posthaste_sync::{Audit, Audited, Body, Difference, Index, Query, Source, Table, rows_of};
 
+use posthaste_testkit::eventually;
+
 use super::conformance::write;
 use super::{Setup, setup};
+use crate::support::{SOON, number, unfinished};
 
 const WALK: &str = "SELECT id::text, version, true FROM note
     WHERE $1::text IS NULL OR id > $1::bigint ORDER BY note.id LIMIT $2";
@@ -91,4 +94,73 @@ async fn a_search_shows_all_rows_but_the_one_that_cannot_be_made() {
     let expected: Vec<&String> = ids.iter().filter(|id| *id != "7").collect();
     assert_eq!(shown, expected);
     assert!(rows.iter().all(|row| matches!(row.body, Body::Document(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_of_any_class_that_one_row_makes_delays_only_that_row() {
+    let setup = setup().await;
+    setup.run(FILL).await;
+    // Of the seventh the inner query has two rows.
+    let rows = "SELECT id::text, version, jsonb_build_object('body', body, 'n', \
+                (SELECT g FROM generate_series(1, CASE id WHEN 7 THEN 2 ELSE 1 END) g)) \
+                FROM note WHERE id = ANY ($1::bigint[])";
+    let versions = "SELECT id::text, version, true FROM note WHERE id = ANY ($1::bigint[])";
+    let source = Query::new(setup.db.pool(2).unwrap(), rows).versions(versions);
+    let (worker, _) = setup.start(setup.sync_of(source)).await;
+    let failed = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '7' AND attempt > 0 \
+                  AND last_error LIKE '%more than one row%'";
+    eventually(SOON, "all others are done", async || {
+        Ok(unfinished(&setup.client).await == 1 && number(&setup.client, failed).await == 1)
+    })
+    .await
+    .unwrap();
+    assert_eq!(setup.found("word").await.len(), 19);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_that_the_domain_of_the_key_refuses_is_in_nobodys_way() {
+    let setup = setup().await;
+    setup
+        .run(
+            "CREATE DOMAIN short AS text CHECK (length(VALUE) < 5); \
+             CREATE TABLE short_note (id short PRIMARY KEY, body text); \
+             SELECT posthaste.sync_table('short_note', delay => '0'); \
+             INSERT INTO short_note VALUES ('a', 'word')",
+        )
+        .await;
+    let table = Table::new(setup.db.pool(2).unwrap(), "short_note");
+    let ids = ["much too long".to_owned(), "a".to_owned()];
+    let rows = rows_of(&table, &ids).await.unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_document_is_the_same_whatever_its_reader_is_set_to() {
+    let setup = setup().await;
+    setup
+        .run(
+            "CREATE TABLE moment (id bigint PRIMARY KEY, at timestamptz, took interval, f float8); \
+             SELECT posthaste.sync_table('moment'); \
+             INSERT INTO moment VALUES (1, '2026-11-26 10:00Z', '90 min', 0.1::float8 + 0.2)",
+        )
+        .await;
+    let table = Table::new(setup.db.pool(2).unwrap(), "moment");
+    let mut rows = rows_of(&table, &["1".to_owned()]).await.unwrap();
+    let Body::Document(before) = rows.remove(0).body else {
+        panic!("there is no document");
+    };
+    let name = setup.db.name();
+    for setting in [
+        "timezone = 'Asia/Kolkata'",
+        "intervalstyle = 'iso_8601'",
+        "extra_float_digits = -5",
+    ] {
+        setup
+            .run(&format!("ALTER DATABASE \"{name}\" SET {setting}"))
+            .await;
+    }
+    let table = Table::new(setup.db.pool(2).unwrap(), "moment");
+    let mut rows = rows_of(&table, &["1".to_owned()]).await.unwrap();
+    assert!(matches!(rows.remove(0).body, Body::Document(after) if after == before));
 }

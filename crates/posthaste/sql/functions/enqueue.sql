@@ -271,9 +271,9 @@ END $f$;
 
 -- As posthaste.enqueue, for who must not wait for a transaction that is just taking the same unique
 -- key. NULL means that there is such a one, or that the table of keys was locked for a moment:
--- nothing was enqueued, and nobody knows yet whether its job will exist. A key whose job is just ending in an open transaction is held still: its holder
--- comes back. Only the key is not waited for: a job without one is always enqueued, and who has the
--- key enqueues as ever.
+-- nothing was enqueued, and nobody knows yet whether its job will exist. A key whose job is just
+-- ending in an open transaction is held still: its holder comes back. Only the key is not waited
+-- for: a job without one is always enqueued, and who has the key enqueues as ever.
 CREATE OR REPLACE FUNCTION posthaste.enqueue_nowait(
   name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
   scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',

@@ -90,14 +90,14 @@ BEGIN
   BEGIN
     EXECUTE format('SELECT $1::%s[]', v_type) USING p_ids;
     RETURN p_ids;
-  EXCEPTION WHEN data_exception THEN
+  EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
     NULL;
   END;
   FOREACH v_id IN ARRAY p_ids LOOP
     BEGIN
       EXECUTE format('SELECT $1::%s', v_type) USING v_id;
       v_keys := v_keys || v_id;
-    EXCEPTION WHEN data_exception THEN
+    EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN
       NULL;
     END;
   END LOOP;
@@ -121,10 +121,12 @@ BEGIN
   RETURN s;
 END $f$;
 
--- Rows of a synced table by their keys; document is NULL for a row that is not to be found.
+-- Rows of a synced table by their keys; document is NULL for a row that is not to be found. A
+-- document is the same whoever reads it.
 CREATE OR REPLACE FUNCTION posthaste.sync_rows(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
+SET search_path = pg_catalog, pg_temp SET row_security = off
+SET timezone = 'UTC' SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN

@@ -114,8 +114,8 @@ impl NewJob {
         self
     }
 
-    /// Not claimed after this instant, and given back by a worker in which it has waited for about a
-    /// second; the default is 30 days after it is due.
+    /// Not claimed after this instant, and given back by a worker in which it has waited for a
+    /// second or so; the default is 30 days after it is due.
     pub fn expires_at(mut self, at: Timestamp) -> Self {
         self.expires_at = Some(at);
         self

@@ -22,8 +22,8 @@ const UNTAKEN: Duration = Duration::from_secs(1);
 /// The claims of one queue: [`WorkerBuilder::claims`](crate::WorkerBuilder::claims) makes it.
 ///
 /// One claim more than those that the program has is fetched ahead; what is not taken within the
-/// queue's timeout is given back. Dropped, it gives back what nobody has taken, and the worker takes
-/// no more jobs of the queue.
+/// queue's timeout is given back. Dropped, it gives back what nobody has taken, and the worker
+/// takes no more jobs of the queue.
 pub struct Claims(Arc<Inbox>);
 
 impl Claims {

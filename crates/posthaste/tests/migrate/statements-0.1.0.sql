@@ -657,9 +657,10 @@ SELECT w.id, w.name, w.started_at, w.stopped_at, w.clean
  ORDER BY w.stopped_at DESC, w.id DESC LIMIT 20;
 
 -- ends_alone.sql
--- returns: set_config text
-SELECT pg_catalog.set_config('client_connection_check_interval', '1s', true)
- WHERE pg_catalog.version() ~ '(linux|darwin|bsd)';
+-- returns: pg_is_in_recovery bool, case text
+SELECT pg_catalog.pg_is_in_recovery(),
+       CASE WHEN pg_catalog.version() ~ '(linux|darwin|bsd)'
+            THEN pg_catalog.set_config('client_connection_check_interval', '1s', true) END;
 
 -- enqueue.sql
 -- takes: text, jsonb, text, int4, timestamptz, timestamptz, text, text, int4, text, text
@@ -1657,9 +1658,10 @@ ON CONFLICT (name) DO UPDATE
       differed = excluded.differed, repaired = excluded.repaired, contents = excluded.contents;
 
 -- sync/installed.sql
--- takes: text
--- returns: exists bool
-SELECT EXISTS (SELECT FROM posthaste.synced s WHERE s.name = $1);
+-- takes: text, text
+-- returns: relation text, ?column? bool
+SELECT s.relation::regclass::text, s.relation = pg_catalog.to_regclass($2)
+  FROM posthaste.synced s WHERE s.name = $1;
 
 -- sync/left.sql
 -- takes: _text, timestamptz

@@ -1,2 +1,4 @@
--- Whether a table was prepared under this name.
-SELECT EXISTS (SELECT FROM posthaste.synced s WHERE s.name = $1)
+-- The table that was prepared under this name, and whether it is the one called so; nothing where
+-- none was.
+SELECT s.relation::regclass::text, s.relation = pg_catalog.to_regclass($2)
+  FROM posthaste.synced s WHERE s.name = $1

@@ -1,0 +1,30 @@
+//! Times as Python's client of Celery writes them. Pure.
+
+use jiff::Timestamp;
+
+/// As Python writes a time in UTC: some of its versions read none, three or six decimals only.
+pub(super) fn offset(at: Timestamp) -> String {
+    let at = match at.subsec_nanosecond() {
+        0 => at.to_string(),
+        _ => format!("{at:.6}"),
+    };
+    format!("{}+00:00", at.trim_end_matches('Z'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::offset;
+
+    #[test]
+    fn a_time_has_six_decimals_or_none() {
+        for (at, written) in [
+            ("2026-11-26T10:00:00Z", "2026-11-26T10:00:00+00:00"),
+            (
+                "2026-11-26T10:00:00.12345Z",
+                "2026-11-26T10:00:00.123450+00:00",
+            ),
+        ] {
+            assert_eq!(offset(at.parse().expect("a time")), written);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Keys of synced tables: their texts are the ids of documents, the same in every session.
+
+use posthaste_testkit::PgVersion;
+
+use crate::support::{database, number};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_whose_text_is_another_in_another_session_is_refused_and_all_others_are_read_whole() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "CREATE DOMAIN day AS date; CREATE DOMAIN name3 AS varchar(3); \
+             CREATE TYPE colour AS ENUM ('red', 'grey', 'blue')",
+        )
+        .await
+        .unwrap();
+    let synced = async |table: &str, of: &str| {
+        let made = format!(
+            "CREATE TABLE {table} (id {of} PRIMARY KEY); SELECT posthaste.sync_table('{table}')"
+        );
+        client.batch_execute(&made).await
+    };
+    for of in [
+        "date",
+        "timestamp",
+        "timestamptz",
+        "interval",
+        "bytea",
+        "real",
+        "double precision",
+        "money",
+        "int4[]",
+        "daterange",
+        "day",
+    ] {
+        let refused = synced("refused", of).await.unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "22023", "{of}: {refused:?}");
+    }
+    for (n, (of, keys)) in [
+        ("char(3)", "('UKA'), ('USA'), ('U')"),
+        ("varchar(3)", "('UKA'), ('USA'), ('U')"),
+        ("name3", "('UKA'), ('USA'), ('U')"),
+        ("bit(3)", "('101'), ('100'), ('111')"),
+        ("numeric(9, 2)", "(1), (1.5), (-3.25)"),
+        ("colour", "('red'), ('grey'), ('blue')"),
+        ("inet", "('10.0.0.1'), ('10.0.0.0/8'), ('::1')"),
+        ("boolean", "(true), (false)"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let t = format!("t{n}");
+        let made = synced(&t, of).await;
+        made.unwrap_or_else(|error| panic!("{of}: {error:?}"));
+        let put = format!("INSERT INTO {t} VALUES {keys}");
+        client.batch_execute(&put).await.unwrap();
+        let all = number(&client, &format!("SELECT count(*) FROM {t}")).await;
+        let jobs = format!(
+            "SELECT count(*) FROM posthaste.job j JOIN {t} t ON t.id::text = j.kwargs ->> 'id' \
+             WHERE j.queue = 'sync.{t}'"
+        );
+        assert_eq!(number(&client, &jobs).await, all, "{of}");
+        let read = format!(
+            "SELECT count(*) FROM posthaste.sync_rows('{t}', \
+             (SELECT array_agg(id::text) FROM {t})) r JOIN {t} t ON t.id::text = r.id"
+        );
+        assert_eq!(number(&client, &read).await, all, "{of}");
+        // A walk comes to an end.
+        let walked = format!(
+            "WITH RECURSIVE w AS ( \
+               (SELECT 1 AS n, p.id FROM posthaste.sync_page('{t}', NULL, 1) p) UNION ALL \
+               SELECT w.n + 1, p.id FROM w, posthaste.sync_page('{t}', w.id, 1) p WHERE w.n < 9) \
+             SELECT count(*) FROM w"
+        );
+        assert_eq!(number(&client, &walked).await, all, "{of}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_written_otherwise_is_another_id() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "CREATE TABLE t (id numeric PRIMARY KEY); SELECT posthaste.sync_table('t'); \
+             INSERT INTO t VALUES (1.0); UPDATE t SET id = 1.00",
+        )
+        .await
+        .unwrap();
+    let gone = "SELECT count(*) FROM posthaste.job \
+                WHERE kwargs ->> 'id' = '1.0' AND kwargs ? 'deleted'";
+    assert_eq!(number(&client, gone).await, 1);
+    let there = "SELECT count(*) FROM posthaste.job \
+                 WHERE kwargs ->> 'id' = '1.00' AND NOT kwargs ? 'deleted'";
+    assert!(number(&client, there).await >= 1);
+}

@@ -1,0 +1,114 @@
+//! The line of jobs in front of the slots: how long it may be, who is next, and when it goes back.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Runner;
+use crate::consumer::Delivery;
+use crate::work::handlers::Which;
+
+/// Jobs stand in line for about this long, as far as the last runs tell: a slow sibling holds up no
+/// more than that.
+pub(super) const LINE: Duration = Duration::from_millis(20);
+/// The longest line: two of the largest claims, so that one is fetched while the other runs.
+const LONGEST_LINE: usize = 10_000;
+/// What has stood in line for longer waits for runs that have become slow: it is given back.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+impl Runner {
+    pub(super) fn line(&self) -> MutexGuard<'_, VecDeque<Delivery>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a line the last runs justify; none where it would be no longer than one job per
+    /// slot, and none that jobs which wait for each other would fill.
+    pub(super) fn ahead(&self) -> usize {
+        if self.limited.is_some() {
+            return 0;
+        }
+        let run = u128::from(self.run_time.load(Ordering::Relaxed).max(1));
+        let ahead = (LINE.as_nanos() * self.config.concurrency as u128 / run)
+            .min(LONGEST_LINE as u128) as usize;
+        if ahead > self.config.concurrency {
+            ahead
+        } else {
+            0
+        }
+    }
+
+    /// The next job in line whose handler may run once more, with that handler.
+    fn next(&self) -> Option<(Delivery, Option<Which>)> {
+        let mut line = self.line();
+        let Some(limited) = &self.limited else {
+            let delivery = line.pop_front()?;
+            let which = self.handlers.get(&delivery.job.name);
+            return Some((delivery, which));
+        };
+        let mut limited = limited.lock().unwrap_or_else(PoisonError::into_inner);
+        for at in 0..line.len() {
+            let which = self.handlers.get(&line[at].job.name);
+            let most = which.and_then(|which| self.handlers.settings(which).concurrency);
+            if let (Some(which), Some(most)) = (which, most) {
+                let running = limited.entry(which).or_default();
+                if *running >= most {
+                    continue;
+                }
+                *running += 1;
+            }
+            return line.remove(at).map(|delivery| (delivery, which));
+        }
+        None
+    }
+
+    /// Waits until there is one; nothing when the runner ends.
+    pub(super) async fn next_or_wait(&self) -> Option<(Delivery, Option<Which>)> {
+        loop {
+            if let Some(next) = self.next() {
+                return Some(next);
+            }
+            let arrived = self.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            if let Some(next) = self.next() {
+                return Some(next);
+            }
+            tokio::select! { () = arrived => {}, () = self.aborted.cancelled() => return None }
+        }
+    }
+
+    /// Gives back what stands in line for too long: another worker may be idle. Where jobs wait for
+    /// each other, the next claim would bring the same ones, and only those go whose time is over.
+    pub(super) fn shorten_line(&self) {
+        let mut line = self.line();
+        let waits_long = |one: &Delivery| one.ticket.began.elapsed() > LONGEST_WAIT;
+        if !line.front().is_some_and(waits_long) {
+            return;
+        }
+        let now = Timestamp::now();
+        let is_limited = self.limited.is_some();
+        let goes = |one: &Delivery| waits_long(one) && (!is_limited || one.job.expires_at <= now);
+        let (gone, kept) = line.drain(..).partition::<VecDeque<_>, _>(goes);
+        *line = kept;
+        drop(line);
+        if !is_limited {
+            // No line is built before runs are known to be fast again.
+            let slow = u64::try_from(LONGEST_WAIT.as_nanos()).unwrap_or(u64::MAX);
+            self.run_time.fetch_max(slow, Ordering::Relaxed);
+        }
+        if let Some(trial) = &self.trial {
+            trial.give_back(gone.len());
+        }
+        gone.into_iter().for_each(|one| one.ticket.give_back());
+    }
+
+    pub(super) fn learn(&self, run: Duration) {
+        let run = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
+        let average = self.run_time.load(Ordering::Relaxed);
+        self.run_time
+            .store(average - average / 16 + run / 16, Ordering::Relaxed);
+    }
+}
