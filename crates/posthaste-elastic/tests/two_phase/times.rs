@@ -62,8 +62,7 @@ async fn each_attempt_puts_the_next_one_off(coordinator: &Coordinator, transacti
         None,
         "nobody looks for it any more"
     );
-    let mut step = 8;
-    for before in [
+    let before = [
         None,
         Some(1),
         Some(4),
@@ -71,13 +70,13 @@ async fn each_attempt_puts_the_next_one_off(coordinator: &Coordinator, transacti
         Some(11),
         Some(12),
         Some(40),
-    ] {
+    ];
+    for (step, before) in (8..).zip(before) {
         let failed = failed_after(coordinator, transactions, before).await;
         let attempts = before.unwrap_or(0) + 1;
         assert_eq!(failed, Some(attempts));
         let expected = f64::from(1 << attempts.min(12)).min(3_600.0);
         near(due_in(coordinator, "wrong", step).await, expected);
-        step += 1;
     }
 }
 
