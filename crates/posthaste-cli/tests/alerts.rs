@@ -2,6 +2,7 @@
 //! against real producers and workers.
 
 use std::collections::BTreeSet;
+use std::process::Stdio;
 use std::time::Duration;
 
 use posthaste_testkit::{Child, TestDb, eventually, number};
@@ -298,5 +299,63 @@ async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> any
     let expected = ["begins", "ends", "begins", "ends", "begins", "ends"];
     assert_eq!(jobs, expected);
     assert_eq!(lines, expected);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_goes_on_for_a_process_that_stopped_tells_the_end_of_what_it_told()
+-> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let arguments = [
+        "alerts",
+        "--queue",
+        "mail",
+        "--length-above",
+        "0",
+        "--lasting",
+        "1",
+        "--notify",
+        "alerts",
+    ];
+    let told = async || -> anyhow::Result<Vec<String>> {
+        let jobs = "SELECT kwargs ->> 'event' FROM posthaste.job WHERE queue = 'alerts'
+                     ORDER BY id";
+        let rows = client.query(jobs, &[]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    };
+    let until = async |expected: &[&str]| {
+        eventually(BOUND, "it is told", async || Ok(told().await? == expected)).await
+    };
+    client
+        .batch_execute("SELECT posthaste.enqueue('slow', queue => 'mail')")
+        .await?;
+    // A full disk under what it prints holds up no job.
+    let full = std::fs::File::options().write(true).open("/dev/full")?;
+    let mut first = stage.command(&arguments);
+    first.env("DATABASE_URL", database.url());
+    first
+        .stdin(Stdio::null())
+        .stdout(full)
+        .stderr(Stdio::null());
+    let mut first = tokio::process::Command::from(first)
+        .kill_on_drop(true)
+        .spawn()?;
+    until(&["begins"]).await?;
+    first.kill().await?;
+    // It fires still, and is not told again.
+    let mut second = stage.spawn_on(&database, &arguments)?;
+    second.error_line("looking", BOUND).await?;
+    client.batch_execute("SELECT pg_sleep(2.5)").await?;
+    assert_eq!(told().await?, ["begins"]);
+    second.terminate()?;
+    assert!(second.exit(BOUND).await?.success());
+    let cancel = "SELECT posthaste.cancel(id) FROM posthaste.job WHERE queue = 'mail'";
+    client.batch_execute(cancel).await?;
+    let third = stage.spawn_on(&database, &arguments)?;
+    until(&["begins", "ends"]).await?;
+    let left = "SELECT count(*) FROM posthaste.alert";
+    assert_eq!(number(&client, left).await?, 0);
+    drop(third);
     Ok(())
 }

@@ -378,6 +378,8 @@ async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<
         &["sync", "install"],
         &["sync", "reindex", "page", "--all"],
         &["sync", "reindex", "page", "--pause"],
+        // What the replica has not got yet would count as deleted.
+        &["sync", "audit", "--repair"],
         &["up"],
         &["up", "--exec", "x=/bin/true"],
     ] {
@@ -390,10 +392,5 @@ async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<
             "{arguments:?}: {line}"
         );
     }
-    let repair = ["sync", "audit", "--repair"];
-    let replica = replica.url(database.name());
-    let said = stage.run_with_url(&replica, &repair).await?;
-    assert_eq!(said.code, Some(3), "{said:?}");
-    assert!(said.out.contains("connect to the primary"), "{said:?}");
     Ok(())
 }

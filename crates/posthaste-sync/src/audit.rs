@@ -336,6 +336,8 @@ fn difference(row: Option<&RowVersion>, seen: Option<Seen>) -> Option<Difference
     };
     match decide(truth, seen, false) {
         Step::Done(_) => None,
+        // It was counted before, among those that no sync wrote.
+        _ if seen.is_some_and(|seen| seen.is_foreign) => None,
         Step::Ahead(_) => Some(Difference::Ahead),
         Step::Write(mark, _) if mark.pass > 0 && seen.is_some_and(|seen| seen.is_altered) => {
             Some(Difference::Altered)

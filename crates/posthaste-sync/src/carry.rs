@@ -271,10 +271,17 @@ impl Shared {
         }
     }
 
+    /// For as long as a batch may take: nothing is looked at meanwhile.
     async fn forget(&self) {
-        let forgotten = self.index.forget(self.options.keep_deletions).await;
-        if let Err(error) = forgotten {
-            tracing::debug!(%error, "old deletions are kept for longer");
+        let forget = self.index.forget(self.options.keep_deletions);
+        let forgotten = tokio::select! {
+            forgotten = tokio::time::timeout(self.options.time_limit, forget) => forgotten,
+            () = self.stopping.cancelled() => return,
+        };
+        match forgotten {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "old deletions are kept for longer"),
+            Err(_) => tracing::debug!("old deletions are kept until the next hour"),
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct Seen {
     pub is_live: bool,
     /// Somebody else has written it since, under a mark of its own: it may hold anything.
     pub is_altered: bool,
+    /// No sync wrote it: it counts among those that are [unmanaged](crate::Index::unmanaged).
+    pub is_foreign: bool,
 }
 
 /// What Postgres says of a document.

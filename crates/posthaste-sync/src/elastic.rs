@@ -231,8 +231,7 @@ impl Elastic {
                 .await?;
             for ((at, _), shown) in part.iter().zip(shown) {
                 let shown = shown.map_err(|refusal| IndexError(refusal.reason))?;
-                let shown = shown.map(|one| document::seen(one.version, one.source.as_deref()));
-                seen[*at] = shown.transpose()?;
+                seen[*at] = shown.map(|one| document::seen(one.version, one.source.as_deref()));
             }
         }
         Ok(seen)

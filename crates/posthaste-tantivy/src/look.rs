@@ -122,6 +122,7 @@ impl<'a> Segment<'a> {
             token: self.token.first(document).unwrap_or_default(),
             is_live: deleted_at.is_none_or(|column| column.first(document).is_none()),
             is_altered: false,
+            is_foreign: false,
         }))
     }
 

@@ -1257,6 +1257,18 @@ CREATE TABLE posthaste.inbox (
 );
 CREATE INDEX inbox_received_at ON posthaste.inbox (received_at);
 
+-- Alerts of whose beginning `posthaste alerts --notify` has told, and not of their end: who goes on
+-- after it tells of that.
+CREATE TABLE posthaste.alert (
+  notify   text COLLATE "C"  NOT NULL,    -- the queue of its jobs
+  alert    text COLLATE "C"  NOT NULL,
+  queue    text COLLATE "C"  NOT NULL,
+  value    double precision  NOT NULL,    -- as it was at the beginning
+  "limit"  double precision  NOT NULL,
+  begun_at timestamptz       NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (notify, alert, queue)
+);
+
 -- What somebody asked for all jobs that a filter names. A console goes through them batch by batch;
 -- each batch is a transaction that acts and moves place and jobs on here, so each job counts once.
 -- The one that is at a batch holds the lock (1885893481, id); between two of them driver, until
@@ -12520,7 +12532,8 @@ CREATE OR REPLACE TRIGGER posthaste_delete_@name@ AFTER DELETE ON @table@ FOR EA
 
 -- TRUNCATE of a parent fires the triggers of its partitions too. Those that have none, because they
 -- came later, are looked at by the parent's. One that was detached is none of the table's.
-CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
+CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql
+SET row_security = off AS $t$
 DECLARE
   v_part    regclass;
   v_id      text;
@@ -12913,8 +12926,9 @@ END $t$;
 CREATE OR REPLACE TRIGGER posthaste_delete_@name@ AFTER DELETE ON @table@
   REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION posthaste.sync_delete_@name@();
 
--- An old snapshot does not show all the rows that TRUNCATE takes.
-CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
+-- An old snapshot does not show all the rows that TRUNCATE takes, nor does row security.
+CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql
+SET row_security = off AS $t$
 DECLARE
   v_version bigint;
 BEGIN
@@ -14161,11 +14175,11 @@ CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.put_out();
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', '1349228939dafbb6', '0.1.0')
+  VALUES ('0001_initial', '58e0cec7024ddd93', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'd288f67c0586aff7', '0.1.0')
+  VALUES ('functions', '42ea64a1411637b5', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

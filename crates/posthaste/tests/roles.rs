@@ -165,6 +165,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "sample",
         "audited",
         "bulk_action",
+        "alert",
     ]
     .contains(&object);
     let is_insertable = ["job", "staged_jobs", "outbox"].contains(&object);

@@ -80,7 +80,8 @@ async fn a_month_of_samples_is_rolled_up_and_forgotten() {
         BEGIN
           WHILE v_at <= '2026-03-02 10:00Z' LOOP
             PERFORM posthaste.take_sample(v_at);
-            v_at := v_at + CASE WHEN v_at < '2026-03-01 08:00Z' THEN interval '31 min'
+            v_at := v_at + CASE WHEN v_at < '2026-02-22 10:00Z' THEN interval '6 hours'
+                                WHEN v_at < '2026-03-01 08:00Z' THEN interval '31 min'
                                 ELSE interval '1 min' END;
           END LOOP;
         END $$";

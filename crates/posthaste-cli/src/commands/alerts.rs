@@ -1,10 +1,11 @@
 //! `posthaste alerts`: looks at queues again and again, and says when one fails.
 
+mod told;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use deadpool_postgres::Client;
-use posthaste::NewJob;
 use serde_json::{Value, json};
 
 use crate::connect::Address;
@@ -54,6 +55,8 @@ struct Watch<'a> {
     limits: Limits,
     history: History,
     untold: Untold,
+    /// It is known what was told by a process before this one.
+    is_resumed: bool,
     /// Names the jobs of this process, so that one whose enqueue had no answer is there once.
     id: uuid::Uuid,
     begun: Instant,
@@ -79,6 +82,7 @@ pub(crate) async fn run(
         limits,
         history: History::default(),
         untold: Untold::default(),
+        is_resumed: false,
         id: uuid::Uuid::new_v4(),
         begun: Instant::now(),
     };
@@ -108,7 +112,7 @@ pub(crate) async fn run(
                 tracing::warn!(error, "the alerts could not be looked at");
             }
         }
-        if arguments.once && watch.begun.elapsed() >= lasting {
+        if arguments.once && watch.history.has_lasted(lasting) {
             if terminal.is_json() {
                 let firing: Vec<&Finding> = watch.untold.firing().collect();
                 terminal.document(&firing)?;
@@ -161,6 +165,17 @@ impl Watch<'_> {
     }
 
     async fn look_by(&mut self, client: &Client) -> anyhow::Result<()> {
+        if let Some(notify) = &self.arguments.notify
+            && !self.is_resumed
+        {
+            let told = told::told(client, notify).await;
+            let told = told.context("what was told before could not be read")?;
+            let ours = told
+                .into_iter()
+                .filter(|one| self.scope.is_about(&one.queue));
+            self.untold.resume(ours);
+            self.is_resumed = true;
+        }
         let counters = posthaste::Client::new(posthaste::Unnamed(client))
             .counters()
             .await
@@ -170,7 +185,9 @@ impl Watch<'_> {
             queues: self.scope.watched(&counters),
         };
         self.history.add(reading, self.limits.lasting);
-        let left_out = self.untold.found(self.history.findings(&self.limits));
+        let has_lasted = self.history.has_lasted(self.limits.lasting);
+        let found = self.history.findings(&self.limits);
+        let left_out = self.untold.found(found, has_lasted);
         if left_out > 0 {
             tracing::warn!(
                 jobs = left_out,
@@ -195,13 +212,9 @@ impl Watch<'_> {
             self.untold.is_printed();
         }
         while let Some(event) = self.untold.to_enqueue() {
-            if let Some(queue) = &self.arguments.notify {
-                let mut said = said(event)?;
-                said["event"] = json!(event.what.name());
-                let job = NewJob::new("posthaste.alert", &said)?
-                    .queue(queue.as_str())
-                    .unique_key(format!("posthaste.alert:{}:{}", self.id, event.number));
-                posthaste::enqueue(posthaste::Unnamed(client), job)
+            if let Some(notify) = &self.arguments.notify {
+                let key = format!("posthaste.alert:{}:{}", self.id, event.number);
+                told::tell(client, notify, event, &key)
                     .await
                     .context("an alert could not be enqueued, and is at the next look")?;
             }
@@ -215,16 +228,6 @@ impl Watch<'_> {
         match self.untold.owed() {
             0 => {}
             jobs => tracing::warn!(jobs, "stops, and could not enqueue the last alerts"),
-        }
-        if self.arguments.notify.is_some() {
-            for Finding { alert, queue, .. } in self.untold.firing() {
-                let (alert, queue) = (alert.name(), &**queue);
-                tracing::warn!(
-                    alert,
-                    queue,
-                    "stops while an alert fires: its end is not enqueued"
-                );
-            }
         }
         ensure!(!self.arguments.once, "stopped.");
         Ok(())

@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use posthaste::{Counter, Counters};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::options::between;
 
@@ -75,8 +75,12 @@ impl Scope {
             Some(start) => of.tag.starts_with(start),
             None => of.tag == *pattern,
         };
-        (self.queues.is_empty() || self.queues.contains(&of.queue))
-            && !self.exempt.iter().any(is_exempt)
+        self.is_about(&of.queue) && !self.exempt.iter().any(is_exempt)
+    }
+
+    /// Whether it looks at this queue.
+    pub(crate) fn is_about(&self, queue: &str) -> bool {
+        self.queues.is_empty() || self.queues.iter().any(|one| one == queue)
     }
 
     /// What an alert looks at now, by queue. One that was named is there also without a job.
@@ -102,7 +106,7 @@ pub(crate) struct Reading {
 }
 
 /// What is wrong with a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Alert {
     /// Fewer jobs than expected were completed: the producer, the workers or both stand still.
@@ -205,6 +209,11 @@ impl History {
             }
         }
         found
+    }
+
+    /// Whether queues were looked at for as long as an alert must last.
+    pub(crate) fn has_lasted(&self, lasting: Duration) -> bool {
+        self.begin(lasting).is_some()
     }
 
     /// The first reading, if it is old enough.

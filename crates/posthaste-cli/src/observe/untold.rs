@@ -1,7 +1,7 @@
 //! What fires, and what is still to be told of it: each beginning and each end once, in order. No
 //! IO and no clock.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::alerts::{Alert, Finding};
 
@@ -37,6 +37,9 @@ pub(crate) struct Event {
 #[derive(Debug, Default)]
 pub(crate) struct Untold {
     firing: BTreeMap<(Alert, String), Finding>,
+    /// Of these, what a process before this one has told of: it fires until it is known whether it
+    /// still does.
+    resumed: BTreeSet<(Alert, String)>,
     events: VecDeque<Event>,
     /// How many of the events, from the front, are printed.
     printed: usize,
@@ -44,14 +47,32 @@ pub(crate) struct Untold {
 }
 
 impl Untold {
-    /// What was found now: it is what fires from here on, whoever has yet to be told. How many
-    /// events were left out because nobody could be told for too long.
-    pub(crate) fn found(&mut self, found: Vec<Finding>) -> usize {
+    /// A process before this one has told that these begin, and not that they end.
+    pub(crate) fn resume(&mut self, told: impl IntoIterator<Item = Finding>) {
+        for one in told {
+            let key = (one.alert, one.queue.clone());
+            self.resumed.insert(key.clone());
+            self.firing.insert(key, one);
+        }
+    }
+
+    /// What was found now: it is what fires from here on, whoever has yet to be told. Before it was
+    /// looked at for as long as an alert must last, nothing that was resumed is known to have
+    /// ended. How many events were left out because nobody could be told for too long.
+    pub(crate) fn found(&mut self, found: Vec<Finding>, has_lasted: bool) -> usize {
         let found = found.into_iter();
-        let now: BTreeMap<_, _> = found
+        let mut now: BTreeMap<_, _> = found
             .map(|one| ((one.alert, one.queue.clone()), one))
             .collect();
         let before = std::mem::take(&mut self.firing);
+        if has_lasted {
+            self.resumed.clear();
+        }
+        for key in &self.resumed {
+            if let Some(finding) = before.get(key) {
+                now.entry(key.clone()).or_insert_with(|| finding.clone());
+            }
+        }
         for (key, finding) in &now {
             if !before.contains_key(key) {
                 self.add(What::Begins, finding.clone());
@@ -150,28 +171,42 @@ mod tests {
     #[test]
     fn each_beginning_and_each_end_is_told_once_and_in_order_however_often_telling_fails() {
         let mut untold = Untold::default();
-        untold.found(expired(&["mail"]));
+        untold.found(expired(&["mail"]), true);
         assert_eq!(told(&mut untold, 0), (vec!["0 begins mail".into()], vec![]));
-        untold.found(expired(&["mail"]));
+        untold.found(expired(&["mail"]), true);
         assert_eq!(told(&mut untold, 0), (vec![], vec![]), "it is printed once");
-        untold.found(expired(&["post"]));
+        untold.found(expired(&["post"]), true);
         let (printed, enqueued) = told(&mut untold, 1);
         assert_eq!(printed, ["1 begins post", "2 ends mail"]);
         assert_eq!(enqueued, ["0 begins mail"], "the oldest is told first");
         assert_eq!((untold.owed(), untold.firing().len()), (2, 1));
-        untold.found(expired(&["post"]));
+        untold.found(expired(&["post"]), true);
         let (printed, enqueued) = told(&mut untold, 9);
         assert!(printed.is_empty(), "{printed:?}");
         assert_eq!(enqueued, ["1 begins post", "2 ends mail"]);
-        untold.found(vec![]);
+        untold.found(vec![], true);
         assert_eq!(told(&mut untold, 9).1, ["3 ends post"]);
         assert_eq!((untold.owed(), untold.firing().len()), (0, 0));
     }
 
     #[test]
+    fn what_was_told_before_ends_once_it_is_known_to_have_ended_and_begins_no_second_time() {
+        let mut untold = Untold::default();
+        untold.resume(expired(&["mail", "post"]));
+        untold.found(vec![], false);
+        untold.found(expired(&["post"]), false);
+        assert_eq!(told(&mut untold, 9), (vec![], vec![]));
+        assert_eq!(untold.firing().len(), 2);
+        untold.found(expired(&["post"]), true);
+        assert_eq!(told(&mut untold, 9).1, ["0 ends mail"]);
+        untold.found(vec![], true);
+        assert_eq!(told(&mut untold, 9).1, ["1 ends post"]);
+    }
+
+    #[test]
     fn nothing_is_enqueued_before_it_is_printed() {
         let mut untold = Untold::default();
-        untold.found(expired(&["mail"]));
+        untold.found(expired(&["mail"]), true);
         assert_eq!(untold.to_enqueue(), None);
         untold.is_printed();
         assert!(untold.to_enqueue().is_some());
@@ -183,7 +218,7 @@ mod tests {
         let mut left_out = 0;
         for n in 0..MOST + 3 {
             let queues: &[&str] = if n % 2 == 0 { &["mail"] } else { &[] };
-            left_out += untold.found(expired(queues));
+            left_out += untold.found(expired(queues), true);
             told(&mut untold, 0);
         }
         assert_eq!((left_out, untold.owed()), (3, MOST));

@@ -35,7 +35,12 @@ impl<P: Copy + PartialEq + Send + 'static> Load<P> {
     /// Asks the service at this address for these paths.
     pub fn on(address: String, paths: &'static [&'static str]) -> Result<Self> {
         Ok(Self {
-            client: reqwest::Client::builder().timeout(LIMIT).build()?,
+            // A connection that rests may be closed just as a request goes out on it: that says
+            // nothing of the service.
+            client: reqwest::Client::builder()
+                .timeout(LIMIT)
+                .pool_max_idle_per_host(0)
+                .build()?,
             paths,
             address: Arc::new(Mutex::new(address)),
             requests: Arc::default(),
@@ -85,13 +90,22 @@ impl<P: Copy + PartialEq + Send + 'static> Load<P> {
             if answer.as_ref().is_err_and(reqwest::Error::is_connect) {
                 answer = send().await;
             }
+            let took = begun.elapsed();
+            let problem = match &answer {
+                Ok(answer) if answer.status().is_success() => None,
+                Ok(answer) => Some(answer.status().to_string()),
+                Err(error) => Some(format!("{error:?}")),
+            };
+            if let Some(problem) = &problem {
+                eprintln!("a request for {path} failed after {took:.1?}: {problem}");
+            }
             let is_late = answer.as_ref().is_err_and(reqwest::Error::is_timeout);
             locked(&requests).push(Request {
                 phase,
                 path,
-                took: begun.elapsed(),
+                took,
                 is_late,
-                is_well: answer.is_ok_and(|answer| answer.status().is_success()),
+                is_well: problem.is_none(),
             });
         }
     }

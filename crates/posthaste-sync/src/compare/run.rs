@@ -248,6 +248,7 @@ impl<'a> Run<'a> {
                 token: write.token,
                 is_live: write.document.is_some(),
                 is_altered: false,
+                is_foreign: false,
             });
         }
         Ok(())

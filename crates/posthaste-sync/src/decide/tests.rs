@@ -9,6 +9,7 @@ fn live(version: i64, pass: u16) -> Option<Seen> {
         token: 0,
         is_live: true,
         is_altered: false,
+        is_foreign: false,
     })
 }
 
@@ -24,6 +25,7 @@ fn dead(version: i64) -> Option<Seen> {
         token: 0,
         is_live: false,
         is_altered: false,
+        is_foreign: false,
     })
 }
 
@@ -200,6 +202,7 @@ fn a_row_that_is_hidden_and_shown_at_one_version_comes_to_what_it_is() {
                 token,
                 is_live,
                 is_altered: false,
+                is_foreign: false,
             })
         };
         let take = |seen: &mut Option<Seen>, one: Seen| {

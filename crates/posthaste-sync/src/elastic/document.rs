@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::{IndexError, Mark, Seen, Write};
+use crate::{Mark, Seen, Write};
 
 /// The field that is ours.
 pub(super) const OURS: &str = "posthaste";
@@ -66,23 +66,25 @@ pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
 }
 
 /// What is shown of what is stored.
-pub(super) fn seen(version: i64, source: Option<&RawValue>) -> Result<Seen, IndexError> {
+pub(super) fn seen(version: i64, source: Option<&RawValue>) -> Seen {
     #[derive(Deserialize)]
     struct Stored {
         posthaste: Option<Ours>,
     }
-    let unlike = |_| IndexError("a document is not as a sync writes it".into());
     let source = source.map_or("{}", RawValue::get);
-    let Stored { posthaste: ours } = serde_json::from_str(source).map_err(unlike)?;
-    // What lacks our field altogether is unmanaged, and counted as such.
-    let is_altered = ours.as_ref().is_some_and(|ours| ours.mark != Some(version));
+    let stored: Option<Stored> = serde_json::from_str(source).ok();
+    let is_foreign = stored.as_ref().is_some_and(|one| one.posthaste.is_none());
+    // What has our field otherwise than a sync writes it is no more of ours than what lacks it.
+    let ours = stored.and_then(|stored| stored.posthaste);
+    let is_altered = ours.as_ref().is_none_or(|ours| ours.mark != Some(version));
     let ours = ours.unwrap_or_default();
-    Ok(Seen {
+    Seen {
         mark: Mark::from_number(version),
         token: ours.token,
         is_live: ours.deleted_at.is_none(),
         is_altered,
-    })
+        is_foreign,
+    }
 }
 
 /// Whether what is stored is this document, and our field beside it.
@@ -235,21 +237,30 @@ mod tests {
             stored[OURS] = json!({"id": "ä\"1", "token": 5, "mark": 7 << 12 | 2});
             let text = text(&write(document), 9).unwrap();
             assert_eq!(serde_json::from_str::<Value>(text.get()).unwrap(), stored);
-            let shown = seen(7 << 12 | 2, Some(&text)).unwrap();
+            let shown = seen(7 << 12 | 2, Some(&text));
             assert_eq!((shown.mark, shown.token), (write(None).mark, 5));
             assert!(shown.is_live && !shown.is_altered);
             assert!(is_of(Some(&text), &plain) && !is_of(Some(&text), r#"{"a": [1]}"#));
             // A partial update keeps our field and counts the version up.
-            assert!(seen(7 << 12 | 3, Some(&text)).unwrap().is_altered);
+            assert!(seen(7 << 12 | 3, Some(&text)).is_altered);
         }
         let gone = text(&write(None), 9).unwrap();
         assert_eq!(
             gone.get(),
             r#"{"posthaste":{"id":"ä\"1","token":5,"mark":28674,"deleted_at":9}}"#
         );
-        assert!(!seen(0, Some(&gone)).unwrap().is_live);
-        // Somebody else's document is older than anything of ours.
-        assert_eq!(seen(1, None).unwrap().mark.version, 0);
+        assert!(!seen(0, Some(&gone)).is_live);
+        // Somebody else's document is none of ours, whatever its version is and says.
+        for source in [
+            "{}",
+            r#"{"posthaste": 5}"#,
+            r#"{"posthaste": {"id": 7, "mark": 1}}"#,
+        ] {
+            let source = RawValue::from_string(source.into()).unwrap();
+            let shown = seen(1, Some(&source));
+            assert!(shown.is_altered && shown.is_live, "{source}");
+            assert_eq!(shown.mark.version, 0);
+        }
     }
 
     #[test]

@@ -40,9 +40,9 @@ impl Elastic {
         }
         let seen = found.hits.into_iter().map(|hit| {
             let version = hit.version.unwrap_or_default();
-            Ok((hit.id, document::seen(version, hit.source.as_deref())?))
+            (hit.id, document::seen(version, hit.source.as_deref()))
         });
-        seen.collect()
+        Ok(seen.collect())
     }
 
     /// Keeps by what the last document of a page was sorted, where that is another id than its own:

@@ -101,7 +101,7 @@ pub(super) enum Failed {
     Other(String),
 }
 
-const STANDBY: &str = "the database is a standby, which may be behind; the primary has the rows";
+const STANDBY: &str = "the database is a standby, which may be behind: connect to the primary";
 
 /// Asks on a connection of the pool, in a transaction of its own. All is sent at once.
 pub(super) async fn ask(

@@ -127,6 +127,7 @@ impl Search<'_> {
                 token: row.try_get(3)?,
                 is_live: row.try_get(4)?,
                 is_altered: false,
+                is_foreign: false,
             };
             Ok((row.try_get(0)?, seen))
         };

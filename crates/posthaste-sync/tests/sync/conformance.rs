@@ -68,6 +68,7 @@ fn live(write: &Write) -> Option<Seen> {
         token: write.token,
         is_live: write.document.is_some(),
         is_altered: false,
+        is_foreign: false,
     })
 }
 

@@ -217,6 +217,26 @@ async fn a_direct_write_is_one_request_whatever_is_being_made_beside_the_index()
 }
 
 #[tokio::test]
+async fn what_somebody_else_has_put_in_a_documents_place_is_not_taken_for_it() {
+    let fake = FakeElastic::start(6).await.unwrap();
+    let client = client(&fake.url());
+    let index = Elastic::new(client.clone(), "notes");
+    index.open().await.unwrap();
+    let theirs = [
+        ("1", json!({"body": "theirs"})),
+        ("2", json!({"posthaste": {"id": 7}})),
+    ];
+    for (id, theirs) in theirs {
+        index.write(&[write(id, 7, "word")]).await.unwrap();
+        let put = posthaste_elastic::Operation::index("notes", id, &theirs).unwrap();
+        client.write(&put).await.unwrap();
+        let seen = index.read(&[id.into()], Proof::Stored).await.unwrap();
+        let is_altered = seen[0].is_some_and(|seen| seen.is_altered);
+        assert!(is_altered, "{theirs}: {seen:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_index_that_no_sync_made_is_not_taken_and_none_begins_by_a_direct_write() {
     let fake = FakeElastic::start(4).await.unwrap();
     let client = client(&fake.url());

@@ -140,6 +140,7 @@ impl Inner {
             token: kept.token,
             is_live: kept.document.is_some(),
             is_altered: false,
+            is_foreign: false,
         })
     }
 

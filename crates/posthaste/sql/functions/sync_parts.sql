@@ -100,7 +100,8 @@ CREATE OR REPLACE TRIGGER posthaste_delete_@name@ AFTER DELETE ON @table@ FOR EA
 
 -- TRUNCATE of a parent fires the triggers of its partitions too. Those that have none, because they
 -- came later, are looked at by the parent's. One that was detached is none of the table's.
-CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
+CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql
+SET row_security = off AS $t$
 DECLARE
   v_part    regclass;
   v_id      text;

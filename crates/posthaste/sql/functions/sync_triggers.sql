@@ -98,8 +98,9 @@ END $t$;
 CREATE OR REPLACE TRIGGER posthaste_delete_@name@ AFTER DELETE ON @table@
   REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION posthaste.sync_delete_@name@();
 
--- An old snapshot does not show all the rows that TRUNCATE takes.
-CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
+-- An old snapshot does not show all the rows that TRUNCATE takes, nor does row security.
+CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql
+SET row_security = off AS $t$
 DECLARE
   v_version bigint;
 BEGIN

@@ -685,6 +685,18 @@ CREATE TABLE posthaste.inbox (
 );
 CREATE INDEX inbox_received_at ON posthaste.inbox (received_at);
 
+-- Alerts of whose beginning `posthaste alerts --notify` has told, and not of their end: who goes on
+-- after it tells of that.
+CREATE TABLE posthaste.alert (
+  notify   text COLLATE "C"  NOT NULL,    -- the queue of its jobs
+  alert    text COLLATE "C"  NOT NULL,
+  queue    text COLLATE "C"  NOT NULL,
+  value    double precision  NOT NULL,    -- as it was at the beginning
+  "limit"  double precision  NOT NULL,
+  begun_at timestamptz       NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (notify, alert, queue)
+);
+
 -- What somebody asked for all jobs that a filter names. A console goes through them batch by batch;
 -- each batch is a transaction that acts and moves place and jobs on here, so each job counts once.
 -- The one that is at a batch holds the lock (1885893481, id); between two of them driver, until

@@ -2,6 +2,28 @@
 -- Until it is released, make it again:
 -- POSTHASTE_WRITE=1 cargo test -p posthaste --all-features --test main -- migrate::recorded
 
+-- alerts/begins.sql
+-- takes: text, text, text, jsonb, text, float8, float8
+-- returns: enqueue int8
+WITH told AS (
+  INSERT INTO posthaste.alert AS a (notify, alert, queue, value, "limit")
+  VALUES ($1, $2, $3, $6, $7)
+  ON CONFLICT (notify, alert, queue) DO UPDATE
+    SET value = excluded.value, "limit" = excluded."limit", begun_at = excluded.begun_at)
+SELECT posthaste.enqueue('posthaste.alert', $4::jsonb, $1, unique_key => $5);
+
+-- alerts/ends.sql
+-- takes: text, text, text, jsonb, text
+-- returns: enqueue int8
+WITH told AS (
+  DELETE FROM posthaste.alert a WHERE a.notify = $1 AND a.alert = $2 AND a.queue = $3)
+SELECT posthaste.enqueue('posthaste.alert', $4::jsonb, $1, unique_key => $5);
+
+-- alerts/told.sql
+-- takes: text
+-- returns: alert text, queue text, value float8, limit float8
+SELECT a.alert, a.queue, a.value, a."limit" FROM posthaste.alert a WHERE a.notify = $1;
+
 -- attempts.sql
 -- takes: int8
 -- returns: answer text
@@ -1660,7 +1682,7 @@ ON CONFLICT (name) DO UPDATE
 -- sync/installed.sql
 -- takes: text, text
 -- returns: relation text, ?column? bool
-SELECT s.relation::regclass::text, s.relation = pg_catalog.to_regclass($2)
+SELECT s.relation::regclass::text, s.relation::oid = pg_catalog.to_regclass($2)::oid
   FROM posthaste.synced s WHERE s.name = $1;
 
 -- sync/left.sql
