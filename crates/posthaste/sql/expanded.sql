@@ -1266,7 +1266,8 @@ CREATE TABLE posthaste.alert (
   value    double precision  NOT NULL,    -- as it was at the beginning
   "limit"  double precision  NOT NULL,
   begun_at timestamptz       NOT NULL DEFAULT clock_timestamp(),
-  PRIMARY KEY (notify, alert, queue)
+  -- Several processes may tell one queue of other limits.
+  PRIMARY KEY (notify, alert, queue, "limit")
 );
 
 -- What somebody asked for all jobs that a filter names. A console goes through them batch by batch;
@@ -4659,7 +4660,9 @@ BEGIN
       INSERT INTO posthaste.unique_key AS u (key, id) VALUES (unique_key, job)
         ON CONFLICT DO NOTHING;
       EXIT WHEN FOUND;
-      SELECT u.id INTO holder FROM posthaste.unique_key u WHERE u.key = unique_key;
+      -- Whatever the collation of the column is that was given.
+      SELECT u.id INTO holder FROM posthaste.unique_key u
+       WHERE u.key = unique_key COLLATE pg_catalog."C";
       IF FOUND THEN
         RETURN holder;
       END IF;
@@ -4707,15 +4710,19 @@ BEGIN
     IF FOUND THEN
       RETURN p_job;
     END IF;
-    SELECT u.id INTO v_holder FROM posthaste.unique_key u WHERE u.key = p_key;
+    SELECT u.id INTO v_holder FROM posthaste.unique_key u
+     WHERE u.key = p_key COLLATE pg_catalog."C";
     IF FOUND THEN
       RETURN v_holder;
     END IF;
   END LOOP;
 EXCEPTION WHEN lock_not_available THEN
-  -- Any other lock is waited for as ever.
-  PERFORM set_config('lock_timeout', '0', true);
-  RETURN (SELECT u.id FROM posthaste.unique_key u WHERE u.key = p_key);
+  -- Of the key, or of the table.
+  BEGIN
+    RETURN (SELECT u.id FROM posthaste.unique_key u WHERE u.key = p_key COLLATE pg_catalog."C");
+  EXCEPTION WHEN lock_not_available THEN
+    RETURN NULL;
+  END;
 END $f$;
 
 -- As posthaste.enqueue, for who must not wait for a transaction that is just taking the same unique
@@ -14175,11 +14182,11 @@ CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.put_out();
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', '58e0cec7024ddd93', '0.1.0')
+  VALUES ('0001_initial', '144c1d7ae469e136', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '42ea64a1411637b5', '0.1.0')
+  VALUES ('functions', '6dd86d7c4ef3848a', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

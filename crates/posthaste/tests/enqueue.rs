@@ -281,6 +281,20 @@ async fn a_unique_key_is_held_by_one_job_and_a_second_enqueue_returns_its_id() {
     assert_eq!(unfinished(&client).await, 2);
 }
 
+#[tokio::test]
+async fn a_unique_key_of_any_collation_is_found_again() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let make = "CREATE COLLATION other (provider = icu, locale = 'de'); \
+                CREATE TABLE t (sku text COLLATE other); INSERT INTO t VALUES ('k')";
+    client.batch_execute(make).await.unwrap();
+    for function in ["enqueue", "enqueue", "enqueue_nowait"] {
+        let sql = format!("SELECT posthaste.{function}('n', unique_key => t.sku) FROM t");
+        let id: i64 = client.query_one(&sql, &[]).await.unwrap().get(0);
+        assert_eq!(id, 1, "{function}");
+    }
+}
+
 /// Enqueues with this key; the code that refuses it, if something does.
 async fn take(client: &Client, key: &str) -> Result<i64, String> {
     let taken = client

@@ -281,3 +281,37 @@ async fn a_quarantined_job_that_the_program_does_not_ask_for_holds_up_no_other_q
     all_done(&client).await;
     worker.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quarantined_job_has_its_turn_beside_claims_that_never_wait() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    for step in [
+        "INSERT INTO posthaste.job (name, queue) VALUES ('killer', 'audit')",
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        "SELECT posthaste.claim('audit', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
+         FROM posthaste.worker",
+        "SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker",
+        "INSERT INTO posthaste.job (name, queue) SELECT 'n', 'audit' FROM generate_series(1, 100)",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    let (worker, mut claims) = worker(&db.pool(4).unwrap()).claims(QueueConfig::new("audit", 10));
+    let worker = worker.start().await.unwrap();
+    let until_it_comes = async {
+        loop {
+            let claim = claims.next().await.expect("no stop");
+            let has_come = claim.jobs().any(|job| &*job.name == "killer");
+            let more = "INSERT INTO posthaste.job (name, queue) \
+                        SELECT 'n', 'audit' FROM generate_series(1, 20)";
+            client.batch_execute(more).await.unwrap();
+            claim.complete();
+            if has_come {
+                return;
+            }
+        }
+    };
+    let came = tokio::time::timeout(SOON, until_it_comes).await;
+    came.expect("it has its turn");
+    worker.stop().await.unwrap();
+}

@@ -172,7 +172,7 @@ impl Watch<'_> {
             let told = told.context("what was told before could not be read")?;
             let ours = told
                 .into_iter()
-                .filter(|one| self.scope.is_about(&one.queue));
+                .filter(|one| self.scope.is_about(&one.queue) && self.limits.judge(one));
             self.untold.resume(ours);
             self.is_resumed = true;
         }

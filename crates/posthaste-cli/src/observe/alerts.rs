@@ -23,6 +23,18 @@ pub(crate) struct Limits {
     pub(crate) lasting: Duration,
 }
 
+impl Limits {
+    /// Whether this is what they ask for.
+    pub(crate) fn judge(&self, finding: &Finding) -> bool {
+        let limit = match finding.alert {
+            Alert::CompletionRate => self.completed_below,
+            Alert::QueueLength => self.length_above.map(|most| most as f64),
+            Alert::Expired => Some(0.0),
+        };
+        limit == Some(finding.limit)
+    }
+}
+
 /// The same, as typed.
 #[derive(clap::Args)]
 pub(crate) struct Asked {
@@ -300,6 +312,26 @@ mod tests {
     #[test]
     fn nothing_that_must_last_is_judged_before_it_was_looked_at_for_so_long() {
         assert_eq!(played((0..6).map(|_| (0, 1_000, 0))), []);
+    }
+
+    #[test]
+    fn an_alert_of_another_limit_is_anothers() {
+        let limits = Limits {
+            completed_below: Some(10.0),
+            length_above: None,
+            lasting: Duration::from_secs(1),
+        };
+        let judged = |alert, limit| {
+            let (queue, value) = ("mail".into(), 1.0);
+            limits.judge(&Finding {
+                alert,
+                queue,
+                value,
+                limit,
+            })
+        };
+        assert!(judged(Alert::CompletionRate, 10.0) && judged(Alert::Expired, 0.0));
+        assert!(!judged(Alert::CompletionRate, 20.0) && !judged(Alert::QueueLength, 10.0));
     }
 
     #[test]

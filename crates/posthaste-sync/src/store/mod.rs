@@ -7,7 +7,7 @@ pub(crate) mod search;
 use std::ops::Deref;
 
 use deadpool_postgres::{Object, Pool};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
 use posthaste::error::chain;
 use posthaste::sql::{JsonText, Parameter, milliseconds, typed};
@@ -63,7 +63,7 @@ impl Lent {
         // operator. All else may be about one row: a value, a limit, what a function raises, a
         // damaged page, or a statement that took longer than the server lets it.
         let of_all = [
-            "08", "0A", "25", "28", "3D", "40", "42", "53", "55", "57", "58",
+            "08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "HV",
         ];
         let code = error.sqlstate().map(|state| state.code());
         let is_of_all = |code: &str| of_all.iter().any(|class| code.starts_with(class));
@@ -103,32 +103,56 @@ pub(super) enum Failed {
 
 const STANDBY: &str = "the database is a standby, which may be behind: connect to the primary";
 
-/// Asks on a connection of the pool, in a transaction of its own. All is sent at once.
+/// How a transaction begins that decides what is to be done: a row that is hidden from us is not
+/// gone.
+const DECIDES: &str = "BEGIN; SET LOCAL row_security = off";
+
+/// Asks for what something is decided by, on a connection of the pool, in a transaction of its own.
+/// All is sent at once.
 pub(super) async fn ask(
     pool: &Connections,
     sql: &str,
     parameters: &[&dyn Parameter],
 ) -> Result<Vec<Row>, Failed> {
+    let (lent, rows, is_standby) = sent(pool, DECIDES, sql, parameters).await?;
+    // What is not there yet is not gone. The next one connects anew, and may reach the primary.
+    if is_standby {
+        return Err(Failed::Other(STANDBY.into()));
+    }
+    lent.answered(rows)
+}
+
+/// Asks for what is only shown: whatever the role may see, wherever that is.
+pub(super) async fn show(
+    pool: &Connections,
+    sql: &str,
+    parameters: &[&dyn Parameter],
+) -> Result<Vec<Row>, Failed> {
+    let (lent, rows, _) = sent(pool, "BEGIN", sql, parameters).await?;
+    lent.answered(rows)
+}
+
+/// The connection, its answer, and whether it is one to a standby.
+async fn sent(
+    pool: &Connections,
+    begin: &str,
+    sql: &str,
+    parameters: &[&dyn Parameter],
+) -> Result<(Lent, Result<Vec<Row>, tokio_postgres::Error>, bool), Failed> {
     let lent = Lent::from(pool).await.map_err(Failed::Other)?;
     let parameters = typed(parameters);
     let (begun, bound, rows, ended) = tokio::join!(
         biased;
-        // A row that is hidden from us is not gone.
-        lent.batch_execute("BEGIN; SET LOCAL row_security = off"),
+        lent.batch_execute(begin),
         lent.query_typed(include_str!("ends_alone.sql"), &[]),
         lent.query_typed(sql, &parameters),
         // After an error it rolls back.
         lent.batch_execute("COMMIT"),
     );
-    // What is not there yet is not gone. The next one connects anew, and may reach the primary.
-    if let Ok(Some(Ok(true))) = bound
-        .as_ref()
-        .map(|bound| bound.first().map(|row| row.try_get(0)))
-    {
-        return Err(Failed::Other(STANDBY.into()));
-    }
+    let is_standby = bound.as_ref().ok().and_then(|bound| bound.first());
+    let is_standby = is_standby.is_some_and(|row| row.try_get(0).unwrap_or(false));
     let rows = begun.and(bound).and(rows);
-    lent.answered(rows.and_then(|rows| ended.map(|()| rows)))
+    Ok((lent, rows.and_then(|rows| ended.map(|()| rows)), is_standby))
 }
 
 impl From<Failed> for SourceError {
@@ -245,19 +269,21 @@ fn row(row: &Row) -> Result<crate::Row, tokio_postgres::Error> {
 /// takes longer than anybody waits, the server goes on and commits.
 pub(crate) async fn fill(pool: &Connections, name: &str) -> Result<u64, SourceError> {
     let lent = Lent::from(pool).await.map_err(Failed::Other)?;
-    let sql = include_str!("sync_fill.sql");
-    let name = typed(&[&name]);
-    let (begun, rows, ended) = tokio::join!(
-        biased;
-        // It takes as long as it takes, also where nobody waits any more.
-        lent.batch_execute("BEGIN; SET LOCAL statement_timeout = 0;
-                            SET LOCAL client_connection_check_interval = 0"),
-        lent.query_typed(sql, &name),
-        lent.batch_execute("COMMIT"),
+    // It takes as long as it takes, also where nobody waits any more: all in one message, so that
+    // nothing is answered before it is committed.
+    let name: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let sql = format!(
+        "SET LOCAL statement_timeout = 0; SET LOCAL client_connection_check_interval = 0; \
+         SELECT posthaste.sync_fill(pg_catalog.convert_from( \
+           pg_catalog.decode('{name}', 'hex'), 'UTF8'))"
     );
-    let rows = begun.and(rows).and_then(|rows| ended.map(|()| rows));
-    let rows = lent.answered(rows)?;
-    let jobs: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
+    let said = lent.simple_query(&sql).await;
+    let jobs = said.iter().flatten().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    });
+    lent.answered(said.map(|_| Vec::new()))?;
+    let jobs: Option<i64> = jobs;
     Ok(jobs.unwrap_or_default().unsigned_abs())
 }
 

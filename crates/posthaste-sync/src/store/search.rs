@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::{Connections, Failed, Lent, ask};
+use super::{Connections, Failed, Lent, ask, show};
 use posthaste::error::chain;
 use posthaste::sql::{JsonText, Parameter, milliseconds, typed};
 
@@ -156,7 +156,7 @@ impl Search<'_> {
 
     pub(crate) async fn search(&self, query: &str, most: i64) -> Result<Vec<String>, IndexError> {
         let parameters: [&dyn Parameter; 4] = [&self.index, &self.language, &query, &most];
-        let rows = ask(self.pool, include_str!("search.sql"), &parameters).await?;
+        let rows = show(self.pool, include_str!("search.sql"), &parameters).await?;
         let ids: Result<_, tokio_postgres::Error> = rows.iter().map(|row| row.try_get(0)).collect();
         ids.map_err(|error| IndexError(chain(&error)))
     }

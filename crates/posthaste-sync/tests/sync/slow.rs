@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use posthaste_sync::{Query, SyncBuilder};
+use posthaste_sync::{Query, Source, SyncBuilder, Table};
 use posthaste_testkit::eventually;
 
 use super::{Setup, setup};
@@ -68,4 +68,22 @@ async fn slow_rows_that_are_looked_at_again_on_purpose_are_all_done_although_no_
     let forced = setup.index.writes.lock().unwrap().len() - before;
     assert!(forced >= 60, "{forced}");
     worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fill_takes_as_long_as_it_takes() {
+    let setup = setup().await;
+    setup
+        .run("INSERT INTO note SELECT n, 'note' FROM generate_series(1, 5000) n")
+        .await;
+    let name = setup.db.name();
+    setup
+        .run(&format!(
+            "ALTER DATABASE \"{name}\" SET statement_timeout = '5ms'"
+        ))
+        .await;
+    let table = Table::new(setup.db.pool(1).unwrap(), "note");
+    assert_eq!(table.fill().await.unwrap(), 5_000);
+    let jobs = "SELECT count(*) FROM posthaste.job WHERE tag = 'fill'";
+    assert_eq!(number(&setup.client, jobs).await, 5_000);
 }

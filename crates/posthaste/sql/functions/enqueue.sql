@@ -210,7 +210,9 @@ BEGIN
       INSERT INTO posthaste.unique_key AS u (key, id) VALUES (unique_key, job)
         ON CONFLICT DO NOTHING;
       EXIT WHEN FOUND;
-      SELECT u.id INTO holder FROM posthaste.unique_key u WHERE u.key = unique_key;
+      -- Whatever the collation of the column is that was given.
+      SELECT u.id INTO holder FROM posthaste.unique_key u
+       WHERE u.key = unique_key COLLATE pg_catalog."C";
       IF FOUND THEN
         RETURN holder;
       END IF;
@@ -258,15 +260,19 @@ BEGIN
     IF FOUND THEN
       RETURN p_job;
     END IF;
-    SELECT u.id INTO v_holder FROM posthaste.unique_key u WHERE u.key = p_key;
+    SELECT u.id INTO v_holder FROM posthaste.unique_key u
+     WHERE u.key = p_key COLLATE pg_catalog."C";
     IF FOUND THEN
       RETURN v_holder;
     END IF;
   END LOOP;
 EXCEPTION WHEN lock_not_available THEN
-  -- Any other lock is waited for as ever.
-  PERFORM set_config('lock_timeout', '0', true);
-  RETURN (SELECT u.id FROM posthaste.unique_key u WHERE u.key = p_key);
+  -- Of the key, or of the table.
+  BEGIN
+    RETURN (SELECT u.id FROM posthaste.unique_key u WHERE u.key = p_key COLLATE pg_catalog."C");
+  EXCEPTION WHEN lock_not_available THEN
+    RETURN NULL;
+  END;
 END $f$;
 
 -- As posthaste.enqueue, for who must not wait for a transaction that is just taking the same unique

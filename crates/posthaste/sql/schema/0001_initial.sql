@@ -694,7 +694,8 @@ CREATE TABLE posthaste.alert (
   value    double precision  NOT NULL,    -- as it was at the beginning
   "limit"  double precision  NOT NULL,
   begun_at timestamptz       NOT NULL DEFAULT clock_timestamp(),
-  PRIMARY KEY (notify, alert, queue)
+  -- Several processes may tell one queue of other limits.
+  PRIMARY KEY (notify, alert, queue, "limit")
 );
 
 -- What somebody asked for all jobs that a filter names. A console goes through them batch by batch;

@@ -18,6 +18,8 @@ use crate::retry::{Backoff, RunResult};
 
 /// A job whose worker died, or whose time is over, waits no longer than this for the program.
 const UNTAKEN: Duration = Duration::from_secs(1);
+/// A program that asked for a claim within this time is thought to ask for the next.
+const COMES_BACK: Duration = Duration::from_secs(10);
 
 /// The claims of one queue: [`WorkerBuilder::claims`](crate::WorkerBuilder::claims) makes it.
 ///
@@ -31,7 +33,7 @@ impl Claims {
     /// when the worker was asked to stop: finish what you have, which may take as long as its grace
     /// period.
     pub async fn next(&mut self) -> Option<Claim> {
-        let _asking = Asking::new(&self.0.is_asked);
+        let _asking = Asking::new(&self.0);
         loop {
             let arrived = self.0.arrived.notified();
             if self.0.stopping.is_cancelled() {
@@ -47,19 +49,26 @@ impl Claims {
 }
 
 /// The program waits for a claim for as long as this lives.
-struct Asking<'a>(&'a AtomicBool);
+struct Asking<'a>(&'a Inbox);
 
 impl<'a> Asking<'a> {
-    fn new(is_asked: &'a AtomicBool) -> Self {
-        is_asked.store(true, Ordering::SeqCst);
-        Self(is_asked)
+    fn new(inbox: &'a Inbox) -> Self {
+        *inbox.asked() = Asked::Now;
+        Self(inbox)
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
+        *self.0.asked() = Asked::Last(Instant::now());
     }
+}
+
+/// When the program asked for a claim.
+enum Asked {
+    Never,
+    Now,
+    Last(Instant),
 }
 
 impl Drop for Claims {
@@ -216,7 +225,7 @@ pub(crate) struct Inbox {
     waiting: Mutex<Vec<Delivery>>,
     held: Mutex<Vec<Weak<Held>>>,
     arrived: Notify,
-    is_asked: AtomicBool,
+    asked: Mutex<Asked>,
     /// Notified when there is room for the next claim.
     room: Arc<Notify>,
     stopping: CancellationToken,
@@ -229,11 +238,15 @@ impl Inbox {
             waiting: Mutex::default(),
             held: Mutex::default(),
             arrived: Notify::new(),
-            is_asked: AtomicBool::new(false),
+            asked: Mutex::new(Asked::Never),
             room: Arc::default(),
             stopping: CancellationToken::new(),
         });
         (Arc::clone(&inbox), Claims(inbox))
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Delivery>> {
@@ -342,7 +355,12 @@ impl Consumer for Intake {
     }
 
     fn takes_quarantined(&self) -> bool {
-        self.0.is_asked.load(Ordering::SeqCst) && !self.0.stopping.is_cancelled()
+        let comes_back = match *self.0.asked() {
+            Asked::Never => false,
+            Asked::Now => true,
+            Asked::Last(at) => at.elapsed() < COMES_BACK,
+        };
+        comes_back && !self.0.stopping.is_cancelled()
     }
 
     fn backoff(&self) -> Backoff {

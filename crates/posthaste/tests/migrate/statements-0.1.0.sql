@@ -6,18 +6,25 @@
 -- takes: text, text, text, jsonb, text, float8, float8
 -- returns: enqueue int8
 WITH told AS (
-  INSERT INTO posthaste.alert AS a (notify, alert, queue, value, "limit")
+  INSERT INTO posthaste.alert AS a (notify, alert, queue, "limit", value)
   VALUES ($1, $2, $3, $6, $7)
-  ON CONFLICT (notify, alert, queue) DO UPDATE
-    SET value = excluded.value, "limit" = excluded."limit", begun_at = excluded.begun_at)
+  ON CONFLICT (notify, alert, queue, "limit") DO UPDATE
+    SET value = excluded.value, begun_at = excluded.begun_at)
 SELECT posthaste.enqueue('posthaste.alert', $4::jsonb, $1, unique_key => $5);
 
 -- alerts/ends.sql
--- takes: text, text, text, jsonb, text
+-- takes: text, text, text, jsonb, text, float8
 -- returns: enqueue int8
 WITH told AS (
-  DELETE FROM posthaste.alert a WHERE a.notify = $1 AND a.alert = $2 AND a.queue = $3)
+  DELETE FROM posthaste.alert a
+   WHERE a.notify = $1 AND a.alert = $2 AND a.queue = $3 AND a."limit" = $6)
 SELECT posthaste.enqueue('posthaste.alert', $4::jsonb, $1, unique_key => $5);
+
+-- alerts/may_tell.sql
+-- returns: ?column? bool
+SELECT pg_catalog.has_table_privilege('posthaste.alert', 'INSERT')
+   AND pg_catalog.has_table_privilege('posthaste.alert', 'UPDATE')
+   AND pg_catalog.has_table_privilege('posthaste.alert', 'DELETE');
 
 -- alerts/told.sql
 -- takes: text
@@ -1717,11 +1724,6 @@ SELECT j.id FROM posthaste.job j WHERE j.queue = $1
 -- returns: reltuples int8
 SELECT c.reltuples::bigint FROM posthaste.synced s
   JOIN pg_class c ON c.oid = s.relation::oid WHERE s.name = $1;
-
--- sync_fill.sql
--- takes: text
--- returns: sync_fill int8
-SELECT posthaste.sync_fill($1);
 
 -- sync_install.sql
 -- takes: text, text, text, text, text, int8, bool, bool, bool

@@ -1,7 +1,7 @@
 //! What was told by jobs: the beginning of an alert is noted in the statement that enqueues its
 //! job, and taken away with that of its end, so that who goes on knows of it.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde_json::json;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -10,8 +10,15 @@ use super::said;
 use crate::observe::alerts::Finding;
 use crate::observe::untold::{Event, What};
 
-/// What this queue was told of, and not yet the end of.
+/// What this queue was told of, and not yet the end of. An error for a role that may not note more.
 pub(super) async fn told(client: &Client, notify: &str) -> anyhow::Result<Vec<Finding>> {
+    let may = client
+        .query_typed_one(include_str!("may_tell.sql"), &[])
+        .await?;
+    ensure!(
+        may.try_get::<_, bool>(0)?,
+        "--notify notes in posthaste.alert what it tells: it needs the role posthaste_worker."
+    );
     let sql = include_str!("told.sql");
     let rows = client.query_typed(sql, &[(&notify, Type::TEXT)]).await?;
     let finding = |row: &tokio_postgres::Row| {
@@ -45,12 +52,12 @@ pub(super) async fn tell(
         (&finding.queue, Type::TEXT),
         (&said, Type::TEXT),
         (&key, Type::TEXT),
-        (&finding.value, Type::FLOAT8),
         (&finding.limit, Type::FLOAT8),
+        (&finding.value, Type::FLOAT8),
     ];
     let (sql, values) = match event.what {
         What::Begins => (include_str!("begins.sql"), &values[..]),
-        What::Ends => (include_str!("ends.sql"), &values[..5]),
+        What::Ends => (include_str!("ends.sql"), &values[..6]),
     };
     client.query_typed(sql, values).await?;
     Ok(())

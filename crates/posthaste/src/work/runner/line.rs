@@ -81,7 +81,8 @@ impl Runner {
     }
 
     /// Gives back what stands in line for too long: another worker may be idle. Where jobs wait for
-    /// each other, the next claim would bring the same ones, and only those go whose time is over.
+    /// each other, or for a place that is free and has no thread, the next claim would bring as
+    /// many again, and only those go whose time is over.
     pub(super) fn shorten_line(&self) {
         let mut line = self.line();
         let waits_long = |one: &Delivery| one.ticket.began.elapsed() > LONGEST_WAIT;
@@ -89,12 +90,13 @@ impl Runner {
             return;
         }
         let now = Timestamp::now();
-        let is_limited = self.limited.is_some();
-        let goes = |one: &Delivery| waits_long(one) && (!is_limited || one.job.expires_at <= now);
+        let is_full = self.busy.load(Ordering::SeqCst) >= self.config.concurrency;
+        let all_go = is_full && self.limited.is_none();
+        let goes = |one: &Delivery| waits_long(one) && (all_go || one.job.expires_at <= now);
         let (gone, kept) = line.drain(..).partition::<VecDeque<_>, _>(goes);
         *line = kept;
         drop(line);
-        if !is_limited {
+        if all_go {
             // No line is built before runs are known to be fast again.
             let slow = u64::try_from(LONGEST_WAIT.as_nanos()).unwrap_or(u64::MAX);
             self.run_time.fetch_max(slow, Ordering::Relaxed);

@@ -1,1 +1,0 @@
-SELECT posthaste.sync_fill($1)
