@@ -4,7 +4,7 @@
 pub(crate) mod copy;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -141,8 +141,9 @@ async fn send<E: Executor>(
 ///
 /// Jobs with unique keys go one by one, because each key has to be looked at, and in the order of
 /// their keys: two such calls that take the same keys wait for each other at most, and do not
-/// deadlock. Only where one of them has an ordering key that others have too, all jobs go one by
-/// one in the order given: two such calls may deadlock, and the database ends one of them.
+/// deadlock. Only where one of them has an ordering key that others have too, the jobs of that
+/// ordering key go one by one in the order given: two such calls may deadlock, and the database
+/// ends one of them.
 pub async fn enqueue_many<'a, E, J>(mut executor: E, jobs: J) -> Result<Vec<JobId>, Error>
 where
     E: Executor,
@@ -152,16 +153,12 @@ where
     let jobs: Vec<Cow<'a, NewJob>> = jobs.into_iter().map(IntoJob::into_job).collect();
     let jobs: Vec<Cow<'_, NewJob>> = jobs.iter().map(|job| due(job, now)).collect();
     jobs.iter().try_for_each(|job| job.check())?;
-    if order_counts(&jobs) {
-        let mut ids = Vec::with_capacity(jobs.len());
-        for job in &jobs {
-            ids.push(one(&mut executor, job).await?);
-        }
-        return Ok(ids);
-    }
+    let lines = ordered_with_unique(&jobs);
+    let is_ordered = |job: &NewJob| job.ordering_key.as_deref().is_some_and(|key| lines.contains(key));
     let numbered = jobs.iter().map(|job| &**job).enumerate();
+    let (ordered, free): (Vec<_>, Vec<_>) = numbered.partition(|(_, job)| is_ordered(job));
     let (plain, mut keyed): (Vec<_>, Vec<_>) =
-        numbered.partition(|(_, job)| job.unique_key.is_none());
+        free.into_iter().partition(|(_, job)| job.unique_key.is_none());
     let (places, plain): (Vec<usize>, Vec<&NewJob>) = plain.into_iter().unzip();
     let mut ids = vec![JobId(0); jobs.len()];
     let mut places = places.into_iter();
@@ -175,14 +172,14 @@ where
         }
     }
     keyed.sort_by_key(|(_, job)| &job.unique_key);
-    for (place, job) in keyed {
+    for (place, job) in ordered.into_iter().chain(keyed) {
         ids[place] = one(&mut executor, job).await?;
     }
     Ok(ids)
 }
 
-/// Whether a job with a unique key is to run before or after another of these.
-fn order_counts(jobs: &[Cow<'_, NewJob>]) -> bool {
+/// The ordering keys under which a job with a unique key is to run before or after another of these.
+fn ordered_with_unique<'j>(jobs: &'j [Cow<'_, NewJob>]) -> HashSet<&'j str> {
     let mut lines: HashMap<&str, (usize, bool)> = HashMap::new();
     for job in jobs {
         if let Some(key) = &job.ordering_key {
@@ -191,9 +188,10 @@ fn order_counts(jobs: &[Cow<'_, NewJob>]) -> bool {
             *is_keyed |= job.unique_key.is_some();
         }
     }
-    lines
-        .into_values()
-        .any(|(count, is_keyed)| count > 1 && is_keyed)
+    let concerned = lines
+        .into_iter()
+        .filter(|(_, (count, is_keyed))| *count > 1 && *is_keyed);
+    concerned.map(|(key, _)| key).collect()
 }
 
 /// The jobs in order, cut by their number and by their size.

@@ -98,14 +98,9 @@ async fn a_quarantined_job_has_its_turn_beside_jobs_that_always_run_for_longer_t
 async fn a_quarantined_job_does_not_wait_for_a_completion_in_a_transaction_that_stays_open() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    // Each a transaction of its own: a claim sees what others have committed. The quarantined job
-    // is due when the test says so.
+    quarantine(&client, "default", "quarantined").await;
+    // The quarantined job is due when the test says so.
     for step in [
-        "INSERT INTO posthaste.job (name) VALUES ('quarantined')",
-        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
-        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
-         FROM posthaste.worker",
-        "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
         "UPDATE posthaste.in_flight SET until = 'infinity'",
         "INSERT INTO posthaste.job (name) VALUES ('open')",
     ] {
@@ -244,17 +239,7 @@ async fn quarantined_jobs_are_run_in_the_order_of_their_jobs_whether_in_flight_i
 async fn a_quarantined_job_that_the_program_does_not_ask_for_holds_up_no_other_queue() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    // Each a transaction of its own: a claim sees what others have committed.
-    for step in [
-        "INSERT INTO posthaste.job (name, queue) VALUES ('killer', 'audit')",
-        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
-        "SELECT posthaste.claim('audit', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
-         FROM posthaste.worker",
-        "SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker",
-    ] {
-        client.batch_execute(step).await.unwrap();
-    }
-    assert_eq!(count(&client, "quarantined").await, 1);
+    quarantine(&client, "audit", "killer").await;
     let (worker, mut claims) = worker(&db.pool(4).unwrap()).claims(QueueConfig::new("audit", 10));
     let worker = worker
         .queue("default", 2)
@@ -286,16 +271,10 @@ async fn a_quarantined_job_that_the_program_does_not_ask_for_holds_up_no_other_q
 async fn a_quarantined_job_has_its_turn_beside_claims_that_never_wait() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
-    for step in [
-        "INSERT INTO posthaste.job (name, queue) VALUES ('killer', 'audit')",
-        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
-        "SELECT posthaste.claim('audit', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
-         FROM posthaste.worker",
-        "SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker",
-        "INSERT INTO posthaste.job (name, queue) SELECT 'n', 'audit' FROM generate_series(1, 100)",
-    ] {
-        client.batch_execute(step).await.unwrap();
-    }
+    quarantine(&client, "audit", "killer").await;
+    let others = "INSERT INTO posthaste.job (name, queue) SELECT 'n', 'audit' \
+                  FROM generate_series(1, 100)";
+    client.batch_execute(others).await.unwrap();
     let (worker, mut claims) = worker(&db.pool(4).unwrap()).claims(QueueConfig::new("audit", 10));
     let worker = worker.start().await.unwrap();
     let until_it_comes = async {
@@ -314,4 +293,23 @@ async fn a_quarantined_job_has_its_turn_beside_claims_that_never_wait() {
     let came = tokio::time::timeout(SOON, until_it_comes).await;
     came.expect("it has its turn");
     worker.stop().await.unwrap();
+}
+
+/// Enqueues a job, in the claim of a worker that has died since.
+async fn quarantine(client: &Client, queue: &str, name: &str) {
+    let enqueue = format!("INSERT INTO posthaste.job (name, queue) VALUES ('{name}', '{queue}')");
+    let claim = format!(
+        "SELECT posthaste.claim('{queue}', '{{0}}', max(id), gen_random_uuid(), 10, 1000000) \
+         FROM posthaste.worker"
+    );
+    // Each a transaction of its own: a claim sees what others have committed.
+    for step in [
+        &*enqueue,
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        &claim,
+        "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    assert_eq!(count(client, "quarantined").await, 1);
 }

@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     asked: Asked,
 
     /// Enqueue a job `posthaste.alert` in this queue for each alert that begins or ends: a route
-    /// takes it to mail or a webhook
+    /// takes it to mail or a webhook. Needs the role posthaste_worker
     #[arg(long, value_name = "QUEUE")]
     notify: Option<String>,
 

@@ -80,8 +80,7 @@ async fn each_attempt_puts_the_next_one_off(coordinator: &Coordinator, transacti
     }
 }
 
-/// A pass of recovery meets one that nobody can end, after so many attempts: how many there are
-/// then.
+/// A pass of recovery meets one that nobody can end, after these attempts: how many there are then.
 async fn failed_after(
     coordinator: &Coordinator,
     transactions: &str,
