@@ -164,7 +164,11 @@ has_chromium() {
     return 1
 }
 packages_for_browser() {
-    has_chromium || packages+=(chromium chromium-driver fonts-dejavu-core)
+    if ! has_chromium; then
+        packages+=(chromium chromium-driver fonts-dejavu-core)
+        # Does what the tests want of a browser, with less.
+        ! apt_offers chromium-headless-shell || packages+=(chromium-headless-shell)
+    fi
     packages_for_node_examples
 }
 install_browser() { install_npm axe; }

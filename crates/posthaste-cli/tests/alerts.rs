@@ -43,7 +43,7 @@ impl Played {
             "--queue",
             "mail=4",
             "--exec",
-            "ok=true",
+            "ok=sleep 0.05",
             "--exec",
             "slow=sleep 30",
         ];
@@ -163,7 +163,7 @@ async fn a_producer_that_stops_a_worker_that_stops_and_both_fire_the_completion_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_producer_that_is_faster_than_its_workers_fires_the_queue_length() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
-    let crowd = "SELECT posthaste.enqueue('ok', queue => 'mail') FROM generate_series(1, 20000)";
+    let crowd = "SELECT posthaste.enqueue('ok', queue => 'mail') FROM generate_series(1, 4000)";
     played.client.batch_execute(crowd).await?;
     played.work()?;
     played.until_busy().await?;
@@ -206,7 +206,7 @@ async fn a_bulk_reindex_with_its_own_tag_fires_no_alert() -> anyhow::Result<()> 
     played.work()?;
     played.produce("ok", 1, "").await?;
     let bulk = "INSERT INTO posthaste.job (name, queue, tag, priority)
-                SELECT 'ok', 'mail', 'reindex_user', 100 FROM generate_series(1, 20000)";
+                SELECT 'ok', 'mail', 'reindex_user', 100 FROM generate_series(1, 4000)";
     played.client.batch_execute(bulk).await?;
     played.until_busy().await?;
     let exempt = ["--exempt-tag", "reindex*"];

@@ -11,12 +11,12 @@ use crate::tree;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_run_needs_nothing_and_proves_itself() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    tree::make(&stage.folder.join("files"), 300)?;
+    tree::make(&stage.folder.join("files"), 60)?;
     let report = stage.run(&["demo", "--once", "files"]).await?.good()?;
     let place = stage.folder.join("files");
     assert!(
         report.contains(&format!(
-            "committed  300 rows, each with its job (run 1, {})",
+            "committed  60 rows, each with its job (run 1, {})",
             place.display()
         )),
         "{report}"
@@ -24,7 +24,7 @@ async fn a_first_run_needs_nothing_and_proves_itself() -> anyhow::Result<()> {
     assert!(report.contains("retried    0\ndead       0\n"), "{report}");
     assert!(
         report.ends_with(
-            "proof      300 of 300 listed files equal what sha256sum -z says; none differs"
+            "proof      60 of 60 listed files equal what sha256sum -z says; none differs"
         ),
         "{report}"
     );

@@ -5,9 +5,10 @@ mod prometheus;
 mod reasons;
 mod segments;
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use posthaste_testkit::{Child, PgServer, PgVersion, Proxy, TestDb, eventually, number};
 
 use crate::stage::{self, BOUND, Stage};
@@ -22,8 +23,13 @@ pub(crate) async fn served(child: &mut Child) -> anyhow::Result<String> {
 
 /// What is served there, with its status.
 pub(crate) async fn got(root: &str, path: &str) -> anyhow::Result<(u16, String)> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder().no_proxy().build()?;
+    // Each reads the certificates of the machine. A connection belongs to the runtime of its test.
+    static CLIENT: LazyLock<reqwest::Result<reqwest::Client>> = LazyLock::new(|| {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy();
+        client.pool_max_idle_per_host(0).build()
+    });
+    let client = CLIENT.as_ref().map_err(|error| anyhow!("{error}"))?;
     let answer = client.get(format!("{root}{path}")).send().await?;
     Ok((answer.status().as_u16(), answer.text().await?))
 }
@@ -145,9 +151,9 @@ async fn metrics_wait_for_a_worker_that_is_still_to_count_very_many_jobs() -> an
         )
         .await?;
     let insert = writer.transaction().await?;
-    let many = "SELECT count(posthaste.enqueue('n', queue => 'bulk'))
-                  FROM generate_series(1, 50000)";
-    insert.query_one(many, &[]).await?;
+    let many = "INSERT INTO posthaste.job (name, queue)
+                SELECT 'n', 'bulk' FROM generate_series(1, 50000)";
+    insert.batch_execute(many).await?;
     let (_child, root) = exporter(&stage, &database).await?;
     let begun = Instant::now();
     got(&root, "/metrics").await?;

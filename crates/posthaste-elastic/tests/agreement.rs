@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::{asked, created, fake, opensearch};
 
 /// By default, and where more schedules are asked for.
-const CALLS: [usize; 2] = [500, 1_500];
+const CALLS: [usize; 2] = [300, 1_500];
 /// Fewer ids than calls, so that they meet.
 const IDS: [&str; 4] = ["a", "b", "c", "d"];
 const INDEXES: [&str; 3] = ["agreed", "agreed-open", "agreed-alias"];
@@ -59,7 +59,7 @@ async fn the_fake_answers_random_calls_as_the_real_server_does() {
     ] {
         let times = outcomes.get(outcome).copied().unwrap_or_default();
         assert!(
-            times >= calls / 150,
+            times >= (calls / 150).max(3),
             "{outcome} was met {times} times: {outcomes:?}"
         );
     }

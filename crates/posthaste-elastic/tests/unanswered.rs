@@ -5,25 +5,22 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use posthaste_elastic::{ErrorKind, Operation};
-use posthaste_testkit::Proxy;
-use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
+use posthaste_testkit::receivers::OpenSearch;
+use posthaste_testkit::{Proxy, unique};
 use serde_json::json;
 
 use crate::support::{client, created, opensearch, put};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_too_large_is_refused_as_a_whole() {
-    let test = "a request that is too large is refused as a whole";
-    if !receivers::are_here(test, &[Receiver::OpenSearch]) {
+    let Some(client) = opensearch("a request that is too large is refused as a whole") else {
         return;
-    }
-    let server = OpenSearch::start(&[("http.max_content_length", "100kb")]).unwrap();
-    let client = client(&server.url());
-    let large = json!({"text": "x".repeat(200_000)});
-    let large = Operation::index("large", "a", &large).unwrap();
+    };
+    let (index, text) = (unique("large"), "x".repeat(OpenSearch::LARGEST_REQUEST + 1));
+    let large = Operation::index(&index, "a", &json!({ "text": text })).unwrap();
     let error = client.write(&large).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
-    assert!(!client.index_exists("large").await.unwrap());
+    assert!(!client.index_exists(&index).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,7 +30,7 @@ mod task;
 mod worker;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use posthaste::Backoff;
@@ -58,7 +58,8 @@ const KEPT: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "always"
 
 struct Setup {
     redis: Redis,
-    server: Arc<Server>,
+    // Not every test sends mail.
+    server: LazyLock<Arc<Server>>,
     db: TestDb,
     client: Client,
     deliveries: Deliveries,
@@ -119,7 +120,7 @@ impl Setup {
             return None;
         }
         let redis = Redis::start(settings).unwrap();
-        let server = Arc::new(Server::start().unwrap());
+        let server: LazyLock<Arc<Server>> = LazyLock::new(|| Arc::new(Server::start().unwrap()));
         let db = database(PgVersion::V15).await;
         let client = db.client().await.unwrap();
         let deliveries = Deliveries::open(db.pool(4).unwrap()).await.unwrap();

@@ -92,12 +92,10 @@ async fn main() -> anyhow::Result<()> {
         .with_state(app);
     let address = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".into());
     let listener = tokio::net::TcpListener::bind(&address).await?;
+    let signal = posthaste::signal(); // from here on one ends the process only behind its work
     println!("listening on {}", listener.local_addr()?);
-    let stop = async {
-        let _ = posthaste::signal().await;
-    };
     axum::serve(listener, routes)
-        .with_graceful_shutdown(stop)
+        .with_graceful_shutdown(async { _ = signal.await })
         .await?;
     worker.stop().await?; // after the requests: what they enqueued stays for the next worker
     Ok(())

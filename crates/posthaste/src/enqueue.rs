@@ -154,11 +154,16 @@ where
     let jobs: Vec<Cow<'_, NewJob>> = jobs.iter().map(|job| due(job, now)).collect();
     jobs.iter().try_for_each(|job| job.check())?;
     let lines = ordered_with_unique(&jobs);
-    let is_ordered = |job: &NewJob| job.ordering_key.as_deref().is_some_and(|key| lines.contains(key));
+    let is_ordered = |job: &NewJob| {
+        job.ordering_key
+            .as_deref()
+            .is_some_and(|key| lines.contains(key))
+    };
     let numbered = jobs.iter().map(|job| &**job).enumerate();
     let (ordered, free): (Vec<_>, Vec<_>) = numbered.partition(|(_, job)| is_ordered(job));
-    let (plain, mut keyed): (Vec<_>, Vec<_>) =
-        free.into_iter().partition(|(_, job)| job.unique_key.is_none());
+    let (plain, mut keyed): (Vec<_>, Vec<_>) = free
+        .into_iter()
+        .partition(|(_, job)| job.unique_key.is_none());
     let (places, plain): (Vec<usize>, Vec<&NewJob>) = plain.into_iter().unzip();
     let mut ids = vec![JobId(0); jobs.len()];
     let mut places = places.into_iter();
@@ -178,7 +183,7 @@ where
     Ok(ids)
 }
 
-/// The ordering keys under which a job with a unique key is to run before or after another of these.
+/// The ordering keys under which a job with a unique key is to run before or after another one.
 fn ordered_with_unique<'j>(jobs: &'j [Cow<'_, NewJob>]) -> HashSet<&'j str> {
     let mut lines: HashMap<&str, (usize, bool)> = HashMap::new();
     for job in jobs {

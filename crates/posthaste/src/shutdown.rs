@@ -4,10 +4,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal as on};
 
 use crate::error::{Error, ErrorKind};
 
-/// Waits for the next SIGTERM or SIGINT. Signals between two calls are lost.
-pub async fn signal() -> Result<(), Error> {
-    Signals::listen()?.next().await;
-    Ok(())
+/// Waits for the next SIGTERM or SIGINT from the call on, which needs a Tokio runtime. Call it
+/// before you say that you are ready, and await it later. Signals between two calls are lost.
+pub fn signal() -> impl Future<Output = Result<(), Error>> + Send {
+    let signals = Signals::listen();
+    async move {
+        signals?.next().await;
+        Ok(())
+    }
 }
 
 /// Receives SIGTERM and SIGINT of the process: all that come from now on, also while nobody waits.

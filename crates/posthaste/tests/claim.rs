@@ -204,16 +204,14 @@ async fn a_claim_costs_the_same_after_many_spent_jobs_under_a_pin() {
         .await
         .unwrap();
     client
-        .batch_execute(
-            "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 100000)",
-        )
+        .batch_execute("INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 50000)")
         .await
         .unwrap();
     claim(&client, worker, 10).await;
     cost(&client, worker).await;
     let fresh = cost(&client, worker).await;
     let mut spent = 0;
-    while spent < 90_000 {
+    while spent < 45_000 {
         spent += claim(&client, worker, 5000).await.len();
     }
     let late = cost(&client, worker).await;

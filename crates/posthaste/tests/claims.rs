@@ -35,7 +35,7 @@ async fn next(claims: &mut Claims) -> Vec<ClaimedJob> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whole_claims_are_taken_and_finished() {
-    for version in [PgVersion::V15, PgVersion::V18] {
+    for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         let enqueue = "INSERT INTO posthaste.job (name, queue) SELECT 'n', 'audit' \

@@ -172,7 +172,9 @@ async fn a_segment_that_a_copy_writes_is_not_sealed_before_it_ends() {
     tx.commit().await.unwrap();
     let mut come = store.claim_all().await.unwrap();
     assert_eq!(come.len(), 2000);
-    store.finish(&come).await.unwrap();
+    for batch in come.chunk_by(|one, other| one.batch == other.batch) {
+        store.done(batch).await.unwrap();
+    }
     store.say("SELECT posthaste.seal()").await.unwrap();
     come = store.claim_all().await.unwrap();
     assert_eq!((come.len(), store.unfinished().await.unwrap()), (0, 0));

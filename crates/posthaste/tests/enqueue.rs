@@ -42,7 +42,7 @@ async fn a_job_appears_with_its_transaction_and_vanishes_with_it() {
 
 #[tokio::test]
 async fn every_isolation_level_savepoint_and_prepared_transaction_can_enqueue() {
-    for version in [PgVersion::V15, PgVersion::V18] {
+    for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {

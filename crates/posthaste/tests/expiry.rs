@@ -14,14 +14,14 @@ const LANES_LOCKED: &str =
 /// A queue that nobody consumed for long is taken up again: its expired jobs are closed piece by
 /// piece, and no job among them is passed over.
 #[tokio::test]
-async fn a_claim_over_a_hundred_thousand_expired_jobs_is_bounded() {
+async fn a_claim_over_very_many_expired_jobs_is_bounded() {
     let db = database(PgVersion::V15).await;
     let store = Store::new(db.url()).await.unwrap();
     store
         .say(
             "INSERT INTO posthaste.job (name, expires_at)
-              SELECT 'old', CASE WHEN g % 40000 = 0 THEN now() + interval '1 day'
-                ELSE now() - interval '1 s' END FROM generate_series(1, 100000) g",
+              SELECT 'old', CASE WHEN g % 12000 = 0 THEN now() + interval '1 day'
+                ELSE now() - interval '1 s' END FROM generate_series(1, 30000) g",
         )
         .await
         .unwrap();
@@ -47,7 +47,7 @@ async fn a_claim_over_a_hundred_thousand_expired_jobs_is_bounded() {
         )
         .await
         .unwrap();
-    assert_eq!(kept, 99_998);
+    assert_eq!(kept, 29_998);
 }
 
 /// A claim that goes on behind an expired job meets one that has not expired, and behind it, in the
@@ -78,8 +78,8 @@ async fn a_worker_comes_to_the_job_behind_many_expired_ones() {
     store
         .say(
             "INSERT INTO posthaste.job (name, expires_at)
-              SELECT 'old', CASE WHEN g = 30000 THEN now() + interval '1 day'
-                ELSE now() - interval '1 s' END FROM generate_series(1, 30000) g",
+              SELECT 'old', CASE WHEN g = 12000 THEN now() + interval '1 day'
+                ELSE now() - interval '1 s' END FROM generate_series(1, 12000) g",
         )
         .await
         .unwrap();
@@ -121,7 +121,7 @@ async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
             "INSERT INTO posthaste.job (name, queue, expires_at)
              VALUES ('n', 'paused', now() - interval '1 s');
              INSERT INTO posthaste.job (name, scheduled_at) SELECT 'far', now() + interval '1 day'
-               FROM generate_series(1, 100000)",
+               FROM generate_series(1, 100)",
         )
         .await
         .unwrap();

@@ -220,11 +220,14 @@ async fn whose_a_job_is_is_known_however_many_claims_there_were() {
         let hands = &workers[(round % 2) as usize];
         hands.claim(&client, 1 + round % 13).await;
     }
-    let differs = "SELECT count(*) FILTER (WHERE f.worker IS DISTINCT FROM c.worker
-                     OR f.claimed_at IS DISTINCT FROM c.claimed_at
-                     OR f.state <> 'running'), count(*)
-                     FROM posthaste.claim_0 c, posthaste.batch_rows_0(c.batch, c.token) r,
-                       posthaste.find_many(ARRAY[r.id]) f";
+    let differs = "WITH claimed AS MATERIALIZED (
+                       SELECT c.worker, c.claimed_at, r.id
+                         FROM posthaste.claim_0 c, posthaste.batch_rows_0(c.batch, c.token) r)
+                     SELECT count(*) FILTER (WHERE f.worker IS DISTINCT FROM c.worker
+                       OR f.claimed_at IS DISTINCT FROM c.claimed_at
+                       OR f.state IS DISTINCT FROM 'running'), count(*)
+                       FROM claimed c
+                       LEFT JOIN posthaste.find_many(ARRAY(SELECT id FROM claimed)) f USING (id)";
     let differs = client.query_one(differs, &[]).await.unwrap();
     assert_eq!(differs.get::<_, i64>(0), 0);
     assert!(differs.get::<_, i64>(1) > 300);

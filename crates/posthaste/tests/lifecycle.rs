@@ -32,7 +32,7 @@ pub async fn state(client: &Client, id: i64) -> Option<(String, i32, Option<Stri
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_of_all_priorities_are_worked_and_leave_nothing_behind() {
-    for version in [PgVersion::V15, PgVersion::V18] {
+    for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
         client

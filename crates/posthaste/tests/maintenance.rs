@@ -337,7 +337,7 @@ async fn priorities_that_were_used_once_are_forgotten() {
             p_queue, p_priorities, p_worker, p_token, p_limit, p_bytes)
         $f$";
     client.batch_execute(noted).await.unwrap();
-    let many = "SELECT posthaste.enqueue('n', priority => g) FROM generate_series(1, 600) g";
+    let many = "SELECT posthaste.enqueue('n', priority => g) FROM generate_series(1, 160) g";
     client.batch_execute(many).await.unwrap();
     let worker = worker(&db.pool(2).unwrap()).queue("default", 4);
     let worker = worker.handler("n", |_, _| async { Ok(Outcome::Done) });
@@ -359,7 +359,7 @@ async fn priorities_that_were_used_once_are_forgotten() {
     .await
     .unwrap();
     // And are found again.
-    let again = "SELECT posthaste.enqueue('n', priority => g) FROM generate_series(1, 600, 100) g";
+    let again = "SELECT posthaste.enqueue('n', priority => g) FROM generate_series(1, 160, 30) g";
     client.batch_execute(again).await.unwrap();
     all_done(&client).await;
     worker.stop().await.unwrap();

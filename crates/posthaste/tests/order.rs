@@ -98,7 +98,7 @@ async fn jobs_of_a_key_run_one_at_a_time_in_the_order_of_their_enqueues_beside_o
         let workers = workers(&db, &seen).await;
         // Singly and in bulk, in two queues and many priorities, by function and by view; a
         // rolled-back one between.
-        for n in (0..40).step_by(4) {
+        for n in (0..20).step_by(4) {
             for key in ["a", "b", "c"] {
                 enqueue(&client, &job(key, n).priority((n % 3) as i32))
                     .await
@@ -124,13 +124,13 @@ async fn jobs_of_a_key_run_one_at_a_time_in_the_order_of_their_enqueues_beside_o
                 enqueue_many(&client, &[job(key, n + 3)]).await.unwrap();
             }
         }
-        let bulk: Vec<NewJob> = (0..60).map(|n| job("bulk", n)).collect();
+        let bulk: Vec<NewJob> = (0..30).map(|n| job("bulk", n)).collect();
         enqueue_many(&client, &bulk).await.unwrap();
         all_done(&client).await;
         for key in ["a", "b", "c"] {
-            assert_eq!(seen.of(key), (0..40).collect::<Vec<_>>(), "{key}");
+            assert_eq!(seen.of(key), (0..20).collect::<Vec<_>>(), "{key}");
         }
-        assert_eq!(seen.of("bulk"), (0..60).collect::<Vec<_>>());
+        assert_eq!(seen.of("bulk"), (0..30).collect::<Vec<_>>());
         for worker in workers {
             worker.stop().await.unwrap();
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use posthaste::{Outcome, QueueConfig};
 use posthaste_testkit::{PgVersion, eventually};
 use tokio::sync::watch;
+use tokio_postgres::Client;
 
 use crate::stress::store::Store;
 use crate::support::{SOON, all_done, completed_when, count, database, unfinished, worker};

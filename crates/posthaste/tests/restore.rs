@@ -51,7 +51,7 @@ async fn every_job_once(version: PgVersion) -> anyhow::Result<()> {
                 use_up_to(&connect(&to.url("postgres")).await?, beyond).await?;
             }
         }
-        let past = Past::fill(&source).await?;
+        let past = Past::fill(&source, if ids == Ids::Among { 4000 } else { 1000 }).await?;
         let folder = tempfile();
         dump(&old, source.name(), &folder)?;
         let target = TestDb::empty(to).await?;

@@ -333,7 +333,7 @@ async fn the_roles_are_made_by_many_at_once_and_again() {
 
 #[tokio::test]
 async fn a_worker_in_its_role_does_all_that_workers_do() {
-    for version in PgVersion::ALL {
+    for version in PgVersion::tried() {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();
         let pool = db.pool_as("posthaste_worker", 8).unwrap();
@@ -353,13 +353,13 @@ async fn a_worker_in_its_role_does_all_that_workers_do() {
         client
             .batch_execute(
                 "SET ROLE posthaste_producer;
-                 SELECT posthaste.enqueue('plain') FROM generate_series(1, 3000);
+                 SELECT posthaste.enqueue('plain') FROM generate_series(1, 600);
                  SELECT posthaste.enqueue('again', unique_key => 'k' || n)
                    FROM generate_series(1, 20) n;
                  SELECT posthaste.enqueue('again', ordering_key => 'k' || n % 3)
                    FROM generate_series(1, 10) n;
                  SELECT posthaste.enqueue('later', scheduled_at => clock_timestamp() + interval
-                   '200 ms') FROM generate_series(1, 500);
+                   '200 ms') FROM generate_series(1, 50);
                  RESET ROLE",
             )
             .await
@@ -369,7 +369,7 @@ async fn a_worker_in_its_role_does_all_that_workers_do() {
         eventually(SOON, "the ready log has rotated", async || {
             let low = "SELECT pg_sequence_last_value('posthaste.ready_low') > 0";
             client
-                .batch_execute("SELECT posthaste.enqueue('plain') FROM generate_series(1, 1000)")
+                .batch_execute("SELECT posthaste.enqueue('plain') FROM generate_series(1, 100)")
                 .await?;
             Ok(client.query_one(low, &[]).await?.get(0))
         })

@@ -59,13 +59,13 @@ pub fn worker(pool: &Pool) -> WorkerBuilder {
 /// Settings whose clocks are quick enough for tests.
 pub fn quick() -> Config {
     Config {
-        poll_interval: Duration::from_millis(50),
-        promote_interval: Duration::from_millis(100),
-        heartbeat_interval: Duration::from_millis(200),
+        poll_interval: Duration::from_millis(100),
+        promote_interval: Duration::from_millis(150),
+        heartbeat_interval: Duration::from_millis(300),
         rescue_after: Duration::from_millis(1500),
         shutdown_grace: Duration::from_secs(5),
-        maintenance_interval: Duration::from_millis(100),
-        expire_interval: Duration::from_millis(200),
+        maintenance_interval: Duration::from_millis(200),
+        expire_interval: Duration::from_millis(400),
         ..Config::default()
     }
 }

@@ -7,10 +7,10 @@ use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 
 /// How long nobody looks: short beside any bound, and long beside one query.
-const PAUSES: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(200);
+const PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(200);
 /// What is seen late is late by this part of the time it took: who looks takes the time of those
 /// who are looked at.
-const PART: u32 = 20;
+const PART: u32 = 10;
 
 /// Repeats an observation until it holds, and fails when it did not hold within the bound.
 ///

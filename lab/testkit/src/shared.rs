@@ -20,6 +20,8 @@ use crate::receivers::{Kafka, OpenSearch, RabbitMq};
 /// The folder of the run.
 pub const SERVERS: &str = "POSTHASTE_SERVERS";
 
+/// Before the name of a version: its data folder as `initdb` makes it, to be copied.
+const DATA_OF: &str = "data-";
 const START_BOUND: Duration = Duration::from_secs(240);
 const PAUSE: Duration = Duration::from_millis(10);
 /// How often the folder of a run is looked at, in which there are thousands of files in the end.
@@ -39,6 +41,16 @@ pub(crate) fn of_the_run<T>(
         None => start(),
     };
     server.map_err(|error| format!("{error:#}"))
+}
+
+/// What `initdb` has made of this version for the run; none where there is no run.
+pub(crate) fn data_of_the_run(version: PgVersion) -> anyhow::Result<Option<PathBuf>> {
+    let Some(folder) = folder() else {
+        return Ok(None);
+    };
+    let found = asked_for(&folder, &format!("{DATA_OF}{}", version.name()))?;
+    let made = found["folder"].as_str().context("no folder")?;
+    Ok(Some(Path::new(made).join("data")))
 }
 
 /// Takes the first of this many numbered things that no test of the run has taken.
@@ -78,10 +90,14 @@ fn folder() -> Option<PathBuf> {
 
 fn asked_for(folder: &Path, name: &str) -> anyhow::Result<Value> {
     let file = |end: &str| folder.join(format!("{name}.{end}"));
+    let found = || fs::read(file("json")).ok();
+    if let Some(text) = found() {
+        return Ok(serde_json::from_slice(&text)?);
+    }
     fs::write(file("wanted"), "").context("asking for a server of the run")?;
     let deadline = Instant::now() + START_BOUND;
     loop {
-        if let Ok(text) = fs::read(file("json")) {
+        if let Some(text) = found() {
             return Ok(serde_json::from_slice(&text)?);
         }
         if let Ok(why) = fs::read_to_string(file("failed")) {
@@ -131,14 +147,21 @@ fn answer(started: &Path) {
 
 /// Starts a server for the rest of this process, and says where it is.
 fn start(name: &str) -> anyhow::Result<Value> {
-    let version = |version: &PgVersion| version.name() == name;
-    if let Some(version) = PgVersion::PROMISED.into_iter().find(version) {
+    let version = |name: &str| {
+        PgVersion::PROMISED
+            .into_iter()
+            .find(|one| one.name() == name)
+    };
+    if let Some(version) = version(name) {
         return Ok(kept(PgServer::start_itself(version)?).description());
+    }
+    if let Some(version) = name.strip_prefix(DATA_OF).and_then(version) {
+        return Ok(kept(PgServer::made_only(version)?).description());
     }
     match name {
         "kafka" => Ok(kept(Kafka::start_shared()?).description()),
         "rabbitmq" => Ok(kept(RabbitMq::start()?).description()),
-        "opensearch" => Ok(kept(OpenSearch::start(&[])?).description()),
+        "opensearch" => Ok(kept(OpenSearch::start_shared()?).description()),
         other => bail!("nobody knows how to start {other:?}"),
     }
 }

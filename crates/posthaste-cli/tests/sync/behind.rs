@@ -1,6 +1,8 @@
 //! What is said of an index that is behind, or that somebody else has changed; and searches in one
 //! that is.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
 use posthaste_testkit::{eventually, number, unique};
@@ -60,6 +62,8 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
         let status = good(&stage, &database, &["status", "--json"]).await?;
         Ok(serde_json::from_str::<Value>(&status)?["syncs"][0].take())
     };
+    // It cannot be so before.
+    tokio::time::sleep(Duration::from_secs(3)).await;
     eventually(
         BOUND,
         "its age grows while it is tried and rescheduled",
@@ -129,6 +133,11 @@ async fn an_index_that_its_server_has_blocked_is_said_to_be_behind_and_why() -> 
         let status = good(&stage, &database, &["status", "--json"]).await?;
         Ok(serde_json::from_str::<Value>(&status)?["syncs"][0].take())
     };
+    // It cannot be so before.
+    for _ in 0..12 {
+        block(true.into()).await?;
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
     let mut last = 0.0;
     let mut grown = 0;
     eventually(BOUND, "its lag grows, and the block is named", async || {

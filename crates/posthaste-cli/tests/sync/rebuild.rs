@@ -13,10 +13,6 @@ use tokio_postgres::Client;
 use super::{TABLE, good, with_pages};
 use crate::stage::{BOUND, Stage};
 
-/// Rows of this many pages of a walk that a rebuild at a rate is killed between them.
-const ROWS: &str =
-    "INSERT INTO page (title, body) SELECT 'page ' || n, 'words' FROM generate_series(21, 8000) n";
-
 struct Setup {
     stage: Stage,
     database: TestDb,
@@ -26,8 +22,9 @@ struct Setup {
     url: String,
 }
 
-/// A table whose rows are all in an index behind this alias; none: this machine has no server.
-async fn setup(test: &str, alias: &'static str) -> anyhow::Result<Option<Setup>> {
+/// A table of so many rows, which are all in an index behind this alias; none: this machine has no
+/// server.
+async fn setup(test: &str, alias: &'static str, rows: u32) -> anyhow::Result<Option<Setup>> {
     if !receivers::are_here(test, &[Receiver::OpenSearch]) {
         return Ok(None);
     }
@@ -36,7 +33,11 @@ async fn setup(test: &str, alias: &'static str) -> anyhow::Result<Option<Setup>>
     let server = ElasticClient::new(reqwest::Client::builder().no_proxy(), &address)?;
     let url = format!("{address}/{alias}");
     let (stage, database, client) = with_pages(&url).await?;
-    client.batch_execute(ROWS).await?;
+    let rows = format!(
+        "INSERT INTO page (title, body)
+         SELECT 'page ' || n, 'words' FROM generate_series(21, {rows}) n"
+    );
+    client.batch_execute(&rows).await?;
     good(&stage, &database, &["sync", "reindex", "pages", "--all"]).await?;
     good(&stage, &database, &["sync", "run", "--once"]).await?;
     let setup = Setup {
@@ -69,9 +70,10 @@ impl Setup {
         good(&self.stage, &self.database, arguments).await
     }
 
-    /// Begins a rebuild and kills it when this many documents are in the new index.
-    async fn begin_and_kill(&self, documents: u64) -> anyhow::Result<()> {
-        let begin = ["sync", "rebuild", "pages", "--rate", "1000"];
+    /// Begins a rebuild of this many rows a second, and kills it when this many documents are in
+    /// the new index.
+    async fn begin_and_kill(&self, rate: &str, documents: u64) -> anyhow::Result<()> {
+        let begin = ["sync", "rebuild", "pages", "--rate", rate];
         let mut rebuild = self.stage.spawn_on(&self.database, &begin)?;
         let next = format!("{}-2", self.alias);
         eventually(BOUND, "some are in the new index", async || {
@@ -93,7 +95,8 @@ impl Setup {
 async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() -> anyhow::Result<()>
 {
     let test = "an index is made anew from the command line";
-    let Some(setup) = setup(test, "pages-made-anew").await? else {
+    // Several pages of a walk, so that it is killed between them.
+    let Some(setup) = setup(test, "pages-made-anew", 8_000).await? else {
         return Ok(());
     };
     setup.define("german")?;
@@ -118,7 +121,7 @@ async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() 
     };
     let rebuild = async {
         for documents in [1, 2_501, 5_001] {
-            setup.begin_and_kill(documents).await?;
+            setup.begin_and_kill("1000", documents).await?;
         }
         let done = setup.ours(&["sync", "rebuild", "--json"]).await;
         is_over.store(true, Ordering::SeqCst);
@@ -168,11 +171,12 @@ async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() 
 async fn what_was_begun_with_another_definition_is_not_gone_on_with_until_it_is_given_up()
 -> anyhow::Result<()> {
     let test = "a rebuild with another definition";
-    let Some(setup) = setup(test, "pages-defined").await? else {
+    let Some(setup) = setup(test, "pages-defined", 300).await? else {
         return Ok(());
     };
     setup.define("german")?;
-    setup.begin_and_kill(1).await?;
+    // Its one page takes half a minute at this rate.
+    setup.begin_and_kill("10", 1).await?;
     setup.define("english")?;
     let rebuild = ["sync", "rebuild", "pages"];
     let refused = setup
@@ -194,10 +198,10 @@ async fn what_was_begun_with_another_definition_is_not_gone_on_with_until_it_is_
     let done = setup.ours(&rebuild).await?;
     assert_eq!(
         done,
-        "pages: pages-defined-2 with 8,000 rows stands in the place of pages-defined-1"
+        "pages: pages-defined-2 with 300 rows stands in the place of pages-defined-1"
     );
     let audit = setup.ours(&["sync", "audit"]).await?;
-    assert_eq!(audit, "pages: 8,000 rows, 8,000 documents; equal");
+    assert_eq!(audit, "pages: 300 rows, 300 documents; equal");
     Ok(())
 }
 

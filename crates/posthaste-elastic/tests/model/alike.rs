@@ -4,7 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use posthaste_elastic::two_phase::{Request, Response};
 
-use super::document::FRESH;
+use super::cell::Cell;
+use super::document::{Doc, FRESH};
 use super::system::{System, World};
 
 impl System {
@@ -13,6 +14,9 @@ impl System {
     /// writes.
     pub fn tidy(&self, world: &mut World) {
         for at in 0..world.documents.len() {
+            if !has_fresh(&world.documents[at]) {
+                continue;
+            }
             let unseen = (1..).find(|number| !self.is_seen(world, at, *number));
             let document = &mut world.documents[at];
             let behind = document
@@ -58,6 +62,13 @@ impl System {
                 _ => false,
             })
     }
+}
+
+/// Whether a mark was just drawn there.
+fn has_fresh(document: &Cell<Doc>) -> bool {
+    let behind = document.isolated.iter().map(|isolated| &isolated.value);
+    let mut docs = behind.chain([&document.durable]);
+    docs.any(|doc| doc.marks.contains(&FRESH))
 }
 
 /// A number by which things are put in order.

@@ -29,6 +29,14 @@ type Call = (usize, Doc, usize, Request);
 
 thread_local! {
     static KNOWN: RefCell<HashMap<Call, (Doc, Response)>> = RefCell::default();
+    static FUNDS: RefCell<HashMap<(usize, Doc), Funds>> = RefCell::default();
+}
+
+/// What a document has.
+#[derive(Clone, Copy, Debug)]
+pub struct Funds {
+    pub balance: i64,
+    pub available: i64,
 }
 
 /// The documents and transactions of a model, which say what the few bytes stand for.
@@ -51,7 +59,7 @@ impl Book {
     /// The effect of a transaction on a document, if it has one.
     pub fn effect(&self, transaction: usize, document: usize) -> Option<&Effect> {
         let mut effects = self.transactions[transaction].effects().iter();
-        effects.find(|effect| effect.document == format!("d{document}"))
+        effects.find(|effect| effect.document[1..].parse() == Ok(document))
     }
 
     /// Runs a script on a document.
@@ -91,6 +99,21 @@ impl Book {
             other => panic!("{other:?} is not for a document"),
         };
         (self.pack(at, doc, t, request, &document), answer)
+    }
+
+    /// What the document has that these bytes stand for.
+    pub fn funds(&self, at: usize, doc: Doc) -> Funds {
+        let key = (self.number << 8 | at, doc);
+        if let Some(known) = FUNDS.with_borrow(|known| known.get(&key).copied()) {
+            return known;
+        }
+        let document = self.unpack(at, doc);
+        let funds = Funds {
+            balance: document.balance,
+            available: document.available(),
+        };
+        FUNDS.with_borrow_mut(|known| known.insert(key, funds));
+        funds
     }
 
     /// The document that these bytes stand for.

@@ -42,11 +42,10 @@ pub fn all(system: &System) -> Vec<Property<System>> {
         }),
         Property::always(FUNDS, |system: &System, world: &World| {
             let is_published = system.plan.omission == Some(Omission::Published);
-            let documents = world.documents.iter().enumerate();
-            let mut left = documents.map(|(at, cell)| system.book.unpack(at, cell.durable));
-            left.all(|document| match is_published {
-                true => document.balance >= 0,
-                false => document.available() >= 0,
+            let mut documents = world.documents.iter().enumerate();
+            documents.all(|(at, cell)| match is_published {
+                true => system.book.funds(at, cell.durable).balance >= 0,
+                false => system.book.funds(at, cell.durable).available >= 0,
             })
         }),
         Property::always(TOGETHER, |_, world: &World| {

@@ -73,9 +73,9 @@ fn on_three_documents_as_on_two_each_rule_is_needed() {
 #[test]
 fn marks_that_are_counted_let_a_late_hold_in_after_a_lost_write() {
     let executors = &[
-        (0, Resume, 2),
-        (0, RollBack, 2),
-        (1, RollBack, 2),
+        (0, Resume, 1),
+        (0, RollBack, 1),
+        (1, RollBack, 1),
         (1, Resume, 1),
     ];
     let counted = Plan::one_slot(executors, Faults::isolated()).without(Omission::CountedMarks);

@@ -91,12 +91,12 @@ async fn work() -> Result<(), Failure> {
         retries: RETRIES,
         outage: OUTAGE,
     };
-    let stop = CancellationToken::new();
+    let (signal, stop) = (posthaste::signal(), CancellationToken::new());
     let running = tokio::spawn({
         let stop = stop.clone();
         async move { worker.run(stop).await }
     });
-    posthaste::signal().await?;
+    signal.await?;
     stop.cancel();
     Ok(running.await?)
 }

@@ -50,10 +50,11 @@ pub fn pool() -> Result<Pool> {
 /// has.
 pub async fn serve(routes: Router) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let signal = posthaste::signal();
     println!("listens at {}", listener.local_addr()?);
     let (told, ending) = tokio::sync::oneshot::channel();
     let serving = axum::serve(listener, routes).with_graceful_shutdown(async {
-        let _ = posthaste::signal().await;
+        let _ = signal.await;
         let _ = told.send(());
     });
     let too_long = async {

@@ -18,8 +18,9 @@ async fn examples_that_end_start_twice_at_once_and_keep_their_table() {
     for (name, table) in [("claims", "audit"), ("complete_in", "purse")] {
         let oid = format!("SELECT coalesce(to_regclass('{table}')::oid::int8, 0)");
         let mut made = 0;
-        for _ in 0..2 {
-            for mut one in [start(name, &db), start(name, &db)] {
+        for starts in [2, 1] {
+            let started: Vec<Child> = (0..starts).map(|_| start(name, &db)).collect();
+            for mut one in started {
                 let status = one.exit(SOON).await.unwrap();
                 assert!(status.success(), "{name}: {:?}", one.stderr());
                 let said = one.stdout().concat();
@@ -36,7 +37,7 @@ async fn examples_that_end_start_twice_at_once_and_keep_their_table() {
         }
         assert_ne!(made, 0);
     }
-    assert_eq!(number(&client, "SELECT coins::int8 FROM purse").await, 400);
+    assert_eq!(number(&client, "SELECT coins::int8 FROM purse").await, 300);
     assert_eq!(number(&client, "SELECT count(*) FROM audit").await, 1000);
 }
 

@@ -286,13 +286,13 @@ pub async fn one_that_is_slow_or_silent_loses_nothing<S: Subject>() {
     let proxy = setup.subject.proxy();
     let limit = S::TIME_LIMIT;
     let (relay, worker) = setup.watched(setup.relay().await.time_limit(limit)).await;
-    let mut ids = setup.enqueue(&jobs(5)).await;
+    let mut ids = setup.enqueue(&jobs(3)).await;
     all_done(&setup.client).await;
     proxy.delay(Duration::from_millis(100));
-    ids.extend(setup.enqueue(&jobs(5)).await);
+    ids.extend(setup.enqueue(&jobs(3)).await);
     all_done(&setup.client).await;
     proxy.half_open();
-    ids.extend(setup.enqueue(&jobs(5)).await);
+    ids.extend(setup.enqueue(&jobs(3)).await);
     let noticed = async || Ok(relay.status().down_since.is_some());
     eventually(SOON, "it is noticed", noticed).await.unwrap();
     proxy.restore().await.unwrap();
@@ -326,7 +326,7 @@ pub async fn a_stop_in_the_middle_of_a_batch_loses_nothing<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };
-    let ids = setup.enqueue(&jobs(400)).await;
+    let ids = setup.enqueue(&jobs(240)).await;
     setup.subject.delay(Duration::from_millis(5));
     let config = posthaste::Config {
         shutdown_grace: Duration::from_millis(1),
@@ -352,7 +352,7 @@ pub async fn an_ordered_relay_arrives_in_order<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };
-    let ids = setup.enqueue(&jobs(100)).await;
+    let ids = setup.enqueue(&jobs(40)).await;
     let relay = setup.relay().await.ordered(true).batch(9);
     let worker = setup.work(relay).await;
     all_done(&setup.client).await;
@@ -385,7 +385,7 @@ pub async fn jobs_of_a_key_arrive_in_order<S: Subject>() {
         let job = NewJob::new("mail", &json!({ "n": n, "key": n % 3 })).unwrap();
         job.queue("sent").ordering_key(format!("key {}", n % 3))
     };
-    let ids = setup.enqueue(&(0..30).map(keyed).collect::<Vec<_>>()).await;
+    let ids = setup.enqueue(&(0..15).map(keyed).collect::<Vec<_>>()).await;
     let worker = setup.work(setup.relay().await).await;
     all_done(&setup.client).await;
     setup.all_arrived(&ids).await;
@@ -393,7 +393,7 @@ pub async fn jobs_of_a_key_arrive_in_order<S: Subject>() {
         let received = setup.subject.received().await.into_iter();
         let of_key = received.filter(|one| one.payload["key"] == key);
         let numbers: Vec<u64> = of_key.filter_map(|one| one.payload["n"].as_u64()).collect();
-        let all: Vec<u64> = (key..30).step_by(3).collect();
+        let all: Vec<u64> = (key..15).step_by(3).collect();
         assert_eq!(numbers, all, "key {key}");
     }
     worker.stop().await.unwrap();

@@ -22,6 +22,18 @@ use super::conformance::{Received, Subject, conformance};
 use super::{enqueue, outcome_of, setup};
 use crate::support::{SOON, all_done, unfinished};
 
+/// Of a broker that is alone.
+pub(super) const ONE: TopicReplication<'static> = TopicReplication::Fixed(1);
+
+/// Makes a topic: the broker makes none by itself.
+pub(super) async fn create(bootstrap: &str, topic: NewTopic<'_>) {
+    let mut config = ClientConfig::new();
+    let admin: AdminClient<DefaultClientContext> =
+        config.set("bootstrap.servers", bootstrap).create().unwrap();
+    let created = admin.create_topics(&[topic], &AdminOptions::new()).await;
+    created.unwrap()[0].as_ref().unwrap();
+}
+
 /// Everything in a topic, in its order.
 pub(super) fn records(bootstrap: &str, topic: &str) -> Vec<OwnedMessage> {
     let consumer: BaseConsumer = ClientConfig::new()
@@ -121,6 +133,7 @@ impl Subject for Topic {
         let kafka = receivers::Kafka::shared().unwrap();
         let proxy = kafka.proxy().await.unwrap();
         let topic = unique("mail");
+        create(&kafka.bootstrap(), NewTopic::new(&topic, 1, ONE)).await;
         Some(Self { topic, proxy })
     }
 
@@ -159,6 +172,7 @@ async fn a_consumer_of_kafka_reads_what_it_is_sent() {
     }
     let bootstrap = receivers::Kafka::shared().unwrap().bootstrap();
     let topic = unique("mails");
+    create(&bootstrap, NewTopic::new(&topic, 1, ONE)).await;
     let consumer = Worker::kafka(&bootstrap, &topic).unwrap();
     let setup = setup().await;
     let client = &setup.client;
@@ -193,14 +207,7 @@ async fn records_with_one_ordering_key_stay_in_order_in_one_partition() {
     }
     let bootstrap = receivers::Kafka::shared().unwrap().bootstrap();
     let topic = unique("keyed");
-    let mut config = ClientConfig::new();
-    let admin: AdminClient<DefaultClientContext> = config
-        .set("bootstrap.servers", &bootstrap)
-        .create()
-        .unwrap();
-    let new = NewTopic::new(&topic, 4, TopicReplication::Fixed(1));
-    let created = admin.create_topics(&[new], &AdminOptions::new()).await;
-    created.unwrap()[0].as_ref().unwrap();
+    create(&bootstrap, NewTopic::new(&topic, 4, ONE)).await;
     let setup = setup().await;
     let client = &setup.client;
     let enqueue = "SELECT posthaste.enqueue('m', jsonb_build_object('n', n), queue => 'mail', \
@@ -233,22 +240,12 @@ async fn a_topic_that_there_is_not_waits_for_it_and_its_neighbours_do_not() {
     if !are_here(test, &[Receiver::Kafka]) {
         return;
     }
-    let kafka = receivers::Kafka::start(&[("auto.create.topics.enable", "false")]).unwrap();
-    let bootstrap = kafka.bootstrap();
-    let mut config = ClientConfig::new();
-    let admin: AdminClient<DefaultClientContext> = config
-        .set("bootstrap.servers", &bootstrap)
-        .create()
-        .unwrap();
-    let create = async |topic: &str| {
-        let new = NewTopic::new(topic, 1, TopicReplication::Fixed(1));
-        let created = admin.create_topics(&[new], &AdminOptions::new()).await;
-        created.unwrap()[0].as_ref().unwrap();
-    };
-    create("here").await;
+    let bootstrap = receivers::Kafka::shared().unwrap().bootstrap();
+    let (here, missing) = (unique("here"), unique("missing"));
+    create(&bootstrap, NewTopic::new(&here, 1, ONE)).await;
     let setup = setup().await;
     let client = &setup.client;
-    enqueue(client, &["here", "missing", "here", "not/a topic"]).await;
+    enqueue(client, &[&here, &missing, &here, "not/a topic"]).await;
     let quick = Duration::from_millis(200);
     let relay = Relay::to(Kafka::new(&bootstrap).unwrap()).backoff(posthaste::Backoff {
         base: quick,
@@ -256,7 +253,7 @@ async fn a_topic_that_there_is_not_waits_for_it_and_its_neighbours_do_not() {
     });
     let worker = setup.relay(relay).await;
     let said = async || {
-        let outcome = outcome_of(client, "missing").await;
+        let outcome = outcome_of(client, &missing).await;
         let said = |error: String| error.contains("Unknown topic");
         let is_said =
             outcome.is_some_and(|(_, counted, error)| counted > 0 && error.is_some_and(said));
@@ -265,7 +262,7 @@ async fn a_topic_that_there_is_not_waits_for_it_and_its_neighbours_do_not() {
     eventually(SOON, "it is said", said).await.unwrap();
     let (state, _, error) = outcome_of(client, "not/a topic").await.unwrap();
     assert_eq!(state, "discarded", "{error:?}");
-    create("missing").await;
+    create(&bootstrap, NewTopic::new(&missing, 1, ONE)).await;
     let only = async || Ok(unfinished(client).await == 1);
     eventually(SOON, "it is taken", only).await.unwrap();
     worker.stop().await.unwrap();
@@ -279,15 +276,8 @@ async fn a_record_is_not_refused_for_what_came_in_one_request_with_it() {
     }
     let bootstrap = receivers::Kafka::shared().unwrap().bootstrap();
     let topic = unique("small");
-    let mut config = ClientConfig::new();
-    let admin: AdminClient<DefaultClientContext> = config
-        .set("bootstrap.servers", &bootstrap)
-        .create()
-        .unwrap();
-    let new = NewTopic::new(&topic, 1, TopicReplication::Fixed(1));
-    let new = new.set("max.message.bytes", "4000");
-    let created = admin.create_topics(&[new], &AdminOptions::new()).await;
-    created.unwrap()[0].as_ref().unwrap();
+    let new = NewTopic::new(&topic, 1, ONE).set("max.message.bytes", "4000");
+    create(&bootstrap, new).await;
     // What is sent within a second goes in one request.
     let kafka = Kafka::new(&bootstrap).unwrap();
     let kafka = kafka.set("linger.ms", "1000").unwrap();

@@ -329,7 +329,7 @@ async fn the_disk_alarm_stops_the_relay_at_once_and_counts_as_no_attempt() {
         return;
     }
     let rabbitmq = receivers::RabbitMq::start().unwrap();
-    let url = rabbitmq.url("mail").unwrap();
+    let url = rabbitmq.url("relay").unwrap();
     let hands = Hands::on(&url).await;
     hands.queue("mails", &[]).await;
     let setup = setup().await;

@@ -22,7 +22,7 @@ struct Mails {
 impl Subject for Mails {
     const DEDUPLICATES: bool = false;
     // Each mail goes back and forth four times.
-    const TIME_LIMIT: Duration = Duration::from_secs(6);
+    const TIME_LIMIT: Duration = Duration::from_secs(4);
 
     async fn start() -> Option<Self> {
         if !are_here("smtp", &[Receiver::Smtp]) {

@@ -26,7 +26,7 @@ async fn what_is_hidden_and_shown_again_at_one_version_is_found_again() {
         .await;
     let (worker, sync) = setup.start(setup.sync_of(source(&setup))).await;
     all_done(&setup.client).await;
-    for round in 0..3 {
+    for round in 0..2 {
         for (is_shown, found) in [(false, 0), (true, 20)] {
             for force in [round % 2 == 0, round % 2 == 1] {
                 let change = format!(

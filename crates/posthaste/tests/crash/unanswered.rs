@@ -110,7 +110,7 @@ async fn a_claim_that_cannot_be_handed_over_is_given_back_and_the_next_one_is_wo
     client.batch_execute(BREAK_ONE).await.unwrap();
     // More than one claim takes: the second one is on its way while the first is handed over.
     let jobs = "INSERT INTO posthaste.job (name, queue)
-        SELECT 'n', 'audit' FROM generate_series(1, 12000)";
+        SELECT 'n', 'audit' FROM generate_series(1, 7000)";
     client.batch_execute(jobs).await.unwrap();
     let consumer = Arc::new(Greedy::default());
     let worker = support::worker(&db.pool(2).unwrap())
@@ -119,13 +119,13 @@ async fn a_claim_that_cannot_be_handed_over_is_given_back_and_the_next_one_is_wo
         .await
         .unwrap();
     eventually(support::SOON, "each job comes", async || {
-        Ok(consumer.done.load(Ordering::SeqCst) >= 12_000)
+        Ok(consumer.done.load(Ordering::SeqCst) >= 7_000)
     })
     .await
     .unwrap();
     worker.stop().await.unwrap();
     let done = consumer.done.load(Ordering::SeqCst);
-    assert_eq!(done, 12_000, "and comes once");
+    assert_eq!(done, 7_000, "and comes once");
     let open = "SELECT count(*) FROM posthaste.worker w, posthaste.open_of(w.id, NULL)";
     assert_eq!(support::number(&client, open).await, 0, "it left nothing");
 }

@@ -97,12 +97,13 @@ async fn singles(client: &Client, name: &str, jobs: i32) -> anyhow::Result<()> {
 }
 
 impl Past {
-    pub(super) async fn fill(db: &TestDb) -> anyhow::Result<Self> {
+    /// So many jobs are done.
+    pub(super) async fn fill(db: &TestDb, jobs: i32) -> anyhow::Result<Self> {
         let store = Store::new(db.url()).await?;
         // Done as a batch, one by one, and from the scheduled road.
-        singles(&store.client, "done", 4000).await?;
+        singles(&store.client, "done", jobs).await?;
         let mut done = Vec::new();
-        while done.len() < 4000 {
+        while done.len() < usize::try_from(jobs)? {
             let batch = store.claim(1000).await?;
             store.done(&batch).await?;
             done.extend(batch);

@@ -11,7 +11,7 @@ async fn a_store_behind_pg_upgrade_runs_every_unfinished_job_once_and_no_finishe
     // Not a copy of the template, into which nobody is let: pg_upgrade refuses such a database.
     let source = TestDb::empty(&old).await.unwrap();
     migrate(&mut source.client().await.unwrap()).await.unwrap();
-    let past = Past::fill(&source).await.unwrap();
+    let past = Past::fill(&source, 4000).await.unwrap();
     let Some(new) = old.upgraded(PgVersion::V18).unwrap() else {
         return;
     };

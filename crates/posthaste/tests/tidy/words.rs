@@ -82,8 +82,8 @@ fn retired(line: &str) -> impl Iterator<Item = &'static (&'static str, &'static 
     let ours = if is_theirs { "" } else { line };
     let words = ours.split(|one: char| !one.is_alphabetic());
     words.filter_map(|word| {
-        let word = word.to_lowercase();
-        RETIRED.iter().find(|(retired, _)| *retired == word)
+        let is_it = |retired: &str| retired.eq_ignore_ascii_case(word);
+        RETIRED.iter().find(|(retired, _)| is_it(retired))
     })
 }
 

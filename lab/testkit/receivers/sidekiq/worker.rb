@@ -35,5 +35,8 @@ end
 Sidekiq.configure_server do |config|
   config.server_middleware { |chain| chain.add WritesEffects }
   # Scheduled jobs are looked for at once, and not after seconds.
-  config.respond_to?(:[]=) ? config[:average_scheduled_poll_interval] = 1 : Sidekiq.options[:average_scheduled_poll_interval] = 1
+  options = config.respond_to?(:[]=) ? config : Sidekiq.options
+  options[:average_scheduled_poll_interval] = 1
+  # Without this the first look comes ten seconds later.
+  options[:poll_interval_average] = 1
 end

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use anyhow::{Context, bail};
@@ -13,7 +14,7 @@ use super::process::run;
 use super::{PgServer, PgVersion, State};
 use crate::account::Account;
 use crate::folder::Folder;
-use crate::shared::{number, of_the_run};
+use crate::shared::{data_of_the_run, number, of_the_run};
 use crate::watchdog::Watchdog;
 use crate::{ports, ran};
 
@@ -72,7 +73,7 @@ impl PgServer {
 
     /// Where others find this server.
     pub(crate) fn description(&self) -> Value {
-        json!({"port": self.port, "pid": self.pid(), "folder": self.folder.path()})
+        json!({"port": self.port, "pid": self.pid(), "folder": self.folder.path(), "bin": self.bin})
     }
 
     /// The server that is described.
@@ -80,7 +81,9 @@ impl PgServer {
         let folder = found["folder"].as_str().context("no folder")?;
         let pid = found["pid"].as_u64().context("no number")?;
         let folder = Folder::of_another(folder.into());
-        let mut server = Self::stopped(version, &[], folder)?;
+        // Looked up once a run: each look starts the server to ask its version.
+        let bin = found["bin"].as_str().context("no programs")?;
+        let mut server = Self::stopped(version, bin.into(), &[], folder)?;
         server.port = number(found, "port")?;
         server.state = Mutex::new(State::Elsewhere(pid.try_into()?));
         Ok(server)
@@ -89,13 +92,14 @@ impl PgServer {
     /// A server that does not run yet.
     fn stopped(
         version: PgVersion,
+        bin: PathBuf,
         settings: &[(&str, &str)],
         folder: Folder,
     ) -> anyhow::Result<Self> {
         let settings = SETTINGS.iter().chain(settings);
         Ok(Self {
             version,
-            bin: version.bin()?,
+            bin,
             account: Account::for_servers()?,
             port: 0,
             settings: settings
@@ -215,7 +219,7 @@ impl PgServer {
                 Folder::create_below(&[parent.to_owned()], account, Watchdog::over_server)
             }
         };
-        let mut server = Self::stopped(version, settings, folder?)?;
+        let mut server = Self::stopped(version, version.bin()?, settings, folder?)?;
         server.port = ports::free()?;
         if place.has_clock {
             server.clock = Some(Clock::new(server.folder.path())?);
@@ -238,6 +242,25 @@ impl PgServer {
     }
 
     fn initdb(&self, more: &[&str]) -> anyhow::Result<()> {
+        if more.is_empty()
+            && is_first_here(self.version)
+            && let Some(made) = data_of_the_run(self.version)?
+        {
+            let mut copy = self.account.command("cp");
+            return run(copy.arg("-a").arg(made).arg(self.folder.data()));
+        }
+        self.initdb_itself(more)
+    }
+
+    /// A data folder to be copied, of which nobody runs a server.
+    pub(crate) fn made_only(version: PgVersion) -> anyhow::Result<Self> {
+        let folder = Folder::create(Account::for_servers()?, Watchdog::over_server)?;
+        let server = Self::stopped(version, version.bin()?, &[], folder)?;
+        server.initdb_itself(&[])?;
+        Ok(server)
+    }
+
+    fn initdb_itself(&self, more: &[&str]) -> anyhow::Result<()> {
         let mut initdb = self.account.command(self.bin.join("initdb"));
         initdb
             .args([
@@ -252,4 +275,12 @@ impl PgServer {
             .args(more);
         run(&mut initdb)
     }
+}
+
+/// Whether this process has started no server of this version yet. The second has another identity
+/// than the first, which a copy would not.
+fn is_first_here(version: PgVersion) -> bool {
+    static STARTED: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
+    let at = PgVersion::PROMISED.iter().position(|one| *one == version);
+    at.is_some_and(|at| !STARTED[at].swap(true, Ordering::SeqCst))
 }

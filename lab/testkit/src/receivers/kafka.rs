@@ -57,9 +57,9 @@ impl Kafka {
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// Starts one to be shared.
+    /// Starts one to be shared. A topic that there is not can be seen there.
     pub(crate) fn start_shared() -> anyhow::Result<Self> {
-        Self::start_with(&[], LISTENERS)
+        Self::start_with(&[("auto.create.topics.enable", "false")], LISTENERS)
     }
 
     /// Where others find this server.

@@ -42,13 +42,22 @@ pub struct OpenSearch {
 }
 
 impl OpenSearch {
+    /// Of a request to the server that all tests share, in bytes.
+    pub const LARGEST_REQUEST: usize = 2 << 20;
+
     /// The server that all tests share, of the run or else of this process.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<OpenSearch, String>> = OnceLock::new();
         SHARED
-            .get_or_init(|| of_the_run("opensearch", Self::attach, || Self::start(&[])))
+            .get_or_init(|| of_the_run("opensearch", Self::attach, Self::start_shared))
             .as_ref()
             .map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Starts one to be shared.
+    pub(crate) fn start_shared() -> anyhow::Result<Self> {
+        let largest = format!("{}b", Self::LARGEST_REQUEST);
+        Self::start(&[("http.max_content_length", &largest)])
     }
 
     /// Starts one of its own for a test that will stop or kill it, or that needs other settings.

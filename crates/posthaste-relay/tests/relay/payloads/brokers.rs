@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use posthaste_testkit::receivers::{self, Receiver, are_here};
 use posthaste_testkit::unique;
+use rdkafka::admin::NewTopic;
 
 use super::super::rabbitmq::{Hands, shared};
 use super::super::{kafka, nats};
@@ -92,6 +93,7 @@ async fn whatever_a_payload_is_kafka_gets_its_bytes() {
         receivers::Kafka::shared().unwrap().bootstrap(),
         unique("payloads"),
     );
+    kafka::create(&servers, NewTopic::new(&topic, 1, kafka::ONE)).await;
     let to = format!("kafka://{servers}");
     let put = sent_below(LARGEST, json!({ "to": to, "queue": "m", "topic": topic })).await;
     let read = tokio::task::spawn_blocking(move || kafka::records(&servers, &topic));

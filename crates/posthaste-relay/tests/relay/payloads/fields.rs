@@ -7,6 +7,7 @@ use axum::Router;
 use axum::http::HeaderMap;
 use posthaste_testkit::receivers::{self, Receiver, are_here};
 use posthaste_testkit::{eventually, unique};
+use rdkafka::admin::NewTopic;
 
 use super::super::rabbitmq::{Hands, shared};
 use super::super::{asynq, kafka, nats};
@@ -200,6 +201,7 @@ async fn kafka(stands: &mut Stands) {
     // No topic has such a name.
     sent_with(json!({ "to": to })).await.unwrap_err();
     let topic = unique("fields");
+    kafka::create(&servers, NewTopic::new(&topic, 1, kafka::ONE)).await;
     sent_with(json!({ "to": to, "kind": topic })).await.unwrap();
     let read = tokio::task::spawn_blocking(move || kafka::records(&servers, &topic));
     for record in read.await.unwrap() {

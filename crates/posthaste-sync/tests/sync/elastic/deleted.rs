@@ -195,7 +195,7 @@ async fn an_index_that_is_deleted_again_and_again_under_a_sync_is_always_the_def
     let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync.clone());
     let worker = worker.start().await.unwrap();
     let name = target(&index).await;
-    for round in 0..5 {
+    for round in 0..3 {
         let edit = format!("UPDATE note SET body = 'round {round}'");
         rows.batch_execute(&edit).await.unwrap();
         let passes = sync.status().passes;

@@ -309,7 +309,7 @@ async fn a_new_index_takes_the_place_of_the_old_one_under_traffic_and_nothing_is
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
     let worker = worker(&pool).consumer("sync.note", sync.clone());
     let worker = worker.start().await.unwrap();
-    let fill = "INSERT INTO note SELECT n, 'old ' || n FROM generate_series(1, 600) n; DELETE \
+    let fill = "INSERT INTO note SELECT n, 'old ' || n FROM generate_series(1, 300) n; DELETE \
                 FROM note WHERE id % 9 = 0";
     rows.batch_execute(fill).await.unwrap();
     let drained = async || {
@@ -331,7 +331,7 @@ async fn a_new_index_takes_the_place_of_the_old_one_under_traffic_and_nothing_is
                 "UPDATE note SET body = 'round {rounds}' WHERE id % 31 = {rounds} % 31; DELETE
                  FROM note WHERE id % 37 = {rounds} % 37;
                  INSERT INTO note SELECT n, 'again {rounds}' FROM generate_series({rounds} % 3 + 1,
-                   600, 3) n ON CONFLICT DO NOTHING"
+                   300, 3) n ON CONFLICT DO NOTHING"
             );
             rows.batch_execute(&edit).await.unwrap();
         }
@@ -339,7 +339,7 @@ async fn a_new_index_takes_the_place_of_the_old_one_under_traffic_and_nothing_is
     };
     let rebuild = async {
         let page = Audit {
-            page: 100,
+            page: 50,
             ..Audit::default()
         };
         let anew = index.clone().definition(notes());
