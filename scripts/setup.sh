@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what this machine lacks. Does nothing, quickly, when nothing is lacking.
 #
+#   scripts/setup.sh build   what builds the workspace and its tests
 #   scripts/setup.sh up      the build chain, and a Postgres 15 or newer to run privately
 #   scripts/setup.sh test    also PostgreSQL 15 and 18 with client tools, PgBouncer, libfaketime
 #                            and promtool
@@ -49,6 +50,7 @@ lacks() { missing+=("$*"); }
 
 main() {
     case ${1:-up} in
+    build) ensure build_chain cxx nextest ;;
     up) ensure build_chain any_postgres ;;
     test)
         ensure build_chain cxx nextest pg15 pg18 pgbouncer faketime promtool
@@ -78,7 +80,7 @@ main() {
         ensure build_chain any_postgres $parts
         ;;
     pg-bin) any_postgres_is_found_by_posthaste || pg18_bin ;;
-    *) sed -n '2,22s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '2,23s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 }
 

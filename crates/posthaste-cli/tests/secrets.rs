@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use anyhow::anyhow;
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use posthaste_testkit::receivers::{
@@ -79,7 +80,9 @@ async fn routes(stage: &Stage, test: &str) -> anyhow::Result<(BTreeMap<String, S
         let admin: AdminClient<DefaultClientContext> =
             config.set("bootstrap.servers", &bootstrap).create()?;
         let new = NewTopic::new(&topic, 1, TopicReplication::Fixed(1));
-        admin.create_topics(&[new], &AdminOptions::new()).await?;
+        for made in admin.create_topics(&[new], &AdminOptions::new()).await? {
+            made.map_err(|(topic, code)| anyhow!("{topic}: {code}"))?;
+        }
         let to = format!("kafka://{bootstrap}");
         let header = format!("headers = {{ token = \"{MARK}\" }}\n");
         add("kafka", &to, &format!("{header}topic = \"{topic}\"\n"));
@@ -153,7 +156,10 @@ async fn no_destination_logs_what_is_carried_to_it_or_a_secret() -> anyhow::Resu
         anyhow::Ok(usize::try_from(number(&client, &relays).await?)?)
     };
     eventually(BOUND, "each has sent, or says why not", async || {
-        Ok(relays("accepted > 0 OR last_error IS NOT NULL").await? == routes.len())
+        Ok(
+            relays("accepted > 0 OR last_error IS NOT NULL AND route <> 'kafka'").await?
+                == routes.len(),
+        )
     })
     .await?;
     // They go while connections are open.

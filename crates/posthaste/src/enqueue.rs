@@ -142,8 +142,8 @@ async fn send<E: Executor>(
 /// Jobs with unique keys go one by one, because each key has to be looked at, and in the order of
 /// their keys: two such calls that take the same keys wait for each other at most, and do not
 /// deadlock. Only where one of them has an ordering key that others have too, the jobs of that
-/// ordering key go one by one in the order given: two such calls may deadlock, and the database
-/// ends one of them.
+/// ordering key go one by one in the order given: such a call may deadlock with another that takes
+/// the same unique keys, and the database ends one of them.
 pub async fn enqueue_many<'a, E, J>(mut executor: E, jobs: J) -> Result<Vec<JobId>, Error>
 where
     E: Executor,
@@ -153,14 +153,10 @@ where
     let jobs: Vec<Cow<'a, NewJob>> = jobs.into_iter().map(IntoJob::into_job).collect();
     let jobs: Vec<Cow<'_, NewJob>> = jobs.iter().map(|job| due(job, now)).collect();
     jobs.iter().try_for_each(|job| job.check())?;
-    let lines = ordered_with_unique(&jobs);
-    let is_ordered = |job: &NewJob| {
-        job.ordering_key
-            .as_deref()
-            .is_some_and(|key| lines.contains(key))
-    };
+    let ordered = ordered_with_unique(&jobs);
     let numbered = jobs.iter().map(|job| &**job).enumerate();
-    let (ordered, free): (Vec<_>, Vec<_>) = numbered.partition(|(_, job)| is_ordered(job));
+    let (ordered, free): (Vec<_>, Vec<_>) =
+        numbered.partition(|(place, _)| ordered.contains(place));
     let (plain, mut keyed): (Vec<_>, Vec<_>) = free
         .into_iter()
         .partition(|(_, job)| job.unique_key.is_none());
@@ -183,8 +179,10 @@ where
     Ok(ids)
 }
 
-/// The ordering keys under which a job with a unique key is to run before or after another one.
-fn ordered_with_unique<'j>(jobs: &'j [Cow<'_, NewJob>]) -> HashSet<&'j str> {
+/// The places of jobs whose order counts: those of an ordering key under which one with a unique
+/// key is to run before or after another; and others with the unique keys of these, of which the
+/// first is to hold them.
+fn ordered_with_unique(jobs: &[Cow<'_, NewJob>]) -> HashSet<usize> {
     let mut lines: HashMap<&str, (usize, bool)> = HashMap::new();
     for job in jobs {
         if let Some(key) = &job.ordering_key {
@@ -193,10 +191,24 @@ fn ordered_with_unique<'j>(jobs: &'j [Cow<'_, NewJob>]) -> HashSet<&'j str> {
             *is_keyed |= job.unique_key.is_some();
         }
     }
-    let concerned = lines
-        .into_iter()
-        .filter(|(_, (count, is_keyed))| *count > 1 && *is_keyed);
-    concerned.map(|(key, _)| key).collect()
+    lines.retain(|_, (count, is_keyed)| *count > 1 && *is_keyed);
+    let is_in_line = |job: &NewJob| {
+        let line = job.ordering_key.as_deref();
+        line.is_some_and(|key| lines.contains_key(key))
+    };
+    let in_line = jobs.iter().filter(|job| is_in_line(job));
+    let held: HashSet<&str> = in_line
+        .filter_map(|job| job.unique_key.as_deref())
+        .collect();
+    let counts = |job: &NewJob| {
+        let key = job.unique_key.as_deref();
+        is_in_line(job) || key.is_some_and(|key| held.contains(key))
+    };
+    let numbered = jobs.iter().enumerate();
+    numbered
+        .filter(|(_, job)| counts(job))
+        .map(|(place, _)| place)
+        .collect()
 }
 
 /// The jobs in order, cut by their number and by their size.

@@ -1,15 +1,18 @@
 //! Signals that ask a process to stop.
 
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal as on};
 
 use crate::error::{Error, ErrorKind};
 
-/// Waits for the next SIGTERM or SIGINT from the call on, which needs a Tokio runtime. Call it
-/// before you say that you are ready, and await it later. Signals between two calls are lost.
+/// Waits for the next SIGTERM or SIGINT. Within a Tokio runtime it listens from the call on, else
+/// from the first poll on: call it before you say that you are ready, and await it later. From then
+/// on these signals no longer end the process by themselves. Those between two calls are lost.
 pub fn signal() -> impl Future<Output = Result<(), Error>> + Send {
-    let signals = Signals::listen();
+    let signals = Handle::try_current().is_ok().then(Signals::listen);
     async move {
-        signals?.next().await;
+        let mut signals = signals.unwrap_or_else(Signals::listen)?;
+        signals.next().await;
         Ok(())
     }
 }
@@ -50,6 +53,16 @@ mod tests {
         let this = std::process::id().to_string();
         let sent = Command::new("kill").args(["-TERM", &this]).status();
         assert!(sent.expect("kill runs").success());
+    }
+
+    #[tokio::test]
+    async fn a_signal_that_comes_before_it_is_waited_for_is_heard() {
+        let mut witness = Signals::listen().expect("signals");
+        let signal = signal();
+        terminated().await;
+        witness.next().await;
+        let heard = tokio::time::timeout(Duration::from_secs(10), signal).await;
+        heard.expect("it came before").expect("signals");
     }
 
     #[tokio::test]

@@ -264,6 +264,32 @@ async fn jobs_of_one_ordering_key_keep_their_order_whatever_their_unique_keys_ar
 }
 
 #[tokio::test]
+async fn of_jobs_of_all_kinds_each_has_its_id_and_the_first_of_a_unique_key_holds_it() {
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    let job = |n: u32| NewJob::new("event", &json!({"n": n})).unwrap();
+    let jobs = [
+        job(0),
+        job(1).unique_key("held"),
+        job(2).unique_key("z"),
+        job(3).unique_key("held").ordering_key("line"),
+        job(4),
+        job(5).ordering_key("line"),
+        job(6).unique_key("a"),
+        job(7).ordering_key("another"),
+        job(8).unique_key("b").ordering_key("line"),
+    ];
+    let ids = enqueue_many(&client, &jobs).await.unwrap();
+    assert_eq!(ids[3], ids[1], "the first holds it");
+    for (n, id) in ids.iter().enumerate().filter(|(n, _)| *n != 3) {
+        let stored = "SELECT (kwargs->>'n')::integer FROM posthaste.job WHERE id = $1";
+        let row = client.query_one(stored, &[&id.0]).await.unwrap();
+        assert_eq!(usize::try_from(row.get::<_, i32>(0)), Ok(n));
+    }
+    assert!(ids[5] < ids[8], "in the order of their line");
+}
+
+#[tokio::test]
 async fn a_unique_key_is_held_by_one_job_and_a_second_enqueue_returns_its_id() {
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();

@@ -83,7 +83,7 @@ impl JobArgs for Undecodable {
     const NAME: &'static str = "undecodable";
 }
 
-/// Ends the loop however the test ends: no thread that spins can be stopped from outside.
+/// Ends the loop however the test ends: no thread that is kept can be stopped from outside.
 struct Enough(Arc<AtomicBool>);
 
 impl Drop for Enough {

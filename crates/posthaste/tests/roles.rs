@@ -333,7 +333,7 @@ async fn the_roles_are_made_by_many_at_once_and_again() {
 
 #[tokio::test]
 async fn a_worker_in_its_role_does_all_that_workers_do() {
-    for version in PgVersion::tried() {
+    for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();
         let pool = db.pool_as("posthaste_worker", 8).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! A launcher, `posthaste-test-run`, names a folder in `POSTHASTE_SERVERS`. A test that wants a
 //! server creates `NAME.wanted` there and waits for `NAME.json`, which says where the server is, or
-//! for `NAME.failed`, which says why there is none. A process without the variable starts what it
-//! needs by itself.
+//! for `NAME.failed`, which says why there is none. `data-VERSION.json` names a data folder without
+//! a server, to be copied. A process without the variable starts what it needs by itself.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};

@@ -114,6 +114,7 @@ async fn a_run_that_is_killed_leaves_nothing_behind() -> anyhow::Result<()> {
     run.arg(std::env::current_exe()?)
         .args(["--exact", role, "--ignored", "--nocapture"])
         .env(END, "waits")
+        .env_remove(SERVERS)
         .env_remove("POSTHASTE_RAN");
     let mut run = Child::spawn(&mut run)?;
     let leftover = Leftover::told_by(&run.line("started ", BOUND).await?)?;
@@ -135,6 +136,7 @@ async fn servers_start_under_a_umask_that_hides_everything() -> anyhow::Result<(
         .arg(std::env::current_exe()?)
         .arg(role)
         .env(END, "returns")
+        .env_remove(SERVERS)
         .env_remove("POSTHASTE_RAN");
     let mut hidden = Child::spawn(&mut hidden)?;
     hidden.line("1 passed", BOUND * 2).await?;

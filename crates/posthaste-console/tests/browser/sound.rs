@@ -29,56 +29,30 @@ const PAGES: [&str; 16] = [
 ];
 /// All that differs in the dark.
 const OF_COLOUR: [&str; 1] = ["color-contrast"];
-const DESK: (u32, u32) = (1_280, 900);
-const IS_WIDE: &str = "innerWidth === 1280";
-const WIDTHS: [(u32, u32); 2] = [(375, 812), DESK];
+const WIDTHS: [(u32, u32); 2] = [(375, 812), (1_280, 900)];
 
-/// How a page is looked at for what keeps people out; it must fit and not complain in any case.
-#[derive(Clone, Copy, PartialEq)]
-enum Look {
-    /// On a telephone and on a desk, in light and in dark.
-    Everywhere,
-    /// In `make test` on a desk in light: other words on pages that are looked at everywhere.
-    /// Loaded by a telephone, which then becomes a desk.
-    Once,
-}
-
-/// What is wrong with this page.
-async fn wrong(window: &Window, path: &str, look: Look) -> Vec<String> {
+/// What is wrong with this page, on a telephone and on a desk, in light and in dark.
+async fn wrong(window: &Window, path: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (width, height) in WIDTHS {
         window.is_wide(width, height).await;
-        // What is looked at once is loaded once, on a telephone.
-        if look == Look::Everywhere || (width, height) != DESK {
-            window.go(path).await;
-        } else {
-            window.until("it is as wide as a desk", IS_WIDE).await;
-        }
+        window.go(path).await;
         window.is_dark(false).await;
         let at = |what: String| format!("{path} at {width}: {what}");
         wrong.extend(window.stands_out().await.into_iter().map(at));
-        if look == Look::Everywhere || (width, height) == DESK {
-            wrong.extend(window.barriers(&[]).await.into_iter().map(at));
-        }
+        wrong.extend(window.barriers(&[]).await.into_iter().map(at));
     }
-    if look == Look::Everywhere {
-        window.is_dark(true).await;
-        let dark = window.barriers(&OF_COLOUR).await;
-        wrong.extend(dark.into_iter().map(|what| format!("{path}, dark: {what}")));
-    }
+    window.is_dark(true).await;
+    let dark = window.barriers(&OF_COLOUR).await;
+    wrong.extend(dark.into_iter().map(|what| format!("{path}, dark: {what}")));
     wrong.extend(window.complaints().await);
     wrong
 }
 
-async fn check(window: &Window, pages: &[&str], look: Look) {
-    // `make test` alone leaves something out.
-    let look = match std::env::var_os("POSTHASTE_TEST_NEWEST") {
-        Some(_) => look,
-        None => Look::Everywhere,
-    };
+async fn check(window: &Window, pages: &[&str]) {
     let mut all = Vec::new();
     for path in pages {
-        all.extend(wrong(window, path, look).await);
+        all.extend(wrong(window, path).await);
     }
     assert!(all.is_empty(), "{}", all.join("\n"));
 }
@@ -99,7 +73,7 @@ async fn pages_of_a_full_store_fit_and_keep_nobody_out_and_nothing_on_them_fails
     let Some(window) = Window::open(&console, test).await else {
         return;
     };
-    check(&window, &PAGES, Look::Everywhere).await;
+    check(&window, &PAGES).await;
     let jobs = [store.running, store.retrying, store.dead].map(|id| format!("/jobs/{id}"));
     let more = [
         "/sync/reindex?table=page&by=all",
@@ -107,7 +81,7 @@ async fn pages_of_a_full_store_fit_and_keep_nobody_out_and_nothing_on_them_fails
         "/bulk?do=delete&filter=state%3Adead",
     ];
     let more: Vec<&str> = jobs.iter().map(String::as_str).chain(more).collect();
-    check(&window, &more, Look::Everywhere).await;
+    check(&window, &more).await;
     window.close().await;
     store.end().await;
 }
@@ -120,7 +94,7 @@ async fn pages_of_an_empty_store_fit_and_keep_nobody_out_and_nothing_on_them_fai
     let Some(window) = Window::open(&console, test).await else {
         return;
     };
-    check(&window, &PAGES, Look::Once).await;
+    check(&window, &PAGES).await;
     window.go("/").await;
     window.press("?").await;
     window
@@ -146,8 +120,8 @@ async fn hostile_names_run_no_script_and_break_no_page() {
         return;
     };
     let (job, kept) = (format!("/jobs/{job}"), format!("/jobs/{kept}"));
-    check(&window, &PAGES, Look::Once).await;
-    check(&window, &[&job, &kept], Look::Once).await;
+    check(&window, &PAGES).await;
+    check(&window, &[&job, &kept]).await;
     window.close().await;
 }
 
@@ -178,7 +152,7 @@ async fn a_page_with_faults_is_found_out() {
     let Some(window) = Window::open(&faulty, "a page with faults in a browser").await else {
         return;
     };
-    let wrong = wrong(&window, "/", Look::Everywhere).await.join("\n");
+    let wrong = wrong(&window, "/").await.join("\n");
     for part in [
         "at 375: <div class=\"wide\">",
         "color-contrast",

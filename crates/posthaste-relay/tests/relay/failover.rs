@@ -101,12 +101,12 @@ async fn a_redis_that_takes_the_probe_and_no_batch_counts_as_no_attempt() {
         let used = used
             .clone()
             .find_map(|line| line.strip_prefix("used_memory:"));
-        let most: u64 = used.unwrap().trim().parse::<u64>().unwrap() + 1_000_000;
+        let most: u64 = used.unwrap().trim().parse::<u64>().unwrap() + 2_000_000;
         redis
             .ask(&["CONFIG", "SET", "maxmemory", &most.to_string()])
             .unwrap();
         let enqueue =
-            "SELECT posthaste.enqueue('m', jsonb_build_object('text', repeat('x', 10000)),
+            "SELECT posthaste.enqueue('m', jsonb_build_object('text', repeat('x', 20000)),
             queue => 'mail') FROM generate_series(1, 200)";
         setup.client.batch_execute(enqueue).await.unwrap();
         let relay = Relay::to_any(destination).batch(50).start().await.unwrap();
@@ -114,7 +114,7 @@ async fn a_redis_that_takes_the_probe_and_no_batch_counts_as_no_attempt() {
         let refused = async || {
             let status = relay.status();
             let error = status.last_error.unwrap_or_default();
-            Ok(error.contains("OOM") && status.unavailable > 200)
+            Ok(error.contains("OOM") && status.unavailable > 400)
         };
         eventually(SOON, "it refuses some again and again", refused)
             .await

@@ -8,7 +8,7 @@ use crate::support::{migrated, number};
 
 #[tokio::test]
 async fn six_databases_of_a_server_make_the_roles_at_once() {
-    for version in PgVersion::tried() {
+    for version in PgVersion::ALL {
         let server = PgServer::start(version, &[]).unwrap();
         let mut databases = Vec::new();
         for _ in 0..6 {

@@ -115,7 +115,7 @@ pub(super) fn find() -> anyhow::Result<PathBuf> {
 
 fn chromium() -> anyhow::Result<PathBuf> {
     let found = PROGRAMS.iter().find_map(|name| program(name).ok());
-    found.map_or_else(|| program(PROGRAMS[0]), Ok)
+    found.map_or_else(|| program("chromium"), Ok)
 }
 
 fn axe() -> anyhow::Result<PathBuf> {

@@ -29,7 +29,7 @@ const JAVA: [&str; 4] = [
 const LISTENERS: usize = 16;
 
 /// A private Kafka. Topics come into being when somebody writes to them, with one partition unless
-/// told otherwise.
+/// told otherwise; the shared one makes none by itself.
 #[derive(Debug)]
 pub struct Kafka {
     port: u16,

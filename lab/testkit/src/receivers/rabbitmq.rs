@@ -21,8 +21,8 @@ const LARGEST: usize = (1 << 20) - 20;
 const FIRST: &str = "relay";
 const USUAL_BIN: &str = "/usr/lib/rabbitmq/bin";
 
-/// A private RabbitMQ, which takes seconds to start: tests share one, each in a virtual host of its
-/// own.
+/// A private RabbitMQ, which takes seconds to start: tests share one, each in a virtual host, or
+/// with names, of its own.
 #[derive(Debug)]
 pub struct RabbitMq {
     port: u16,
@@ -109,7 +109,7 @@ impl RabbitMq {
         })
     }
 
-    /// The URL of a virtual host, which comes into being with the first who asks for it.
+    /// The URL of a virtual host; any but `relay` comes into being with the first who asks for it.
     pub fn url(&self, vhost: &str) -> anyhow::Result<String> {
         ensure!(
             vhost.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
