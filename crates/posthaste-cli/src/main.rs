@@ -8,6 +8,7 @@ mod examples;
 mod failure;
 mod file;
 mod handlers;
+mod kept;
 mod local_postgres;
 mod log;
 mod meant;

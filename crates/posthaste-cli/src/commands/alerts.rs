@@ -8,9 +8,9 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use deadpool_postgres::Client;
 use serde_json::{Value, json};
 
-use crate::connect::Address;
 use crate::database::Database;
 use crate::failure::Ended;
+use crate::kept::{Kept, WITHIN};
 use crate::observe::alerts::{Asked, Finding, History, Limits, Reading, Scope};
 use crate::observe::untold::{Event, Untold};
 use crate::signals::Signals;
@@ -42,14 +42,11 @@ pub(crate) struct Arguments {
 
 /// This many looks while something lasts, at most one a second.
 const LOOKS: u32 = 20;
-/// A database that answers slower than this is not waited for.
-const WITHIN: Duration = Duration::from_secs(10);
 
 /// The one that looks.
 struct Watch<'a> {
     arguments: &'a Arguments,
-    address: &'a Address,
-    client: Option<Client>,
+    kept: Kept,
     terminal: &'a Terminal,
     scope: Scope,
     limits: Limits,
@@ -72,8 +69,7 @@ pub(crate) async fn run(
     let lasting = limits.lasting;
     let mut watch = Watch {
         arguments,
-        address: database.address(),
-        client: None,
+        kept: Kept::at(database.address()),
         terminal,
         scope: Scope {
             queues: arguments.queues.clone(),
@@ -150,17 +146,10 @@ impl Watch<'_> {
     }
 
     async fn look(&mut self) -> anyhow::Result<()> {
-        // Taken out, so that what fails leaves no broken connection behind.
-        let client = match self.client.take() {
-            Some(client) => client,
-            None => self
-                .address
-                .connect()
-                .await
-                .context("the database could not be read")?,
-        };
+        let client = self.kept.take().await;
+        let client = client.context("the database could not be read")?;
         self.look_by(&client).await?;
-        self.client = Some(client);
+        self.kept.keep(client);
         Ok(())
     }
 

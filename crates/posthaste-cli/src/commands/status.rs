@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::database::Database;
 use crate::failure;
+use crate::kept::{Kept, WITHIN};
 use crate::options::between;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, named};
@@ -80,9 +81,6 @@ impl By {
     }
 }
 
-/// A database that answers slower than this is asked again, by a new connection.
-const WITHIN: Duration = Duration::from_secs(10);
-
 /// All states of the view `posthaste.job`, in the order of a job's life.
 const STATES: [&str; 11] = [
     "available",
@@ -142,25 +140,21 @@ pub(crate) async fn run(
     let Some(pause) = arguments.watch else {
         return show(arguments, &client, terminal).await;
     };
-    // Taken out while it is used, so that what fails leaves no broken connection behind.
-    let mut client = Some(client);
+    let mut kept = Kept::at(database.address());
+    kept.keep(client);
     while !terminal.is_unread() {
-        let taken = client.take();
         let shown = async {
-            let client = match taken {
-                Some(client) => client,
-                None => database.address().connect().await?,
-            };
+            let client = kept.take().await?;
             show(arguments, &client, terminal).await?;
-            anyhow::Ok(client)
+            kept.keep(client);
+            anyhow::Ok(())
         };
         let shown = tokio::select! {
             shown = timeout(WITHIN, shown) => shown,
             () = signals.stop().cancelled() => return Ok(()),
         };
-        match shown.context("the database does not answer").flatten() {
-            Ok(used) => client = Some(used),
-            Err(error) => terminal.note(&failure::line(&error)),
+        if let Err(error) = shown.context("the database does not answer").flatten() {
+            terminal.note(&failure::line(&error));
         }
         tokio::select! {
             () = sleep(pause) => {}

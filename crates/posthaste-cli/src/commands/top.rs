@@ -7,13 +7,12 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use deadpool_postgres::Client;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::MissedTickBehavior;
 
-use crate::connect::Address;
 use crate::database::Database;
 use crate::failure;
+use crate::kept::{Kept, WITHIN};
 use crate::observe::alerts::{Asked as AskedAlerts, History, Limits, Reading, Scope};
 use crate::observe::frame::{Completed, Frame};
 use crate::observe::snapshot::Snapshot;
@@ -44,15 +43,12 @@ pub(crate) struct Arguments {
 
 /// Between the two looks of `--once`.
 const SECOND: Duration = Duration::from_secs(1);
-/// A database that answers slower than this counts as lost.
-const WITHIN: Duration = Duration::from_secs(10);
 /// What is printed and not drawn is as long and as wide as it is.
 const ALL: usize = usize::MAX;
 
 /// What looks.
-struct Look<'a> {
-    address: &'a Address,
-    client: Option<Client>,
+struct Look {
+    kept: Kept,
     limits: Limits,
     history: History,
     then: Option<Completed>,
@@ -66,8 +62,7 @@ pub(crate) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let mut look = Look {
-        address: database.address(),
-        client: None,
+        kept: Kept::at(database.address()),
         limits: arguments.asked.limits(),
         history: History::default(),
         then: None,
@@ -120,7 +115,7 @@ struct Drawn {
 
 impl Drawn {
     /// Draws, looks and does what keys say, until somebody quits.
-    async fn go_on(&mut self, look: &mut Look<'_>, every: Duration) -> anyhow::Result<()> {
+    async fn go_on(&mut self, look: &mut Look, every: Duration) -> anyhow::Result<()> {
         let mut looks = tokio::time::interval(every);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         looks.tick().await;
@@ -149,7 +144,7 @@ impl Drawn {
     }
 
     /// Looks; false if somebody quits meanwhile. Other keys move and sort, and none acts.
-    async fn look(&mut self, look: &mut Look<'_>) -> anyhow::Result<bool> {
+    async fn look(&mut self, look: &mut Look) -> anyhow::Result<bool> {
         let mut looking = pin!(look.look());
         let looked = loop {
             tokio::select! {
@@ -175,7 +170,7 @@ impl Drawn {
         Ok(true)
     }
 
-    async fn act(&mut self, look: &mut Look<'_>, action: &Action) {
+    async fn act(&mut self, look: &mut Look, action: &Action) {
         let done = tokio::time::timeout(WITHIN, look.act(action)).await;
         let queue = named(&action.queue);
         let said = match (done, action.pauses) {
@@ -190,36 +185,28 @@ impl Drawn {
     }
 }
 
-impl Look<'_> {
+impl Look {
     /// Whether that changed anything.
     async fn act(&mut self, action: &Action) -> anyhow::Result<bool> {
-        let client = match self.client.take() {
-            Some(client) => client,
-            None => self.address.connect().await?,
-        };
+        let client = self.kept.take().await?;
         let mut queues = posthaste::Client::new(posthaste::Unnamed(&client));
         let changed = match action.pauses {
             true => queues.pause(&action.queue).await?,
             false => queues.resume(&action.queue).await?,
         };
-        self.client = Some(client);
+        self.kept.keep(client);
         Ok(changed)
     }
 
     async fn look(&mut self) -> anyhow::Result<Frame> {
-        // Taken out, so that what fails leaves no broken connection behind.
-        let client = self.client.take();
         let read = async {
-            let client = match client {
-                Some(client) => client,
-                None => self.address.connect().await?,
-            };
+            let client = self.kept.take().await?;
             let snapshot = Snapshot::read(&client).await?;
-            anyhow::Ok((client, snapshot))
+            self.kept.keep(client);
+            anyhow::Ok(snapshot)
         };
         let read = tokio::time::timeout(WITHIN, read).await;
-        let (client, snapshot) = read.context("the database does not answer")??;
-        self.client = Some(client);
+        let snapshot = read.context("the database does not answer")??;
         let at = self.begun.elapsed().as_secs_f64();
         let queues = Scope::default().watched(&snapshot.counters);
         self.history

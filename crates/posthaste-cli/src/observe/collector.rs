@@ -11,8 +11,7 @@ use super::exposition::{self, Metric};
 use super::labels::{Asked, Labels};
 use super::snapshot::Snapshot;
 use crate::connect::Address;
-
-type PoolClient = deadpool_postgres::Client;
+use crate::kept::Kept;
 
 /// A snapshot is shared for this long,
 const FRESH: Duration = Duration::from_secs(4);
@@ -30,10 +29,9 @@ const WITHIN: Duration = Duration::from_secs(8);
 pub(crate) struct Collector(Arc<Mutex<State>>);
 
 struct State {
-    address: Address,
     asked: Asked,
     labels: Labels,
-    client: Option<PoolClient>,
+    kept: Kept,
     last: Option<Last>,
     /// Metrics were as old as they may be, and a worker still had many to count: no more waiting.
     is_in_vain: bool,
@@ -53,10 +51,9 @@ fn pause(took: Duration) -> Duration {
 impl Collector {
     pub(crate) fn new(address: Address, asked: Asked) -> Self {
         Self(Arc::new(Mutex::new(State {
-            address,
             asked,
             labels: Labels::default(),
-            client: None,
+            kept: Kept::at(&address),
             last: None,
             is_in_vain: false,
         })))
@@ -112,26 +109,17 @@ impl State {
     }
 
     async fn is_uncounted(&mut self) -> anyhow::Result<bool> {
-        let client = self.client().await?;
+        let client = self.kept.take().await?;
         let uncounted = Client::new(Unnamed(&client)).uncounted(MANY).await?;
-        self.client = Some(client);
+        self.kept.keep(client);
         Ok(uncounted == MANY)
     }
 
-    /// Taken out, so that what fails or is given up leaves no connection behind that still answers
-    /// what was asked before.
-    async fn client(&mut self) -> anyhow::Result<PoolClient> {
-        match self.client.take() {
-            Some(client) => Ok(client),
-            None => self.address.connect().await,
-        }
-    }
-
     async fn read(&mut self) -> anyhow::Result<Vec<Metric>> {
-        let client = self.client().await?;
+        let client = self.kept.take().await?;
         let begun = Instant::now();
         let snapshot = Snapshot::read(&client).await?;
-        self.client = Some(client);
+        self.kept.keep(client);
         let mut metrics = exposition::metrics(&snapshot, &mut self.labels, &self.asked);
         let (name, help) = (
             "posthaste_scrape_seconds",

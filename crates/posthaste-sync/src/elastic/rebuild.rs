@@ -56,22 +56,40 @@ impl Elastic {
                 "{new} was given up and begun anew meanwhile"
             )));
         }
-        let alias = &*self.shared.alias;
-        let (index, replaced) = (&*new, &*old);
-        let changes = [
-            AliasChange::Remove {
-                alias,
-                index: replaced,
-            },
-            AliasChange::Add { alias, index },
-            AliasChange::Remove { alias: next, index },
-        ];
-        self.client().change_aliases(&changes).await?;
+        self.switch(&old, &new).await?;
         Ok(Rebuilt {
             index: new,
             replaced: old,
             found,
         })
+    }
+
+    /// Has the alias stand for the new index. Where the answer is lost the alias says what became.
+    async fn switch(&self, old: &str, new: &str) -> Result<(), IndexError> {
+        let (alias, next) = (&*self.shared.alias, &*self.next_alias());
+        let changes = [
+            AliasChange::Remove { alias, index: old },
+            AliasChange::Add { alias, index: new },
+            AliasChange::Remove {
+                alias: next,
+                index: new,
+            },
+        ];
+        let Err(error) = self.client().change_aliases(&changes).await else {
+            return Ok(());
+        };
+        let stands_for = match error.may_have_been_done() {
+            true => self.current().await.ok(),
+            false => return Err(error.into()),
+        };
+        match stands_for {
+            Some(index) if index == new => Ok(()),
+            Some(_) => Err(error.into()),
+            None => Err(IndexError(format!(
+                "{}; whether {alias} stands for {new} now is not known",
+                IndexError::from(error).0
+            ))),
+        }
     }
 
     /// Deletes the index that a rebuild began and did not put in its place; whether there was one.

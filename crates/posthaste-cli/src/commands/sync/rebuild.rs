@@ -22,7 +22,8 @@ use crate::terminal::{Progress, Terminal, Unit};
 ///
 /// The old index is searched and kept equal meanwhile; then the alias stands for the new one. Run
 /// it again if it was ended before: it goes on. Exit code 0: the alias stands for the new index; 1:
-/// it does not, and nothing has changed for searches.
+/// it does not, and nothing has changed for searches, unless the error says that this is not
+/// known.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Rebuild the index of this table; may be left out where there is one

@@ -170,6 +170,30 @@ async fn whoever_dies_at_whatever_request_begins_again_and_comes_to_the_same_end
 }
 
 #[tokio::test]
+async fn of_a_switch_whose_answer_is_lost_the_alias_says_what_became() {
+    for is_carried_out in [true, false] {
+        let (fake, world) = (Arc::new(FakeElastic::new(1)), World::default());
+        behind(&fake, &world).await;
+        let server = Arc::clone(&fake);
+        let losing = client("http://fake").carried_by(move |request| {
+            let server = Arc::clone(&server);
+            async move {
+                let is_switch = request.path.starts_with("/_aliases");
+                if is_switch && !is_carried_out {
+                    return None;
+                }
+                let said = server.call(&request.method, &request.path, &request.body)?;
+                (!is_switch).then(|| (said.0, said.1.to_string().into_bytes()))
+            }
+        });
+        let index = Elastic::new(losing, "notes").pause(Duration::ZERO);
+        let rebuilt = index.rebuild(&Immediate(world), Audit::default()).await;
+        assert_eq!(rebuilt.is_ok(), is_carried_out, "{rebuilt:?}");
+        assert_eq!(fake.documents("notes-next").is_empty(), is_carried_out);
+    }
+}
+
+#[tokio::test]
 async fn while_another_index_is_made_no_job_is_done_before_both_are_true() {
     let fake = Arc::new(FakeElastic::new(1));
     let world = World::default();
