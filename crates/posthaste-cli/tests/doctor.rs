@@ -54,7 +54,7 @@ async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
         ("synchronous_commit", "off"),
         ("max_prepared_transactions", "4"),
     ];
-    let server = PgServer::start(PgVersion::V15, &settings)?;
+    let server = PgServer::start(PgVersion::any(), &settings)?;
     let db = TestDb::empty(&server).await?;
     let said = ask(&stage, db.url()).await?;
     for (level, about) in [

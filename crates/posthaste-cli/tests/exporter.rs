@@ -278,7 +278,7 @@ async fn a_database_that_is_gone_leaves_a_worker_alive_and_not_ready() -> anyhow
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_falls_silent_is_told_before_a_scrape_is_over() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
-    let server = PgServer::shared(PgVersion::V15)?;
+    let server = PgServer::shared(PgVersion::any())?;
     let proxy = Proxy::start(server.address()).await?;
     let url = proxy.url(database.name());
     let mut alerts = stage.spawn_at(&url, &["alerts", "--lasting", "1"])?;

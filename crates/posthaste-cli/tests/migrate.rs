@@ -56,7 +56,7 @@ async fn eight_migrations_at_once_all_succeed() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_make_roles_gets_the_sql_for_somebody_who_may() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let server = PgServer::start(PgVersion::V15, &[])?;
+    let server = PgServer::start(PgVersion::any(), &[])?;
     let database = TestDb::empty(&server).await?;
     let superuser = database.client().await?;
     superuser

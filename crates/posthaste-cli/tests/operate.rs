@@ -8,6 +8,7 @@ use crate::stage::{self, Stage};
 async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
+    let client = database.client().await?;
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
     run(&[
         "jobs",
@@ -48,7 +49,6 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
         run(&["jobs", "cancel", &id]).await?.good()?.trim(),
         format!("job {id} is cancelled")
     );
-    let client = database.client().await?;
     // More lanes than one call locks.
     let many = client
         .query(

@@ -39,7 +39,7 @@ const WITHOUT_A_DATABASE: [&str; 5] = ["completions", "health", "init", "manual"
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_passes_through_pgbouncer() -> anyhow::Result<()> {
-    let server = PgServer::shared(PgVersion::V15)?;
+    let server = PgServer::shared(PgVersion::any())?;
     let db = TestDb::empty(server).await?;
     let stage = Stage::new()?;
     tree::make(&stage.folder.join("files"), 40)?;

@@ -300,28 +300,24 @@ impl Said {
 
 /// A database with the schema of posthaste.
 pub(crate) async fn database() -> anyhow::Result<TestDb> {
-    let server = PgServer::shared(PgVersion::V15)?;
+    let server = PgServer::shared(PgVersion::any())?;
     let copy = TestDb::from_template(server, "cli", async |url| {
         let mut client = posthaste_testkit::connect(&url).await?;
         posthaste::migrate(&mut client).await?;
         Ok(())
     })
     .await?;
-    let client = copy.client().await?;
-    client
-        .batch_execute("SELECT posthaste.check_identity()")
-        .await?;
-    Ok(copy)
+    Ok(copy.greeted("SELECT posthaste.check_identity()"))
 }
 
 /// A database in which there is nothing.
 pub(crate) async fn empty_database() -> anyhow::Result<TestDb> {
-    TestDb::empty(PgServer::shared(PgVersion::V15)?).await
+    TestDb::empty(PgServer::shared(PgVersion::any())?).await
 }
 
 /// A server of its own, without prepared transactions, and a database with our roles on it.
 pub(crate) async fn with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, Client)> {
-    let server = PgServer::start(PgVersion::V15, &[("max_prepared_transactions", "0")])?;
+    let server = PgServer::start(PgVersion::any(), &[("max_prepared_transactions", "0")])?;
     let db = TestDb::empty(&server).await?;
     stage
         .run_with_url(db.url(), &["migrate", "--roles"])

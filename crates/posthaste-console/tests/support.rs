@@ -10,6 +10,10 @@ use reqwest::header::{HeaderMap, HeaderValue, ORIGIN};
 use reqwest::{Response, StatusCode};
 use tokio_postgres::Client;
 
+/// What a worker does when it comes first: a copy in which something was worked by hand before it
+/// would be refused.
+const GREETING: &str = "SELECT posthaste.check_identity()";
+
 /// The longest a test waits for something that should be there soon.
 pub const SOON: Duration = Duration::from_secs(60);
 
@@ -28,14 +32,7 @@ pub async fn migrated(server: &PgServer) -> TestDb {
         Ok(())
     };
     let copy = TestDb::from_template(server, template, migrate).await;
-    let copy = copy.expect("a migrated database");
-    let client = copy.client().await.expect("a client");
-    let check_identity = "SELECT posthaste.check_identity()";
-    client
-        .batch_execute(check_identity)
-        .await
-        .expect("its own identity");
-    copy
+    copy.expect("a migrated database").greeted(GREETING)
 }
 
 /// A console, and who asks it.

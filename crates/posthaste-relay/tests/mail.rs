@@ -121,7 +121,7 @@ impl Setup {
         }
         let redis = Redis::start(settings).unwrap();
         let server: LazyLock<Arc<Server>> = LazyLock::new(|| Arc::new(Server::start().unwrap()));
-        let db = database(PgVersion::V15).await;
+        let db = database(PgVersion::any()).await;
         let client = db.client().await.unwrap();
         let deliveries = Deliveries::open(db.pool(4).unwrap()).await.unwrap();
         let queue = Queue::open(&redis.url(), "mail", LEASE).unwrap();

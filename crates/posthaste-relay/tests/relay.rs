@@ -65,7 +65,7 @@ struct Setup {
 }
 
 async fn setup() -> Setup {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     Setup { db, client }
 }

@@ -11,7 +11,7 @@ const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 ven
 
 #[tokio::test]
 async fn a_preview_shows_the_trace_unless_the_route_gives_one() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let traced = NewJob::new("mail", &json!({})).unwrap();
     let traced = traced.queue("m").trace(TRACE);

@@ -51,7 +51,7 @@ struct Setup {
 }
 
 async fn setup() -> Setup {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client.batch_execute(NOTES).await.unwrap();
     let index = Watched {

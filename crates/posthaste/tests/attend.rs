@@ -56,7 +56,7 @@ async fn next(seen: &mut UnboundedReceiver<Seen>) -> Seen {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumers_task_sees_its_worker_replaced_and_ends_before_it_signs_off() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (sender, mut seen) = unbounded_channel();
     let worker = worker(&db.pool(2).unwrap()).consumer("mine", Watching(sender));

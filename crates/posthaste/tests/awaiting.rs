@@ -10,7 +10,7 @@ use crate::support::{SOON, all_done, count, database, hand, unfinished, worker};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_confirmation_that_comes_before_the_acknowledgement_ends_the_job() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(4).unwrap();
     let receiver = pool.clone();
@@ -45,7 +45,7 @@ async fn a_confirmation_that_comes_before_the_acknowledgement_ends_the_job() {
 #[tokio::test]
 async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_job() {
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
-        let db = database(PgVersion::V15).await;
+        let db = database(PgVersion::any()).await;
         let (client, receiver) = (db.client().await.unwrap(), db.client().await.unwrap());
         let worker = hand(&client).await;
         enqueue(&client, &job("send").unique_key("once"))
@@ -95,7 +95,7 @@ async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_awaited_job_that_is_not_confirmed_is_tried_again_and_counts_as_an_attempt() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = worker(&db.pool(4).unwrap())
         .queue("default", 2)

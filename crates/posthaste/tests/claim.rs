@@ -46,7 +46,7 @@ async fn cost(client: &Client, worker: i64) -> i64 {
 /// Somebody claimed a part of what had come; then more came, in this segment and in the next.
 #[tokio::test]
 async fn what_came_behind_a_window_of_before_is_claimed_before_a_newer_segment() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
     for step in [
@@ -66,7 +66,7 @@ async fn what_came_behind_a_window_of_before_is_claimed_before_a_newer_segment()
 
 #[tokio::test]
 async fn the_room_that_expired_jobs_leave_goes_to_their_own_segment_first() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
     for step in [
@@ -99,7 +99,7 @@ async fn claim_behind(holder: &Client, client: Client, worker: i64) -> Vec<i64> 
 
 #[tokio::test]
 async fn a_transaction_over_two_segments_that_commits_during_a_claim_is_handed_out_in_its_order() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let other = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -124,7 +124,7 @@ async fn a_transaction_over_two_segments_that_commits_during_a_claim_is_handed_o
 
 #[tokio::test]
 async fn what_is_moved_to_the_overflow_during_a_claim_still_comes_before_a_newer_segment() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let other = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -145,7 +145,7 @@ async fn what_is_moved_to_the_overflow_during_a_claim_still_comes_before_a_newer
 /// A claim waits for its lane; meanwhile the job expires.
 #[tokio::test]
 async fn a_job_that_expires_while_its_claim_waits_is_not_handed_out() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let other = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -176,7 +176,7 @@ async fn a_job_that_expires_while_its_claim_waits_is_not_handed_out() {
 /// A job that expired unclaimed costs its own batch the cheap end, and no other batch of its slot.
 #[tokio::test]
 async fn after_a_job_expired_unclaimed_other_batches_are_closed_whole() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
     client
@@ -196,7 +196,7 @@ async fn after_a_job_expired_unclaimed_other_batches_are_closed_whole() {
 
 #[tokio::test]
 async fn a_claim_costs_the_same_after_many_spent_jobs_under_a_pin() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
     let pin = db.client().await.unwrap();
@@ -223,7 +223,7 @@ async fn a_claim_costs_the_same_after_many_spent_jobs_under_a_pin() {
 
 #[tokio::test]
 async fn rows_of_an_open_or_rolled_back_bulk_insert_are_walked_once_at_most() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
     let bulk = db.client().await.unwrap();
@@ -265,7 +265,7 @@ async fn rows_of_an_open_or_rolled_back_bulk_insert_are_walked_once_at_most() {
 
 #[tokio::test]
 async fn a_claim_is_bounded_by_the_bytes_of_its_arguments() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
     client
@@ -300,7 +300,7 @@ async fn a_claim_is_bounded_by_the_bytes_of_its_arguments() {
 
 #[tokio::test]
 async fn lower_priorities_come_first_and_a_claim_fills_up_across_lanes() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
     let thirty = "INSERT INTO posthaste.job (name, priority)
@@ -316,7 +316,7 @@ async fn lower_priorities_come_first_and_a_claim_fills_up_across_lanes() {
 
 #[tokio::test]
 async fn a_claim_refuses_other_isolation_levels_and_workers_it_does_not_know() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
@@ -355,7 +355,7 @@ async fn a_claim_refuses_other_isolation_levels_and_workers_it_does_not_know() {
 
 #[tokio::test]
 async fn a_late_acknowledgement_is_told_that_it_lost_and_changes_nothing() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let slow = hand(&client).await;
     client

@@ -63,7 +63,7 @@ async fn whole_claims_are_taken_and_finished() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claimed_job_that_is_dropped_counts_as_an_attempt_and_the_back_off_decides() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let dropped = posthaste::enqueue(&client, &job("dropped").queue("audit"))
         .await
@@ -92,7 +92,7 @@ async fn a_claimed_job_that_is_dropped_counts_as_an_attempt_and_the_back_off_dec
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_and_handlers_share_a_worker_and_a_stop_gives_back_what_nobody_took() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (worker, mut claims) = worker(&db.pool(2).unwrap()).claims(audit());
     let worker = worker
@@ -129,7 +129,7 @@ async fn claims_and_handlers_share_a_worker_and_a_stop_gives_back_what_nobody_to
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claimed_job_fails_as_that_of_a_handler_does() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (mut claims, worker) = audited(&db).await;
     let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
@@ -154,7 +154,7 @@ async fn a_claimed_job_fails_as_that_of_a_handler_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_is_rescheduled_for_one_reason_is_closed_by_one_row_and_comes_again_with_no_attempt_counted()
  {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (mut claims, worker) = audited(&db).await;
     let jobs: Vec<_> = (0..5).map(|_| job("n").queue("audit")).collect();
@@ -191,7 +191,7 @@ async fn a_batch_that_is_rescheduled_for_one_reason_is_closed_by_one_row_and_com
 /// once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_younger_job_within_the_edges_of_a_batch_does_not_go_on_with_it() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let (mut claims, worker) = audited(&db).await;
     let transaction = client.transaction().await.unwrap();
@@ -251,7 +251,7 @@ impl Consumer for Broken {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_whose_consumer_breaks_a_task_of_the_engine_ends_in_good_order_and_says_which() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let first = job("n").queue("audit");
     let id = posthaste::enqueue(&client, &first).await.unwrap();
@@ -272,7 +272,7 @@ async fn a_worker_whose_consumer_breaks_a_task_of_the_engine_ends_in_good_order_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_is_settled_job_by_job_or_fails_as_a_whole() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let jobs: Vec<_> = (0..3).map(|_| job("n").queue("audit")).collect();
     let ids = posthaste::enqueue_many(&client, &jobs).await.unwrap();
@@ -300,7 +300,7 @@ async fn a_claim_is_settled_job_by_job_or_fails_as_a_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claimed_job_without_an_outcome_is_taken_back_when_its_time_is_over_and_when_the_worker_ends()
  {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let slow = posthaste::enqueue(&client, &job("slow").queue("audit")).await;
     let slow = slow.unwrap();
@@ -334,7 +334,7 @@ async fn a_claimed_job_without_an_outcome_is_taken_back_when_its_time_is_over_an
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_of_a_claim_says_itself_when_its_jobs_are_tried_again() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
     let id = id.unwrap();
@@ -351,7 +351,7 @@ async fn an_error_of_a_claim_says_itself_when_its_jobs_are_tried_again() {
 
 #[tokio::test]
 async fn the_claims_of_a_worker_that_never_starts_end() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let (builder, mut claims) = worker(&db.pool(1).unwrap()).claims(audit());
     drop(builder);
     let ended = tokio::time::timeout(SOON, claims.next()).await;
@@ -360,7 +360,7 @@ async fn the_claims_of_a_worker_that_never_starts_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claimed_job_that_somebody_cancels_says_so_and_ends_as_cancelled() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
     let id = id.unwrap();

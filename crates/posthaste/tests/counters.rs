@@ -328,7 +328,7 @@ async fn counting_and_reading_stay_flat_while_a_snapshot_is_held() {
 
 #[tokio::test]
 async fn a_leader_with_nothing_to_count_writes_nothing() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(

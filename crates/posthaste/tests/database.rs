@@ -72,7 +72,7 @@ fn options(db: &TestDb) -> PgConnectOptions {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_from_a_pool_of_sqlx_is_notified_of_jobs_of_its_transactions() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = PgPool::connect(db.url()).await.unwrap();
     let (worker, mut started) = sleeper(&pool).await;
@@ -89,7 +89,7 @@ async fn a_worker_from_a_pool_of_sqlx_is_notified_of_jobs_of_its_transactions() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_from_a_url_is_notified_of_jobs_and_goes_by_the_name_of_posthaste() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     does_a_job_at_once(connect(db.url()).unwrap(), &client).await;
     let (worker, _) = sleeper(connect(db.url()).unwrap()).await;
@@ -105,7 +105,7 @@ async fn a_worker_from_a_url_is_notified_of_jobs_and_goes_by_the_name_of_posthas
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_from_a_deadpool_pool_is_notified_of_jobs_by_another_way_to_its_database() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = Database::from(db.pool(2).unwrap());
     let server = connect(db.url()).unwrap();
@@ -116,7 +116,7 @@ async fn a_worker_from_a_deadpool_pool_is_notified_of_jobs_by_another_way_to_its
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_without_a_notifier_looks_for_jobs_by_itself() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let database = connect(db.url()).unwrap().without_notifier();
     let (worker, mut started) = {
@@ -141,7 +141,7 @@ async fn a_worker_without_a_notifier_looks_for_jobs_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_on_sqlx_migrates_without_another_driver() {
-    let server = PgServer::shared(PgVersion::V15).unwrap();
+    let server = PgServer::shared(PgVersion::any()).unwrap();
     let db = TestDb::empty(server).await.unwrap();
     let database = Database::from(PgPool::connect_lazy_with(options(&db)));
     let mut client = database.client().await.unwrap();

@@ -10,7 +10,7 @@ use crate::support::{count, database, unfinished};
 
 #[tokio::test]
 async fn a_job_appears_with_its_transaction_and_vanishes_with_it() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let watcher = db.client().await.unwrap();
     let job = NewJob::new("mail.welcome", &json!({"name": "ada"})).unwrap();
@@ -80,7 +80,7 @@ async fn every_isolation_level_savepoint_and_prepared_transaction_can_enqueue() 
 
 #[tokio::test]
 async fn insert_select_returns_ids_and_parks_what_is_not_due() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let rows = client
         .query(
@@ -103,7 +103,7 @@ async fn insert_select_returns_ids_and_parks_what_is_not_due() {
 
 #[tokio::test]
 async fn a_volatile_time_is_judged_and_stored_once() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(
@@ -127,7 +127,7 @@ async fn a_volatile_time_is_judged_and_stored_once() {
 
 #[tokio::test]
 async fn a_job_without_an_expiry_expires_thirty_days_after_it_is_due() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(
@@ -163,7 +163,7 @@ async fn a_job_without_an_expiry_expires_thirty_days_after_it_is_due() {
 
 #[tokio::test]
 async fn the_queue_comes_from_the_exact_route_else_the_longest_prefix_else_default() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(
@@ -207,7 +207,7 @@ async fn the_queue_comes_from_the_exact_route_else_the_longest_prefix_else_defau
 
 #[tokio::test]
 async fn many_jobs_keep_their_order_and_all_their_fields() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let at = jiff::Timestamp::from_second(4_000_000_000).unwrap();
     let jobs: Vec<NewJob> = (0..2500)
@@ -245,7 +245,7 @@ async fn many_jobs_keep_their_order_and_all_their_fields() {
 
 #[tokio::test]
 async fn jobs_of_one_ordering_key_keep_their_order_whatever_their_unique_keys_are() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let event = |n: u32| NewJob::new("event", &json!({"n": n})).unwrap();
     let jobs: Vec<NewJob> = (8..12)
@@ -265,7 +265,7 @@ async fn jobs_of_one_ordering_key_keep_their_order_whatever_their_unique_keys_ar
 
 #[tokio::test]
 async fn of_jobs_of_all_kinds_each_has_its_id_and_the_first_of_a_unique_key_holds_it() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let job = |n: u32| NewJob::new("event", &json!({"n": n})).unwrap();
     let jobs = [
@@ -291,7 +291,7 @@ async fn of_jobs_of_all_kinds_each_has_its_id_and_the_first_of_a_unique_key_hold
 
 #[tokio::test]
 async fn a_unique_key_is_held_by_one_job_and_a_second_enqueue_returns_its_id() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let job = NewJob::new("a", &json!({})).unwrap().unique_key("k");
     let first = enqueue(&client, &job).await.unwrap();
@@ -309,6 +309,7 @@ async fn a_unique_key_is_held_by_one_job_and_a_second_enqueue_returns_its_id() {
 
 #[tokio::test]
 async fn a_unique_key_of_any_collation_is_found_again() {
+    // Its programs have ICU.
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let make = "CREATE COLLATION other (provider = icu, locale = 'de'); \
@@ -358,7 +359,7 @@ async fn a_key_taken_after_the_snapshot_is_a_serialization_failure_and_nothing_e
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bulk_enqueues_that_take_the_same_keys_do_not_deadlock_whatever_their_order() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let keyed = |round: usize, n: usize| {
         let job = NewJob::new("keyed", &json!({ "n": n })).unwrap();
         job.unique_key(format!("{round} {n}"))

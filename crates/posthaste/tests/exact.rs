@@ -150,7 +150,7 @@ async fn in_foreign_paths(client: &Client) -> BTreeMap<String, (String, bool)> {
 
 #[tokio::test]
 async fn every_statement_calls_only_what_nobody_can_stand_in_for() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut session = Printing::begin(&db).await;
     let catalogue = Catalogue::read(&db.client().await.unwrap()).await;
     let statements = statements();
@@ -179,6 +179,7 @@ async fn every_statement_calls_only_what_nobody_can_stand_in_for() {
 
 #[tokio::test]
 async fn what_is_inlined_calls_only_what_nobody_can_stand_in_for() {
+    // 18 keeps no places in a tree, by which a call is found in its text.
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let catalogue = Catalogue::read(&client).await;
@@ -258,7 +259,7 @@ const TRIGGERS: [&str; 13] = [
 
 #[tokio::test]
 async fn what_runs_in_a_producers_session_calls_only_what_nobody_can_stand_in_for() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let mut session = Printing::begin(&db).await;
     for statement in PRODUCED {

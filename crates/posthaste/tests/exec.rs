@@ -119,7 +119,7 @@ async fn gone(pids: &[u32]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_gets_its_job_on_standard_input_and_in_its_environment() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("given");
     let command = folder.script("cat >$1/input; env >$1/env.new; mv $1/env.new $1/env");
@@ -159,7 +159,7 @@ async fn a_command_gets_its_job_on_standard_input_and_in_its_environment() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_of_a_job_without_a_trace_gets_none() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("untraced");
     let command = folder.script("echo none $TRACEPARENT $TRACESTATE >$1/trace");
@@ -172,7 +172,7 @@ async fn a_command_of_a_job_without_a_trace_gets_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_exit_code_has_its_outcome() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("codes");
     let command = folder.script(
@@ -242,7 +242,7 @@ async fn each_exit_code_has_its_outcome() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_megabytes_of_output_are_swallowed_and_their_end_is_kept() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("output");
     let command =
@@ -258,7 +258,7 @@ async fn a_hundred_megabytes_of_output_are_swallowed_and_their_end_is_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_ignores_a_large_input_is_done_all_the_same() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("ignores");
     let worker = start(&db, folder.script("exec 0<&-")).await;
@@ -269,7 +269,7 @@ async fn a_command_that_ignores_a_large_input_is_done_all_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn time_is_limited_for_the_command_and_for_all_that_it_started() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("limit");
     // The command ends when it is asked to, and says so; its child ignores that.
@@ -290,7 +290,7 @@ async fn time_is_limited_for_the_command_and_for_all_that_it_started() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_ignores_the_first_signal_gets_the_second() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("stubborn");
     let command = folder.script("trap '' TERM; echo $$ >$1/pids; while :; do sleep 600; done");
@@ -306,7 +306,7 @@ async fn who_ignores_the_first_signal_gets_the_second() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_command_leaves_behind_ends_with_it() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("behind");
     let worker = start(&db, folder.script("sleep 600 & echo $! >$1/pids")).await;
@@ -320,7 +320,7 @@ async fn what_a_command_leaves_behind_ends_with_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_stops_gives_the_job_back_and_ends_the_command() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("stop");
     let command = folder.script("sleep 600 & echo $$ $! >$1/pids; wait");
@@ -339,7 +339,7 @@ async fn a_command_that_does_not_exist_is_refused_and_one_that_vanishes_counts_a
     for wrong in ["/nowhere/command", "command", "/etc", "/etc/passwd"] {
         assert!(Exec::new(wrong).is_err(), "{wrong}");
     }
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("absent");
     let command = folder.script("exit 0");
@@ -357,7 +357,7 @@ async fn a_command_that_does_not_exist_is_refused_and_one_that_vanishes_counts_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exact_names_go_before_patterns_and_longer_patterns_before_shorter() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("patterns");
     let program = folder.file("echo $2 $POSTHASTE_JOB_NAME >>$1/ran");

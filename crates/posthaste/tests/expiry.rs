@@ -15,7 +15,7 @@ const LANES_LOCKED: &str =
 /// piece, and no job among them is passed over.
 #[tokio::test]
 async fn a_claim_over_very_many_expired_jobs_is_bounded() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     store
         .say(
@@ -54,7 +54,7 @@ async fn a_claim_over_very_many_expired_jobs_is_bounded() {
 /// window of later snapshots, expired ones again.
 #[tokio::test]
 async fn a_claim_that_closes_expired_jobs_passes_over_no_other() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     let insert = "INSERT INTO posthaste.job (name, expires_at)
                   SELECT 'n', now() + CASE WHEN g % 2 = 0 THEN interval '1 day'
@@ -73,7 +73,7 @@ async fn a_claim_that_closes_expired_jobs_passes_over_no_other() {
 /// What says that a claim has left before it came to the end is no job.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_comes_to_the_job_behind_many_expired_ones() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     store
         .say(
@@ -114,7 +114,7 @@ async fn a_worker_comes_to_the_job_behind_many_expired_ones() {
 /// of the ready log is free by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let (client, holder) = (db.client().await.unwrap(), db.client().await.unwrap());
     client
         .batch_execute(
@@ -157,7 +157,7 @@ async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
 /// takes no lock.
 #[tokio::test]
 async fn expiry_locks_no_lane_whose_expired_jobs_were_claimed() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     store
         .say(
@@ -186,7 +186,7 @@ async fn expiry_locks_no_lane_whose_expired_jobs_were_claimed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_in_line_behind_runs_that_became_slow_is_given_back() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (slow, begun) = tokio::sync::watch::channel(false);
     let worker = worker(&db.pool(4).unwrap())

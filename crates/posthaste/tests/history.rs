@@ -69,7 +69,7 @@ async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {
 
 #[tokio::test]
 async fn what_counts_as_no_attempt_is_no_failure() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let hands = Hands::new(&client).await;
     let id = id_of(&client, "SELECT posthaste.enqueue('x')").await;
@@ -358,7 +358,7 @@ async fn nobody_waits_for_history_and_nothing_fails_without_a_leader() {
 
 #[tokio::test]
 async fn a_done_job_is_found_after_its_segment_is_gone() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute("SELECT posthaste.keep('default', '1 day')")

@@ -138,7 +138,7 @@ async fn tried(client: &Client, jobs: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_class_of_answer_has_its_outcome() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (address, seen) = serve().await;
     let paths = [
@@ -176,7 +176,7 @@ async fn each_class_of_answer_has_its_outcome() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_says_done_is_not_undone_by_a_body_that_never_ends() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (address, seen) = serve().await;
     // Far beyond what the test waits for.
@@ -195,7 +195,7 @@ async fn an_answer_that_says_done_is_not_undone_by_a_body_that_never_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retry_after_is_honoured_and_bounded() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (address, _) = serve().await;
     let paths = ["429-seconds", "503-date", "503-far", "503"];
@@ -228,7 +228,7 @@ async fn retry_after_is_honoured_and_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_carries_the_job_and_a_signature_that_others_can_check() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (address, seen) = serve().await;
     let handler = http(&format!("{address}/200"))
@@ -286,7 +286,7 @@ async fn a_request_carries_the_job_and_a_signature_that_others_can_check() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_there_and_no_answer_are_tried_again() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (address, _) = serve().await;
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -40,7 +40,7 @@ impl JobArgs for Note {
 
 #[tokio::test]
 async fn a_kind_says_its_name_and_options_and_one_job_may_say_otherwise() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let mail = |to: &str| Mail { to: to.to_owned() };
     let first = enqueue(&client, mail("ada")).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_kind_says_its_name_and_options_and_one_job_may_say_otherwise() {
 
 #[tokio::test]
 async fn a_delay_is_counted_from_the_moment_of_the_enqueue() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let minute = Duration::from_secs(60);
     enqueue(&client, Note { n: 1 }.job().delay(minute))
@@ -107,7 +107,7 @@ async fn arguments_that_are_refused_are_named_before_anything_is_sent() {
     impl JobArgs for Bare {
         const NAME: &'static str = "bare";
     }
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let error = enqueue(&client, Bare(7)).await.unwrap_err().to_string();
     assert!(error.starts_with("kwargs: "), "{error}");
@@ -155,7 +155,7 @@ async fn a_handler_may_return_nothing_an_outcome_or_any_error_and_finds_the_stat
     impl JobArgs for Useless {
         const NAME: &'static str = "useless";
     }
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let app = app();
     let useless = enqueue(&client, Useless {}).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_handler_may_return_nothing_an_outcome_or_any_error_and_finds_the_stat
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn layers_run_around_each_run_the_first_of_them_outermost_and_within_its_timeout() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let app = app();
     let id = enqueue(&client, Note { n: 0 }.job().max_attempts(Some(1))).await;
@@ -251,7 +251,7 @@ async fn a_handler_may_have_a_timeout_a_back_off_and_a_concurrency_of_its_own() 
         gate.acquire().await.unwrap().forget();
         app.running.fetch_sub(1, Ordering::SeqCst);
     }
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let app: &'static App = Box::leak(Box::new(App {
         gate: Some(Semaphore::new(0)),
@@ -305,7 +305,7 @@ async fn a_handler_may_have_a_timeout_a_back_off_and_a_concurrency_of_its_own() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limited_handler_that_panics_or_overstays_its_time_makes_room_for_the_next() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let ids = enqueue_many(&client, (0..4).map(|n| Note { n }))
         .await
@@ -344,7 +344,7 @@ async fn what_is_sent_may_be_spawned() {
     fn is_send<T: Send>(future: T) -> T {
         future
     }
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     is_send(enqueue(&client, Note { n: 1 })).await.unwrap();
     is_send(enqueue(&client, &Note { n: 1 })).await.unwrap();
@@ -365,7 +365,7 @@ async fn what_is_sent_may_be_spawned() {
 
 #[tokio::test]
 async fn settings_of_a_handler_that_make_no_sense_are_refused() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let pool = db.pool(1).unwrap();
     let builder = || worker(&pool).queue_config(QueueConfig::new("default", 1));
     let handled = |builder: WorkerBuilder| builder.job(async |_, _: Note| {});

@@ -67,7 +67,7 @@ async fn jobs_of_all_priorities_are_worked_and_leave_nothing_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outcomes_do_what_they_say_and_count_as_they_say() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let hour = || Timestamp::now() + SignedDuration::from_hours(1);
     let worker = worker(&db.pool(4).unwrap())
@@ -149,7 +149,7 @@ async fn outcomes_do_what_they_say_and_count_as_they_say() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_job_is_tried_again_until_it_succeeds() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let tries = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&tries);
@@ -197,7 +197,7 @@ struct Address {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_typed_handler_gets_its_arguments_and_what_is_none_counts_as_an_attempt_and_is_named() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let ran = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&ran);
@@ -250,7 +250,7 @@ async fn a_typed_handler_gets_its_arguments_and_what_is_none_counts_as_an_attemp
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_job_is_found_without_a_consumer_and_never_run() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(
@@ -310,7 +310,7 @@ async fn an_expired_job_is_found_without_a_consumer_and_never_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_priority_is_found_without_anybody_being_told() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = worker(&db.pool(4).unwrap())
         .queue("default", 2)
@@ -338,7 +338,7 @@ async fn a_new_priority_is_found_without_anybody_being_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unique_key_is_released_when_its_job_ends_however_it_ends() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = worker(&db.pool(4).unwrap())
         .queue_config(queue())

@@ -15,7 +15,7 @@ const LOCKED: i64 = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
 async fn completions_in_open_transactions_delay_no_discovery() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(24).unwrap();
     let inner = pool.clone();
@@ -75,7 +75,7 @@ async fn completions_in_open_transactions_delay_no_discovery() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quarantined_job_whose_claim_has_no_answer_is_given_back() {
-    let server = PgServer::shared(PgVersion::V15).expect("a server");
+    let server = PgServer::shared(PgVersion::any()).expect("a server");
     let db = migrated(server).await;
     let client = db.client().await.unwrap();
     // Each a transaction of its own: a claim sees what others have committed.
@@ -110,7 +110,7 @@ async fn a_quarantined_job_whose_claim_has_no_answer_is_given_back() {
 /// before half a minute is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_never_comes_holds_up_for_seconds_what_stands_behind_it() {
-    let server = PgServer::shared(PgVersion::V15).expect("a server");
+    let server = PgServer::shared(PgVersion::any()).expect("a server");
     // What is asked, the cause that it stands in the way of, and how long that may take: twice its
     // connection's patience.
     for (statement, cause, within) in [
@@ -148,7 +148,7 @@ async fn an_answer_that_never_comes_holds_up_for_seconds_what_stands_behind_it()
 /// The heartbeat's connection swallows an answer. The worker lives, and is not declared dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_heartbeat_whose_connection_swallows_an_answer_goes_on_in_time() {
-    let server = PgServer::shared(PgVersion::V15).expect("a server");
+    let server = PgServer::shared(PgVersion::any()).expect("a server");
     let db = migrated(server).await;
     let client = db.client().await.unwrap();
     let config = Config {
@@ -209,7 +209,7 @@ async fn a_heartbeat_whose_connection_swallows_an_answer_goes_on_in_time() {
 /// Each task of a worker asks again by itself; none of them may do it at the pace of its looks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_gone_is_not_hit_by_hundreds_of_connections_a_second() {
-    let server = PgServer::start(PgVersion::V15, &[]).unwrap();
+    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let db = migrated(&server).await;
     let pool = db.pool(8).unwrap();
     let worker = worker(&pool)
@@ -246,7 +246,7 @@ async fn a_server_that_is_gone_is_not_hit_by_hundreds_of_connections_a_second() 
 /// A worker that is not notified looks ten times a second; a look that had no answer was none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_are_found_at_the_usual_pace_after_a_look_that_was_never_answered() {
-    let server = PgServer::shared(PgVersion::V15).expect("a server");
+    let server = PgServer::shared(PgVersion::any()).expect("a server");
     let db = migrated(server).await;
     let proxy = Proxy::start(server.address()).await.expect("a proxy");
     let worked = Worked::default();

@@ -81,7 +81,7 @@ async fn is_rescued(version: PgVersion) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_batches_that_end_at_once_are_closed_whole() {
-    let server = server(PgVersion::V15);
+    let server = server(PgVersion::any());
     let db = migrated(&server).await;
     assert!(has_no_room(&db).await);
     let client = db.client().await.unwrap();
@@ -129,7 +129,7 @@ async fn thousands_of_batches_that_end_at_once_are_closed_whole() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expired_jobs_of_thousands_of_lanes_are_found() {
-    let server = server(PgVersion::V15);
+    let server = server(PgVersion::any());
     let db = migrated(&server).await;
     assert!(has_no_room(&db).await);
     let client = db.client().await.unwrap();

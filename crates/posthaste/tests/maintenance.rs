@@ -20,7 +20,7 @@ END $f$";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_scheduled_becomes_due_while_another_duty_is_under_way() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let (client, holder) = (db.client().await.unwrap(), db.client().await.unwrap());
     client.batch_execute(SLOW_DUTY).await.unwrap();
     holder
@@ -67,7 +67,7 @@ async fn what_is_scheduled_becomes_due_while_another_duty_is_under_way() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_signed_off_in_good_order_is_not_rescued() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let config = Config {
         maintenance: false,
@@ -174,7 +174,7 @@ async fn whoever_keeps_a_spent_scheduled_slot_is_named_without_reading_the_slot(
 /// overlooked.
 #[tokio::test]
 async fn a_scheduled_slot_with_a_job_that_waits_is_not_truncated() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let (store, late) = (
         Store::new(db.url()).await.unwrap(),
         Store::new(db.url()).await.unwrap(),
@@ -256,7 +256,7 @@ async fn whoever_keeps_a_segment_from_being_sealed_is_named() {
 /// left, which claims must still find.
 #[tokio::test]
 async fn a_compaction_that_meets_expired_jobs_only_leaves_no_job_behind() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     store
         .say(
@@ -297,7 +297,7 @@ async fn a_compaction_that_meets_expired_jobs_only_leaves_no_job_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_inbox_with_more_than_a_page_of_the_past_is_emptied_without_a_rest() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let old = "INSERT INTO posthaste.inbox SELECT gen_random_uuid(),
         clock_timestamp() - interval '31 days' FROM generate_series(1, 25000);
@@ -320,7 +320,7 @@ async fn an_inbox_with_more_than_a_page_of_the_past_is_emptied_without_a_rest() 
 /// Each known lane is probed at each look. How many a worker knows is written down at each claim.
 #[tokio::test(flavor = "multi_thread")]
 async fn priorities_that_were_used_once_are_forgotten() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let noted = "
         ALTER FUNCTION posthaste.claim(text, integer[], bigint, uuid, integer, bigint)
@@ -368,7 +368,7 @@ async fn priorities_that_were_used_once_are_forgotten() {
 /// Each of these leaves a dead row in pg_class, which a pinned horizon keeps.
 #[tokio::test]
 async fn a_turn_of_the_ring_makes_anew_only_what_was_written() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     let files = "SELECT string_agg(relname || ' ' || relfilenode, ',' ORDER BY oid) FROM pg_class
                   WHERE relnamespace IN ('posthaste'::regnamespace, 'pg_toast'::regnamespace)";

@@ -28,7 +28,7 @@ async fn refused(client: &mut Client) -> String {
 }
 
 async fn database_and_client() -> (TestDb, Client) {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     (db, client)
 }

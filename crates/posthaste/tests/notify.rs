@@ -136,7 +136,7 @@ async fn a_worker_that_sleeps_is_woken_whatever_was_rolled_back_or_stays_open() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_connection_of_the_notifier_is_replaced() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (worker, mut jobs) = sleeper(&db, NEVER).await;
     let listeners = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
@@ -163,7 +163,7 @@ async fn a_lost_connection_of_the_notifier_is_replaced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_workers_that_sleep_each_job_finds_one_and_the_one_that_stays_is_notified() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (first, mut of_first) = sleeper(&db, NEVER).await;
     let (second, mut of_second) = sleeper(&db, NEVER).await;
@@ -253,7 +253,7 @@ async fn nobody_is_notified_where_nobody_listens() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_of_notifications_turns_them_off_and_its_end_turns_them_on_again() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let (client, mut incoming) = listener(&db).await;
     let (worker, mut jobs) = sleeper(&db, NEVER).await;
     all_asleep(&client).await;
@@ -325,7 +325,7 @@ async fn a_session_that_does_not_notify_may_prepare_and_its_jobs_are_found() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_transaction_with_the_first_route_keeps_nobody_waiting() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut other = db.client().await.unwrap();
     let open = other.transaction().await.unwrap();
     open.batch_execute("INSERT INTO posthaste.route (pattern, queue) VALUES ('b', 'b')")
@@ -349,7 +349,7 @@ async fn an_open_transaction_with_the_first_route_keeps_nobody_waiting() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_whose_notifier_cannot_listen_polls() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut unreachable: tokio_postgres::Config = db.url().parse().unwrap();

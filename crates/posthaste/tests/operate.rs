@@ -176,7 +176,7 @@ async fn a_running_job_is_cancelled_and_its_handler_is_told() {
 
 #[tokio::test]
 async fn a_cancelled_job_that_comes_back_from_its_run_is_cancelled_where_it_waits() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (worker, runs) = counting(&db).await;
     eventually(SOON, "the worker is registered", async || {
@@ -316,7 +316,7 @@ async fn kept_jobs_are_sent_to_work_again() {
 /// nobody.
 #[tokio::test]
 async fn a_cancelled_job_that_is_given_back_is_met_however_many_others_run_on() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let hand = hand(&client).await;
     let jobs = "INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 1200)";

@@ -240,7 +240,7 @@ async fn who_is_cancelled_or_expires_in_the_line_is_passed_over() {
 
 #[tokio::test]
 async fn a_scheduled_job_lines_up_when_it_is_due() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     let due = store
         .number(
@@ -327,7 +327,7 @@ async fn an_enqueue_that_commits_late_takes_its_turn_then() {
 
 #[tokio::test]
 async fn the_job_of_a_dead_worker_keeps_its_turn() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     let first = store.enqueue(1).await;
     let second = store.enqueue(2).await;
@@ -352,7 +352,7 @@ async fn the_job_of_a_dead_worker_keeps_its_turn() {
 
 #[tokio::test]
 async fn keys_that_are_no_keys_are_refused() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for sql in [
         "SELECT posthaste.enqueue('x', ordering_key => '')",

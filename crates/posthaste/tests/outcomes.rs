@@ -73,7 +73,7 @@ async fn last_error(client: &Client, name: &str) -> String {
 
 #[tokio::test]
 async fn each_run_has_a_span_that_holds_what_the_handler_logs_and_its_outcome() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let log = Log::default();
     let _logged = tracing::subscriber::set_default(log.subscriber());
@@ -109,7 +109,7 @@ async fn each_outcome_is_a_line_that_names_the_job_and_says_no_argument() {
     impl JobArgs for Number {
         const NAME: &'static str = "typed";
     }
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let log = Log::default();
     let _logged = tracing::subscriber::set_default(log.subscriber());
@@ -186,7 +186,7 @@ async fn each_outcome_is_a_line_that_names_the_job_and_says_no_argument() {
 
 #[tokio::test]
 async fn the_last_error_has_every_cause_whoever_made_it() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(2).unwrap();
     let absent = absent(db.url());
@@ -248,7 +248,7 @@ async fn not_started(pool: deadpool_postgres::Pool) -> Error {
 
 #[tokio::test]
 async fn a_worker_that_cannot_connect_says_where_to_and_why_and_no_password() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let error = not_started(absent(db.url())).await;
     let told = error.to_string();
     assert!(
@@ -278,7 +278,7 @@ async fn done(_: Context, _: Arc<Job>) -> HandlerResult {
 
 #[tokio::test]
 async fn two_handlers_of_one_name_are_refused() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     for name in ["mail.send", "mail.*", "*"] {
         let twice = Worker::builder(db.pool(1).unwrap())
             .queue("default", 1)
@@ -292,7 +292,7 @@ async fn two_handlers_of_one_name_are_refused() {
 
 #[tokio::test]
 async fn counters_tell_a_queue_that_no_worker_works_on_from_one_that_is_busy() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (release, released) = tokio::sync::watch::channel(false);
     let worker = worker(&db.pool(4).unwrap())

@@ -197,7 +197,7 @@ async fn a_leader_that_dies_within_a_tick_leaves_it_enqueued_once() {
 
 #[tokio::test]
 async fn a_schedule_that_cannot_be_read_holds_up_no_other() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(
@@ -228,7 +228,7 @@ async fn a_schedule_that_cannot_be_read_holds_up_no_other() {
 
 #[tokio::test]
 async fn another_schedule_under_the_same_name_replaces_the_first() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(4).unwrap();
     let seen = Seen::default();
@@ -258,7 +258,7 @@ async fn another_schedule_under_the_same_name_replaces_the_first() {
 
 #[tokio::test]
 async fn two_workers_that_say_the_same_at_once_both_start_whatever_the_isolation() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (seen, pool) = (Seen::default(), db.pool(4).unwrap());
     let start = || {

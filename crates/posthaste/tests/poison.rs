@@ -105,7 +105,7 @@ impl std::fmt::Display for Unprintable {
 impl std::error::Error for Unprintable {}
 
 async fn survives(name: &'static str) {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let url = db.url().to_owned();
     let client = OBSERVER.spawn(async move { connect(&url).await.unwrap() });
     let client = client.await.unwrap();
@@ -198,7 +198,7 @@ async fn an_endless_loop_blocks_a_thread_and_costs_only_its_own_attempts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_job_that_aborts_its_process_is_run_alone_and_no_innocent_one_dies() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     enqueue_around(&client, "abort").await;
     let done = async || {
@@ -241,7 +241,7 @@ async fn a_job_that_aborts_its_process_is_run_alone_and_no_innocent_one_dies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_quarantined_job_that_is_due_when_a_process_starts_kills_none_of_the_jobs_that_wait() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     // Each a transaction of its own: a claim sees what others have committed.
     for step in [

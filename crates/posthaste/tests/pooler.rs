@@ -57,7 +57,7 @@ async fn the_core_suite_passes_through_pgbouncer() {
 }
 
 async fn pooled_url(db: &TestDb) -> String {
-    let server = PgServer::shared(PgVersion::V15).unwrap();
+    let server = PgServer::shared(PgVersion::any()).unwrap();
     server.pooled_url(db.name()).unwrap()
 }
 
@@ -73,7 +73,7 @@ fn jobs() -> Vec<NewJob> {
 /// docs/guides/drivers.md names.
 #[tokio::test(flavor = "multi_thread")]
 async fn tokio_postgres_and_deadpool_and_sqlx_enqueue_through_pgbouncer() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let url = pooled_url(&db).await;
     let direct = db.client().await.unwrap();
     for round in 1..=3 {
@@ -111,7 +111,7 @@ async fn tokio_postgres_and_deadpool_and_sqlx_enqueue_through_pgbouncer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_schema_is_migrated_and_a_job_completed_in_a_transaction_through_pgbouncer() {
-    let server = PgServer::shared(PgVersion::V15).unwrap();
+    let server = PgServer::shared(PgVersion::any()).unwrap();
     let db = TestDb::empty(server).await.unwrap();
     let url = pooled_url(&db).await;
     let mut through = posthaste_testkit::connect(&url).await.unwrap();
@@ -152,7 +152,12 @@ async fn a_schema_is_migrated_and_a_job_completed_in_a_transaction_through_pgbou
 /// step meets another.
 #[tokio::test]
 async fn a_segment_is_reclaimed_although_each_step_meets_another_session() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
+    let sessions = [
+        db.client().await.unwrap(),
+        db.client().await.unwrap(),
+        db.client().await.unwrap(),
+    ];
     let store = Store::new(db.url()).await.unwrap();
     for _ in 0..20 {
         store.say("SELECT posthaste.enqueue('n')").await.unwrap();
@@ -161,11 +166,6 @@ async fn a_segment_is_reclaimed_although_each_step_meets_another_session() {
     }
     store.say("SELECT posthaste.rotate(0)").await.unwrap();
     store.say("SELECT posthaste.seal()").await.unwrap();
-    let sessions = [
-        db.client().await.unwrap(),
-        db.client().await.unwrap(),
-        db.client().await.unwrap(),
-    ];
     let (low, batches) = (0_i64, 3_i32);
     for step in 0..30 {
         let row = sessions[step % sessions.len()]

@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(13);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quarantined_job_has_its_turn_beside_jobs_that_always_run_for_longer_than_it_waits_at_first()
  {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     // Each a transaction of its own: a claim sees what others have committed.
     for step in [
@@ -97,7 +97,7 @@ async fn a_quarantined_job_has_its_turn_beside_jobs_that_always_run_for_longer_t
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_quarantined_job_does_not_wait_for_a_completion_in_a_transaction_that_stays_open() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     quarantine(&client, "default", "quarantined").await;
     // The quarantined job is due when the test says so.
@@ -159,7 +159,7 @@ async fn a_quarantined_job_does_not_wait_for_a_completion_in_a_transaction_that_
 /// batch with others.
 #[tokio::test]
 async fn a_quarantined_job_that_is_given_back_stays_quarantined() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let (store, dying) = (
         Store::new(db.url()).await.unwrap(),
         Store::new(db.url()).await.unwrap(),
@@ -196,7 +196,7 @@ async fn a_quarantined_job_that_is_given_back_stays_quarantined() {
 #[tokio::test]
 async fn quarantined_jobs_are_run_in_the_order_of_their_jobs_whether_in_flight_in_a_batch_or_given_back()
  {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let (store, dying) = (
         Store::new(db.url()).await.unwrap(),
         Store::new(db.url()).await.unwrap(),
@@ -238,7 +238,7 @@ async fn quarantined_jobs_are_run_in_the_order_of_their_jobs_whether_in_flight_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quarantined_job_that_the_program_does_not_ask_for_holds_up_no_other_queue() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     quarantine(&client, "audit", "killer").await;
     let (worker, mut claims) = worker(&db.pool(4).unwrap()).claims(QueueConfig::new("audit", 10));
@@ -270,7 +270,7 @@ async fn a_quarantined_job_that_the_program_does_not_ask_for_holds_up_no_other_q
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quarantined_job_has_its_turn_beside_claims_that_never_wait() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     quarantine(&client, "audit", "killer").await;
     let others = "INSERT INTO posthaste.job (name, queue) SELECT 'n', 'audit' \

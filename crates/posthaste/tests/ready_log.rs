@@ -124,7 +124,7 @@ async fn segments_are_truncated_under_a_pinned_horizon_and_leave_no_dead_tuples(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_holds_the_slots_costs_space_and_nothing_else() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let reader = db.client().await.unwrap();
     // What pg_dump does: ACCESS SHARE on every table of the database, for as long as it runs.
@@ -166,7 +166,7 @@ async fn a_reader_that_holds_the_slots_costs_space_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_nobody_consumes_never_pin_the_ring_and_keep_their_order() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for n in 0..20 {
         client
@@ -235,7 +235,7 @@ async fn jobs_that_nobody_consumes_never_pin_the_ring_and_keep_their_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_runs_for_long_is_moved_out_and_does_not_pin_its_segment() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute("CREATE TABLE effect (id bigint)")
@@ -321,7 +321,7 @@ async fn a_job_that_runs_for_long_is_moved_out_and_does_not_pin_its_segment() {
 
 #[tokio::test]
 async fn what_a_session_has_verified_of_a_store_that_was_dropped_holds_of_no_other() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let claimed = |batch: i64| {
         format!(

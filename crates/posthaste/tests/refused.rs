@@ -12,7 +12,7 @@ use crate::support::{database, unfinished};
 
 #[tokio::test]
 async fn bad_arguments_are_refused_by_22023_that_names_the_field() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let deep = |levels: usize| format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
     let bomb = format!("{{\"a\":[{}1]}}", "1e131071,".repeat(10_000));
@@ -116,7 +116,7 @@ async fn bad_arguments_are_refused_by_22023_that_names_the_field() {
 
 #[tokio::test]
 async fn arguments_that_a_table_holds_compressed_are_judged_by_what_they_are() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(
@@ -148,7 +148,7 @@ async fn arguments_that_a_table_holds_compressed_are_judged_by_what_they_are() {
 
 #[tokio::test]
 async fn rust_refuses_bad_jobs_before_anything_is_sent() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let tx = client.transaction().await.unwrap();
     let good = || NewJob::new("a", &json!({})).unwrap();
@@ -239,7 +239,7 @@ async fn a_nul_is_refused_by_postgres_itself_before_posthaste_sees_it() {
 /// A new user's database has no schema yet, and that of a program just updated has an older one.
 #[tokio::test]
 async fn who_enqueues_or_works_without_the_schema_of_this_program_is_told_to_migrate() {
-    let server = posthaste_testkit::PgServer::shared(PgVersion::V15).unwrap();
+    let server = posthaste_testkit::PgServer::shared(PgVersion::any()).unwrap();
     let empty = posthaste_testkit::TestDb::empty(server).await.unwrap();
     let client = empty.client().await.unwrap();
     let job = posthaste::NewJob::new("x", &serde_json::json!({})).unwrap();
@@ -258,7 +258,7 @@ async fn who_enqueues_or_works_without_the_schema_of_this_program_is_told_to_mig
     }
     let error = posthaste::check_schema(&client).await.unwrap_err();
     assert!(error.to_string().contains("is not migrated"), "{error}");
-    let old = database(PgVersion::V15).await;
+    let old = database(PgVersion::any()).await;
     let client = old.client().await.unwrap();
     client
         .batch_execute("DELETE FROM posthaste.migration WHERE name = '0001_initial'")

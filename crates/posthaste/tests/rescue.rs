@@ -13,7 +13,7 @@ use crate::support::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn complete_in_commits_the_handlers_writes_and_the_completion_together() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute("CREATE TABLE effect (id bigint)")
@@ -72,7 +72,7 @@ async fn complete_in_commits_the_handlers_writes_and_the_completion_together() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_handler_says_after_complete_in_counts_unless_that_was_committed() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(8).unwrap();
     let inner = pool.clone();
@@ -127,7 +127,7 @@ fn seen_before(id: i64) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rescue_does_not_wait_for_an_open_transaction_and_comes_back_for_its_job() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute("INSERT INTO posthaste.job (name) SELECT 'x' FROM generate_series(1, 10)")
@@ -173,7 +173,7 @@ async fn rescue_does_not_wait_for_an_open_transaction_and_comes_back_for_its_job
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_workers_jobs_are_rescued_by_whoever_lives_and_the_living_keep_theirs() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     // A worker that claimed and died, long ago by its time stamp; and one that beats although its
     // time stamp is old.

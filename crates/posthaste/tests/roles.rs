@@ -320,7 +320,7 @@ async fn each_role_may_do_what_its_work_needs_and_is_refused_all_else() {
 
 #[tokio::test]
 async fn the_roles_are_made_by_many_at_once_and_again() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut clients = Vec::new();
     for _ in 0..4 {
         clients.push(db.client().await.unwrap());

@@ -15,7 +15,7 @@ use crate::support::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_jobs_are_finished_and_waiting_ones_given_back() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(
@@ -72,7 +72,7 @@ async fn running_jobs_are_finished_and_waiting_ones_given_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_grace_period_unfinished_jobs_are_given_back_without_counting_an_attempt() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for _ in 0..3 {
         enqueue(&client, &NewJob::new("endless", &json!({})).unwrap())
@@ -112,7 +112,7 @@ async fn after_the_grace_period_unfinished_jobs_are_given_back_without_counting_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_is_told_that_the_worker_stops() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     enqueue(&client, &NewJob::new("polite", &json!({})).unwrap())
         .await
@@ -141,7 +141,7 @@ async fn a_handler_is_told_that_the_worker_stops() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_worker_takes_over_what_was_given_back() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute("INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 3000)")
@@ -189,7 +189,7 @@ async fn the_next_worker_takes_over_what_was_given_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
 async fn a_completion_in_an_open_transaction_delays_no_other_acknowledgement() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(8).unwrap();
     let inner = pool.clone();

@@ -15,6 +15,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
+/// What a worker does when it comes first: a copy in which something was worked by hand before it
+/// would be refused.
+const GREETING: &str = "SELECT posthaste.check_identity()";
+
 /// The longest a test waits for something that should be there soon.
 pub const SOON: Duration = Duration::from_secs(60);
 
@@ -38,17 +42,8 @@ pub async fn migrated(server: &PgServer) -> TestDb {
         posthaste::migrate(&mut client).await?;
         Ok(())
     })
-    .await
-    .expect("a migrated database");
-    // What a worker does when it comes first: a copy in which something was worked would be
-    // refused.
-    let client = copy.client().await.expect("a client");
-    let check_identity = "SELECT posthaste.check_identity()";
-    client
-        .batch_execute(check_identity)
-        .await
-        .expect("recognised");
-    copy
+    .await;
+    copy.expect("a migrated database").greeted(GREETING)
 }
 
 /// A worker on this pool whose clocks are quick enough for tests.

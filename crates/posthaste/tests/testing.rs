@@ -98,7 +98,7 @@ async fn a_test_may_stop_and_cancel_a_run_and_see_it_completed() {
     let (result, ()) = tokio::join!(called, ended);
     assert_eq!(result.unwrap(), Outcome::Done);
     assert!(!run.is_completed());
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     run.context().complete_in(&client).await.unwrap();
     assert!(run.is_completed());
@@ -112,7 +112,7 @@ async fn panics(assertion: impl Future<Output = ()>) -> String {
 
 #[tokio::test]
 async fn what_is_enqueued_is_seen_in_the_transaction_that_enqueues_it() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     enqueue(&client, mail("Ada")).await.unwrap();
     let tx = client.transaction().await.unwrap();
@@ -148,7 +148,7 @@ async fn what_is_enqueued_is_seen_in_the_transaction_that_enqueues_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_runs_until_its_queues_are_idle_and_tells_each_run() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let queue = || QueueConfig {
         backoff: Backoff {
@@ -185,7 +185,7 @@ async fn a_worker_runs_until_its_queues_are_idle_and_tells_each_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_whose_time_has_come_is_waited_for_although_nobody_promoted_it() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let soon = mail("Ada").job().delay(Duration::from_millis(100));
     enqueue(&client, soon).await.unwrap();
@@ -199,7 +199,7 @@ async fn a_job_whose_time_has_come_is_waited_for_although_nobody_promoted_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_runs_one_job_and_leaves_the_others_as_they_are() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = || worker(&db.pool(2).unwrap()).queue("default", 8).job(send);
     assert!(work_one(worker()).await.unwrap().is_none());

@@ -112,7 +112,7 @@ async fn a_trace_reaches_the_handler_however_the_job_was_enqueued() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trace_stays_through_a_retry_a_death_and_a_redrive() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     // One that its worker dies with, and a worker that takes it over.
     let dying = hand(&client).await;
@@ -157,7 +157,7 @@ async fn shown(client: &Client, id: JobId) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trace_outlives_its_job_where_done_jobs_are_kept_and_a_rebase() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let keep = "SELECT posthaste.keep('default', interval '1 hour')";
     client.batch_execute(keep).await.unwrap();
@@ -190,7 +190,7 @@ async fn a_trace_outlives_its_job_where_done_jobs_are_kept_and_a_rebase() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trace_is_read_in_its_two_parts() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let parts = Arc::new(Mutex::new(BTreeMap::new()));
     let seen = Arc::clone(&parts);
@@ -292,7 +292,7 @@ async fn what_is_no_trace_is_refused_and_leaves_the_transaction_as_it_was() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_without_a_trace_takes_no_byte_more() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let plain = enqueue(&client, &job("plain")).await.unwrap();
     let full = job("full").ordering_key("k").tag("t");

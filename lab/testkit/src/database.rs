@@ -1,12 +1,18 @@
 //! Databases that belong to one test.
 
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use anyhow::Context;
-use deadpool_postgres::{Manager, Pool, Runtime};
+use deadpool_postgres::{Manager, Pool};
+use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, NoTls};
 
 use crate::{PgServer, unique};
+
+/// How a template is copied: as files between two checkpoints, which takes half as much of the
+/// processor as page by page.
+const STRATEGY: &str = "file_copy";
 
 /// A test that leaves its server held still must not wait for it for ever.
 const DROP_BOUND: Duration = Duration::from_secs(30);
@@ -27,6 +33,10 @@ pub struct TestDb {
     name: String,
     url: String,
     pooled_url: Option<String>,
+    /// Over which it was made; none of one that was there already.
+    admin: Option<Client>,
+    /// What the first client says before the test has it.
+    greeting: Mutex<Option<&'static str>>,
 }
 
 impl TestDb {
@@ -41,7 +51,12 @@ impl TestDb {
         template: &str,
         prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
-        let admin = connect(&server.url("postgres")).await?;
+        if !server.is_shared() {
+            let database = Self::empty(server).await?;
+            prepare(database.url.clone()).await?;
+            return Ok(database);
+        }
+        let admin = connect_as_admin(server.url("postgres")).await?;
         let template = format!("template_{template}_{}", program());
         // Of all processes, one prepares it; the others wait for its lock.
         admin.execute(LOCK, &[&template]).await?;
@@ -52,13 +67,13 @@ impl TestDb {
         };
         admin.execute(UNLOCK, &[&template]).await?;
         prepared?;
-        Self::create(server, &admin, &template).await
+        Self::create(server, admin, &template).await
     }
 
     /// A database in which there is nothing yet.
     pub async fn empty(server: &PgServer) -> anyhow::Result<Self> {
-        let admin = connect(&server.url("postgres")).await?;
-        Self::create(server, &admin, "template0").await
+        let admin = connect_as_admin(server.url("postgres")).await?;
+        Self::create(server, admin, "template0").await
     }
 
     /// The database of this name that is on the server already.
@@ -68,14 +83,16 @@ impl TestDb {
             url: server.url(name),
             pooled_url: None,
             name: name.to_owned(),
+            admin: None,
+            greeting: Mutex::default(),
         }
     }
 
-    async fn create(server: &PgServer, admin: &Client, template: &str) -> anyhow::Result<Self> {
+    async fn create(server: &PgServer, admin: Client, template: &str) -> anyhow::Result<Self> {
         let name = unique("test").replace('-', "_");
         admin
             .batch_execute(&format!(
-                "CREATE DATABASE {} TEMPLATE {} STRATEGY wal_log",
+                "CREATE DATABASE {} TEMPLATE {} STRATEGY {STRATEGY}",
                 quoted(&name),
                 quoted(template)
             ))
@@ -90,7 +107,16 @@ impl TestDb {
             url: server.url(&name),
             pooled_url,
             name,
+            admin: Some(admin),
+            greeting: Mutex::default(),
         })
+    }
+
+    /// The same, whose first [`client`](Self::client) says this before the test has it.
+    #[must_use]
+    pub fn greeted(self, statement: &'static str) -> Self {
+        *self.greeting.lock().unwrap_or_else(PoisonError::into_inner) = Some(statement);
+        self
     }
 
     /// The name of the database.
@@ -105,7 +131,15 @@ impl TestDb {
 
     /// A new connection.
     pub async fn client(&self) -> anyhow::Result<Client> {
-        connect(&self.url).await
+        let client = connect(&self.url).await?;
+        let greeting = self
+            .greeting
+            .lock()
+            .map_or(None, |mut greeting| greeting.take());
+        if let Some(greeting) = greeting {
+            client.batch_execute(greeting).await?;
+        }
+        Ok(client)
     }
 
     /// A pool of at most this many connections; they go through PgBouncer where the process was
@@ -126,50 +160,73 @@ impl TestDb {
         let manager = Manager::new(config, NoTls);
         Ok(Pool::builder(manager)
             .max_size(size)
-            .runtime(Runtime::Tokio1)
+            .runtime(deadpool_postgres::Runtime::Tokio1)
             .build()?)
-    }
-
-    async fn remove(&self) -> anyhow::Result<()> {
-        let admin = connect(&self.admin_url).await?;
-        // DROP DATABASE refuses while there are prepared transactions, FORCE or not.
-        let prepared = "SELECT gid FROM pg_prepared_xacts WHERE database = $1";
-        let prepared = admin.query(prepared, &[&self.name]).await?;
-        if !prepared.is_empty() {
-            // Only who is connected to the database may end them.
-            let client = self.client().await?;
-            for row in prepared {
-                let gid: String = row.get(0);
-                let roll_back = format!("ROLLBACK PREPARED '{}'", gid.replace('\'', "''"));
-                client.batch_execute(&roll_back).await?;
-            }
-        }
-        Ok(admin
-            .batch_execute(&format!(
-                "DROP DATABASE {} WITH (FORCE)",
-                quoted(&self.name)
-            ))
-            .await?)
     }
 }
 
 impl Drop for TestDb {
     fn drop(&mut self) {
-        // A thread of its own, because a runtime cannot be entered from within the one that may be
-        // running here.
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                // The server may be stopped by now, and it takes its databases along when it goes.
-                if let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                {
-                    let _ = runtime
-                        .block_on(async { tokio::time::timeout(DROP_BOUND, self.remove()).await });
-                }
-            });
+        let Ok(runtime) = admin_runtime() else {
+            return;
+        };
+        let admin = self.admin.take().filter(|admin| !admin.is_closed());
+        let (admin_url, url) = (self.admin_url.clone(), self.url.clone());
+        let name = self.name.clone();
+        let (removed, is_over) = mpsc::channel::<()>();
+        runtime.spawn(async move {
+            // The server may be stopped by now, and it takes its databases along when it goes.
+            let remove = remove(admin, &admin_url, &url, &name);
+            let _ = tokio::time::timeout(DROP_BOUND, remove).await;
+            drop(removed);
         });
+        // It ends when the other end is dropped.
+        let _ = is_over.recv();
     }
+}
+
+async fn remove(
+    admin: Option<Client>,
+    admin_url: &str,
+    url: &str,
+    name: &str,
+) -> anyhow::Result<()> {
+    let admin = match admin {
+        Some(admin) => admin,
+        None => connect(admin_url).await?,
+    };
+    // DROP DATABASE refuses while there are prepared transactions, FORCE or not.
+    let prepared = "SELECT gid FROM pg_prepared_xacts WHERE database = $1";
+    let prepared = admin.query(prepared, &[&name]).await?;
+    if !prepared.is_empty() {
+        // Only who is connected to the database may end them.
+        let client = connect(url).await?;
+        for row in prepared {
+            let gid: String = row.get(0);
+            let roll_back = format!("ROLLBACK PREPARED '{}'", gid.replace('\'', "''"));
+            client.batch_execute(&roll_back).await?;
+        }
+    }
+    let drop = format!("DROP DATABASE {} WITH (FORCE)", quoted(name));
+    Ok(admin.batch_execute(&drop).await?)
+}
+
+/// Where the connections live that make and remove databases: a database outlives the runtime of
+/// its test, and is dropped where none can be entered.
+fn admin_runtime() -> anyhow::Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    let start = || {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().ok()
+    };
+    let runtime = RUNTIME.get_or_init(start).as_ref();
+    runtime.context("no runtime")
+}
+
+/// Connects to a server; the connection is driven where it outlives the test.
+async fn connect_as_admin(url: String) -> anyhow::Result<Client> {
+    let connecting = admin_runtime()?.spawn(async move { connect(&url).await });
+    connecting.await?
 }
 
 /// Connects to a database and drives the connection on the current runtime.
@@ -195,7 +252,7 @@ async fn prepare_template(
         .await?;
     admin
         .batch_execute(&format!(
-            "CREATE DATABASE {template} TEMPLATE template0 STRATEGY wal_log"
+            "CREATE DATABASE {template} TEMPLATE template0 STRATEGY {STRATEGY}"
         ))
         .await?;
     prepare(server.url(name))

@@ -10,7 +10,7 @@
 //! use posthaste_testkit::{PgServer, PgVersion, TestDb};
 //!
 //! # async fn example() -> anyhow::Result<()> {
-//! let server = PgServer::shared(PgVersion::V15)?;
+//! let server = PgServer::shared(PgVersion::any())?;
 //! let database = TestDb::from_template(server, "notes", async |url| {
 //!     let client = posthaste_testkit::connect(&url).await?;
 //!     Ok(client.batch_execute("CREATE TABLE note (body text)").await?)

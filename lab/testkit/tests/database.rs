@@ -51,7 +51,7 @@ async fn copies_of_a_template_are_isolated_and_the_template_is_prepared_once() -
 
 #[tokio::test]
 async fn a_preparation_that_fails_is_tried_again_from_the_start() -> anyhow::Result<()> {
-    let server = PgServer::shared(PgVersion::V15)?;
+    let server = PgServer::shared(PgVersion::any())?;
     let fails = async |url: String| {
         connect(&url)
             .await?
@@ -77,7 +77,7 @@ async fn a_preparation_that_fails_is_tried_again_from_the_start() -> anyhow::Res
 #[tokio::test]
 async fn a_dropped_database_is_gone_in_spite_of_sessions_and_prepared_transactions()
 -> anyhow::Result<()> {
-    let server = PgServer::shared(PgVersion::V15)?;
+    let server = PgServer::shared(PgVersion::any())?;
     let database = TestDb::empty(server).await?;
     let name = database.name().to_owned();
     let pool = database.pool(2)?;

@@ -48,7 +48,7 @@ impl Stage {
 
 #[tokio::test]
 async fn large_answers_pass_unharmed() -> anyhow::Result<()> {
-    let stage = Stage::new(PgVersion::V15).await?;
+    let stage = Stage::new(PgVersion::any()).await?;
     let sent = "x".repeat(3 << 20);
     let row = stage
         .client()
@@ -83,7 +83,7 @@ async fn tools_that_ask_for_encryption_first_pass_too() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_cut_resets_what_is_open_and_refuses_what_is_new_until_restored() -> anyhow::Result<()> {
-    let stage = Stage::new(PgVersion::V15).await?;
+    let stage = Stage::new(PgVersion::any()).await?;
     let client = stage.client().await?;
     client.batch_execute("SELECT 1").await?;
     stage.proxy.cut().await;
@@ -97,7 +97,7 @@ async fn a_cut_resets_what_is_open_and_refuses_what_is_new_until_restored() -> a
 
 #[tokio::test]
 async fn a_cut_ends_the_session_on_the_server() -> anyhow::Result<()> {
-    let stage = Stage::new(PgVersion::V15).await?;
+    let stage = Stage::new(PgVersion::any()).await?;
     let client = stage.client().await?;
     let pid: i32 = client
         .query_one("SELECT pg_backend_pid()", &[])
@@ -116,7 +116,7 @@ async fn a_cut_ends_the_session_on_the_server() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn half_open_connections_hear_nothing_and_do_not_come_back() -> anyhow::Result<()> {
-    let stage = Stage::new(PgVersion::V15).await?;
+    let stage = Stage::new(PgVersion::any()).await?;
     let old = stage.client().await?;
     stage.proxy.half_open();
     let lost = old.batch_execute("INSERT INTO note VALUES ('lost')");
@@ -153,7 +153,7 @@ async fn half_open_connections_hear_nothing_and_do_not_come_back() -> anyhow::Re
 
 #[tokio::test]
 async fn a_delay_is_added_in_both_directions() -> anyhow::Result<()> {
-    let stage = Stage::new(PgVersion::V15).await?;
+    let stage = Stage::new(PgVersion::any()).await?;
     let client = stage.client().await?;
     stage.proxy.delay(Duration::from_millis(50));
     let start = Instant::now();
@@ -190,7 +190,7 @@ async fn a_commit_happens_although_its_answer_is_lost() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn answers_before_the_lost_one_arrive_when_requests_are_pipelined() -> anyhow::Result<()> {
-    let stage = Stage::new(PgVersion::V15).await?;
+    let stage = Stage::new(PgVersion::any()).await?;
     let client = stage.client().await?;
     let insert = client
         .prepare("INSERT INTO note VALUES ('kept') RETURNING body")
@@ -230,7 +230,7 @@ async fn the_answer_to_a_prepared_statement_can_be_lost() -> anyhow::Result<()> 
 
 #[tokio::test]
 async fn the_answer_to_the_nth_request_can_be_lost() -> anyhow::Result<()> {
-    let stage = Stage::new(PgVersion::V15).await?;
+    let stage = Stage::new(PgVersion::any()).await?;
     let client = stage.client().await?;
     let lost = stage.proxy.drop_answer_to(RequestMatcher::nth(3));
     client

@@ -162,7 +162,7 @@ async fn role_of_a_test_process() -> anyhow::Result<()> {
     let Ok(end) = std::env::var(END) else {
         return Ok(());
     };
-    let shared = PgServer::shared(PgVersion::V15)?;
+    let shared = PgServer::shared(PgVersion::any())?;
     let private = PgServer::start(PgVersion::V18, &[])?;
     let child = Child::spawn(Command::new("sleep").arg("600"))?;
     let servers = [shared, &private];

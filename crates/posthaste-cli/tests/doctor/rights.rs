@@ -54,7 +54,8 @@ async fn who_lacks_rights_is_told_so_and_nothing_that_it_cannot_know() -> anyhow
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_began_before_the_clock_went_back_is_named_once() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let server = PgServer::start_with_clock(PgVersion::V15, &[("max_prepared_transactions", "4")])?;
+    let server =
+        PgServer::start_with_clock(PgVersion::any(), &[("max_prepared_transactions", "4")])?;
     let db = TestDb::empty(&server).await?;
     stage.run_with_url(db.url(), &["migrate"]).await?.good()?;
     server.turn_clock(5_000)?;

@@ -1,12 +1,13 @@
 //! What is said of an index that is behind, or that somebody else has changed; and searches in one
 //! that is.
 
-use std::time::Duration;
+use std::time::SystemTime;
 
 use anyhow::ensure;
 use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
 use posthaste_testkit::{eventually, number, unique};
 use serde_json::{Value, json};
+use tokio_postgres::Client;
 
 use super::{TABLE, good, with_pages};
 use crate::stage::BOUND;
@@ -55,15 +56,12 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
     )?;
     let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
-    client
-        .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
-        .await?;
+    let changed = change_pages(&client).await?;
     let status = async || -> anyhow::Result<Value> {
         let status = good(&stage, &database, &["status", "--json"]).await?;
         Ok(serde_json::from_str::<Value>(&status)?["syncs"][0].take())
     };
-    // It cannot be so before.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    eventually(BOUND, "three seconds pass", || is_past(&client, changed)).await?;
     eventually(
         BOUND,
         "its age grows while it is tried and rescheduled",
@@ -104,6 +102,21 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
     Ok(())
 }
 
+/// Changes five pages: when three seconds will have passed since, by the database's clock.
+async fn change_pages(client: &Client) -> anyhow::Result<SystemTime> {
+    client
+        .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
+        .await?;
+    let sql = "SELECT clock_timestamp() + interval '3 s'";
+    Ok(client.query_one(sql, &[]).await?.get(0))
+}
+
+/// Whether it is later than this. A look at the status is dear, and shows no such age before.
+async fn is_past(client: &Client, moment: SystemTime) -> anyhow::Result<bool> {
+    let sql = "SELECT clock_timestamp() > $1";
+    Ok(client.query_one(sql, &[&moment]).await?.get(0))
+}
+
 /// A server whose disk is nearly full takes deletions alone; it lets go by itself once there is
 /// room, so that the test says it again and again.
 #[tokio::test(flavor = "multi_thread")]
@@ -126,18 +139,16 @@ async fn an_index_that_its_server_has_blocked_is_said_to_be_behind_and_why() -> 
     block(true.into()).await?;
     let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
-    client
-        .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
-        .await?;
+    let changed = change_pages(&client).await?;
     let status = async || -> anyhow::Result<Value> {
         let status = good(&stage, &database, &["status", "--json"]).await?;
         Ok(serde_json::from_str::<Value>(&status)?["syncs"][0].take())
     };
-    // It cannot be so before.
-    for _ in 0..12 {
+    eventually(BOUND, "three seconds pass", async || {
         block(true.into()).await?;
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
+        is_past(&client, changed).await
+    })
+    .await?;
     let mut last = 0.0;
     let mut grown = 0;
     eventually(BOUND, "its lag grows, and the block is named", async || {

@@ -22,8 +22,8 @@ struct Setup {
     url: String,
 }
 
-/// A table of so many rows, which are all in an index behind this alias; none: this machine has no
-/// server.
+/// A table of this many rows, which are all in an index behind this alias; none: this machine has
+/// no server.
 async fn setup(test: &str, alias: &'static str, rows: u32) -> anyhow::Result<Option<Setup>> {
     if !receivers::are_here(test, &[Receiver::OpenSearch]) {
         return Ok(None);

@@ -16,7 +16,7 @@ async fn has_table(client: &Client) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_that_start_at_once_on_a_fresh_database_all_start() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for _ in 0..5 {
         let starts = (0..8).map(|_| {
@@ -37,7 +37,7 @@ async fn eight_that_start_at_once_on_a_fresh_database_all_start() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_beside_an_open_order_is_not_held_up_and_holds_nobody_up() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     Deliveries::open(db.pool(1).unwrap()).await.unwrap();
     let mut open = db.pool(1).unwrap().get().await.unwrap();
     let transaction = open.transaction().await.unwrap();

@@ -60,7 +60,7 @@ async fn is_sent_at(at: Timestamp, is_sent: impl AsyncFn() -> anyhow::Result<boo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_without_a_schedule_is_sent_to_at_the_time_and_no_attempt_is_counted() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let fake = FakeDestination::default();
     let relay = start(&db, fake.relay()).await;
@@ -73,7 +73,7 @@ async fn a_receiver_without_a_schedule_is_sent_to_at_the_time_and_no_attempt_is_
 
 /// The job is done here before its time, and run there when that has come.
 async fn is_run_at_its_time(destination: impl Destination, receiver: &Worker) {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let relay = start(&db, Relay::to(destination)).await;
     // Long enough for it to be handed over, on a slow machine too.
@@ -111,7 +111,7 @@ async fn for_sidekiq_a_job_whose_route_says_no_retries_waits_in_postgres_until_i
     if !are_here(name, &[Receiver::Redis]) {
         return;
     }
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let redis = Redis::start(KEEPS).unwrap();
     let destination = Sidekiq::new(&redis.url()).unwrap().queue("mail");

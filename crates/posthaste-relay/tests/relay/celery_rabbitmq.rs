@@ -94,7 +94,7 @@ async fn a_real_celery_runs_on_rabbitmq_what_it_is_sent() {
     }
     let queue = unique("tasks");
     let celery = Worker::celery(shared(), &[&queue]).unwrap();
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let list = r#"{"args": [1, "ü", 18446744073709551616]}"#;

@@ -87,7 +87,7 @@ struct Setup<S> {
 impl<S: Subject> Setup<S> {
     async fn new() -> Option<Self> {
         let subject = S::start().await?;
-        let db = database(PgVersion::V15).await;
+        let db = database(PgVersion::any()).await;
         let client = db.client().await.unwrap();
         Some(Self {
             subject,

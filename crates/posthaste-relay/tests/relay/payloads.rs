@@ -151,7 +151,7 @@ pub(super) async fn sent(settings: Value) -> BTreeMap<String, Put> {
 
 /// As [`sent`], but for what is as large as this.
 async fn sent_below(size: usize, settings: Value) -> BTreeMap<String, Put> {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let all = "INSERT INTO posthaste.route (pattern, queue) VALUES ('*', 'm')";
     client.batch_execute(all).await.unwrap();

@@ -210,7 +210,7 @@ async fn a_consumer_of_rabbitmq_reads_what_it_is_sent() {
     let hands = Hands::on(shared()).await;
     hands.queue(&queue, &[]).await;
     let consumer = Worker::rabbitmq(shared(), &[&queue]).unwrap();
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let enqueue = "SELECT posthaste.delivery_id(posthaste.enqueue('mail.send', $1::text::jsonb, \

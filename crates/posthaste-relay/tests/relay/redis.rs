@@ -115,7 +115,7 @@ impl Route {
     }
 
     pub(super) async fn with(destination: Arc<dyn Destination>, mapping: Mapping) -> Self {
-        let db = database(PgVersion::V15).await;
+        let db = database(PgVersion::any()).await;
         let client = db.client().await.unwrap();
         let quick = Duration::from_millis(50);
         let backoff = Backoff {

@@ -89,7 +89,7 @@ async fn a_real_sidekiq_runs_what_it_is_sent() {
     }
     let redis = Redis::start(KEEPS).unwrap();
     let sidekiq = Worker::sidekiq(&redis.url(), &["mail"]).unwrap();
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let enqueue = r#"SELECT posthaste.enqueue('MailJob', '{"args": [1, "ü"]}', queue => 'm',
                             trace => '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 a=b'),

@@ -100,7 +100,7 @@ impl Setup {
             return None;
         }
         let server = Server::start().unwrap();
-        let db = database(PgVersion::V15).await;
+        let db = database(PgVersion::any()).await;
         let client = db.client().await.unwrap();
         Some(Self { server, db, client })
     }

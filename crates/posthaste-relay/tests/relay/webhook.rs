@@ -125,7 +125,7 @@ struct Setup {
 impl Setup {
     async fn new() -> Self {
         let server = Server::start().await;
-        let db = database(PgVersion::V15).await;
+        let db = database(PgVersion::any()).await;
         let client = db.client().await.unwrap();
         Self { server, db, client }
     }

@@ -6,7 +6,7 @@ use crate::support::{database, number};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_whose_text_is_another_in_another_session_is_refused_and_all_others_are_read_whole() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(
@@ -79,7 +79,7 @@ async fn a_key_whose_text_is_another_in_another_session_is_refused_and_all_other
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_written_otherwise_is_another_id() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(

@@ -274,7 +274,7 @@ async fn a_partition_is_of_its_table_from_its_attachment_until_it_is_detached() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_with_inheritance_and_keys_that_are_not_first_are_refused() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let tables = "CREATE TABLE parent (id bigint PRIMARY KEY);
         CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent);

@@ -17,7 +17,7 @@ async fn left(pool: &PgPool) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_with_a_pool_of_sqlx_alone_syncs_searches_and_audits() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let pool = PgPool::connect(db.url()).await.unwrap();
     sqlx::raw_sql(NOTES).execute(&pool).await.unwrap();
     let (table, index) = (Table::new(&pool, "note"), Postgres::new(&pool, "note"));

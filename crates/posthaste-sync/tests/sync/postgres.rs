@@ -15,7 +15,7 @@ impl Subject for Words {
     type Index = Postgres;
 
     async fn start() -> Option<Self> {
-        let db = database(PgVersion::V15).await;
+        let db = database(PgVersion::any()).await;
         let pool = db.pool(4).unwrap();
         // Another index in the same table.
         let other = Postgres::new(pool.clone(), "other");
@@ -43,7 +43,7 @@ conforms!(Words);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fields_with_weights_order_what_is_found() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let index = Postgres::new(db.pool(1).unwrap(), "words")
         .language("simple")
         .field("title", Weight::A)
@@ -63,7 +63,7 @@ async fn fields_with_weights_order_what_is_found() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_old_deletions_are_forgotten_however_many_there_are() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let fill = "INSERT INTO posthaste.search (index, id, version, pass, token, deleted_at, words)
         SELECT i, n::text, n, 4095, 1, CASE WHEN n % 5 > 0

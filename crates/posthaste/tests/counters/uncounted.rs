@@ -15,7 +15,7 @@ async fn lead(client: &Client) {
 
 #[tokio::test]
 async fn who_looks_is_told_how_much_the_leader_is_still_to_count() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(
@@ -51,7 +51,7 @@ async fn who_looks_is_told_how_much_the_leader_is_still_to_count() {
 
 #[tokio::test]
 async fn a_budget_below_a_step_does_not_take_what_is_scheduled_for_counted() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
         .batch_execute(

@@ -42,7 +42,7 @@ struct Played {
 impl Played {
     /// A worker with a notifier and the settings of every day; it retries soon.
     async fn new() -> Self {
-        let db = database(PgVersion::V15).await;
+        let db = database(PgVersion::any()).await;
         let client = db.client().await.unwrap();
         let url = db.url().to_owned();
         let (worker, started) = started(&db, &url).await;
@@ -348,7 +348,7 @@ async fn no_hand_over_on_an_idle_system_waits_for_a_look() {
 async fn a_listener_that_is_half_open_costs_one_look() {
     let mut system = Played::new().await;
     system.worker.stop().await.unwrap();
-    let server = posthaste_testkit::PgServer::shared(PgVersion::V15).unwrap();
+    let server = posthaste_testkit::PgServer::shared(PgVersion::any()).unwrap();
     let proxy = Proxy::start(server.address()).await.unwrap();
     (system.worker, system.started) = started(&system.db, &proxy.url(system.db.name())).await;
     let what = "a job behind a dead connection";

@@ -44,7 +44,7 @@ async fn the_order_holds_over_segments_and_for_whoever_is_redriven() {
 
 #[tokio::test]
 async fn the_end_of_a_turn_is_no_job_that_could_be_cancelled() {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     store.enqueue(1).await;
     store.turns().await;

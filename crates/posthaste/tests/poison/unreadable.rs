@@ -33,7 +33,7 @@ async fn a_job_that_the_worker_cannot_decode_is_found_and_ended_and_nobody_else_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_job_with_bytes_that_are_no_text_is_found_and_ended_where_the_database_takes_any() {
-    let server = PgServer::start(PgVersion::V15, &[]).unwrap();
+    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let admin = connect(&server.url("postgres")).await.unwrap();
     let create = "CREATE DATABASE bytes TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'";
     admin.batch_execute(create).await.unwrap();
@@ -72,7 +72,7 @@ async fn a_job_with_bytes_that_are_no_text_is_found_and_ended_where_the_database
 
 /// A job that breaks the claim it is part of, in the middle of innocents.
 async fn unreadable(bomb: &str) {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let good = "INSERT INTO posthaste.job (name) SELECT 'good' FROM generate_series(1, $1::bigint)";
     client.execute(good, &[&(INNOCENT / 2)]).await.unwrap();

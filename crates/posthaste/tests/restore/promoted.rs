@@ -111,7 +111,7 @@ async fn after_a_failover_no_new_job_gets_the_delivery_id_of_a_lost_one_on_18() 
 /// takes the job for done, and lives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_job_whose_acknowledgement_was_lost_runs_again_and_one_that_runs_on_does_not() {
-    let db = support::database(PgVersion::V15).await;
+    let db = support::database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     let (release, released) = tokio::sync::watch::channel(false);
     let ran = Arc::new(Mutex::new(Vec::new()));

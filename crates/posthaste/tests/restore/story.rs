@@ -97,7 +97,7 @@ async fn singles(client: &Client, name: &str, jobs: i32) -> anyhow::Result<()> {
 }
 
 impl Past {
-    /// So many jobs are done.
+    /// This many jobs are done.
     pub(super) async fn fill(db: &TestDb, jobs: i32) -> anyhow::Result<Self> {
         let store = Store::new(db.url()).await?;
         // Done as a batch, one by one, and from the scheduled road.

@@ -77,7 +77,7 @@ async fn space_is_bounded(version: PgVersion) -> anyhow::Result<()> {
 /// Beside many writers each look leaves a window, also where nothing is due.
 #[tokio::test]
 async fn windows_that_found_nothing_are_taken_away_too() -> anyhow::Result<()> {
-    let database = support::database(PgVersion::V15).await;
+    let database = support::database(PgVersion::any()).await;
     let store = Store::new(database.url()).await?;
     store.enqueue("far", 86_400_000).await?;
     store.promote(1_000).await?;

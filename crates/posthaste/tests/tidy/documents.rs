@@ -226,7 +226,7 @@ fn each_decision_has_its_number_its_reason_and_few_words() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_statements_in_the_documents_run() {
-    let database = support::database(PgVersion::V15).await;
+    let database = support::database(PgVersion::any()).await;
     let client = database.client().await.unwrap();
     let given = "CREATE ROLE app; CREATE TABLE annotation (id bigserial, body text)";
     client.batch_execute(given).await.unwrap();
@@ -245,7 +245,7 @@ async fn the_statements_in_the_documents_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_examples_run() {
     let within = Duration::from_secs(60);
-    let database = support::database(PgVersion::V15).await;
+    let database = support::database(PgVersion::any()).await;
 
     let mut welcome = Child::spawn(example("welcome").env("DATABASE_URL", database.url())).unwrap();
     welcome.line("welcome, Ada", within).await.unwrap();

@@ -12,7 +12,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_web_service_of_the_guide_enqueues_works_and_stops() {
-    let database = support::database(PgVersion::V15).await;
+    let database = support::database(PgVersion::any()).await;
     let mut command = example("web");
     command.env("DATABASE_URL", database.url());
     let mut service = Child::spawn(command.env("LISTEN", "127.0.0.1:0")).unwrap();
@@ -40,7 +40,7 @@ async fn the_web_service_of_the_guide_enqueues_works_and_stops() {
 
 #[tokio::test]
 async fn the_tests_of_the_guide_pass() {
-    let database = support::database(PgVersion::V15).await;
+    let database = support::database(PgVersion::any()).await;
     let client = database.client().await.unwrap();
     let account = "CREATE TABLE account (name text PRIMARY KEY, welcomed bool DEFAULT false);
                    INSERT INTO account (name) VALUES ('Bob')";

@@ -45,6 +45,7 @@ pub struct PgServer {
     state: Mutex<State>,
     pooler: OnceLock<Result<Pooler, String>>,
     clock: Option<Clock>,
+    is_shared: bool,
     // Dropped last, when nothing else of ours needs the folder any more.
     folder: Folder,
 }
@@ -63,6 +64,11 @@ impl PgServer {
     /// The version that runs here.
     pub fn version(&self) -> PgVersion {
         self.version
+    }
+
+    /// Whether other tests use it too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// Sets the server's own clock this many seconds ahead of the machine's, or behind, from now

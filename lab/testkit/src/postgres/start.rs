@@ -68,7 +68,10 @@ impl PgServer {
 
     /// Starts a server to be shared, of this version whatever plays it.
     pub(crate) fn start_itself(version: PgVersion) -> anyhow::Result<Self> {
-        Self::start_in(version, &[], Place::default(), |server| server.initdb(&[]))
+        let start = Self::start_in(version, &[], Place::default(), |server| server.initdb(&[]));
+        let mut server = start?;
+        server.is_shared = true;
+        Ok(server)
     }
 
     /// Where others find this server.
@@ -85,6 +88,7 @@ impl PgServer {
         let bin = found["bin"].as_str().context("no programs")?;
         let mut server = Self::stopped(version, bin.into(), &[], folder)?;
         server.port = number(found, "port")?;
+        server.is_shared = true;
         server.state = Mutex::new(State::Elsewhere(pid.try_into()?));
         Ok(server)
     }
@@ -108,6 +112,7 @@ impl PgServer {
             state: Mutex::new(State::Stopped),
             pooler: OnceLock::new(),
             clock: None,
+            is_shared: false,
             folder,
         })
     }

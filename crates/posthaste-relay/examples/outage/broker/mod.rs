@@ -57,7 +57,7 @@ impl Stage {
     async fn set() -> Result<Self> {
         let rabbitmq = RabbitMq::start()?;
         let broker = rabbitmq.url("outage")?;
-        let postgres = PgServer::shared(PgVersion::V15)?;
+        let postgres = PgServer::shared(PgVersion::any())?;
         let database = TestDb::from_template(postgres, "outage", async |url| {
             let mut client = connect(&url).await?;
             posthaste::migrate(&mut client).await?;

@@ -76,7 +76,7 @@ impl Stage {
         let period = (outage / 10).clamp(Duration::from_secs(1), Duration::from_secs(60));
         let search = Arc::new(spawn_blocking(|| OpenSearch::start(&[])).await??);
         let proxy = Proxy::start_raw(([127, 0, 0, 1], search.port()).into()).await?;
-        let postgres = PgServer::shared(PgVersion::V15)?;
+        let postgres = PgServer::shared(PgVersion::any())?;
         let database = TestDb::from_template(postgres, "search-outage", async |url| {
             let mut client = connect(&url).await?;
             posthaste::migrate(&mut client).await?;

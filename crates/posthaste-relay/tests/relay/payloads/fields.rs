@@ -23,7 +23,7 @@ type Stands = Vec<(&'static str, &'static str, String)>;
 /// Sends a job that brings the text for its kind, a header, its ordering key and whatever these
 /// settings name; the delivery id, or why it was refused, which the preview has said too.
 async fn sent_with(settings: Value) -> Result<String, String> {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let enqueue = "SELECT posthaste.delivery_id(posthaste.enqueue('mail',
         jsonb_build_object('k', $1::text), queue => 'm', ordering_key => $1))::text";

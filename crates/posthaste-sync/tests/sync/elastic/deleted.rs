@@ -71,7 +71,7 @@ async fn is_as_defined(server: &ElasticClient, index: &str) -> bool {
 }
 
 async fn rows() -> (TestDb, Client) {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client.batch_execute(NOTES).await.unwrap();
     client

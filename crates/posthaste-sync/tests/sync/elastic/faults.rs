@@ -25,7 +25,7 @@ struct Setup {
 
 /// A table, and a sync of it with this index.
 async fn setup(index: Elastic) -> Setup {
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client.batch_execute(super::super::NOTES).await.unwrap();
     let table = Table::new(db.pool(2).unwrap(), "note");

@@ -324,7 +324,7 @@ async fn a_new_index_takes_the_place_of_the_old_one_under_traffic_and_nothing_is
     let Some(index) = on_the_server(test).await else {
         return;
     };
-    let db = database(PgVersion::V15).await;
+    let db = database(PgVersion::any()).await;
     let pool = db.pool(3).unwrap();
     let rows = db.client().await.unwrap();
     rows.batch_execute(NOTES).await.unwrap();
