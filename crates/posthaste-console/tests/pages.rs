@@ -61,7 +61,7 @@ async fn the_overview_begins_with_what_is_wrong_and_since_when() {
 
 #[tokio::test]
 async fn the_overview_names_the_transaction_that_holds_the_horizon() {
-    let server = PgServer::start(PgVersion::V18, &[]).unwrap();
+    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let database = support::migrated(&server).await;
     let mut holder = database.client().await.unwrap();
     let transaction = holder.transaction().await.unwrap();
@@ -199,7 +199,7 @@ async fn an_observers_role_in_the_database_is_enough_to_read_every_page() {
 
 #[tokio::test]
 async fn a_database_without_the_schema_is_told_and_not_ready() {
-    let server = PgServer::shared(PgVersion::V18).unwrap();
+    let server = PgServer::shared(PgVersion::any()).unwrap();
     let database = posthaste_testkit::TestDb::empty(server).await.unwrap();
     let console = console(&database).await;
     let answer = console.get("/").await;

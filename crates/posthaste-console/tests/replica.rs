@@ -7,7 +7,7 @@ use crate::support::{self, SOON, enqueue, given_up};
 
 #[tokio::test]
 async fn a_replica_is_read_and_refuses_every_action() {
-    let server = PgServer::start(PgVersion::V18, &[]).unwrap();
+    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let database = support::migrated(&server).await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", r#"{"to": 7}"#).await;

@@ -10,8 +10,7 @@ use reqwest::header::{HeaderMap, HeaderValue, ORIGIN};
 use reqwest::{Response, StatusCode};
 use tokio_postgres::Client;
 
-/// What a worker does when it comes first: a copy in which something was worked by hand before it
-/// would be refused.
+/// A worker asks this when it starts. It refuses a copy in which something was worked before.
 const GREETING: &str = "SELECT posthaste.check_identity()";
 
 /// The longest a test waits for something that should be there soon.
@@ -19,7 +18,7 @@ pub const SOON: Duration = Duration::from_secs(60);
 
 /// A migrated database on the shared server.
 pub async fn database() -> TestDb {
-    let server = PgServer::shared(PgVersion::V18).expect("a shared server");
+    let server = PgServer::shared(PgVersion::any()).expect("a shared server");
     migrated(server).await
 }
 

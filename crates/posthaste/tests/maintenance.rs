@@ -348,13 +348,14 @@ async fn priorities_that_were_used_once_are_forgotten() {
     let most = lanes("SELECT last_value FROM most").await.unwrap();
     assert!(most > 128, "it knew many: {most}");
     eventually(SOON, "few are known", async || {
+        if lanes("SELECT count(*) FROM posthaste.lane").await? > 32 {
+            return Ok(false);
+        }
         // So that somebody claims.
         client
             .batch_execute("SELECT posthaste.enqueue('n')")
             .await?;
-        let noted = lanes("SELECT count(*) FROM posthaste.lane").await?;
-        let known = lanes("SELECT last_value FROM lanes").await?;
-        Ok(noted <= 32 && known <= 32)
+        Ok(lanes("SELECT last_value FROM lanes").await? <= 32)
     })
     .await
     .unwrap();

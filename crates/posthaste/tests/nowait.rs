@@ -110,7 +110,9 @@ async fn who_has_the_key_and_who_needs_none_is_enqueued_whoever_sits_on_the_segm
             let lets_go = async {
                 eventually(SOON, "the enqueue waits", async || {
                     let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
-                                   AND NOT granted AND classid = 1885893473";
+                                   AND NOT granted AND classid = 1885893473 AND database = \
+                                     (SELECT oid FROM pg_database \
+                                       WHERE datname = current_database())";
                     Ok(watch.query_one(waiting, &[]).await?.get::<_, i64>(0) == 1)
                 })
                 .await

@@ -305,7 +305,7 @@ async fn the_lines_survive_the_emptying_of_their_slots() {
 
 #[tokio::test]
 async fn an_enqueue_that_commits_late_takes_its_turn_then() {
-    let db = database(PgVersion::V18).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     let mut late = db.client().await.unwrap();
     let tx = late.transaction().await.unwrap();

@@ -15,8 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
-/// What a worker does when it comes first: a copy in which something was worked by hand before it
-/// would be refused.
+/// A worker asks this when it starts. It refuses a copy in which something was worked before.
 const GREETING: &str = "SELECT posthaste.check_identity()";
 
 /// The longest a test waits for something that should be there soon.

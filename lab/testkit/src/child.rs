@@ -127,6 +127,14 @@ impl Child {
         self.status.context("it did not end")
     }
 
+    /// Whether it catches SIGTERM, which would end it otherwise.
+    pub fn catches_term(&self) -> anyhow::Result<bool> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.context("no SigCgt")?.trim(), 16)?;
+        Ok(caught >> (Signal::TERM.as_raw() - 1) & 1 == 1)
+    }
+
     /// Asks it to end, by SIGTERM.
     pub fn terminate(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::TERM)

@@ -1,11 +1,12 @@
 //! Databases that belong to one test.
 
-use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use anyhow::Context;
 use deadpool_postgres::{Manager, Pool};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 
 use crate::{PgServer, unique};
@@ -35,13 +36,15 @@ pub struct TestDb {
     pooled_url: Option<String>,
     /// Over which it was made; none of one that was there already.
     admin: Option<Client>,
-    /// What the first client says before the test has it.
-    greeting: Mutex<Option<&'static str>>,
+    /// What is said before the first client is handed out.
+    greeting: Option<&'static str>,
+    greeted: OnceCell<()>,
 }
 
 impl TestDb {
     /// A copy of a template database, which the first test of this program that names it prepares
-    /// on this server.
+    /// on this server. The first database of a server of the test's own is no copy: it is prepared
+    /// in place.
     ///
     /// The copy has the tables, sequences and rows of the template but an oid of its own. The
     /// preparation must not leave connections to the template behind; those that are still there
@@ -51,12 +54,14 @@ impl TestDb {
         template: &str,
         prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
-        if !server.is_shared() {
-            let database = Self::empty(server).await?;
+        let admin = connect_as_admin(server.url("postgres")).await?;
+        if server.takes_first_database() {
+            let database = Self::create(server, admin, "template0").await?;
             prepare(database.url.clone()).await?;
+            let admin = database.admin.as_ref().context("no admin")?;
+            end_sessions(admin, &database.name).await?;
             return Ok(database);
         }
-        let admin = connect_as_admin(server.url("postgres")).await?;
         let template = format!("template_{template}_{}", program());
         // Of all processes, one prepares it; the others wait for its lock.
         admin.execute(LOCK, &[&template]).await?;
@@ -84,7 +89,8 @@ impl TestDb {
             pooled_url: None,
             name: name.to_owned(),
             admin: None,
-            greeting: Mutex::default(),
+            greeting: None,
+            greeted: OnceCell::new(),
         }
     }
 
@@ -108,14 +114,16 @@ impl TestDb {
             pooled_url,
             name,
             admin: Some(admin),
-            greeting: Mutex::default(),
+            greeting: None,
+            greeted: OnceCell::new(),
         })
     }
 
-    /// The same, whose first [`client`](Self::client) says this before the test has it.
+    /// The same, whose first [`client`](Self::client) says this before the test has it. Whoever
+    /// comes by [`url`](Self::url) before it finds nothing said.
     #[must_use]
-    pub fn greeted(self, statement: &'static str) -> Self {
-        *self.greeting.lock().unwrap_or_else(PoisonError::into_inner) = Some(statement);
+    pub fn greeted(mut self, statement: &'static str) -> Self {
+        self.greeting = Some(statement);
         self
     }
 
@@ -132,12 +140,9 @@ impl TestDb {
     /// A new connection.
     pub async fn client(&self) -> anyhow::Result<Client> {
         let client = connect(&self.url).await?;
-        let greeting = self
-            .greeting
-            .lock()
-            .map_or(None, |mut greeting| greeting.take());
-        if let Some(greeting) = greeting {
-            client.batch_execute(greeting).await?;
+        if let Some(greeting) = self.greeting {
+            let say = async || client.batch_execute(greeting).await;
+            self.greeted.get_or_try_init(say).await?;
         }
         Ok(client)
     }
@@ -265,12 +270,12 @@ async fn prepare_template(
             "ALTER DATABASE {template} ALLOW_CONNECTIONS false"
         ))
         .await?;
-    admin
-        .execute(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1",
-            &[&name],
-        )
-        .await?;
+    end_sessions(admin, name).await
+}
+
+async fn end_sessions(admin: &Client, database: &str) -> anyhow::Result<()> {
+    let end = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1";
+    admin.execute(end, &[&database]).await?;
     Ok(())
 }
 

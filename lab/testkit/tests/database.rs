@@ -50,6 +50,57 @@ async fn copies_of_a_template_are_isolated_and_the_template_is_prepared_once() -
 }
 
 #[tokio::test]
+async fn a_server_of_ones_own_prepares_its_first_database_and_copies_the_next() -> anyhow::Result<()>
+{
+    let prepared = AtomicU32::new(0);
+    let prepare = async |url: String| {
+        prepared.fetch_add(1, Ordering::Relaxed);
+        connect(&url)
+            .await?
+            .batch_execute("CREATE TABLE note (body text)")
+            .await?;
+        Ok(())
+    };
+    let server = PgServer::start(PgVersion::any(), &[])?;
+    for time in [1, 2, 2] {
+        let database = TestDb::from_template(&server, "notes", prepare).await?;
+        assert_eq!(notes(&database).await?, 0);
+        assert_eq!(prepared.load(Ordering::Relaxed), time);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_database_is_greeted_once_by_its_first_client() -> anyhow::Result<()> {
+    let database = TestDb::empty(PgServer::shared(PgVersion::any())?).await?;
+    connect(database.url())
+        .await?
+        .batch_execute("CREATE TABLE note (body text)")
+        .await?;
+    let database = database.greeted("INSERT INTO note VALUES ('welcome')");
+    let (one, two) = tokio::join!(notes(&database), notes(&database));
+    assert_eq!((one?, two?), (1, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_database_is_dropped_also_when_its_server_was_started_again_meanwhile()
+-> anyhow::Result<()> {
+    let server = PgServer::start(PgVersion::any(), &[])?;
+    let database = TestDb::empty(&server).await?;
+    server.restart()?;
+    drop(database);
+    let admin = connect(&server.url("postgres")).await?;
+    let left = "SELECT FROM pg_database WHERE datname LIKE 'test%'";
+    assert!(admin.query(left, &[]).await?.is_empty());
+    // One that is stopped takes its databases along.
+    let database = TestDb::empty(&server).await?;
+    server.stop_immediate()?;
+    drop(database);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_preparation_that_fails_is_tried_again_from_the_start() -> anyhow::Result<()> {
     let server = PgServer::shared(PgVersion::any())?;
     let fails = async |url: String| {

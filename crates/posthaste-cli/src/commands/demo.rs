@@ -219,14 +219,12 @@ async fn story(
         let progress = terminal.progress("proving", Some(run.files), Unit::Files);
         verify::verify(&watching, run.id, &progress).await?
     };
-    let differing = proof.differing;
+    run.finish(&watching, proof.differing).await?;
     let mut report = Report::new(&run, figures, proof, seconds);
     let packages = &arguments.packages;
     report.packages = packages
         .run(database, &arguments.system.patience(), terminal)
         .await?;
-    // Who stops it before this finds the files done and proved, and goes on with the packages.
-    run.finish(&watching, differing).await?;
     terminal.outcome("report", &report, &report)?;
     Ok(report)
 }
@@ -239,7 +237,6 @@ fn announce(run: &Run, terminal: &Terminal) {
             "continuing run {}: {committed} of {files} files below {folder} were committed",
             run.id
         ));
-        terminal.note("a warning of a dead worker is of one that the stop of the run has killed");
     } else {
         terminal.note(&format!("run {}: {files} files below {folder}", run.id));
     }

@@ -56,12 +56,15 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
     )?;
     let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
-    let changed = change_pages(&client).await?;
+    let three_seconds_on = change_pages(&client).await?;
     let status = async || -> anyhow::Result<Value> {
         let status = good(&stage, &database, &["status", "--json"]).await?;
         Ok(serde_json::from_str::<Value>(&status)?["syncs"][0].take())
     };
-    eventually(BOUND, "three seconds pass", || is_past(&client, changed)).await?;
+    eventually(BOUND, "three seconds pass", || {
+        is_past(&client, three_seconds_on)
+    })
+    .await?;
     eventually(
         BOUND,
         "its age grows while it is tried and rescheduled",
@@ -102,7 +105,8 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
     Ok(())
 }
 
-/// Changes five pages: when three seconds will have passed since, by the database's clock.
+/// Changes five pages, and says when that will be three seconds ago, by the database's clock, which
+/// their age is told by.
 async fn change_pages(client: &Client) -> anyhow::Result<SystemTime> {
     client
         .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
@@ -139,14 +143,14 @@ async fn an_index_that_its_server_has_blocked_is_said_to_be_behind_and_why() -> 
     block(true.into()).await?;
     let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
-    let changed = change_pages(&client).await?;
+    let three_seconds_on = change_pages(&client).await?;
     let status = async || -> anyhow::Result<Value> {
         let status = good(&stage, &database, &["status", "--json"]).await?;
         Ok(serde_json::from_str::<Value>(&status)?["syncs"][0].take())
     };
     eventually(BOUND, "three seconds pass", async || {
         block(true.into()).await?;
-        is_past(&client, changed).await
+        is_past(&client, three_seconds_on).await
     })
     .await?;
     let mut last = 0.0;

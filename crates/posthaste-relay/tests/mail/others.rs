@@ -63,6 +63,10 @@ async fn examples_that_go_on_start_twice_at_once() {
             }
         }
         for one in &mut both {
+            // It may still be starting: the other has done the work.
+            eventually(SOON, "it listens for signals", async || one.catches_term())
+                .await
+                .unwrap();
             one.terminate().unwrap();
             let status = one.exit(SOON).await.unwrap();
             assert!(status.success(), "{name}: {:?}", one.stderr());

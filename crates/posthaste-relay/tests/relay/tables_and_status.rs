@@ -151,7 +151,8 @@ async fn of_two_who_receive_at_once_one_has_the_effect() {
     assert!(is_first(first.query_one(receive, &[]).await.unwrap()));
     let waiting = tokio::spawn(async move { second.query_one(receive, &[]).await });
     let waits = async || {
-        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        let waits = "SELECT count(*) FROM pg_stat_activity \
+                     WHERE datname = current_database() AND wait_event_type = 'Lock'";
         Ok(number(first, waits).await == 1)
     };
     eventually(SOON, "the second waits", waits).await.unwrap();

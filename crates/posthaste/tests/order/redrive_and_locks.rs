@@ -68,7 +68,7 @@ async fn the_end_of_a_turn_is_no_job_that_could_be_cancelled() {
 
 #[tokio::test]
 async fn a_lane_that_somebody_holds_keeps_the_ordered_jobs_waiting_and_nobody_else() {
-    let db = database(PgVersion::V18).await;
+    let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     let id = store.enqueue(1).await;
     let other = db.client().await.unwrap();

@@ -47,6 +47,7 @@ const WAYS: &[Way] = &[
 /// A store in which some jobs are done and some are not.
 async fn filled(server: &PgServer) -> anyhow::Result<TestDb> {
     let db = support::migrated(server).await;
+    drop(db.client().await?);
     let store = Store::new(db.url()).await?;
     store.enqueue_many("done", DONE.try_into()?).await?;
     store.done(&store.claim(100).await?).await?;

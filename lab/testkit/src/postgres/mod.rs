@@ -16,6 +16,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,10 @@ pub struct PgServer {
     state: Mutex<State>,
     pooler: OnceLock<Result<Pooler, String>>,
     clock: Option<Clock>,
+    /// Other tests use it too.
     is_shared: bool,
+    /// It has had a database that a test asked for by a template.
+    was_used: AtomicBool,
     // Dropped last, when nothing else of ours needs the folder any more.
     folder: Folder,
 }
@@ -66,9 +70,9 @@ impl PgServer {
         self.version
     }
 
-    /// Whether other tests use it too.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.is_shared
+    /// Takes the place of the first database here, which may be the only one: not worth a template.
+    pub(crate) fn takes_first_database(&self) -> bool {
+        !self.is_shared && !self.was_used.swap(true, Ordering::SeqCst)
     }
 
     /// Sets the server's own clock this many seconds ahead of the machine's, or behind, from now

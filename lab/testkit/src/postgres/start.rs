@@ -20,7 +20,8 @@ use crate::{ports, ran};
 
 /// What every server gets; the settings of a test come after these and win.
 ///
-/// `jit` stays at its default, which is on: what the tests promise must hold there too.
+/// `jit` stays at its default, which is on: what the tests promise must hold there too, where the
+/// programs of a version have it.
 const SETTINGS: [(&str, &str); 7] = [
     ("listen_addresses", "127.0.0.1"),
     ("unix_socket_directories", ""),
@@ -113,6 +114,7 @@ impl PgServer {
             pooler: OnceLock::new(),
             clock: None,
             is_shared: false,
+            was_used: AtomicBool::new(false),
             folder,
         })
     }

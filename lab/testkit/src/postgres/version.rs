@@ -36,9 +36,10 @@ impl PgVersion {
         all.filter(|version| *version == Self::V18 || !is_newest_alone())
     }
 
-    /// The one that a claim is tried on which no version makes a difference to: the newest, and in
-    /// `make test-full` the oldest, as wherever `POSTHASTE_TEST_NEWEST` is not set. What needs TLS,
-    /// ICU or JIT names the oldest, whose programs have them.
+    /// The version for a claim that holds alike on all: the newest, and in `make test-full` the
+    /// oldest, as wherever `POSTHASTE_TEST_NEWEST` is not set. So what runs in `make test-full`
+    /// alone meets the oldest. What needs TLS, ICU or JIT names the oldest, whose programs have
+    /// them.
     pub fn any() -> Self {
         match is_newest_alone() {
             true => Self::V18,

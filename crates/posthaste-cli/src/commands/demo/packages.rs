@@ -154,6 +154,10 @@ impl Load {
         packages: u64,
         terminal: &Terminal,
     ) -> anyhow::Result<(usize, u64)> {
+        terminal.note(
+            "the process that loads packages is killed on purpose: a warning of a dead worker is \
+             of it",
+        );
         let progress = terminal.progress("indexing", Some(packages), Unit::Rows);
         let mut points: Vec<u64> = (1..KILLS).map(|_| fastrand::u64(0..=packages)).collect();
         points.push(packages);
