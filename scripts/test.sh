@@ -24,7 +24,7 @@ fi
 tests=(--workspace --all-features --cargo-quiet)
 target=${CARGO_TARGET_DIR:-target}
 # More tests than there are cores: most of them only wait.
-threads=${POSTHASTE_TEST_THREADS:-$(($(getconf _NPROCESSORS_ONLN) * 3))}
+threads=${POSTHASTE_TEST_THREADS:-$(($(getconf _NPROCESSORS_ONLN) * 4))}
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -8,6 +8,21 @@ use crate::error::{Error, ErrorKind};
 /// Waits for the next SIGTERM or SIGINT. Within a Tokio runtime it listens from the call on, else
 /// from the first poll on: call it before you say that you are ready, and await it later. From then
 /// on these signals no longer end the process by themselves. Those between two calls are lost.
+///
+/// ```no_run
+/// # async fn serve(listener: tokio::net::TcpListener) {}
+/// # async fn run(worker: posthaste::WorkerHandle) -> Result<(), Box<dyn std::error::Error>> {
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+/// let signal = posthaste::signal();
+/// println!("listening on {}", listener.local_addr()?);
+/// tokio::select! {
+///     () = serve(listener) => {}
+///     asked = signal => asked?,
+/// }
+/// worker.stop().await?;
+/// # Ok(())
+/// # }
+/// ```
 pub fn signal() -> impl Future<Output = Result<(), Error>> + Send {
     let signals = Handle::try_current().is_ok().then(Signals::listen);
     async move {
