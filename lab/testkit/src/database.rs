@@ -119,8 +119,8 @@ impl TestDb {
         })
     }
 
-    /// The same, whose first [`client`](Self::client) says this before the test has it. Whoever
-    /// comes by [`url`](Self::url) before it finds nothing said.
+    /// The same, whose first [`client`](Self::client) says this before the test has it. A session
+    /// that was opened by [`url`](Self::url) before it says nothing.
     #[must_use]
     pub fn greeted(mut self, statement: &'static str) -> Self {
         self.greeting = Some(statement);

@@ -50,8 +50,7 @@ async fn copies_of_a_template_are_isolated_and_the_template_is_prepared_once() -
 }
 
 #[tokio::test]
-async fn a_server_of_ones_own_prepares_its_first_database_and_copies_the_next() -> anyhow::Result<()>
-{
+async fn an_own_server_prepares_its_first_database_and_copies_the_next() -> anyhow::Result<()> {
     let prepared = AtomicU32::new(0);
     let prepare = async |url: String| {
         prepared.fetch_add(1, Ordering::Relaxed);

@@ -105,8 +105,8 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
     Ok(())
 }
 
-/// Changes five pages, and says when that will be three seconds ago, by the database's clock, which
-/// their age is told by.
+/// Changes five pages, and says when that will be three seconds ago, by the database's clock: it
+/// gives their age.
 async fn change_pages(client: &Client) -> anyhow::Result<SystemTime> {
     client
         .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
