@@ -93,3 +93,9 @@ GRANT SELECT ON posthaste.unique_key TO posthaste_producer;
 GRANT EXECUTE ON FUNCTION
   posthaste.enqueue_other(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
                           text, text, boolean) TO posthaste_producer, posthaste_worker;
+
+-- `posthaste txwatch` may act with pg_signal_backend alone, and records what it does.
+GRANT USAGE ON SCHEMA posthaste TO pg_signal_backend;
+GRANT SELECT, INSERT ON posthaste.txwatch_action TO pg_signal_backend;
+GRANT UPDATE (result, finished_at) ON posthaste.txwatch_action TO pg_signal_backend;
+GRANT DELETE ON posthaste.txwatch_action TO pg_signal_backend;

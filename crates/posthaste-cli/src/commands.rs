@@ -18,5 +18,6 @@ pub(crate) mod status;
 pub(crate) mod sync;
 pub(crate) mod top;
 pub(crate) mod two_phase;
+pub(crate) mod txwatch;
 pub(crate) mod up;
 pub(crate) mod work;

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands by their words, and what somebody would type.
-const EXAMPLES: [(&str, &str); 45] = [
+const EXAMPLES: [(&str, &str); 46] = [
     (
         "alerts",
         "posthaste alerts --queue mail --completed-below 10 --length-above 1000",
@@ -54,6 +54,7 @@ const EXAMPLES: [(&str, &str); 45] = [
         "posthaste sync search '\"a phrase\"' -- -without",
     ),
     ("top", "posthaste top --length-above 1000 --lasting 1m"),
+    ("txwatch", "posthaste txwatch --once"),
     ("two-phase adopt", "posthaste two-phase adopt"),
     ("two-phase audit", "posthaste two-phase audit"),
     ("two-phase balance", "posthaste two-phase balance alice bob"),

@@ -19,6 +19,8 @@ pub(crate) const FILE: &str = "posthaste.toml";
 pub(crate) const TWO_PHASE: &str = "two_phase";
 /// The table of the web console.
 pub(crate) const CONSOLE: &str = "console";
+/// The table of the supervisor of long transactions.
+pub(crate) const TXWATCH: &str = "txwatch";
 
 /// Indexes that are crates of their own.
 #[cfg(feature = "tantivy")]
@@ -119,12 +121,13 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
     // Read by the commands that they are for.
     file.remove(TWO_PHASE);
     file.remove(CONSOLE);
+    file.remove(TXWATCH);
     let routes = tables(&mut file, "route")?;
     let synced = tables(&mut file, "sync")?;
     if let Some(unknown) = file.keys().next() {
         bail!(
             "{unknown}: is not known here; there are [route.<name>], [sync.<name>], \
-             [{TWO_PHASE}] and [{CONSOLE}]"
+             [{TWO_PHASE}], [{CONSOLE}] and [{TXWATCH}]"
         );
     }
     let mut read = File::default();

@@ -17,6 +17,7 @@ mod options;
 mod routes;
 mod screen;
 mod signals;
+mod supervisor;
 mod syncs;
 mod terminal;
 mod web;
@@ -32,7 +33,7 @@ use tracing::Level;
 
 use commands::{
     alerts, completions, console, demo, doctor, exporter, health, init, jobs, manual, migrate,
-    queues, rebase, relay, status, sync, top, two_phase, up, work,
+    queues, rebase, relay, status, sync, top, two_phase, txwatch, up, work,
 };
 use database::{Choice, Database};
 use examples::with_examples;
@@ -78,6 +79,7 @@ enum Command {
     Top(top::Arguments),
     Doctor(doctor::Arguments),
     Alerts(alerts::Arguments),
+    Txwatch(txwatch::Arguments),
     Console(console::Arguments),
     Exporter(exporter::Arguments),
     Health(health::Arguments),
@@ -98,6 +100,7 @@ impl Command {
             Self::Sync(sync) => sync.goes_on(),
             Self::TwoPhase(two_phase) => two_phase.goes_on(),
             Self::Alerts(alerts) => alerts.goes_on(),
+            Self::Txwatch(txwatch) => txwatch.is_long_running(),
             Self::Init(_)
             | Self::Migrate(_)
             | Self::Jobs(_)
@@ -281,6 +284,9 @@ async fn command(
             Command::Status(arguments) => status::run(arguments, database, terminal, signals).await,
             Command::Top(arguments) => top::run(arguments, database, terminal, signals).await,
             Command::Alerts(arguments) => alerts::run(arguments, database, terminal, signals).await,
+            Command::Txwatch(arguments) => {
+                txwatch::run(arguments, database, terminal, signals).await
+            }
             Command::Console(arguments) => {
                 console::run(arguments, database, terminal, signals).await
             }
@@ -307,6 +313,7 @@ async fn command(
         | Command::Load(_)
         | Command::Top(_)
         | Command::Alerts(_)
+        | Command::Txwatch(_)
         | Command::Console(_)
         | Command::Exporter(_) => true,
         Command::Jobs(arguments) => arguments.enqueues(),

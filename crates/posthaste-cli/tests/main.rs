@@ -30,4 +30,5 @@ mod tls;
 mod top;
 mod tree;
 mod two_phase;
+mod txwatch;
 mod up;

@@ -110,7 +110,7 @@ pub use retry::Backoff;
 pub use shutdown::signal;
 pub use store::Fence;
 pub use store::client::{Filter, Rate};
-pub use store::holders::{Holder, HolderKind, holders};
+pub use store::holders::{Holder, HolderKind, holders, transactions};
 pub use store::migrate::{
     MigrationReport, check_schema, migrate, migrations_sql, migrations_sql_after,
 };

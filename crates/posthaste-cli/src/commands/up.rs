@@ -16,7 +16,7 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::web::{Console, Options};
 use crate::worker::{self, Patience, Settings};
-use crate::{routes, syncs};
+use crate::{routes, supervisor, syncs};
 
 /// Run everything for your own jobs: a private Postgres if you give no database, the schema, the
 /// relays and syncs of a posthaste.toml if there is one, and a worker if you give --exec or --http
@@ -79,6 +79,21 @@ impl Arguments {
         console.context("the console").map(Some)
     }
 
+    /// Starts the supervisor of long transactions where the file has its table.
+    async fn watch_transactions(
+        &self,
+        database: &Database,
+        terminal: &Terminal,
+    ) -> anyhow::Result<()> {
+        let file = self.config.clone().unwrap_or_else(|| FILE.into());
+        let supervisor = supervisor::in_file(&file, database.address(), terminal)?;
+        if let Some(mut supervisor) = supervisor {
+            supervisor.check().await?;
+            tokio::spawn(supervisor.run_in_background(terminal.clone()));
+        }
+        Ok(())
+    }
+
     /// Metrics of the process, and of the database.
     async fn serve(
         &self,
@@ -105,6 +120,7 @@ impl Arguments {
             // Until the process ends.
             tokio::spawn(console.listen(terminal, "").await?);
         }
+        self.watch_transactions(database, terminal).await?;
         let others = !handlers.queues.is_empty() || !file.tables.is_empty();
         let mut relays = routes::start(file.routes, database.address()).await?;
         if !others {

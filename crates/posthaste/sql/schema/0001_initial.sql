@@ -726,6 +726,31 @@ CREATE TABLE posthaste.bulk_action (
   identity     text[]      NOT NULL
 ) WITH (fillfactor = 50);
 
+-- What `posthaste txwatch` did to transactions: a row is committed before the statement that acts,
+-- and gets its result afterwards. A row without a result: the process ended in between.
+CREATE TABLE posthaste.txwatch_action (
+  id                bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at                timestamptz NOT NULL DEFAULT clock_timestamp(),
+  server            text        NOT NULL,  -- 'primary', or the name of a follower
+  kind              text        NOT NULL CHECK (kind IN ('session', 'prepared', 'slot', 'replica')),
+  pid               integer,
+  backend_start     timestamptz,
+  transaction_start timestamptz,
+  name              text,                  -- of a prepared transaction or a slot
+  role              text,
+  application       text,
+  address           text,
+  database          text,
+  state             text,
+  seconds           double precision,      -- how long it had been open
+  action            text        NOT NULL CHECK (action IN ('warn', 'cancel', 'terminate')),
+  rule              integer     NOT NULL,  -- the rule that decided, 1 for the first
+  query             text,                  -- without literals
+  result            text,                  -- 'done', 'gone' (it had ended), or an error
+  finished_at       timestamptz
+);
+CREATE INDEX txwatch_action_at ON posthaste.txwatch_action (at);
+
 CREATE TABLE posthaste.synced (
   name     text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
   relation regclass NOT NULL,

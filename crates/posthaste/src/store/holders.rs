@@ -1,4 +1,6 @@
-//! Who keeps rows from being removed.
+//! Transactions, slots and replicas that keep rows from being removed.
+
+use std::time::SystemTime;
 
 use tokio_postgres::{Client, Row};
 
@@ -6,7 +8,7 @@ use crate::error::Error;
 
 /// Somebody who keeps rows from being removed, as [`holders`] finds them. Claims do not care; other
 /// tables cannot be vacuumed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
     /// What it is.
@@ -35,10 +37,21 @@ pub struct Holder {
     pub seconds: Option<f64>,
     /// How many transactions ago it began to look; nothing while it keeps nothing.
     pub transactions: Option<i64>,
+    /// The role of a session is a superuser.
+    pub is_superuser: bool,
+    /// When the session of a server process began, by the server's clock.
+    pub backend_start: Option<SystemTime>,
+    /// When the transaction began or was prepared, by the server's clock.
+    pub transaction_start: Option<SystemTime>,
+    /// What a session waits for, such as `ClientRead`.
+    pub wait_event: Option<String>,
+    /// The running or the last statement of a session, at most 2,000 letters of it. It may hold
+    /// secrets: redact it before you show it.
+    pub query: Option<String>,
 }
 
 /// What keeps rows from being removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum HolderKind {
     /// A transaction that was prepared and has not ended.
@@ -46,13 +59,14 @@ pub enum HolderKind {
     /// A replica that says what its readers need (hot_standby_feedback).
     Replica,
     /// A session with a transaction.
+    #[default]
     Session,
     /// A replication slot.
     Slot,
 }
 
-/// Who keeps rows from being removed, however briefly, the longest first. Roles that may not read
-/// the sessions of others (`pg_read_all_stats`) see only their own.
+/// Whatever keeps rows from being removed, however briefly, the longest first. Roles that may not
+/// read the sessions of others (`pg_read_all_stats`) see only their own.
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
@@ -62,7 +76,24 @@ pub enum HolderKind {
 /// # Ok(()) }
 /// ```
 pub async fn holders(client: &Client) -> Result<Vec<Holder>, Error> {
-    let failed = "cannot look for who keeps rows";
+    let mut all = transactions(client).await?;
+    all.retain(|one| one.kind != HolderKind::Session || one.transactions.is_some());
+    Ok(all)
+}
+
+/// As [`holders`], with the sessions whose transaction keeps no rows: a READ COMMITTED transaction
+/// that has written nothing keeps rows only while a statement runs. Their
+/// [`transactions`](Holder::transactions) is `None`. Works on a replica too.
+///
+/// ```no_run
+/// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
+/// let all = posthaste::transactions(client).await?;
+/// let harmless = all.iter().filter(|one| one.transactions.is_none());
+/// println!("{} transactions keep nothing", harmless.count());
+/// # Ok(()) }
+/// ```
+pub async fn transactions(client: &Client) -> Result<Vec<Holder>, Error> {
+    let failed = "cannot read the open transactions";
     let rows = client.query_typed(include_str!("holders.sql"), &[]).await;
     let rows = rows.map_err(Error::postgres(failed))?;
     let all: Result<Vec<Option<Holder>>, _> = rows.iter().map(read).collect();
@@ -94,5 +125,10 @@ fn read(row: &Row) -> Result<Option<Holder>, tokio_postgres::Error> {
         is_by_slot: row.try_get("is_by_slot")?,
         seconds: row.try_get("seconds")?,
         transactions: row.try_get("transactions")?,
+        is_superuser: row.try_get("is_superuser")?,
+        backend_start: row.try_get("backend_start")?,
+        transaction_start: row.try_get("transaction_start")?,
+        wait_event: row.try_get("wait_event")?,
+        query: row.try_get("query")?,
     }))
 }

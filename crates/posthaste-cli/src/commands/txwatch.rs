@@ -1,0 +1,135 @@
+//! `posthaste txwatch`: finds long transactions on the primary and its followers, and ends them
+//! where a rule says so.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use crate::database::Database;
+use crate::failure::Ended;
+use crate::file::FILE;
+use crate::options::duration;
+use crate::signals::Signals;
+use crate::supervisor::{Pass, Settings, Supervisor, Timeouts, apply};
+use crate::terminal::Terminal;
+
+/// Watch long transactions on the primary and its followers: warn about them, and cancel or
+/// terminate them where [txwatch] of posthaste.toml says so
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The file whose table [txwatch] has the rules; without the table it only warns
+    #[arg(long, value_name = "FILE", default_value = FILE)]
+    config: PathBuf,
+
+    /// Read all servers once, do what is due, and end: exit code 3 if there is a finding
+    #[arg(long)]
+    once: bool,
+
+    /// Say what would be done, and do nothing, whatever the file says
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print the statements that set timeouts for this role, and what each does not cover
+    #[arg(long, value_name = "ROLE", conflicts_with = "once")]
+    timeouts: Option<String>,
+
+    /// The longest time for --timeouts
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    longest: Duration,
+
+    /// Set the timeouts instead of printing them
+    #[arg(long, requires = "timeouts")]
+    apply: bool,
+}
+
+impl Arguments {
+    /// Whether it watches until somebody stops it.
+    pub(crate) fn is_long_running(&self) -> bool {
+        !self.once && self.timeouts.is_none()
+    }
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    if let Some(role) = &arguments.timeouts {
+        return timeouts(arguments, role, database, terminal).await;
+    }
+    let mut settings = Settings::of_file(&arguments.config)?;
+    settings.act &= !arguments.dry_run;
+    let mut supervisor = Supervisor::new(database.address(), settings)?;
+    supervisor.check().await?;
+    if arguments.once {
+        let pass = supervisor.pass(terminal).await;
+        return report(&pass, terminal);
+    }
+    let mode = match supervisor.is_dry_run() {
+        true => "dry run: nothing is cancelled or terminated",
+        false => "acting by the rules of [txwatch]",
+    };
+    terminal.event(
+        "watching",
+        &format!("watching transactions; {mode}; Ctrl-C stops"),
+        &serde_json::json!({ "dry_run": supervisor.is_dry_run() }),
+    )?;
+    let mut passes = tokio::time::interval(supervisor.every());
+    passes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = signals.stop().cancelled() => return Ok(()),
+            error = database.gone() => return Err(error),
+            _ = passes.tick() => {}
+        }
+        let pass = tokio::select! {
+            () = signals.stop().cancelled() => return Ok(()),
+            pass = supervisor.pass(terminal) => pass,
+        };
+        for action in &pass.actions {
+            terminal.line("action", action)?;
+        }
+    }
+}
+
+/// The findings of one pass.
+fn report(pass: &Pass, terminal: &Terminal) -> anyhow::Result<()> {
+    let mut lines: Vec<String> = pass.findings.iter().map(|one| one.text.clone()).collect();
+    if !pass.findings.is_empty() {
+        lines.extend(pass.dead_rows.iter().cloned());
+    }
+    lines.extend(pass.actions.iter().map(|one| one.text.clone()));
+    lines.extend(pass.problems.iter().cloned());
+    if lines.is_empty() {
+        lines.push("no transaction has been open for too long".to_owned());
+    }
+    terminal.result(lines.join("\n"), pass)?;
+    let line = match (pass.findings.len(), pass.problems.len()) {
+        (0, 0) => return Ok(()),
+        (0, _) => "not everything could be read or done.".to_owned(),
+        (1, _) => "1 transaction has been open for too long.".to_owned(),
+        (many, _) => format!("{many} transactions have been open for too long."),
+    };
+    Err(Ended { code: 3, line }.into())
+}
+
+async fn timeouts(
+    arguments: &Arguments,
+    role: &str,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    if arguments.longest.is_zero() {
+        bail!("--longest: a timeout of 0 would be none.");
+    }
+    let client = database.address().connect().await?;
+    let version = "SELECT pg_catalog.current_setting('server_version_num')::integer";
+    let version = client.query_typed_one(version, &[]).await?.try_get(0)?;
+    let timeouts = Timeouts::new(role, arguments.longest, version);
+    if arguments.apply {
+        apply(&client, &timeouts).await?;
+    }
+    terminal.result(&timeouts, &timeouts)
+}

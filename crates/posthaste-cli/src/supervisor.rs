@@ -1,0 +1,223 @@
+//! The supervisor of long transactions: reads the primary and its followers, decides by rules, and
+//! acts where it may.
+
+mod act;
+mod decide;
+mod describe;
+mod redact;
+mod rule;
+mod server;
+mod timeouts;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use deadpool_postgres::Client;
+use serde::Serialize;
+
+use crate::connect::Address;
+use crate::file::TXWATCH;
+use crate::terminal::Terminal;
+use act::Outcome;
+use decide::{Decision, Past, Seen, plan};
+pub(crate) use rule::Settings;
+use server::Server;
+pub(crate) use timeouts::{Timeouts, apply};
+
+/// Reads all servers again and again, and remembers what it saw and did.
+pub(crate) struct Supervisor {
+    settings: Settings,
+    servers: Vec<Server>,
+    past: Past,
+    begun: Instant,
+    /// Held while this process may act: the lock of the session lets one process act at a time.
+    recorder: Option<Client>,
+    is_past_read: bool,
+}
+
+/// What one pass over all servers found and did.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Pass {
+    /// Transactions that have reached an age of their rule, whether or not something was done now.
+    pub(crate) findings: Vec<describe::Finding>,
+    pub(crate) actions: Vec<describe::Action>,
+    /// Where rows wait to be removed: `primary: 1204 dead rows in public.account`.
+    pub(crate) dead_rows: Vec<String>,
+    /// What this pass could not read or do, one sentence each.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Supervisor {
+    pub(crate) fn new(primary: &Address, settings: Settings) -> anyhow::Result<Self> {
+        let mut servers = vec![Server::new("primary".to_owned(), primary.clone())];
+        for (at, url) in settings.followers.iter().enumerate() {
+            let number = at + 1;
+            let address = Address::parse(url);
+            let address = address.with_context(|| format!("{TXWATCH}: follower {number}"))?;
+            let name = format!("follower {number} ({})", address.place());
+            servers.push(Server::new(name, address));
+        }
+        Ok(Self {
+            settings,
+            servers,
+            past: Past::default(),
+            begun: Instant::now(),
+            recorder: None,
+            is_past_read: false,
+        })
+    }
+
+    /// Checks the servers and the rights before the first pass, so that a mistake ends the command.
+    pub(crate) async fn check(&mut self) -> anyhow::Result<()> {
+        let primary = self.servers.first().context("there is no primary")?;
+        let client = primary.address().connect().await?;
+        act::check(&client, self.settings.act).await
+    }
+
+    /// Reads every server once, and does what is due.
+    pub(crate) async fn pass(&mut self, terminal: &Terminal) -> Pass {
+        let mut pass = Pass::default();
+        let (mut all, mut answered) = (Vec::new(), Vec::new());
+        let watched = self.servers.len() - 1;
+        for server in &mut self.servers {
+            match server.read().await {
+                Ok(reading) => {
+                    answered.push(server.name().to_owned());
+                    pass.problems
+                        .extend(server.problems(&reading, watched, terminal));
+                    let name = server.name();
+                    let dead_rows = reading.dead_rows.iter();
+                    pass.dead_rows
+                        .extend(dead_rows.map(|rows| format!("{name}: {rows}")));
+                    all.extend(reading.transactions);
+                }
+                Err(error) => pass.problems.push(server.failed(&error)),
+            }
+        }
+        let now = self.begun.elapsed();
+        self.past.observe(&all, &answered, now);
+        if let Err(error) = self.prepare_to_act().await {
+            pass.problems.push(format!(
+                "txwatch cannot act: {}",
+                crate::failure::line(&error)
+            ));
+        }
+        self.take_steps(&all, now, &mut pass).await;
+        pass.findings = self.findings(&all);
+        pass
+    }
+
+    /// Takes the lock, and reads the steps of earlier processes. In a dry run nothing is written,
+    /// so there is nothing to take.
+    async fn prepare_to_act(&mut self) -> anyhow::Result<()> {
+        if !self.settings.act {
+            return Ok(());
+        }
+        if let Some(client) = &self.recorder
+            && !client.is_closed()
+        {
+            return Ok(());
+        }
+        self.recorder = None;
+        let primary = self.servers.first().context("there is no primary")?;
+        let client = primary.address().connect().await?;
+        act::lock(&client).await?;
+        if !self.is_past_read {
+            for (key, step) in act::past(&client).await? {
+                self.past.taken(key, step);
+            }
+            self.is_past_read = true;
+        }
+        self.recorder = Some(client);
+        Ok(())
+    }
+
+    async fn take_steps(&mut self, all: &[Seen], now: Duration, pass: &mut Pass) {
+        let plan = plan(all, &self.settings, &self.past, now);
+        if plan.postponed > 0 {
+            tracing::warn!(
+                transactions = plan.postponed,
+                "too many transactions to terminate within a minute; the rest wait"
+            );
+            let postponed = plan.postponed;
+            pass.problems
+                .push(format!("{postponed} terminations wait for the next minute"));
+        }
+        for decision in plan.decisions {
+            let outcome = self.take(&decision).await;
+            describe::log(&decision, &outcome);
+            // What was not recorded is tried at the next pass.
+            if !matches!(outcome, Outcome::Failed(_)) {
+                self.past.taken(decision.seen.key(), decision.step);
+            }
+            if decision.step == decide::Step::Terminate && outcome == Outcome::Done {
+                self.past.terminated(now);
+            }
+            pass.actions.push(describe::action(&decision, &outcome));
+        }
+    }
+
+    async fn take(&self, decision: &Decision<'_>) -> Outcome {
+        if !self.settings.act {
+            return Outcome::DryRun;
+        }
+        let server = self
+            .servers
+            .iter()
+            .find(|one| one.name() == decision.seen.server);
+        match (&self.recorder, server.and_then(Server::client)) {
+            (Some(recorder), Some(client)) => act::take(recorder, client, decision).await,
+            _ => Outcome::Failed("another process acts, or a connection is lost".to_owned()),
+        }
+    }
+
+    /// All that have reached the first age of their rule.
+    fn findings(&self, all: &[Seen]) -> Vec<describe::Finding> {
+        let is_reported = |one: &&Seen| self.past.has_taken(&one.key());
+        all.iter()
+            .filter(is_reported)
+            .map(describe::finding)
+            .collect()
+    }
+
+    pub(crate) fn every(&self) -> Duration {
+        self.settings.every
+    }
+
+    pub(crate) fn is_dry_run(&self) -> bool {
+        !self.settings.act
+    }
+
+    /// Watches in the background of `posthaste up`, until the process ends.
+    pub(crate) async fn run_in_background(mut self, terminal: Terminal) {
+        let mut passes = tokio::time::interval(self.every());
+        passes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            passes.tick().await;
+            self.pass(&terminal).await;
+        }
+    }
+}
+
+/// The settings of `[txwatch]` for `posthaste up`, if the file has the table.
+pub(crate) fn in_file(
+    path: &Path,
+    primary: &Address,
+    terminal: &Terminal,
+) -> anyhow::Result<Option<Supervisor>> {
+    let Some(settings) = Settings::in_file(path)? else {
+        return Ok(None);
+    };
+    let supervisor = Supervisor::new(primary, settings)?;
+    let mode = match supervisor.is_dry_run() {
+        true => "dry run",
+        false => "acting",
+    };
+    terminal.event(
+        "watching_transactions",
+        &format!("watching long transactions ({mode})"),
+        &serde_json::json!({ "dry_run": supervisor.is_dry_run() }),
+    )?;
+    Ok(Some(supervisor))
+}

@@ -1,0 +1,187 @@
+//! Acts on a transaction: records what is about to be done, does it in a statement that checks
+//! again, and records the result.
+
+use std::time::SystemTime;
+
+use anyhow::{bail, ensure};
+use deadpool_postgres::Client;
+use posthaste::HolderKind;
+use tokio_postgres::types::Type;
+
+use super::decide::{Decision, Key, Step};
+use super::redact::redact;
+use crate::failure;
+
+/// What came of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    /// The transaction had ended.
+    Gone,
+    DryRun,
+    /// Nothing was done; the step is tried again.
+    Failed(String),
+    /// The server refused.
+    Refused(String),
+}
+
+impl Outcome {
+    pub(super) fn word(&self) -> &str {
+        match self {
+            Self::Done => "done",
+            Self::Gone => "gone",
+            Self::DryRun => "dry run",
+            Self::Failed(error) | Self::Refused(error) => error,
+        }
+    }
+}
+
+/// Fails where the role lacks what acting needs, or where this is no primary.
+pub(super) async fn check(client: &Client, acts: bool) -> anyhow::Result<()> {
+    let row = client
+        .query_typed_one(include_str!("rights.sql"), &[])
+        .await?;
+    ensure!(
+        !row.try_get::<_, bool>("is_follower")?,
+        "DATABASE_URL leads to a follower. Give the primary's address there, and followers in \
+         [txwatch]."
+    );
+    if !acts {
+        return Ok(());
+    }
+    if !row.try_get::<_, bool>("may_record")? {
+        bail!(
+            "this role may not record actions in posthaste.txwatch_action. Run 'posthaste migrate \
+             --roles' as the owner, and GRANT pg_signal_backend TO it."
+        );
+    }
+    ensure!(
+        row.try_get::<_, bool>("may_signal")?,
+        "this role may not cancel or terminate the sessions of others. GRANT pg_signal_backend TO \
+         it, or set act = false."
+    );
+    Ok(())
+}
+
+/// One process acts at a time: the lock ends with the session.
+pub(super) async fn lock(client: &Client) -> anyhow::Result<()> {
+    let sql = "SELECT pg_catalog.pg_try_advisory_lock(1885893482, 0)";
+    let row = client.query_typed_one(sql, &[]).await?;
+    ensure!(
+        row.try_get::<_, bool>(0)?,
+        "another txwatch acts on this database"
+    );
+    client.query_typed(include_str!("forget.sql"), &[]).await?;
+    Ok(())
+}
+
+/// The steps that earlier processes took.
+pub(super) async fn past(client: &Client) -> anyhow::Result<Vec<(Key, Step)>> {
+    let rows = client.query_typed(include_str!("past.sql"), &[]).await?;
+    let read = rows.iter().map(|row| {
+        let step = match row.try_get("action")? {
+            "warn" => Step::Warn,
+            "cancel" => Step::Cancel,
+            _ => Step::Terminate,
+        };
+        let key = Key {
+            server: row.try_get("server")?,
+            pid: row.try_get("pid")?,
+            name: row.try_get("name")?,
+            start: row.try_get("transaction_start")?,
+        };
+        Ok((key, step))
+    });
+    Ok(read.collect::<Result<_, tokio_postgres::Error>>()?)
+}
+
+pub(super) async fn take(recorder: &Client, server: &Client, decision: &Decision<'_>) -> Outcome {
+    let number = match record(recorder, decision).await {
+        Ok(number) => number,
+        Err(error) => return Outcome::Failed(line(error)),
+    };
+    let outcome = match decision.step {
+        Step::Warn => Outcome::Done,
+        Step::Cancel => signal(server, decision, include_str!("cancel.sql")).await,
+        Step::Terminate => signal(server, decision, include_str!("terminate.sql")).await,
+    };
+    let finished = recorder
+        .execute_typed(
+            include_str!("finish.sql"),
+            &[(&number, Type::INT8), (&outcome.word(), Type::TEXT)],
+        )
+        .await;
+    if let Err(error) = finished {
+        let error = line(error.into());
+        tracing::warn!(error, "txwatch could not record the result of an action");
+    }
+    outcome
+}
+
+fn line(error: anyhow::Error) -> String {
+    failure::line(&error)
+}
+
+async fn signal(server: &Client, decision: &Decision<'_>, sql: &str) -> Outcome {
+    let holder = &decision.seen.holder;
+    let signalled = server
+        .query_typed(
+            sql,
+            &[
+                (&holder.pid, Type::INT4),
+                (&holder.backend_start, Type::TIMESTAMPTZ),
+                (&holder.transaction_start, Type::TIMESTAMPTZ),
+            ],
+        )
+        .await;
+    match signalled {
+        Err(error) => Outcome::Refused(line(error.into())),
+        Ok(rows) => match rows.first().map(|row| row.try_get(0)) {
+            Some(Ok(true)) => Outcome::Done,
+            Some(Err(error)) => Outcome::Refused(line(error.into())),
+            _ => Outcome::Gone,
+        },
+    }
+}
+
+async fn record(recorder: &Client, decision: &Decision<'_>) -> anyhow::Result<i64> {
+    let (seen, holder) = (decision.seen, &decision.seen.holder);
+    let kind = match holder.kind {
+        HolderKind::Prepared => "prepared",
+        HolderKind::Replica => "replica",
+        HolderKind::Slot => "slot",
+        _ => "session",
+    };
+    let action = match decision.step {
+        Step::Warn => "warn",
+        Step::Cancel => "cancel",
+        Step::Terminate => "terminate",
+    };
+    let start: Option<SystemTime> = holder.transaction_start;
+    let rule = i32::try_from(decision.rule)?;
+    let query = holder.query.as_deref().map(redact);
+    let pid = seen.key().pid;
+    let row = recorder
+        .query_typed_one(
+            include_str!("record.sql"),
+            &[
+                (&seen.server, Type::TEXT),
+                (&kind, Type::TEXT),
+                (&pid, Type::INT4),
+                (&holder.backend_start, Type::TIMESTAMPTZ),
+                (&start, Type::TIMESTAMPTZ),
+                (&holder.name, Type::TEXT),
+                (&holder.role, Type::TEXT),
+                (&holder.application, Type::TEXT),
+                (&holder.address, Type::TEXT),
+                (&holder.database, Type::TEXT),
+                (&holder.state, Type::TEXT),
+                (&holder.seconds, Type::FLOAT8),
+                (&action, Type::TEXT),
+                (&rule, Type::INT4),
+                (&query, Type::TEXT),
+            ],
+        )
+        .await?;
+    Ok(row.try_get(0)?)
+}

@@ -1,0 +1,3 @@
+-- What came of it.
+UPDATE posthaste.txwatch_action SET result = $2, finished_at = pg_catalog.clock_timestamp()
+ WHERE id = $1;

@@ -1,0 +1,129 @@
+//! Statements without the values that they hold.
+
+/// Letters of a statement that are shown.
+const LONGEST: usize = 200;
+
+/// The statement in one line, at most 200 letters of it, with `?` in the place of each literal and
+/// without comments. Where a literal is not closed, nothing after its beginning is shown.
+pub(crate) fn redact(statement: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = statement;
+    while let Some(letter) = rest.chars().next() {
+        if shown.chars().count() > LONGEST {
+            break;
+        }
+        let before = shown.chars().next_back();
+        rest = match letter {
+            '\'' => {
+                // E'', B'', X'' and U&'' are literals of which the prefix was shown.
+                let escapes = matches!(before, Some('e' | 'E'));
+                shown.push('?');
+                after_quoted(&rest[1..], escapes)
+            }
+            '"' => {
+                let end = rest[1..].find('"').map_or(rest.len(), |at| at + 2);
+                shown.push_str(&rest[..end]);
+                &rest[end..]
+            }
+            '$' => match dollar_tag(rest) {
+                Some(tag) => {
+                    shown.push('?');
+                    let body = &rest[tag.len()..];
+                    body.find(tag).map_or("", |at| &body[at + tag.len()..])
+                }
+                None => {
+                    shown.push('$');
+                    &rest[1..]
+                }
+            },
+            '-' if rest.starts_with("--") => rest.find('\n').map_or("", |at| &rest[at..]),
+            '/' if rest.starts_with("/*") => rest.find("*/").map_or("", |at| &rest[at + 2..]),
+            digit if digit.is_ascii_digit() && !before.is_some_and(is_of_name) => {
+                shown.push('?');
+                rest.trim_start_matches(|one: char| one.is_alphanumeric() || one == '.')
+            }
+            space if space.is_whitespace() => {
+                if before.is_some_and(|before| before != ' ') {
+                    shown.push(' ');
+                }
+                &rest[space.len_utf8()..]
+            }
+            other => {
+                shown.push(other);
+                &rest[other.len_utf8()..]
+            }
+        };
+    }
+    match shown.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &shown[..end]),
+        None => shown.trim_end().to_owned(),
+    }
+}
+
+/// `$1` keeps its number: it is a parameter and no value.
+fn is_of_name(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_' || letter == '$'
+}
+
+fn after_quoted(rest: &str, escapes: bool) -> &str {
+    let mut letters = rest.char_indices().peekable();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '\\' if escapes => {
+                letters.next();
+            }
+            // Whether the backslash escapes depends on standard_conforming_strings.
+            '\\' if letters.peek().is_some_and(|(_, next)| *next == '\'') => return "",
+            '\'' if letters.peek().is_some_and(|(_, next)| *next == '\'') => {
+                letters.next();
+            }
+            '\'' => return &rest[at + 1..],
+            _ => {}
+        }
+    }
+    ""
+}
+
+/// `$$` or `$tag$` at the beginning.
+fn dollar_tag(rest: &str) -> Option<&str> {
+    let end = rest[1..].find('$')? + 2;
+    let tag = &rest[..end];
+    let name = &tag[1..end - 1];
+    let is_name = name.chars().all(|one| one.is_alphanumeric() || one == '_')
+        && !name.starts_with(|one: char| one.is_ascii_digit());
+    is_name.then_some(tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redact;
+
+    #[test]
+    fn literals_and_comments_are_hidden() {
+        for (statement, shown) in [
+            ("SELECT 1", "SELECT ?"),
+            (
+                "SELECT * FROM t1 WHERE a = 'it''s' AND b = $1",
+                "SELECT * FROM t1 WHERE a = ? AND b = $1",
+            ),
+            (r"SELECT E'a\'b', 'c'", "SELECT E?, ?"),
+            ("DO $x$ secret $x$; SELECT 2", "DO ?; SELECT ?"),
+            (
+                "SELECT\n  \"odd 'name\" -- secret\n, 1.5e3",
+                "SELECT \"odd 'name\" , ?",
+            ),
+            ("SELECT /* secret */ 0xff", "SELECT ?"),
+            ("SELECT 'never closed", "SELECT ?"),
+            (r"SELECT 'a\', 'secret'", "SELECT ?"),
+            ("SET password TO $$ secret", "SET password TO ?"),
+        ] {
+            assert_eq!(redact(statement), shown, "{statement}");
+        }
+    }
+
+    #[test]
+    fn long_statements_are_cut() {
+        let shown = redact(&"é".repeat(1_000));
+        assert_eq!(shown.chars().count(), 201);
+    }
+}

@@ -1,0 +1,265 @@
+//! `posthaste txwatch` against real servers: what it finds, whom it ends, and whom it never touches.
+
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, number};
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::stage::{self, Said, Stage};
+
+/// A transaction of this role is open for long enough at once.
+const RULES: &str = "act = true\nevery = '1s'\nterminations_per_minute = 100\n\
+                     [[txwatch.rule]]\napplication = 'pg_dump'\n\
+                     [[txwatch.rule]]\nwarn = '0s'\nterminate = '1s'\n";
+
+/// A server on which roles that are no superusers hold transactions.
+async fn server_with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, Client)> {
+    let settings = [("max_prepared_transactions", "4"), ("wal_level", "logical")];
+    let server = PgServer::start(PgVersion::any(), &settings)?;
+    let db = TestDb::empty(&server).await?;
+    stage
+        .run_with_url(db.url(), &["migrate", "--roles"])
+        .await?
+        .good()?;
+    let owner = db.client().await?;
+    owner
+        .batch_execute(
+            "CREATE ROLE app LOGIN; GRANT posthaste_producer TO app;
+             CREATE ROLE watcher LOGIN; GRANT pg_monitor, pg_signal_backend TO watcher",
+        )
+        .await?;
+    Ok((server, db, owner))
+}
+
+/// The database's URL for another role.
+fn url_of(url: &str, role: &str, application: &str) -> String {
+    let url = url.replacen("://postgres@", &format!("://{role}@"), 1);
+    let sign = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{sign}application_name={application}")
+}
+
+async fn once(stage: &Stage, db: &TestDb, more: &[&str]) -> anyhow::Result<(Said, Value)> {
+    let arguments = [&["--json", "txwatch", "--once"], more].concat();
+    let url = url_of(db.url(), "watcher", "watch");
+    let said = stage.run_with_url(&url, &arguments).await?;
+    let pass = serde_json::from_str(&said.out).unwrap_or_default();
+    Ok((said, pass))
+}
+
+fn texts(pass: &Value, list: &str) -> Vec<String> {
+    let all = pass[list].as_array().into_iter().flatten();
+    all.map(|one| one["text"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_warns_and_touches_nobody() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (_server, db, owner) = server_with_roles(&stage).await?;
+    let file = "[txwatch]\n[[txwatch.rule]]\nwarn = '0s'\nterminate = '1s'\n";
+    stage.write("posthaste.toml", file)?;
+    let held = connect(&url_of(db.url(), "app", "report")).await?;
+    held.batch_execute(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 'geheim' FROM pg_class LIMIT 1",
+    )
+    .await?;
+    let (said, pass) = once(&stage, &db, &[]).await?;
+    assert_eq!(said.code, Some(3), "{said:?}");
+    let findings = texts(&pass, "findings");
+    assert_eq!(findings.len(), 1, "{pass}");
+    assert!(
+        findings[0].contains("role app, application report"),
+        "{pass}"
+    );
+    assert!(findings[0].contains("VACUUM cannot remove rows"), "{pass}");
+    let query = pass["findings"][0]["query"].as_str().unwrap_or_default();
+    assert!(query.contains("SELECT ? FROM pg_class"), "{query}");
+    assert!(!said.out.contains("geheim") && !said.err.contains("geheim"));
+    // A dry run records nothing and ends nobody.
+    held.batch_execute("SELECT 1").await?;
+    let recorded = "SELECT count(*) FROM posthaste.txwatch_action";
+    assert_eq!(number(&owner, recorded).await?, 0);
+    held.batch_execute("COMMIT").await?;
+    let (said, _) = once(&stage, &db, &[]).await?;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_keeps_nothing_is_said_to_be_harmless() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (_server, db, owner) = server_with_roles(&stage).await?;
+    stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
+    let idle = connect(&url_of(db.url(), "app", "idle")).await?;
+    idle.batch_execute("BEGIN; SELECT 1").await?;
+    let old = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'idle'
+                AND xact_start < clock_timestamp() - interval '1 second'";
+    eventually(stage::BOUND, "the transaction is old enough", async || {
+        Ok(number(&owner, old).await? == 1)
+    })
+    .await?;
+    for _ in 0..2 {
+        let (_, pass) = once(&stage, &db, &[]).await?;
+        let findings = texts(&pass, "findings");
+        assert!(findings[0].contains("it keeps no rows"), "{pass}");
+    }
+    idle.batch_execute("COMMIT").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_transactions_end_and_the_allowed_stay() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (_server, db, owner) = server_with_roles(&stage).await?;
+    stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
+    let open = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class LIMIT 1";
+    let (held, dump) = (
+        connect(&url_of(db.url(), "app", "report")).await?,
+        connect(&url_of(db.url(), "app", "pg_dump")).await?,
+    );
+    held.batch_execute(open).await?;
+    // A role may lift the server's timeouts for itself; the supervisor does not ask it.
+    held.batch_execute("SET statement_timeout = 0").await?;
+    dump.batch_execute(open).await?;
+    // The superuser's own transaction, a slot and a prepared one are named at most. A slot waits
+    // for what has written to end, so it comes first.
+    owner
+        .batch_execute("SELECT pg_create_logical_replication_slot('unread', 'test_decoding')")
+        .await?;
+    let admin = db.client().await?;
+    admin.batch_execute(open).await?;
+    let preparing = connect(&url_of(db.url(), "app", "forgetful")).await?;
+    preparing
+        .batch_execute(
+            "BEGIN; SELECT posthaste.enqueue('n', '{}'); PREPARE TRANSACTION 'forgotten'",
+        )
+        .await?;
+    let url = url_of(db.url(), "watcher", "watch");
+    let mut watching = stage.spawn_at(&url, &["--json", "txwatch"])?;
+    eventually(stage::BOUND, "the report's session ends", async || {
+        Ok(held.is_closed())
+    })
+    .await?;
+    let named = "SELECT count(DISTINCT name) FROM posthaste.txwatch_action
+                  WHERE action = 'warn' AND name IN ('forgotten', 'unread')";
+    eventually(stage::BOUND, "both are named", async || {
+        Ok(number(&owner, named).await? == 2)
+    })
+    .await?;
+    dump.batch_execute("SELECT 1; COMMIT").await?;
+    admin.batch_execute("SELECT 1; COMMIT").await?;
+    assert_eq!(
+        number(&owner, "SELECT count(*) FROM pg_prepared_xacts").await?,
+        1
+    );
+    // Recorded before it was done, with its result.
+    let steps: Vec<(String, String)> = owner
+        .query(
+            "SELECT action, result FROM posthaste.txwatch_action WHERE application = 'report'
+              ORDER BY id",
+            &[],
+        )
+        .await?
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
+    let expected = [("warn", "done"), ("terminate", "done")];
+    assert_eq!(steps, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    watching.terminate()?;
+    let said = Said::by(watching).await?;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("\"action\":\"terminate\""), "{said:?}");
+    owner.batch_execute("ROLLBACK PREPARED 'forgotten'").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_supervisor_does_not_act() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (_server, db, owner) = server_with_roles(&stage).await?;
+    stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
+    owner
+        .batch_execute("SELECT pg_advisory_lock(1885893482, 0)")
+        .await?;
+    let held = connect(&url_of(db.url(), "app", "report")).await?;
+    held.batch_execute("BEGIN; SELECT posthaste.enqueue('n', '{}')")
+        .await?;
+    let (said, pass) = once(&stage, &db, &[]).await?;
+    assert_eq!(said.code, Some(3), "{said:?}");
+    let problems = pass["problems"].to_string();
+    assert!(problems.contains("another txwatch acts"), "{pass}");
+    held.batch_execute("COMMIT").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_on_a_follower_is_found_and_ended_there() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (server, db, owner) = server_with_roles(&stage).await?;
+    let feedback = [
+        ("hot_standby_feedback", "on"),
+        ("wal_receiver_status_interval", "1s"),
+    ];
+    let follower = server.start_replica(&feedback)?;
+    // Unwatched, the follower is a problem.
+    stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
+    eventually(stage::BOUND, "the follower streams", async || {
+        let (_, pass) = once(&stage, &db, &["--dry-run"]).await?;
+        Ok(pass["problems"].to_string().contains("are not watched"))
+    })
+    .await?;
+    let there = url_of(&follower.url(db.name()), "watcher", "watch");
+    let file = format!("[txwatch]\nfollowers = ['{there}']\n{RULES}");
+    stage.write("posthaste.toml", &file)?;
+    let reader = connect(&url_of(&follower.url(db.name()), "app", "report")).await?;
+    reader
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class LIMIT 1")
+        .await?;
+    let url = url_of(db.url(), "watcher", "watch");
+    let mut watching = stage.spawn_at(&url, &["txwatch"])?;
+    eventually(stage::BOUND, "the reader's session ends", async || {
+        Ok(reader.is_closed())
+    })
+    .await?;
+    let recorded = "SELECT count(*) FROM posthaste.txwatch_action
+                     WHERE server LIKE 'follower 1 %' AND action = 'terminate'
+                       AND result = 'done'";
+    eventually(stage::BOUND, "the result is recorded", async || {
+        Ok(number(&owner, recorded).await? == 1)
+    })
+    .await?;
+    watching.terminate()?;
+    Said::by(watching).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acting_needs_rights_and_names_them() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (_server, db, owner) = server_with_roles(&stage).await?;
+    owner
+        .batch_execute("REVOKE pg_signal_backend FROM watcher")
+        .await?;
+    stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
+    let (said, _) = once(&stage, &db, &[]).await?;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("GRANT pg_signal_backend"), "{said:?}");
+    let (said, _) = once(&stage, &db, &["--dry-run"]).await?;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn timeouts_are_printed_and_set_for_a_role() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (_server, db, _owner) = server_with_roles(&stage).await?;
+    let arguments = ["txwatch", "--timeouts", "app", "--longest", "5m", "--apply"];
+    let said = stage.run_with_url(db.url(), &arguments).await?.good()?;
+    assert!(
+        said.contains("ALTER ROLE \"app\" SET idle_in_transaction_session_timeout = '300s';"),
+        "{said}"
+    );
+    let app = connect(&url_of(db.url(), "app", "x")).await?;
+    let row = app.query_one("SHOW statement_timeout", &[]).await?;
+    assert_eq!(row.get::<_, String>(0), "5min");
+    Ok(())
+}
