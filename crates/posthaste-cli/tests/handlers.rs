@@ -259,7 +259,7 @@ async fn who_answers_over_tls_must_show_a_certificate_that_is_trusted() -> anyho
     let mut stranger = work(&stage, &database, &["--http", &url], &[NO_PROXY]).await?;
     put(&client, "x").await?;
     eventually(BOUND, "it was refused", async || {
-        let refused = "SELECT count(*) FROM posthaste.job WHERE attempt > 0 \
+        let refused = "SELECT count(*) FROM posthaste.job WHERE attempt = 0 \
                        AND last_error LIKE 'cannot connect: invalid peer certificate%'";
         Ok(number(&client, refused).await? == 1)
     })

@@ -264,11 +264,12 @@ async fn a_worker_says_nothing_of_what_it_cannot_post_nor_a_password_of_where() 
     let http = format!("mail=http://ada:{MARK}@127.0.0.1:1/{MARK}");
     let mut command = stage.command(&["work", "--http", &http]);
     command.env("NO_PROXY", "127.0.0.1");
-    let worker = Child::spawn(command.env("DATABASE_URL", database.url()))?;
+    let mut worker = Child::spawn(command.env("DATABASE_URL", database.url()))?;
     let enqueue = "SELECT posthaste.enqueue('mail', jsonb_build_object('text', $1::text))";
     client.execute(enqueue, &[&MARK]).await?;
-    eventually(BOUND, "it fails", async || {
-        let failed = "SELECT count(*) FROM posthaste.attempt WHERE error <> ''";
+    worker.error_line("takes no jobs", BOUND).await?;
+    eventually(BOUND, "the reason is kept", async || {
+        let failed = "SELECT count(*) FROM posthaste.job WHERE last_error <> ''";
         Ok(number(&client, failed).await? > 0)
     })
     .await?;

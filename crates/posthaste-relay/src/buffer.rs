@@ -3,9 +3,7 @@
 
 use std::collections::VecDeque;
 
-use posthaste::consumer::Delivery;
-
-use super::breaker::Breaker;
+use posthaste::consumer::{Breaker, Delivery};
 
 #[derive(Default)]
 pub(super) struct SendBuffer {
@@ -19,10 +17,16 @@ impl SendBuffer {
     /// down. A small claim costs nearly what a large one does, so none is asked for before half of
     /// the room is free: what is under way goes on meanwhile.
     pub(super) fn room(&self, under_way: usize) -> usize {
+        if self.breaker.is_half_open() {
+            return match self.waiting.is_empty() {
+                true => self.breaker.room(1),
+                false => 0,
+            };
+        }
         let here = self.waiting.len() + self.under_way;
-        match self.breaker.opened_until() {
-            None if here <= under_way => under_way.saturating_mul(2) - here,
-            _ => 0,
+        match here <= under_way {
+            true => self.breaker.room(under_way.saturating_mul(2) - here),
+            false => 0,
         }
     }
 
@@ -32,14 +36,23 @@ impl SendBuffer {
 
     /// The next of them, to be sent.
     pub(super) fn take(&mut self, batch: usize) -> Vec<Delivery> {
-        let batch = batch.min(self.waiting.len());
+        let batch = self.breaker.admit(batch.min(self.waiting.len()));
         self.under_way += batch;
         self.waiting.drain(..batch).collect()
     }
 
-    /// These are not under way any more.
-    pub(super) fn ended(&mut self, jobs: usize) {
+    /// These are not under way any more. True: one may be tried in their place.
+    pub(super) fn ended(&mut self, jobs: usize) -> bool {
         self.under_way -= jobs;
+        self.breaker.release()
+    }
+
+    /// Lets one job through. Returns those that wait beside it, if all but one are to be removed.
+    pub(super) fn half_open(&mut self, keeps_all: bool) -> Vec<Delivery> {
+        self.breaker.half_open();
+        let kept = if keeps_all { self.waiting.len() } else { 1 };
+        let others = self.waiting.split_off(kept.min(self.waiting.len()));
+        Vec::from(others)
     }
 
     /// Puts back what was not taken, before all others.
@@ -88,5 +101,17 @@ mod tests {
         assert_eq!(buffer.room(40), 0);
         buffer.breaker.close();
         assert_eq!(buffer.room(40), 80);
+    }
+
+    #[test]
+    fn while_one_job_is_tried_there_is_room_for_one_whatever_is_under_way() {
+        let mut buffer = buffer(40);
+        buffer.breaker.failed(Instant::now(), 0.5);
+        buffer.half_open(false);
+        assert_eq!(buffer.room(40), 1);
+        assert_eq!(buffer.breaker.admit(1), 1);
+        assert_eq!(buffer.room(40), 0);
+        assert!(buffer.ended(40), "nothing is known of it");
+        assert_eq!(buffer.room(40), 1);
     }
 }

@@ -45,7 +45,9 @@ struct UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.shared.buffer().ended(self.jobs);
+        if self.shared.buffer().ended(self.jobs) {
+            self.shared.arrived.notify_one();
+        }
         self.shared.room.notify_one();
     }
 }
@@ -89,7 +91,7 @@ impl Shared {
             let opened_until = self.buffer().breaker.opened_until();
             if let Some(until) = opened_until {
                 tokio::time::sleep_until(until.into()).await;
-                self.look().await;
+                self.look_or_try().await;
                 continue;
             }
             let batch = match self.may_send() {
@@ -173,7 +175,7 @@ impl Shared {
             }
             (Some(_), None) => Left::Unavailable(left),
             (None, None) => {
-                self.buffer().breaker.succeeded();
+                self.succeeded();
                 Left::Nothing
             }
         }

@@ -141,6 +141,12 @@ pub trait Destination: Send + Sync + 'static {
     /// Whether it would take messages now; the error says why not. Asked while it did not answer.
     fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
 
+    /// Whether only a message shows that it takes messages again: after a failure one is sent
+    /// before all others, and no [`probe`](Self::probe).
+    fn tries_one(&self) -> bool {
+        false
+    }
+
     /// Whether it will never take anything again: a pipe that nobody reads any more. What is sent
     /// to it waits as if it were down.
     fn is_gone(&self) -> bool {

@@ -28,10 +28,7 @@ impl Shared {
         match self.verify().await {
             Ok(()) => {
                 self.buffer().breaker.close();
-                self.room.notify_one();
-                if self.status().down_since.take().is_some() {
-                    tracing::info!(destination = self.destination.label(), "answers again");
-                }
+                self.answers_again();
                 return true;
             }
             Err(Unfit::Down(reason)) => self.went_down(&reason),
@@ -42,6 +39,38 @@ impl Shared {
             self.reschedule(waiting.into_iter().map(|one| one.ticket));
         }
         false
+    }
+
+    /// Every message of a batch was answered.
+    pub(super) fn succeeded(&self) {
+        let were_held = self.buffer().breaker.succeeded();
+        if were_held && self.destination.tries_one() {
+            self.answers_again();
+        }
+    }
+
+    /// Asks whether the destination is there again, or sends one message to see.
+    pub(super) async fn look_or_try(&self) {
+        match self.destination.tries_one() {
+            true => self.try_one(),
+            false => _ = self.look().await,
+        }
+    }
+
+    /// Messages may be sent.
+    fn answers_again(&self) {
+        self.room.notify_one();
+        self.arrived.notify_one();
+        if self.status().down_since.take().is_some() {
+            tracing::info!(destination = self.destination.label(), "answers again");
+        }
+    }
+
+    /// Lets one message through, which shows whether the destination takes messages again.
+    fn try_one(&self) {
+        let others = self.buffer().half_open(self.keeps_in_hand());
+        self.reschedule(others.into_iter().map(|one| one.ticket));
+        self.room.notify_one();
     }
 
     /// Asks whether it is there and keeps what is promised.

@@ -19,7 +19,6 @@
 mod amqp;
 #[cfg(feature = "asynq")]
 mod asynq;
-mod breaker;
 mod buffer;
 mod builder;
 #[cfg(feature = "bullmq")]

@@ -4,14 +4,13 @@ mod headers;
 mod reach;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, join_all};
 use jiff::Timestamp;
-use posthaste::consumer::Outcome;
-use posthaste::http::{self, Secret, Turns};
-use posthaste::{Error, RetryLater};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use posthaste::Error;
+use posthaste::http::{self, Asked, Blame, Faults, KeepAlive, Secret, Turns, Verdict};
+use reqwest::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, ClientBuilder, StatusCode, Url};
 use uuid::Uuid;
 
@@ -21,6 +20,10 @@ use super::message::Message;
 use super::reason::{Failure, Reason};
 use reach::Forbidden;
 pub use reach::Reach;
+
+/// Connections to addresses of the messages' own stay open no more than this, whatever file
+/// descriptors there are.
+const MOST_IDLE: usize = 4_000;
 
 /// A webhook: each message is posted to an address.
 ///
@@ -36,13 +39,16 @@ pub use reach::Reach;
 /// | answer | outcome |
 /// |---|---|
 /// | 2xx | accepted |
-/// | 408, 425, 429, 5xx | later, when `Retry-After` says (a second to a day), else by the back-off |
+/// | 408, 425, 429, 500, any 5xx with `Retry-After` | later, when `Retry-After` says (a second to a day), else by the back-off |
+/// | 3xx, 401 to 405, 407, 415, 421, 426, 501 to 505, 511 | the destination's own address: it takes nothing for now, no attempt is counted; a message's own: 4xx as other 4xx, else later |
 /// | other 4xx | rejected for good; later with [`again_on_client_errors`](Self::again_on_client_errors) |
-/// | 3xx | later; redirects are not followed |
 /// | none | the destination's own address: it is down, no attempt is counted; a message's own: later, and no other message waits for it |
 /// | none, as this process may open no more files | again in a moment, no attempt is counted; fewer requests are under way at once from then on |
 ///
-/// Whether its own address answers is asked from the first message on that goes there.
+/// While its own address takes nothing, one message at a time shows whether it takes messages
+/// again. Where others are accepted and one message fails twice, it lies with the message, and an
+/// attempt is counted. After a message without an answer a HEAD request asks whether somebody is
+/// there; a receiver need not answer it.
 ///
 /// Only public addresses are connected to, see [`Reach`]. Of an answer, 8 KiB are read at most.
 /// Which TLS there is, is the client's affair.
@@ -69,6 +75,10 @@ pub struct Webhook {
     turns: Turns,
     again: bool,
     known: Known,
+    /// Of those that go to the destination's own address.
+    faults: Faults,
+    /// Of connections to addresses of the messages' own: they may be to any number of hosts.
+    keep_alive: KeepAlive,
     /// A message went to the destination's own address, or was to. Where each has its own, nobody
     /// needs this one.
     is_used: AtomicBool,
@@ -103,6 +113,8 @@ impl Webhook {
             turns: Turns::new(requests),
             again: false,
             known: Known::default(),
+            faults: Faults::default(),
+            keep_alive: KeepAlive::new(http::quarter_of_descriptors().min(MOST_IDLE)),
             is_used: AtomicBool::new(false),
         })
     }
@@ -142,35 +154,58 @@ impl Webhook {
         let Some(_turn) = self.turns.next().await else {
             return Answer::unavailable("the relay ends");
         };
-        let answer = self.post(message).await;
-        if !matches!(answer, Answer::Backpressure { .. }) {
-            self.turns.found();
-        } else if self.turns.lower() {
-            let destination = self.label();
-            tracing::warn!(destination, "{NO_FILES}: fewer requests are under way");
-        }
+        let answer = match self.post(message).await {
+            Ok(answer) => {
+                self.turns.found();
+                answer
+            }
+            Err(NoFiles) => {
+                if self.turns.lower() {
+                    let destination = self.label();
+                    tracing::warn!(destination, "{NO_FILES}: fewer requests are under way");
+                }
+                Answer::full(Reason::of(Failure::Other, NO_FILES))
+            }
+        };
         self.known.learn(message.id, &answer);
         answer
     }
 
-    async fn post(&self, message: &Message) -> Answer {
-        let (url, headers) = match (self.address(message), self.encode(message)) {
+    async fn post(&self, message: &Message) -> Result<Answer, NoFiles> {
+        let (url, mut headers) = match (self.address(message), self.encode(message)) {
             (Ok(url), Ok(headers)) => (url, headers),
-            (Err(reason), _) | (_, Err(reason)) => return Answer::rejected(reason),
+            (Err(reason), _) | (_, Err(reason)) => return Ok(Answer::rejected(reason)),
         };
+        let is_own = message.queue.is_some();
+        let host = is_own.then(|| url.origin().ascii_serialization());
+        let kept = host.map(|host| self.keep_alive.ask(&host, Instant::now()));
+        if matches!(kept, Some(None)) {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         let request = self
             .client
             .post(url)
             .headers(headers)
             .timeout(self.time_limit)
             .body(message.body().to_vec());
-        match request.send().await {
+        let asked = (!is_own).then(|| self.faults.ask(message.job.id));
+        let answer = match request.send().await {
             Ok(answer) => {
                 let failure = of_status(answer.status());
-                self.judge(http::outcome(answer).await, failure)
+                let verdict = http::verdict(answer).await;
+                match asked {
+                    Some(asked) => self.judge_own(verdict, failure, &asked),
+                    None => self.judge(verdict.of_this_job_alone(), failure),
+                }
             }
-            Err(error) => unavailable(&error, message.queue.is_some()),
-        }
+            Err(error) if http::lacks_files(&error) => return Err(NoFiles),
+            Err(error) => match asked {
+                Some(asked) => unavailable(&error, &asked),
+                None => unavailable_alone(&error),
+            },
+        };
+        drop(kept);
+        Ok(answer)
     }
 
     /// Where it goes. An address of the message's own is not trusted.
@@ -207,13 +242,27 @@ impl Webhook {
         Ok(headers)
     }
 
-    fn judge(&self, outcome: Result<Outcome, RetryLater>, failure: Failure) -> Answer {
+    /// What the destination's own address means by an answer.
+    fn judge_own(&self, verdict: Verdict, failure: Failure, asked: &Asked<'_>) -> Answer {
+        let Verdict::Endpoint { reason, .. } = verdict else {
+            asked.taken();
+            return self.judge(verdict, failure);
+        };
+        let reason = Reason::of(failure, reason);
+        match asked.failed() {
+            Blame::Job => Answer::retry(reason),
+            Blame::Endpoint { .. } => Answer::full(reason),
+        }
+    }
+
+    fn judge(&self, verdict: Verdict, failure: Failure) -> Answer {
         let of = |reason| Reason::of(failure, reason);
-        match outcome {
-            Ok(Outcome::Discard { reason }) if self.again => Answer::retry(of(reason)),
-            Ok(Outcome::Discard { reason }) => Answer::rejected(of(reason)),
-            Ok(_) => Answer::Accepted,
-            Err(later) => Answer::Retry {
+        match verdict {
+            Verdict::Done => Answer::Accepted,
+            Verdict::Refused { reason } if self.again => Answer::retry(of(reason)),
+            Verdict::Refused { reason } => Answer::rejected(of(reason)),
+            Verdict::Endpoint { reason, .. } => Answer::full(of(reason)),
+            Verdict::Later(later) => Answer::Retry {
                 reason: of(later.to_string()),
                 after: later.wait(),
             },
@@ -251,22 +300,33 @@ fn of_status(status: StatusCode) -> Failure {
     }
 }
 
-/// Without an answer an address of a message's own is that message's trouble; the destination's is
-/// everybody's. What this process lacks is neither's.
-fn unavailable(error: &reqwest::Error, is_own: bool) -> Answer {
-    if http::lacks_files(error) {
-        return Answer::full(Reason::of(Failure::Other, NO_FILES));
+/// This process may open no more files: that lies with nobody else.
+struct NoFiles;
+
+/// The destination's own address did not answer: that is everybody's trouble, unless it answers all
+/// others.
+fn unavailable(error: &reqwest::Error, asked: &Asked<'_>) -> Answer {
+    let reason = not_answered(error);
+    match !error.is_connect() && asked.failed() == Blame::Job {
+        true => Answer::retry(reason),
+        false => Answer::unavailable(reason),
     }
+}
+
+/// An address of a message's own did not answer: that is this message's trouble.
+fn unavailable_alone(error: &reqwest::Error) -> Answer {
+    match Forbidden::is_cause_of(error) {
+        true => Answer::rejected(http::said(error)),
+        false => Answer::retry(not_answered(error)),
+    }
+}
+
+fn not_answered(error: &reqwest::Error) -> Reason {
     let failure = match error.is_timeout() {
         true => Failure::Timeout,
         false => Failure::Connect,
     };
-    let reason = Reason::of(failure, http::said(error));
-    match is_own {
-        true if Forbidden::is_cause_of(error) => Answer::rejected(http::said(error)),
-        true => Answer::retry(reason),
-        false => Answer::unavailable(reason),
-    }
+    Reason::of(failure, http::said(error))
 }
 
 impl Destination for Webhook {
@@ -300,6 +360,11 @@ impl Destination for Webhook {
 
     fn recall(&self, id: Uuid) -> Option<Answer> {
         self.known.recall(id)
+    }
+
+    /// A receiver may answer no HEAD.
+    fn tries_one(&self) -> bool {
+        true
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {

@@ -4,6 +4,7 @@
 //! [`Consumer`] is what stands behind these, behind handlers, relays and syncs.
 
 mod attendant;
+mod breaker;
 mod ticket;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::job::JobId;
 pub use crate::job::Outcome;
 use crate::retry::Backoff;
 pub use attendant::Attendant;
+pub use breaker::Breaker;
 pub(crate) use ticket::{Batch, Settled};
 pub use ticket::{Delivery, Ticket};
 

@@ -1,12 +1,14 @@
 //! Webhooks: the suite on a real HTTP server, what a request carries, and whom it may not reach.
 
 mod body;
+mod half_open;
 mod reach;
 mod server;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use posthaste::{Backoff, NewJob};
 use posthaste_relay::{Destination, Mapping, Reach, Relay, RelayBuilder, Template, Webhook};
 use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually, reaches};
@@ -78,7 +80,8 @@ impl Subject for Hooks {
     }
 
     async fn refuse_for_now(&self, refuse: bool) -> bool {
-        self.server.rejects(refuse);
+        let status = refuse.then_some(StatusCode::SERVICE_UNAVAILABLE);
+        self.server.answers(status);
         true
     }
 }
@@ -315,7 +318,7 @@ async fn answers_are_read_as_far_as_they_matter_and_redirects_are_not_followed()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_refusals_are_tried_again_where_that_is_wanted() {
     let setup = Setup::new().await;
-    let webhook = webhook(&setup.url("404")).again_on_client_errors();
+    let webhook = webhook(&setup.url("422")).again_on_client_errors();
     setup.enqueue("m", &json!({})).await;
     let (_, worker) = setup.work(Relay::to(webhook)).await;
     let counted = async || Ok(setup.counted("m").await > Some(1));

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::consumer::Outcome;
 use crate::handler::RetryLater;
 
 /// Who says "at once" is not hammered.
@@ -12,33 +11,64 @@ const LATEST: Duration = Duration::from_secs(86_400);
 /// So much of the body goes into the error: what the store keeps is 2,000 characters.
 const QUOTED: usize = 1_700;
 
-/// What a status means; `after` is what the server asked for, `body` the start of what it said.
-pub(crate) fn decide(
-    status: u16,
-    after: Option<Duration>,
-    body: &[u8],
-) -> Result<Outcome, RetryLater> {
-    let quoted = quote(body);
-    match status {
-        200..=299 => Ok(Outcome::Done),
-        408 | 425 | 429 | 500..=599 => {
-            let reason = format!("the answer was {status}{quoted}");
-            Err(match after {
-                Some(after) => RetryLater::after(after, reason),
-                None => RetryLater::by_backoff(reason),
-            })
+/// What an answer means for its job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// The job is done.
+    Done,
+    /// This job is refused for good.
+    Refused {
+        /// The status and the start of the body.
+        reason: String,
+    },
+    /// This job is tried again, and an attempt is counted.
+    Later(RetryLater),
+    /// The endpoint would answer any job so: its address or secret is wrong, or it is out of
+    /// service. Jobs wait, unless [others are taken](super::Faults).
+    Endpoint {
+        /// The status and the start of the body.
+        reason: String,
+        /// The status is one of the client's errors (4xx).
+        is_client_error: bool,
+    },
+}
+
+impl Verdict {
+    /// The same from an endpoint that only this job goes to: it lies with the job.
+    pub fn of_this_job_alone(self) -> Self {
+        match self {
+            Self::Endpoint {
+                reason,
+                is_client_error: true,
+            } => Self::Refused { reason },
+            Self::Endpoint { reason, .. } => Self::Later(RetryLater::by_backoff(reason)),
+            other => other,
         }
-        400..=499 => Ok(Outcome::Discard {
-            reason: format!("the answer was {status}{quoted}"),
-        }),
-        // The one that moved the address can move it back, or correct it here: no reason to give up
-        // jobs.
-        300..=399 => Err(RetryLater::by_backoff(format!(
-            "the answer was {status}, and redirects are not followed{quoted}"
-        ))),
-        _ => Err(RetryLater::by_backoff(format!(
-            "the answer was {status}{quoted}"
-        ))),
+    }
+}
+
+/// What a status means; `after` is what the server asked for, `body` the start of what it said.
+pub(super) fn decide(status: u16, after: Option<Duration>, body: &[u8]) -> Verdict {
+    let quoted = quote(body);
+    let reason = format!("the answer was {status}{quoted}");
+    match (status, after) {
+        (200..=299, _) => Verdict::Done,
+        // The one that moved the address can move it back, or correct it here.
+        (300..=399, _) => Verdict::Endpoint {
+            reason: format!("the answer was {status}, and redirects are not followed{quoted}"),
+            is_client_error: false,
+        },
+        (408 | 425 | 429 | 500..=599, Some(after)) => {
+            Verdict::Later(RetryLater::after(after, reason))
+        }
+        // A secret, a path, a method or a type that it does not know; a proxy without its server.
+        (401..=405 | 407 | 415 | 421 | 426 | 501..=505 | 511, _) => Verdict::Endpoint {
+            reason,
+            is_client_error: status < 500,
+        },
+        (408 | 425 | 429, None) => Verdict::Later(RetryLater::by_backoff(reason)),
+        (400..=499, _) => Verdict::Refused { reason },
+        _ => Verdict::Later(RetryLater::by_backoff(reason)),
     }
 }
 
@@ -73,26 +103,56 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_class_of_status_has_its_outcome() {
+    fn each_class_of_status_has_its_verdict() {
         let after = Some(Duration::from_secs(7));
+        let endpoint = |status: u16| match status {
+            401..=405 | 407 | 415 | 421 | 426 | 501..=505 | 511 => true,
+            _ => (300..=399).contains(&status),
+        };
         for status in 100..=599 {
-            let outcome = decide(status, after, b"said");
+            let reason = format!("the answer was {status}: said");
+            let verdict = decide(status, None, b"said");
+            let expected = match status {
+                200..=299 => Verdict::Done,
+                300..=399 => {
+                    assert!(matches!(verdict, Verdict::Endpoint { .. }), "{status}");
+                    continue;
+                }
+                _ if endpoint(status) => Verdict::Endpoint {
+                    reason: reason.clone(),
+                    is_client_error: status < 500,
+                },
+                408 | 425 | 429 | 500..=599 | 100..=199 => {
+                    Verdict::Later(RetryLater::by_backoff(reason.clone()))
+                }
+                _ => Verdict::Refused {
+                    reason: reason.clone(),
+                },
+            };
+            assert_eq!(verdict, expected, "{status}");
+            let asked = decide(status, after, b"said");
             match status {
-                200..=299 => assert_eq!(outcome, Ok(Outcome::Done)),
                 408 | 425 | 429 | 500..=599 => {
-                    let reason = format!("the answer was {status}: said");
-                    let wait = Duration::from_secs(7);
-                    assert_eq!(outcome, Err(RetryLater::after(wait, reason)));
+                    let later = RetryLater::after(Duration::from_secs(7), reason);
+                    assert_eq!(asked, Verdict::Later(later), "{status}");
                 }
-                400..=499 => {
-                    let reason = format!("the answer was {status}: said");
-                    assert_eq!(outcome, Ok(Outcome::Discard { reason }));
-                }
-                _ => assert_eq!(outcome.unwrap_err().after, None, "{status}"),
+                _ => assert_eq!(asked, verdict, "{status}"),
             }
         }
-        let unasked = decide(503, None, b"");
-        assert_eq!(unasked, Err(RetryLater::by_backoff("the answer was 503")));
+    }
+
+    #[test]
+    fn what_is_said_of_the_endpoint_of_one_job_alone_lies_with_the_job() {
+        let reason = |status| format!("the answer was {status}");
+        let refused = decide(404, None, b"").of_this_job_alone();
+        let expected = Verdict::Refused {
+            reason: reason(404),
+        };
+        assert_eq!(refused, expected);
+        let later = decide(503, None, b"").of_this_job_alone();
+        let expected = Verdict::Later(RetryLater::by_backoff(reason(503)));
+        assert_eq!(later, expected);
+        assert_eq!(decide(204, None, b"").of_this_job_alone(), Verdict::Done);
     }
 
     #[test]
@@ -115,8 +175,11 @@ mod tests {
 
     #[test]
     fn of_a_long_body_the_start_is_quoted() {
-        let reason = decide(503, None, &b"ab".repeat(5_000)).unwrap_err().reason;
-        assert!(reason.starts_with("the answer was 503: abab"), "{reason}");
+        let body = b"ab".repeat(5_000);
+        let Verdict::Refused { reason } = decide(400, None, &body) else {
+            panic!("400 refuses");
+        };
+        assert!(reason.starts_with("the answer was 400: abab"), "{reason}");
         assert!(reason.ends_with('…') && reason.chars().count() < 2000);
     }
 }

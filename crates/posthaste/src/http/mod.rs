@@ -3,6 +3,8 @@
 //! this one.
 
 mod answer;
+mod faults;
+mod keep_alive;
 mod signature;
 mod turns;
 
@@ -16,10 +18,11 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response, Url};
 use uuid::Uuid;
 
-use crate::consumer::Outcome;
 use crate::error::{Error, ErrorKind};
-use crate::handler::RetryLater;
 use crate::job::Job;
+pub use answer::Verdict;
+pub use faults::{Asked, Blame, Faults};
+pub use keep_alive::{KeepAlive, Kept};
 pub use signature::Secret;
 pub use turns::Turns;
 
@@ -49,6 +52,16 @@ pub const OURS: [&str; 8] = [
     "webhook-signature",
     "webhook-timestamp",
 ];
+
+/// A part of the file descriptors that this process may have: what others may take of them, so that
+/// connections to the database and to receivers find some.
+pub fn quarter_of_descriptors() -> usize {
+    #[cfg(unix)]
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    #[cfg(not(unix))]
+    let descriptors = None;
+    usize::try_from(descriptors.unwrap_or(u64::MAX)).unwrap_or(usize::MAX) / 4
+}
 
 /// A client of this kind that follows nobody.
 pub fn client(kind: ClientBuilder) -> Result<Client, Error> {
@@ -99,7 +112,7 @@ pub fn headers(
 }
 
 /// What an answer means for its job.
-pub async fn outcome(answer: Response) -> Result<Outcome, RetryLater> {
+pub async fn verdict(answer: Response) -> Verdict {
     let status = answer.status().as_u16();
     let after = asked(answer.headers());
     let is_done = answer.status().is_success();

@@ -1,10 +1,12 @@
 //! Handlers behind HTTP: one request per job.
 
+mod gate;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use reqwest::header::HeaderValue;
@@ -12,12 +14,16 @@ use reqwest::{Client, ClientBuilder, Url};
 
 use crate::error::Error;
 use crate::handler::{HandlerResult, RetryLater};
-use crate::http::{self, NO_FILES, Secret, Turns};
-use crate::job::Job;
+use crate::http::{self, Asked, Blame, Faults, NO_FILES, Secret, Turns, Verdict};
+use crate::job::{Job, Outcome};
 use crate::work::context::Context;
+use gate::{Gate, Pass};
 
-/// Others of this process's requests have ended by then.
+/// A job that could not be posted comes back after this, behind others.
 const SOON: Duration = Duration::from_secs(1);
+/// A job waits no longer than this for an endpoint that takes nothing: others of its queue need its
+/// place.
+const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 /// A handler that posts each job to an address.
 ///
@@ -32,10 +38,15 @@ const SOON: Duration = Duration::from_secs(1);
 /// | answer | outcome |
 /// |---|---|
 /// | 2xx | done |
-/// | 408, 425, 429, 5xx | tried again, when `Retry-After` says (a second to a day), else by the back-off |
+/// | 408, 425, 429, 500, any 5xx with `Retry-After` | tried again, when `Retry-After` says (a second to a day), else by the back-off |
+/// | 3xx, 401 to 405, 407, 415, 421, 426, 501 to 505, 511 | the endpoint takes nothing |
 /// | other 4xx | discarded |
-/// | 3xx | tried again; redirects are not followed |
+/// | no connection | the endpoint takes nothing |
 /// | none | tried again; no attempt is counted if this process may open no more files |
+///
+/// While the endpoint takes nothing, its jobs wait and no attempt is counted; one job at a time
+/// shows whether it takes jobs again. Where others are taken and one job has such an answer twice,
+/// it lies with the job, and an attempt is counted.
 ///
 /// Which TLS there is, and which proxy, is the client's affair.
 ///
@@ -55,6 +66,8 @@ pub struct Http {
     secrets: Arc<[Secret]>,
     time_limit: Duration,
     turns: Arc<Turns>,
+    faults: Arc<Faults>,
+    gate: Arc<Gate>,
 }
 
 impl Http {
@@ -63,12 +76,16 @@ impl Http {
     pub fn new(client: ClientBuilder, url: &str) -> Result<Self, Error> {
         let url = http::address(url)?;
         let client = http::client(client)?;
+        // Paths and queries may be secrets.
+        let gate = Gate::to(url.origin().ascii_serialization());
         Ok(Self {
             client,
             url,
             secrets: Arc::new([]),
             time_limit: Duration::from_secs(60),
             turns: Arc::new(Turns::new(usize::MAX)),
+            faults: Arc::default(),
+            gate: Arc::new(gate),
         })
     }
 
@@ -109,30 +126,74 @@ impl Http {
                 headers.insert(name, part);
             }
         }
+        let began = Instant::now();
+        let held = self.time_limit / 2;
+        let pass = tokio::select! {
+            biased;
+            pass = self.gate.pass(held.min(LONGEST_HOLD)) => pass,
+            () = context.stopping() => None,
+        };
+        let Some(pass) = pass else {
+            return Err(RetryLater::without_attempt(SOON, self.gate.reason()).into());
+        };
+        let left = self.time_limit.saturating_sub(began.elapsed());
+        let _turn = self.turns.next().await;
         let request = self
             .client
             .post(self.url.clone())
             .headers(headers)
-            .timeout(self.time_limit)
+            .timeout(left)
             .body(body.to_owned());
-        let _turn = self.turns.next().await;
-        let answer = request.send().await;
-        let answer = answer.map_err(|error| self.not_answered(&error))?;
-        self.turns.found();
-        Ok(http::outcome(answer).await?)
+        let asked = self.faults.ask(job.id);
+        match request.send().await {
+            Ok(answer) => {
+                self.turns.found();
+                let verdict = http::verdict(answer).await;
+                settle(verdict, &asked, pass)
+            }
+            Err(error) => Err(self.not_answered(&error, pass).into()),
+        }
     }
 
-    /// It lies with the server or with the job, unless this process lacks what it takes to ask.
-    fn not_answered(&self, error: &reqwest::Error) -> RetryLater {
+    /// What there was instead of an answer.
+    fn not_answered(&self, error: &reqwest::Error, pass: Pass<'_>) -> RetryLater {
         let reason = http::said(error);
-        if !http::lacks_files(error) {
-            self.turns.found();
-            return RetryLater::by_backoff(reason);
+        if http::lacks_files(error) {
+            if self.turns.lower() {
+                tracing::warn!("{NO_FILES}: fewer requests are under way");
+            }
+            return RetryLater::without_attempt(SOON, reason);
         }
-        if self.turns.lower() {
-            tracing::warn!("{NO_FILES}: fewer requests are under way");
+        self.turns.found();
+        if error.is_connect() {
+            pass.failed(&reason);
+            return RetryLater::without_attempt(SOON, reason);
         }
-        RetryLater::without_attempt(SOON, reason)
+        // It may have begun, and the job may be why it did not end.
+        RetryLater::by_backoff(reason)
+    }
+}
+
+/// By an answer: what becomes of the job, and whether others are let through.
+fn settle(verdict: Verdict, asked: &Asked<'_>, pass: Pass<'_>) -> HandlerResult {
+    let Verdict::Endpoint { reason, .. } = verdict else {
+        asked.taken();
+        pass.succeeded();
+        return match verdict {
+            Verdict::Refused { reason } => Ok(Outcome::Discard { reason }),
+            Verdict::Later(later) => Err(later.into()),
+            _ => Ok(Outcome::Done),
+        };
+    };
+    match asked.failed() {
+        Blame::Job => Err(RetryLater::by_backoff(reason).into()),
+        Blame::Endpoint { again } => {
+            // One answer among good ones may lie with the job.
+            if again || pass.is_trial() {
+                pass.failed(&reason);
+            }
+            Err(RetryLater::without_attempt(SOON, reason).into())
+        }
     }
 }
 

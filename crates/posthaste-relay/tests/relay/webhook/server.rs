@@ -1,7 +1,7 @@
 //! An HTTP server that does what the path asks for, and keeps what it has taken.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -40,7 +40,9 @@ pub(super) struct Server {
 #[derive(Default)]
 struct Does {
     taken: Mutex<Vec<Request>>,
-    refuses: AtomicBool,
+    /// Answers everything so.
+    refuses: Mutex<Option<StatusCode>>,
+    refused: AtomicUsize,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
     held: Mutex<Option<Arc<Barrier>>>,
@@ -72,8 +74,15 @@ impl Server {
         self.does.taken.lock().unwrap().clone()
     }
 
-    pub(super) fn rejects(&self, refuses: bool) {
-        self.does.refuses.store(refuses, Ordering::SeqCst);
+    /// From now on everything is answered with this status; none: as the path asks for.
+    pub(super) fn answers(&self, status: Option<StatusCode>) {
+        *self.does.refuses.lock().unwrap() = status;
+        self.does.refused.store(0, Ordering::SeqCst);
+    }
+
+    /// How many requests were answered so.
+    pub(super) fn refused(&self) -> usize {
+        self.does.refused.load(Ordering::SeqCst)
     }
 
     /// From now on answers `hold` when this many have come.
@@ -93,8 +102,9 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if does.refuses.load(Ordering::SeqCst) {
-        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    if let Some(status) = *does.refuses.lock().unwrap() {
+        does.refused.fetch_add(1, Ordering::SeqCst);
+        return status.into_response();
     }
     if body.starts_with(b"{\"unacceptable\"") {
         return StatusCode::UNPROCESSABLE_ENTITY.into_response();

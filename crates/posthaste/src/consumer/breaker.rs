@@ -1,0 +1,148 @@
+//! When a receiver that takes nothing is tried again: a pure decision, the clock is read elsewhere.
+
+use std::time::{Duration, Instant};
+
+use crate::retry::Backoff;
+
+/// A receiver that is back is noticed within the longest wait.
+const WAIT: Backoff = Backoff {
+    base: Duration::from_millis(50),
+    cap: Duration::from_secs(1),
+};
+
+/// Stops sending to a receiver that takes nothing, and decides when it is tried again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Breaker {
+    failures: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    Closed,
+    Open(Instant),
+    /// One job shows whether the receiver takes jobs again.
+    HalfOpen {
+        is_taken: bool,
+    },
+}
+
+impl Breaker {
+    /// The receiver took nothing. `jitter`, between 0 and 1, keeps many workers from coming back at
+    /// the same moment.
+    pub fn failed(&mut self, now: Instant, jitter: f64) {
+        self.state = State::Open(now + WAIT.after(self.failures, jitter));
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// It would take jobs again. Only one that it took shows that it does: until then each failure
+    /// is waited for longer.
+    pub fn close(&mut self) {
+        self.state = State::Closed;
+    }
+
+    /// It took a job. True where jobs were held back until now.
+    pub fn succeeded(&mut self) -> bool {
+        let before = std::mem::take(self);
+        !matches!(before.state, State::Closed)
+    }
+
+    /// Lets one job through, which shows whether the receiver takes jobs again.
+    pub fn half_open(&mut self) {
+        self.state = State::HalfOpen { is_taken: false };
+    }
+
+    /// How many of these jobs may be sent now. The one of a half-open breaker is counted as sent.
+    pub fn admit(&mut self, jobs: usize) -> usize {
+        let admitted = self.room(jobs);
+        if let State::HalfOpen { is_taken } = &mut self.state {
+            *is_taken |= admitted > 0;
+        }
+        admitted
+    }
+
+    /// As [`admit`](Self::admit), without counting.
+    pub fn room(&self, jobs: usize) -> usize {
+        match self.state {
+            State::Closed => jobs,
+            State::HalfOpen { is_taken: false } => jobs.min(1),
+            State::HalfOpen { is_taken: true } | State::Open(_) => 0,
+        }
+    }
+
+    /// A job that was admitted came back without showing anything. True: another one may go in its
+    /// place.
+    pub fn release(&mut self) -> bool {
+        let is_waited_for = matches!(self.state, State::HalfOpen { is_taken: true });
+        if is_waited_for {
+            self.half_open();
+        }
+        is_waited_for
+    }
+
+    /// Until when nothing is sent; none: the receiver is not known to take nothing, or is tried.
+    pub fn opened_until(&self) -> Option<Instant> {
+        match self.state {
+            State::Open(until) => Some(until),
+            State::Closed | State::HalfOpen { .. } => None,
+        }
+    }
+
+    /// Whether one job shows now whether the receiver takes jobs again.
+    pub fn is_half_open(&self) -> bool {
+        matches!(self.state, State::HalfOpen { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Breaker, WAIT};
+    use std::time::{Duration, Instant};
+
+    fn wait(breaker: &mut Breaker, jitter: f64) -> Duration {
+        let now = Instant::now();
+        breaker.failed(now, jitter);
+        breaker.opened_until().expect("open") - now
+    }
+
+    #[test]
+    fn waits_double_up_to_a_second_of_which_half_is_jitter() {
+        let mut breaker = Breaker::default();
+        let waits: Vec<u128> = (0..6)
+            .map(|_| wait(&mut breaker, 1.0).as_millis())
+            .collect();
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1000]);
+        assert_eq!(wait(&mut breaker, 0.0), WAIT.cap / 2);
+    }
+
+    #[test]
+    fn a_destination_that_only_seems_to_be_back_is_waited_for_ever_longer() {
+        let mut breaker = Breaker::default();
+        wait(&mut breaker, 1.0);
+        breaker.close();
+        assert_eq!(breaker.opened_until(), None);
+        assert_eq!(wait(&mut breaker, 1.0), Duration::from_millis(100));
+        breaker.succeeded();
+        assert_eq!(wait(&mut breaker, 1.0), Duration::from_millis(50));
+    }
+
+    #[test]
+    fn a_half_open_breaker_admits_one_job_until_it_is_known_what_became_of_it() {
+        let mut breaker = Breaker::default();
+        assert_eq!(breaker.admit(7), 7);
+        breaker.failed(Instant::now(), 1.0);
+        assert_eq!(breaker.admit(7), 0);
+        breaker.half_open();
+        assert_eq!(breaker.admit(0), 0);
+        assert_eq!([breaker.admit(7), breaker.admit(7)], [1, 0]);
+        assert!(breaker.release() && !breaker.release());
+        assert_eq!([breaker.admit(7), breaker.admit(7)], [1, 0]);
+        breaker.failed(Instant::now(), 1.0);
+        breaker.half_open();
+        assert_eq!(breaker.admit(7), 1);
+        assert!(breaker.succeeded() && !breaker.succeeded());
+        assert!(!breaker.release());
+        assert_eq!(breaker.admit(7), 7);
+    }
+}

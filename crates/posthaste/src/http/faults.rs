@@ -1,0 +1,133 @@
+//! Whether a failure lies with the endpoint or with one job. No IO and no clock.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::job::JobId;
+
+/// More are forgotten, and each counts as new.
+const MOST: usize = 10_000;
+
+/// Jobs that an endpoint failed at, though it may have failed at any: its answer was about itself,
+/// or there was none.
+#[derive(Debug, Default)]
+pub struct Faults(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Requests under way.
+    asked: u64,
+    /// Jobs that were taken.
+    taken: u64,
+    /// Failures since one was taken.
+    in_a_row: u64,
+    /// How many must have been taken before the job is to blame.
+    jobs: HashMap<JobId, u64>,
+}
+
+/// What a failure lies with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// It failed before, and others were taken between.
+    Job,
+    /// Nothing shows that it lies with the job.
+    Endpoint {
+        /// The one before failed too.
+        again: bool,
+    },
+}
+
+impl Faults {
+    /// A request for this job begins.
+    pub fn ask(&self, job: JobId) -> Asked<'_> {
+        self.inner().asked += 1;
+        let faults = self;
+        Asked { faults, job }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    faults: &'a Faults,
+    job: JobId,
+}
+
+impl Asked<'_> {
+    /// The endpoint took this job, or refused it alone.
+    pub fn taken(&self) {
+        let mut inner = self.faults.inner();
+        inner.taken += 1;
+        inner.in_a_row = 0;
+        inner.jobs.remove(&self.job);
+    }
+
+    /// The endpoint failed, and it may lie with either.
+    pub fn failed(&self) -> Blame {
+        let mut inner = self.faults.inner();
+        // What is under way beside it may have been taken before.
+        let then = inner.taken + inner.asked;
+        if inner.jobs.len() >= MOST {
+            inner.jobs.clear();
+        }
+        let before = inner.jobs.insert(self.job, then);
+        inner.in_a_row += 1;
+        let again = inner.in_a_row > 1;
+        match before.is_some_and(|then| inner.taken >= then) {
+            true => Blame::Job,
+            false => Blame::Endpoint { again },
+        }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.faults.inner().asked -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: Blame = Blame::Endpoint { again: false };
+    const AGAIN: Blame = Blame::Endpoint { again: true };
+
+    #[test]
+    fn a_job_is_to_blame_that_fails_again_after_others_were_taken() {
+        let faults = Faults::default();
+        assert_eq!(faults.ask(JobId(1)).failed(), FIRST);
+        assert_eq!(faults.ask(JobId(1)).failed(), AGAIN, "it is the only one");
+        faults.ask(JobId(2)).taken();
+        assert_eq!(faults.ask(JobId(3)).failed(), FIRST, "it is new");
+        assert_eq!(faults.ask(JobId(1)).failed(), Blame::Job);
+        assert_eq!(faults.ask(JobId(1)).failed(), AGAIN, "no other was taken");
+        faults.ask(JobId(1)).taken();
+        assert_eq!(faults.ask(JobId(1)).failed(), FIRST, "it was taken");
+    }
+
+    #[test]
+    fn what_was_taken_while_it_failed_shows_nothing() {
+        let faults = Faults::default();
+        let under_way = [2, 3].map(|id| faults.ask(JobId(id)));
+        assert_eq!(faults.ask(JobId(1)).failed(), FIRST);
+        under_way.iter().for_each(Asked::taken);
+        drop(under_way);
+        assert_eq!(faults.ask(JobId(1)).failed(), FIRST);
+        (0..4).for_each(|id| faults.ask(JobId(10 + id)).taken());
+        assert_eq!(faults.ask(JobId(1)).failed(), Blame::Job);
+    }
+
+    #[test]
+    fn what_is_known_of_jobs_is_bounded() {
+        let faults = Faults::default();
+        for id in 0..2 * i64::try_from(MOST).unwrap() {
+            faults.ask(JobId(id)).failed();
+        }
+        assert!(faults.inner().jobs.len() <= MOST);
+    }
+}

@@ -1,0 +1,132 @@
+//! How many connections to many hosts stay open for a next request. No IO and no clock.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::IDLE;
+
+/// By then a client has closed what was idle: it looks once in [`IDLE`].
+const GONE: Duration = IDLE.saturating_mul(2);
+/// Hosts are looked through no more often than this.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Bounds the connections that a client keeps open to all hosts together: idle ones take file
+/// descriptors that others in the process need.
+#[derive(Debug)]
+pub struct KeepAlive {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The most connections that may be open, to all hosts.
+    open: usize,
+    hosts: HashMap<String, Host>,
+    looked: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Host {
+    open: usize,
+    under_way: usize,
+    used: Instant,
+}
+
+impl KeepAlive {
+    /// At most this many connections stay open.
+    pub fn new(most: usize) -> Self {
+        let state = Mutex::default();
+        Self { most, state }
+    }
+
+    /// A request to this host begins; none: its connection is to be closed after it.
+    pub fn ask(&self, host: &str, now: Instant) -> Option<Kept<'_>> {
+        let mut state = self.state();
+        let is_new = match state.hosts.get(host) {
+            Some(known) => known.under_way >= known.open,
+            None => true,
+        };
+        if is_new {
+            if state.open >= self.most {
+                state.forget_gone(now);
+            }
+            if state.open >= self.most {
+                return None;
+            }
+            state.open += 1;
+        }
+        let of = state.hosts.entry(host.to_owned()).or_insert(Host {
+            open: 0,
+            under_way: 0,
+            used: now,
+        });
+        of.open += usize::from(is_new);
+        of.under_way += 1;
+        of.used = now;
+        let (keep_alive, host) = (self, host.to_owned());
+        Some(Kept { keep_alive, host })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn forget_gone(&mut self, now: Instant) {
+        if self
+            .looked
+            .is_some_and(|then| now.duration_since(then) < LOOK)
+        {
+            return;
+        }
+        self.looked = Some(now);
+        let is_open = |host: &Host| host.under_way > 0 || now.duration_since(host.used) < GONE;
+        self.hosts.retain(|_, host| is_open(host));
+        self.open = self.hosts.values().map(|host| host.open).sum();
+    }
+}
+
+/// A request whose connection stays open.
+#[derive(Debug)]
+pub struct Kept<'a> {
+    keep_alive: &'a KeepAlive,
+    host: String,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        if let Some(host) = self.keep_alive.state().hosts.get_mut(&self.host) {
+            host.under_way -= 1;
+            host.used = host.used.max(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_connections_stay_open_to_all_hosts_together_until_they_were_idle_for_long() {
+        let bound = KeepAlive::new(3);
+        let now = Instant::now();
+        let of_a = [bound.ask("a", now), bound.ask("a", now)];
+        assert!(of_a.iter().all(Option::is_some));
+        assert!(bound.ask("b", now).is_some());
+        assert!(bound.ask("c", now).is_none(), "there are three");
+        assert!(bound.ask("b", now).is_some(), "its connection is idle");
+        let [of_a, _] = of_a;
+        assert!(bound.ask("a", now).is_some(), "one is idle");
+        let later = Instant::now() + GONE;
+        let of_c = bound.ask("c", later);
+        assert!(of_c.is_some(), "that to b is gone");
+        assert!(bound.ask("d", later).is_none());
+        assert!(bound.ask("d", later + LOOK).is_none(), "a is asked");
+        drop((of_a, of_c));
+        assert!(bound.ask("d", later + GONE + LOOK).is_some());
+    }
+}
