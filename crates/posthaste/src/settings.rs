@@ -23,6 +23,15 @@ pub trait Read: Sized {
     fn read(value: Value) -> Option<Self>;
 }
 
+/// Says that a part is not in this program, and how to build one that has it.
+pub fn lacks_feature(part: &str, feature: &str) -> String {
+    format!(
+        "this program was built without {part}. In a checkout of posthaste run: cargo install \
+         --locked --path crates/posthaste-cli --features {feature} (in a program of your own, \
+         enable the feature {feature:?})"
+    )
+}
+
 impl Fields {
     /// All of them.
     pub fn new(settings: BTreeMap<String, Value>) -> Self {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthaste::settings::Fields;
+use posthaste::settings::{Fields, lacks_feature};
 
 use super::to::{Kind, To};
 use crate::{Destination, Lines};
@@ -36,11 +36,8 @@ pub(super) fn open(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>,
         Kind::Webhook => webhook(to, fields),
         _ => {
             let _ = fields;
-            Err(format!(
-                "to: this program was built without {}; build it with the feature {:?}",
-                to.name(),
-                feature(to)
-            ))
+            let lack = lacks_feature(to.name(), feature(to));
+            Err(format!("to: {lack}"))
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{Access, IndexKind, OpenIndex};
 #[cfg(feature = "elastic")]
 use crate::elastic::{Elastic, check_definition};
 use crate::{Index, Postgres, Weight};
-use posthaste::settings::Fields;
+use posthaste::settings::{Fields, lacks_feature};
 use posthaste::{Database, Error};
 #[cfg(feature = "elastic")]
 use posthaste_elastic::is_index_name;
@@ -45,10 +45,6 @@ pub(super) enum Place {
 const ADDRESSES: &str = "index: must begin with tantivy: and a folder, or with postgres:, \
                          postgres://, http:// or https://";
 
-const NO_TANTIVY: &str = "index: this program was built without Tantivy: build the command with \
-                          the feature \"tantivy\", or give posthaste_tantivy::Folders to \
-                          Synced::read_with";
-
 impl Place {
     /// Reads an address, and the settings that belong to it. The error says what it must be and not
     /// what it is.
@@ -71,7 +67,10 @@ impl Place {
             });
         }
         match address.split_once(':') {
-            Some(("tantivy", _)) => Err(NO_TANTIVY.into()),
+            Some(("tantivy", _)) => {
+                // A program of your own gives posthaste_tantivy::Folders to Synced::read_with.
+                Err(format!("index: {}", lacks_feature("Tantivy", "tantivy")))
+            }
             Some(("postgres" | "postgresql", rest)) => {
                 let url = rest.starts_with("//").then(|| address.to_owned());
                 let index = match rest {
