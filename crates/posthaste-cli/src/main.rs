@@ -16,6 +16,7 @@ mod observe;
 mod options;
 mod routes;
 mod screen;
+mod serve;
 mod signals;
 mod supervisor;
 mod syncs;

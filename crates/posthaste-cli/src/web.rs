@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use crate::connect::Address;
 use crate::elastic::Place;
 use crate::failure;
+use crate::serve::serve;
 use crate::terminal::Terminal;
 use tls::Certificate;
 
@@ -271,7 +272,7 @@ impl Console {
         self,
         terminal: &Terminal,
         end: &str,
-    ) -> anyhow::Result<impl Future<Output = std::io::Result<()>> + Send + use<>> {
+    ) -> anyhow::Result<impl Future<Output = ()> + Send + use<>> {
         let listener = TcpListener::bind(self.listen).await;
         let listener = listener.map_err(|error| {
             let reason = failure::reason(&error);
@@ -287,16 +288,8 @@ impl Console {
         let text = format!("console at {url}, {}{end}", self.acts);
         terminal.event("listening", &text, &json!({ "url": url }))?;
         let (router, certificate) = (self.router, self.certificate);
-        Ok(async move {
-            match certificate {
-                Some(certificate) => tls::serve(listener, certificate, router).await,
-                None => {
-                    // Its log says from where somebody acted.
-                    let console = router.into_make_service_with_connect_info::<SocketAddr>();
-                    axum::serve(listener, console).await
-                }
-            }
-        })
+        let tls = certificate.map(tls::acceptor).transpose()?;
+        Ok(serve(listener, router, tls))
     }
 }
 

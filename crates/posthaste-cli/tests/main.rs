@@ -10,6 +10,7 @@ mod doctor;
 mod enqueue;
 mod exporter;
 mod handlers;
+mod idle_connections;
 mod json;
 mod killed;
 mod logs;

@@ -45,7 +45,7 @@ pub(crate) async fn run(
     drop(client);
     let served = console.listen(terminal, "; Ctrl-C stops").await?;
     tokio::select! {
-        served = served => Ok(served?),
+        () = served => Ok(()),
         () = signals.stop().cancelled() => Ok(()),
         error = database.gone() => Err(error),
     }

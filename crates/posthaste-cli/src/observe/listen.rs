@@ -19,6 +19,7 @@ use super::exposition::{self, Metric};
 use super::otlp;
 use super::recorder::{self, Recorder};
 use crate::failure;
+use crate::serve::serve;
 use crate::terminal::Terminal;
 
 /// What Prometheus expects of text.
@@ -107,7 +108,7 @@ impl Listen {
             .route("/live", get(async || "alive\n"))
             .route("/ready", get(ready))
             .with_state(served.clone());
-        tokio::spawn(async move { axum::serve(listener, router).await });
+        tokio::spawn(serve(listener, router, None));
         let metrics = format!("http://{address}/metrics");
         let text = format!("metrics at {metrics}");
         terminal.event("listening", &text, &json!({ "url": metrics }))?;

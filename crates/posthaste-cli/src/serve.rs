@@ -1,0 +1,129 @@
+//! HTTP servers of this program: each bounds its connections, so that those of strangers never take
+//! the file descriptors that jobs need.
+
+mod connections;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Request};
+use axum::middleware::{Next, from_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use posthaste::http::quarter_of_descriptors;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use connections::{Connection, Connections};
+
+/// A TLS handshake, or the head of a request, that takes longer ends its connection; so does a
+/// connection that asks for nothing.
+const HEAD: Duration = Duration::from_secs(10);
+/// The connections of a server, whatever file descriptors the process may have.
+const FEWEST: usize = 16;
+const MOST: usize = 1_000;
+/// How long to wait after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until it is dropped. Requests know the address that they come from
+/// (`ConnectInfo<SocketAddr>`).
+pub(crate) async fn serve(listener: TcpListener, router: Router, tls: Option<TlsAcceptor>) {
+    let server = listener.local_addr();
+    let server = server.map_or_else(|_| String::new(), |address| address.to_string());
+    let most = quarter_of_descriptors().clamp(FEWEST, MOST);
+    let connections = Arc::new(Connections::new(server, most));
+    let _serving = Serving {
+        connections: Arc::clone(&connections),
+    };
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                after(&error, &connections).await;
+                continue;
+            }
+        };
+        let connection = connections.open();
+        let (router, tls) = (router.clone(), tls.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = connection.closed() => {}
+                () = answer(stream, peer, &connection, router, tls) => {}
+            }
+        });
+    }
+}
+
+/// Ends all connections when the server is dropped.
+struct Serving {
+    connections: Arc<Connections>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.connections.close_all();
+    }
+}
+
+/// Without a file descriptor no connection can be accepted until another one ends.
+async fn after(error: &io::Error, connections: &Connections) {
+    let is_theirs = matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+    );
+    if !is_theirs {
+        connections.close_idlest();
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn answer(
+    stream: TcpStream,
+    peer: SocketAddr,
+    connection: &Connection,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+) {
+    let Some(tls) = tls else {
+        return requests(stream, peer, connection, router).await;
+    };
+    match tokio::time::timeout(HEAD, tls.accept(stream)).await {
+        Ok(Ok(stream)) => requests(stream, peer, connection, router).await,
+        Ok(Err(error)) => {
+            let peer = peer.ip();
+            tracing::debug!(%peer, %error, "a TLS handshake failed");
+        }
+        Err(_) => tracing::debug!(peer = %peer.ip(), "a TLS handshake did not end in time"),
+    }
+}
+
+async fn requests(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: SocketAddr,
+    connection: &Connection,
+    router: Router,
+) {
+    let asks = connection.asks();
+    let router = router.layer(from_fn(move |mut request: Request, next: Next| {
+        asks.note();
+        request.extensions_mut().insert(ConnectInfo(peer));
+        next.run(request)
+    }));
+    let answers = TowerToHyperService::new(router);
+    let mut server = Builder::new(TokioExecutor::new()).http1_only();
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD);
+    let served = server.serve_connection(TokioIo::new(stream), answers).await;
+    if let Err(error) = served {
+        tracing::debug!(peer = %peer.ip(), %error, "a connection ended");
+    }
+}

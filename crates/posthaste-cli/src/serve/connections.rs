@@ -1,0 +1,166 @@
+//! The connections of one server: at most so many, and the one that has asked for nothing for the
+//! longest makes room for the next.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+/// That connections were closed to make room is logged no more often than this.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+/// Connections that have asked for something stay longer than those that have not.
+const HAS_ASKED: u64 = 1 << 63;
+
+/// The open connections of a server.
+pub(super) struct Connections {
+    /// Its address.
+    server: String,
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By when each asked last, the idlest first.
+    open: BTreeMap<u64, CancellationToken>,
+    next: u64,
+    said: Option<Instant>,
+}
+
+impl Connections {
+    pub(super) fn new(server: String, most: usize) -> Self {
+        let state = Mutex::default();
+        Self {
+            server,
+            most,
+            state,
+        }
+    }
+
+    /// One more, in the place of the idlest where there are as many as there may be.
+    pub(super) fn open(self: &Arc<Self>) -> Connection {
+        let mut state = self.state();
+        if state.open.len() >= self.most {
+            self.make_room(&mut state);
+        }
+        let (place, closing) = (state.next, CancellationToken::new());
+        state.next += 1;
+        state.open.insert(place, closing.clone());
+        let place = Place {
+            connections: Arc::clone(self),
+            place: Arc::new(place.into()),
+        };
+        Connection { place, closing }
+    }
+
+    pub(super) fn close_idlest(&self) {
+        self.make_room(&mut self.state());
+    }
+
+    pub(super) fn close_all(&self) {
+        let open = std::mem::take(&mut self.state().open);
+        open.into_values().for_each(|closing| closing.cancel());
+    }
+
+    fn make_room(&self, state: &mut State) {
+        let Some((_, closing)) = state.open.pop_first() else {
+            return;
+        };
+        closing.cancel();
+        let now = Instant::now();
+        let is_said = |then| now.duration_since(then) < SAID_EVERY;
+        if !state.said.is_some_and(is_said) {
+            state.said = Some(now);
+            tracing::warn!(
+                server = self.server,
+                most = self.most,
+                "too many connections: those that asked for nothing for the longest are closed"
+            );
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection, until it is dropped.
+pub(super) struct Connection {
+    place: Place,
+    closing: CancellationToken,
+}
+
+/// Its place among the others.
+#[derive(Clone)]
+pub(super) struct Place {
+    connections: Arc<Connections>,
+    place: Arc<AtomicU64>,
+}
+
+impl Connection {
+    /// Completes when it is to end.
+    pub(super) async fn closed(&self) {
+        self.closing.cancelled().await;
+    }
+
+    /// Notes its requests.
+    pub(super) fn asks(&self) -> Place {
+        self.place.clone()
+    }
+}
+
+impl Place {
+    /// It asks for something.
+    pub(super) fn note(&self) {
+        let mut state = self.connections.state();
+        let now = state.next | HAS_ASKED;
+        state.next += 1;
+        // One that is to end is not in it any more.
+        if let Some(closing) = state.open.remove(&self.place.load(Ordering::Relaxed)) {
+            state.open.insert(now, closing);
+            self.place.store(now, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let place = self.place.place.load(Ordering::Relaxed);
+        self.place.connections.state().open.remove(&place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connection_that_asked_for_nothing_for_the_longest_makes_room() {
+        let all = Arc::new(Connections::new(String::new(), 3));
+        let open: Vec<_> = (0..3).map(|_| all.open()).collect();
+        let closed = |open: &[Connection]| -> Vec<bool> {
+            let closed = open.iter().map(|one| one.closing.is_cancelled());
+            closed.collect()
+        };
+        open[0].asks().note();
+        open[1].asks().note();
+        open[0].asks().note();
+        let mut more = vec![all.open()];
+        assert_eq!(
+            closed(&open),
+            [false, false, true],
+            "it has asked for nothing"
+        );
+        more.push(all.open());
+        assert_eq!(closed(&more), [true, false], "nor has it");
+        more[1].asks().note();
+        more.push(all.open());
+        more[2].asks().note();
+        assert_eq!(closed(&open), [false, true, true], "the others asked later");
+        assert_eq!(all.state().open.len(), 3);
+        drop((open, more));
+        assert_eq!(all.state().open.len(), 0);
+    }
+}
