@@ -9,6 +9,22 @@ use crate::connect::Address;
 /// A database that answers slower than this is asked again, by a new connection.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 
+/// Begins a look. Whoever gives it up after [`WITHIN`] closes the connection, which a server does
+/// not notice while a statement runs: without a bound of the statement's own they would pile up.
+const BEGIN: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = '8s'";
+
+/// Looks, in a transaction in which no statement takes long. After an error the connection is to be
+/// dropped.
+pub(crate) async fn bounded<T>(
+    client: &Client,
+    look: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    client.batch_execute(BEGIN).await?;
+    let found = look.await?;
+    client.batch_execute("COMMIT").await?;
+    Ok(found)
+}
+
 /// The connection of the last look, if that went well: by one that failed or was given up the
 /// answer to something that was asked before might still come.
 pub(crate) struct Kept {

@@ -326,3 +326,26 @@ async fn an_address_that_is_taken_is_said() -> anyhow::Result<()> {
     );
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reading_that_was_given_up_ends_on_the_server_too() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let (client, mut holder) = (database.client().await?, database.client().await?);
+    let (_child, root) = exporter(&stage, &database).await?;
+    let lock = holder.transaction().await?;
+    lock.batch_execute("LOCK TABLE posthaste.stats_sum IN ACCESS EXCLUSIVE MODE")
+        .await?;
+    let down = "posthaste_database_up 0";
+    eventually(BOUND, "it says that the database is down", async || {
+        Ok(got(&root, "/metrics").await?.1.contains(down))
+    })
+    .await?;
+    let readings = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active'";
+    eventually(BOUND, "the statement has ended", async || {
+        Ok(number(&client, readings).await? == 0)
+    })
+    .await?;
+    lock.rollback().await?;
+    Ok(())
+}

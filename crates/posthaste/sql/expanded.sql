@@ -1200,6 +1200,11 @@ CREATE TABLE posthaste.stats_sum_1 PARTITION OF posthaste.stats_sum
   FOR VALUES IN (1) WITH (autovacuum_enabled = off);
 CREATE INDEX stats_sum_1_number ON posthaste.stats_sum_1 (number);
 
+-- Jobs of one kind in one state, or one sum of them.
+CREATE TYPE posthaste.kind AS (
+  queue text COLLATE "C", priority integer, name text COLLATE "C", tag text, what text, jobs bigint
+);
+
 CREATE TYPE posthaste.counts AS (
   queue text, priority integer, name text, tag text,
   available bigint, blocked bigint, scheduled bigint, retrying bigint, running bigint,
@@ -4061,45 +4066,46 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM posthaste.segments() r
 $f$;
 
--- How many jobs there are, by queue, priority, name and tag: those of each state now, and sums
--- since the beginning.
+-- How many jobs there are of each kind: those of each state now, and sums since the beginning.
 CREATE OR REPLACE FUNCTION posthaste.counts()
 RETURNS SETOF posthaste.counts LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
+SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
 DECLARE
-  v_at text;
-  v_counts posthaste.counts[];
+  v_at text; v_kinds posthaste.kind[];
 BEGIN
   FOR v_try IN 1 .. 3 LOOP
     v_at := posthaste.reading_at();
-    v_counts := ARRAY(
-      SELECT ROW(c.queue, c.priority, c.name, c.tag,
-                 coalesce(sum(jobs) FILTER (WHERE what = 'available'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'blocked'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'scheduled'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'retrying'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'running'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'awaiting'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'quarantined'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'dead'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'discarded'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'expired'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'cancelled'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'completed_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'failed_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'retried_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'dead_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'discarded_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'expired_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'cancelled_total'), 0))::posthaste.counts
-        FROM posthaste.count_all() c GROUP BY c.queue, c.priority, c.name, c.tag);
+    -- Sums come first: what is not counted yet takes no room from them.
+    v_kinds := ARRAY(
+      SELECT ROW(c.queue, c.priority, c.name, c.tag, c.what, sum(c.jobs)::bigint)::posthaste.kind
+        FROM posthaste.count_all() c GROUP BY c.queue, c.priority, c.name, c.tag, c.what
+      HAVING sum(c.jobs) <> 0
+       ORDER BY c.what LIKE '%\_total' DESC, c.queue, c.priority, c.name, c.tag);
     EXIT WHEN v_at = posthaste.reading_at();
   END LOOP;
-  RETURN QUERY SELECT c.* FROM unnest(v_counts) c
-    WHERE (c.available, c.blocked, c.scheduled, c.retrying, c.running, c.awaiting, c.quarantined,
-           c.dead, c.discarded, c.expired, c.cancelled, c.completed_total, c.failed_total,
-           c.retried_total, c.dead_total, c.discarded_total, c.expired_total,
-           c.cancelled_total) <> (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  IF cardinality(v_kinds) > 1000 OR EXISTS (SELECT FROM unnest(v_kinds) k WHERE k.jobs < 0) THEN
+    v_kinds := ARRAY(SELECT k FROM posthaste.fold_kinds(v_kinds, true) k);
+  END IF;
+  RETURN QUERY SELECT c.queue, c.priority, c.name, c.tag,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'available'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'blocked'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'scheduled'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'retrying'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'running'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'awaiting'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'quarantined'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'dead'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'discarded'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'expired'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'cancelled'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'completed_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'failed_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'retried_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'dead_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'discarded_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'expired_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'cancelled_total'), 0)::bigint
+    FROM unnest(v_kinds) c WHERE c.what <> ALL ('{started_total,waited_total}') GROUP BY 1, 2, 3, 4;
 END $f$;
 
 -- Since when the next job of each queue and priority could have been claimed: due, enqueued, and
@@ -7136,6 +7142,13 @@ BEGIN
       FROM (SELECT array_agg(name) AS names, array_agg(tag) AS tags, array_agg(n) AS jobs
           FROM sums) s
       LEFT JOIN (SELECT xid, id FROM next ORDER BY xid DESC, id DESC LIMIT 1) l ON true;
+    IF cardinality(v.jobs) > 1000 THEN
+      SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
+        INTO v.names, v.tags, v.jobs
+        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+          m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
+          false) k;
+    END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
@@ -7223,6 +7236,13 @@ BEGIN
       FROM (SELECT array_agg(name) AS names, array_agg(tag) AS tags, array_agg(n) AS jobs
           FROM sums) s
       LEFT JOIN (SELECT xid, id FROM next ORDER BY xid DESC, id DESC LIMIT 1) l ON true;
+    IF cardinality(v.jobs) > 1000 THEN
+      SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
+        INTO v.names, v.tags, v.jobs
+        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+          m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
+          false) k;
+    END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
@@ -7310,6 +7330,13 @@ BEGIN
       FROM (SELECT array_agg(name) AS names, array_agg(tag) AS tags, array_agg(n) AS jobs
           FROM sums) s
       LEFT JOIN (SELECT xid, id FROM next ORDER BY xid DESC, id DESC LIMIT 1) l ON true;
+    IF cardinality(v.jobs) > 1000 THEN
+      SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
+        INTO v.names, v.tags, v.jobs
+        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+          m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
+          false) k;
+    END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
@@ -7397,6 +7424,13 @@ BEGIN
       FROM (SELECT array_agg(name) AS names, array_agg(tag) AS tags, array_agg(n) AS jobs
           FROM sums) s
       LEFT JOIN (SELECT xid, id FROM next ORDER BY xid DESC, id DESC LIMIT 1) l ON true;
+    IF cardinality(v.jobs) > 1000 THEN
+      SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
+        INTO v.names, v.tags, v.jobs
+        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+          m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
+          false) k;
+    END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
@@ -7484,6 +7518,13 @@ BEGIN
       FROM (SELECT array_agg(name) AS names, array_agg(tag) AS tags, array_agg(n) AS jobs
           FROM sums) s
       LEFT JOIN (SELECT xid, id FROM next ORDER BY xid DESC, id DESC LIMIT 1) l ON true;
+    IF cardinality(v.jobs) > 1000 THEN
+      SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
+        INTO v.names, v.tags, v.jobs
+        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+          m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
+          false) k;
+    END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
@@ -7571,6 +7612,13 @@ BEGIN
       FROM (SELECT array_agg(name) AS names, array_agg(tag) AS tags, array_agg(n) AS jobs
           FROM sums) s
       LEFT JOIN (SELECT xid, id FROM next ORDER BY xid DESC, id DESC LIMIT 1) l ON true;
+    IF cardinality(v.jobs) > 1000 THEN
+      SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
+        INTO v.names, v.tags, v.jobs
+        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+          m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
+          false) k;
+    END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
@@ -8031,6 +8079,14 @@ BEGIN
     LEFT JOIN (SELECT xid, scheduled_at, id FROM entered ORDER BY xid DESC, scheduled_at DESC,
         id DESC LIMIT 1) l ON true;
   n.exhausted := v_entered < p_limit;
+  IF cardinality(n.jobs) > 1000 THEN
+    SELECT array_agg(k.queue), array_agg(k.priority), array_agg(k.name), array_agg(k.tag),
+           array_agg(k.what), array_agg(k.jobs)
+      INTO n.queues, n.priorities, n.names, n.tags, n.whats, n.jobs
+      FROM posthaste.fold_kinds(posthaste.kinds_of(m.queues || n.queues,
+        m.priorities || n.priorities, m.names || n.names, m.tags || n.tags, m.whats || n.whats,
+        array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || n.jobs), n.exhausted) k;
+  END IF;
   IF v_entered + v_left >= greatest(p_step, cardinality(n.jobs))
     OR (NOT m.exhausted AND n.exhausted) THEN
     INSERT INTO posthaste.counted_6 SELECT n.*;
@@ -8090,6 +8146,14 @@ BEGIN
     LEFT JOIN (SELECT xid, scheduled_at, id FROM entered ORDER BY xid DESC, scheduled_at DESC,
         id DESC LIMIT 1) l ON true;
   n.exhausted := v_entered < p_limit;
+  IF cardinality(n.jobs) > 1000 THEN
+    SELECT array_agg(k.queue), array_agg(k.priority), array_agg(k.name), array_agg(k.tag),
+           array_agg(k.what), array_agg(k.jobs)
+      INTO n.queues, n.priorities, n.names, n.tags, n.whats, n.jobs
+      FROM posthaste.fold_kinds(posthaste.kinds_of(m.queues || n.queues,
+        m.priorities || n.priorities, m.names || n.names, m.tags || n.tags, m.whats || n.whats,
+        array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || n.jobs), n.exhausted) k;
+  END IF;
   IF v_entered + v_left >= greatest(p_step, cardinality(n.jobs))
     OR (NOT m.exhausted AND n.exhausted) THEN
     INSERT INTO posthaste.counted_7 SELECT n.*;
@@ -12171,12 +12235,89 @@ RETURNS void LANGUAGE sql AS $f$
     FROM unnest(p_queues, p_priorities, p_names, p_tags, p_whats, p_jobs)
 $f$;
 
+-- At most this many kinds of jobs: a thousand for each queue and state or sum, twenty thousand
+-- together, those that come first. Further kinds are counted under the tag 'other', beyond as many
+-- names under the name 'other', and sums since the beginning beyond as many priorities under
+-- priority 0. So jobs with a tag or name each never make the counters slow, and the figures of a
+-- queue and priority stay exact. Where all that is subtracted had been counted (p_whole), what is
+-- less than nothing belongs to a kind that was counted under 'other'.
+CREATE OR REPLACE FUNCTION posthaste.fold_kinds(p_kinds posthaste.kind[], p_whole boolean)
+RETURNS SETOF posthaste.kind LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
+  WITH kinds AS (
+    SELECT k.queue, k.priority, k.name, k.tag, k.what, sum(k.jobs) AS jobs, min(k.place) AS place
+      FROM unnest(p_kinds) WITH ORDINALITY k(queue, priority, name, tag, what, jobs, place)
+     GROUP BY k.queue, k.priority, k.name, k.tag, k.what HAVING sum(k.jobs) <> 0),
+  tags AS (
+    SELECT k.queue, k.priority, k.name, CASE WHEN k.is_surplus THEN 'other' ELSE k.tag END AS tag,
+           k.what, sum(k.jobs) AS jobs, min(k.place) AS place
+      FROM (SELECT n.*, (p_whole AND n.jobs < 0)
+                   OR row_number() OVER (PARTITION BY n.tag = 'other', n.queue, n.what
+                                             ORDER BY n.place) > 1000
+                   OR row_number() OVER (PARTITION BY n.tag = 'other'
+                                             ORDER BY n.place) > 20000 AS is_surplus
+              FROM kinds n) k
+     GROUP BY 1, 2, 3, 4, 5),
+  names AS (
+    SELECT k.queue, k.priority, CASE WHEN k.is_surplus THEN 'other' ELSE k.name END AS name, k.tag,
+           k.what, sum(k.jobs) AS jobs, min(k.place) AS place
+      FROM (SELECT n.*, n.tag = 'other' AND ((p_whole AND n.jobs < 0)
+                   OR row_number() OVER (PARTITION BY n.tag = 'other', n.name = 'other', n.queue,
+                                             n.what ORDER BY n.place) > 1000
+                   OR row_number() OVER (PARTITION BY n.tag = 'other', n.name = 'other'
+                                             ORDER BY n.place) > 20000) AS is_surplus
+              FROM tags n) k
+     GROUP BY 1, 2, 3, 4, 5)
+  SELECT k.queue, CASE WHEN k.is_surplus THEN 0 ELSE k.priority END, k.name, k.tag, k.what,
+         sum(k.jobs)::bigint
+    FROM (SELECT n.*, n.tag = 'other' AND n.name = 'other' AND n.what LIKE '%\_total'
+                 AND row_number() OVER (PARTITION BY n.tag, n.name, n.queue, n.what
+                                            ORDER BY n.priority = 0 DESC, n.place) > 1000
+                 AS is_surplus
+            FROM names n) k
+   GROUP BY 1, 2, 3, 4, 5 HAVING sum(k.jobs) <> 0
+$f$;
+
+-- The kinds of some sums.
+CREATE OR REPLACE FUNCTION posthaste.kinds_of(
+  p_queues text[], p_priorities integer[], p_names text[], p_tags text[], p_whats text[],
+  p_jobs bigint[])
+RETURNS posthaste.kind[] LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT ARRAY(SELECT ROW(u.*)::posthaste.kind
+      FROM unnest(p_queues, p_priorities, p_names, p_tags, p_whats, p_jobs) u)
+$f$;
+
+-- These sums and the deltas since, of those that are visible in that snapshot, or of all. Beyond
+-- so many kinds at once deltas lose their tags and names already here: all of them are in memory.
+CREATE OR REPLACE FUNCTION posthaste.kinds_since(m posthaste.stats_sum, p_hi pg_snapshot)
+RETURNS posthaste.kind[] LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  WITH kinds AS (
+    SELECT t.queue, t.priority, t.name, t.tag, t.what, sum(t.jobs) AS jobs,
+           row_number() OVER (ORDER BY min(t.xid)) AS place
+      FROM posthaste.stats_deltas_since(m.hi) t
+     WHERE p_hi IS NULL OR pg_visible_in_snapshot(t.xid, p_hi)
+     GROUP BY t.queue, t.priority, t.name, t.tag, t.what),
+  tags AS (
+    SELECT k.queue, k.priority, k.name,
+           CASE WHEN k.place > 40000 THEN 'other' ELSE k.tag END AS tag, k.what,
+           sum(k.jobs) AS jobs, row_number() OVER (ORDER BY min(k.place)) AS place
+      FROM kinds k GROUP BY 1, 2, 3, 4, 5),
+  names AS (
+    SELECT k.queue, k.priority, CASE WHEN k.place > 60000 THEN 'other' ELSE k.name END AS name,
+           k.tag, k.what, sum(k.jobs)::bigint AS jobs, min(k.place) AS place
+      FROM tags k GROUP BY 1, 2, 3, 4, 5)
+  SELECT posthaste.kinds_of(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs)
+    || ARRAY(SELECT ROW(n.queue, n.priority, n.name, n.tag, n.what, n.jobs)::posthaste.kind
+               FROM names n ORDER BY n.place)
+$f$;
+
 -- Adds up the deltas since the last sums, if there are p_step at least, and twice as many as there
--- are sums. Sums since the beginning never end by themselves: where there are more than ten
--- thousand, they lose their tags, and beyond twenty thousand their priorities too.
+-- are sums.
 CREATE OR REPLACE FUNCTION posthaste.sum_stats(p_step integer)
 RETURNS bigint LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
+SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   m posthaste.stats_sum := posthaste.newest_stats_sum();
   v_hi pg_snapshot := posthaste.cursor_snapshot();
@@ -12191,16 +12332,7 @@ BEGIN
          coalesce(array_agg(s.priority), '{}'), coalesce(array_agg(s.name), '{}'),
          coalesce(array_agg(s.tag), '{}'), coalesce(array_agg(s.what), '{}'),
          coalesce(array_agg(s.jobs), '{}')
-    FROM (SELECT a.queue, CASE WHEN cardinality(m.jobs) > 20000 AND a.what LIKE '%\_total' THEN 0
-                               ELSE a.priority END AS priority, a.name,
-                 CASE WHEN cardinality(m.jobs) > 10000 AND a.what LIKE '%\_total' THEN ''
-                     ELSE a.tag END AS tag,
-                 a.what, sum(a.jobs)::bigint AS jobs
-            FROM (SELECT t.queue, t.priority, t.name, t.tag, t.what, t.jobs
-                FROM posthaste.stats_deltas_since(m.hi) t
-                   WHERE pg_visible_in_snapshot(t.xid, v_hi) UNION ALL
-                  SELECT * FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs)) a
-           GROUP BY 1, 2, 3, 4, 5 HAVING sum(a.jobs) <> 0) s;
+    FROM posthaste.fold_kinds(posthaste.kinds_since(m, v_hi), true) s;
   RETURN v_new;
 END $f$;
 
@@ -12225,6 +12357,11 @@ BEGIN
     PERFORM setval('posthaste.stats_current', v_current + 1);
     RETURN 'rotated';
   END IF;
+  -- Sums are made before the lock is asked for: whoever reads the counters would wait for it.
+  IF posthaste.needs_stats(v_old) THEN
+    PERFORM posthaste.sum_stats(0);
+    RETURN 'summed';
+  END IF;
   v_tables := ARRAY['posthaste.stats_delta_' || v_old, 'posthaste.stats_sum_' || v_old]::regclass[];
   v_holder := posthaste.lock_holder(v_tables);
   IF v_holder IS NOT NULL THEN
@@ -12232,19 +12369,28 @@ BEGIN
   END IF;
   BEGIN
     EXECUTE format('LOCK TABLE %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', v_tables[1], v_tables[2]);
+    -- Under the lock: nobody is writing there, and nobody who has written is still open. What came
+    -- in the meantime is summed the next time, and the lock given back.
+    IF posthaste.needs_stats(v_old) THEN
+      RAISE lock_not_available;
+    END IF;
   EXCEPTION WHEN lock_not_available THEN
     RETURN '';
   END;
-  -- Under the lock: nobody is writing there, and nobody who has written is still open.
-  IF (posthaste.newest_stats_sum()).slot = v_old
-    OR EXISTS (SELECT FROM posthaste.stats_deltas_since((posthaste.newest_stats_sum()).hi) t
-      WHERE t.slot = v_old) THEN
-    PERFORM posthaste.sum_stats(0);
-    RETURN 'summed';
-  END IF;
   EXECUTE format('TRUNCATE %s, %s', v_tables[1], v_tables[2]);
   PERFORM setval('posthaste.stats_low', v_low + 1);
   RETURN 'truncated';
+END $f$;
+
+-- Whether that segment has the newest sums, or deltas that are not in them.
+CREATE OR REPLACE FUNCTION posthaste.needs_stats(p_slot integer)
+RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  m posthaste.stats_sum := posthaste.newest_stats_sum();
+BEGIN
+  RETURN m.slot = p_slot
+    OR EXISTS (SELECT FROM posthaste.stats_deltas_since(m.hi) t WHERE t.slot = p_slot);
 END $f$;
 
 CREATE OR REPLACE FUNCTION posthaste.stats()
@@ -12253,12 +12399,13 @@ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_column
 DECLARE
-  m posthaste.stats_sum := posthaste.newest_stats_sum();
+  v_kinds posthaste.kind[] := posthaste.kinds_since(posthaste.newest_stats_sum(), NULL);
 BEGIN
-  RETURN QUERY
-    SELECT * FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs) u UNION ALL
-    SELECT t.queue, t.priority, t.name, t.tag, t.what, t.jobs
-      FROM posthaste.stats_deltas_since(m.hi) t;
+  IF cardinality(v_kinds) > 1000 THEN
+    RETURN QUERY SELECT * FROM posthaste.fold_kinds(v_kinds, true);
+  ELSE
+    RETURN QUERY SELECT * FROM unnest(v_kinds);
+  END IF;
 END $f$;
 -- Index sync: the jobs of a table's rows, and the rows as the sync reads them.
 
@@ -14182,11 +14329,11 @@ CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.put_out();
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', '144c1d7ae469e136', '0.1.0')
+  VALUES ('0001_initial', '285b33d40a2a41f8', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '6dd86d7c4ef3848a', '0.1.0')
+  VALUES ('functions', '62d30338bc8b2d04', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

@@ -19,7 +19,10 @@ pub struct Counters {
 /// counts as what it was until a claim or the leader has found it. The second group, `…_total`,
 /// only grows, from the installation on: `completed_total`, `failed_total` and `retried_total` are
 /// flushed by workers about once a second, and one that is killed takes its last second along; the
-/// others are exact. Beyond ten thousand different ones, sums are kept without their tags.
+/// others are exact.
+///
+/// In each queue and state, and of each sum, the first thousand kinds are counted apart. Further
+/// ones are counted under the tag `other`, and beyond as many names under the name `other`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counter {

@@ -2,6 +2,7 @@
 //! reading them stays cheap.
 
 pub mod agreement;
+mod folded;
 mod uncounted;
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::database::Database;
 use crate::failure::Ended;
-use crate::kept::{Kept, WITHIN};
+use crate::kept::{self, Kept, WITHIN};
 use crate::observe::alerts::{Asked, Finding, History, Limits, Reading, Scope};
 use crate::observe::untold::{Event, Untold};
 use crate::signals::Signals;
@@ -165,10 +165,9 @@ impl Watch<'_> {
             self.untold.resume(ours);
             self.is_resumed = true;
         }
-        let counters = posthaste::Client::new(posthaste::Unnamed(client))
-            .counters()
-            .await
-            .context("the database could not be read")?;
+        let mut jobs = posthaste::Client::new(posthaste::Unnamed(client));
+        let counters = kept::bounded(client, async { Ok(jobs.counters().await?) }).await;
+        let counters = counters.context("the database could not be read")?;
         let reading = Reading {
             at: self.begun.elapsed().as_secs_f64(),
             queues: self.scope.watched(&counters),

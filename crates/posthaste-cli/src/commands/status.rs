@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::database::Database;
 use crate::failure;
-use crate::kept::{Kept, WITHIN};
+use crate::kept::{self, Kept, WITHIN};
 use crate::options::between;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, named};
@@ -145,7 +145,7 @@ pub(crate) async fn run(
     while !terminal.is_unread() {
         let shown = async {
             let client = kept.take().await?;
-            show(arguments, &client, terminal).await?;
+            kept::bounded(&client, show(arguments, &client, terminal)).await?;
             kept.keep(client);
             anyhow::Ok(())
         };

@@ -11,7 +11,7 @@ use super::exposition::{self, Metric};
 use super::labels::{Asked, Labels};
 use super::snapshot::Snapshot;
 use crate::connect::Address;
-use crate::kept::Kept;
+use crate::kept::{self, Kept};
 
 /// A snapshot is shared for this long,
 const FRESH: Duration = Duration::from_secs(4);
@@ -110,7 +110,9 @@ impl State {
 
     async fn is_uncounted(&mut self) -> anyhow::Result<bool> {
         let client = self.kept.take().await?;
-        let uncounted = Client::new(Unnamed(&client)).uncounted(MANY).await?;
+        let mut jobs = Client::new(Unnamed(&client));
+        let uncounted = async { Ok(jobs.uncounted(MANY).await?) };
+        let uncounted = kept::bounded(&client, uncounted).await?;
         self.kept.keep(client);
         Ok(uncounted == MANY)
     }

@@ -7,6 +7,7 @@ use posthaste::{Counters, HolderKind};
 use posthaste_relay::RelayReport;
 
 use crate::commands::status::tables;
+use crate::kept;
 
 /// Read once for however many ask.
 pub(crate) struct Snapshot {
@@ -39,6 +40,10 @@ pub(crate) struct Holder {
 
 impl Snapshot {
     pub(crate) async fn read(client: &Client) -> anyhow::Result<Self> {
+        kept::bounded(client, Self::read_within(client)).await
+    }
+
+    async fn read_within(client: &Client) -> anyhow::Result<Self> {
         let mut counters = posthaste::Client::new(posthaste::Unnamed(client));
         let counters = counters.counters().await?;
         let syncs = tables::lines(client, &counters).await?;

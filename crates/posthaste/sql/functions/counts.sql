@@ -205,45 +205,46 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM posthaste.segments() r
 $f$;
 
--- How many jobs there are, by queue, priority, name and tag: those of each state now, and sums
--- since the beginning.
+-- How many jobs there are of each kind: those of each state now, and sums since the beginning.
 CREATE OR REPLACE FUNCTION posthaste.counts()
 RETURNS SETOF posthaste.counts LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $f$
+SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
 DECLARE
-  v_at text;
-  v_counts posthaste.counts[];
+  v_at text; v_kinds posthaste.kind[];
 BEGIN
   FOR v_try IN 1 .. 3 LOOP
     v_at := posthaste.reading_at();
-    v_counts := ARRAY(
-      SELECT ROW(c.queue, c.priority, c.name, c.tag,
-                 coalesce(sum(jobs) FILTER (WHERE what = 'available'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'blocked'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'scheduled'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'retrying'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'running'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'awaiting'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'quarantined'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'dead'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'discarded'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'expired'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'cancelled'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'completed_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'failed_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'retried_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'dead_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'discarded_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'expired_total'), 0),
-                 coalesce(sum(jobs) FILTER (WHERE what = 'cancelled_total'), 0))::posthaste.counts
-        FROM posthaste.count_all() c GROUP BY c.queue, c.priority, c.name, c.tag);
+    -- Sums come first: what is not counted yet takes no room from them.
+    v_kinds := ARRAY(
+      SELECT ROW(c.queue, c.priority, c.name, c.tag, c.what, sum(c.jobs)::bigint)::posthaste.kind
+        FROM posthaste.count_all() c GROUP BY c.queue, c.priority, c.name, c.tag, c.what
+      HAVING sum(c.jobs) <> 0
+       ORDER BY c.what LIKE '%\_total' DESC, c.queue, c.priority, c.name, c.tag);
     EXIT WHEN v_at = posthaste.reading_at();
   END LOOP;
-  RETURN QUERY SELECT c.* FROM unnest(v_counts) c
-    WHERE (c.available, c.blocked, c.scheduled, c.retrying, c.running, c.awaiting, c.quarantined,
-           c.dead, c.discarded, c.expired, c.cancelled, c.completed_total, c.failed_total,
-           c.retried_total, c.dead_total, c.discarded_total, c.expired_total,
-           c.cancelled_total) <> (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  IF cardinality(v_kinds) > 1000 OR EXISTS (SELECT FROM unnest(v_kinds) k WHERE k.jobs < 0) THEN
+    v_kinds := ARRAY(SELECT k FROM posthaste.fold_kinds(v_kinds, true) k);
+  END IF;
+  RETURN QUERY SELECT c.queue, c.priority, c.name, c.tag,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'available'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'blocked'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'scheduled'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'retrying'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'running'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'awaiting'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'quarantined'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'dead'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'discarded'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'expired'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'cancelled'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'completed_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'failed_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'retried_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'dead_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'discarded_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'expired_total'), 0)::bigint,
+         coalesce(sum(c.jobs) FILTER (WHERE c.what = 'cancelled_total'), 0)::bigint
+    FROM unnest(v_kinds) c WHERE c.what <> ALL ('{started_total,waited_total}') GROUP BY 1, 2, 3, 4;
 END $f$;
 
 -- Since when the next job of each queue and priority could have been claimed: due, enqueued, and

@@ -152,6 +152,13 @@ BEGIN
       FROM (SELECT array_agg(name) AS names, array_agg(tag) AS tags, array_agg(n) AS jobs
           FROM sums) s
       LEFT JOIN (SELECT xid, id FROM next ORDER BY xid DESC, id DESC LIMIT 1) l ON true;
+    IF cardinality(v.jobs) > 1000 THEN
+      SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
+        INTO v.names, v.tags, v.jobs
+        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+          m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
+          false) k;
+    END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;

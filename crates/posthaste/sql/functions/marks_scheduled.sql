@@ -104,6 +104,14 @@ BEGIN
     LEFT JOIN (SELECT xid, scheduled_at, id FROM entered ORDER BY xid DESC, scheduled_at DESC,
         id DESC LIMIT 1) l ON true;
   n.exhausted := v_entered < p_limit;
+  IF cardinality(n.jobs) > 1000 THEN
+    SELECT array_agg(k.queue), array_agg(k.priority), array_agg(k.name), array_agg(k.tag),
+           array_agg(k.what), array_agg(k.jobs)
+      INTO n.queues, n.priorities, n.names, n.tags, n.whats, n.jobs
+      FROM posthaste.fold_kinds(posthaste.kinds_of(m.queues || n.queues,
+        m.priorities || n.priorities, m.names || n.names, m.tags || n.tags, m.whats || n.whats,
+        array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || n.jobs), n.exhausted) k;
+  END IF;
   IF v_entered + v_left >= greatest(p_step, cardinality(n.jobs))
     OR (NOT m.exhausted AND n.exhausted) THEN
     INSERT INTO posthaste.counted_6 SELECT n.*;

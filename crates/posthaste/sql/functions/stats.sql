@@ -51,12 +51,89 @@ RETURNS void LANGUAGE sql AS $f$
     FROM unnest(p_queues, p_priorities, p_names, p_tags, p_whats, p_jobs)
 $f$;
 
+-- At most this many kinds of jobs: a thousand for each queue and state or sum, twenty thousand
+-- together, those that come first. Further kinds are counted under the tag 'other', beyond as many
+-- names under the name 'other', and sums since the beginning beyond as many priorities under
+-- priority 0. So jobs with a tag or name each never make the counters slow, and the figures of a
+-- queue and priority stay exact. Where all that is subtracted had been counted (p_whole), what is
+-- less than nothing belongs to a kind that was counted under 'other'.
+CREATE OR REPLACE FUNCTION posthaste.fold_kinds(p_kinds posthaste.kind[], p_whole boolean)
+RETURNS SETOF posthaste.kind LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
+  WITH kinds AS (
+    SELECT k.queue, k.priority, k.name, k.tag, k.what, sum(k.jobs) AS jobs, min(k.place) AS place
+      FROM unnest(p_kinds) WITH ORDINALITY k(queue, priority, name, tag, what, jobs, place)
+     GROUP BY k.queue, k.priority, k.name, k.tag, k.what HAVING sum(k.jobs) <> 0),
+  tags AS (
+    SELECT k.queue, k.priority, k.name, CASE WHEN k.is_surplus THEN 'other' ELSE k.tag END AS tag,
+           k.what, sum(k.jobs) AS jobs, min(k.place) AS place
+      FROM (SELECT n.*, (p_whole AND n.jobs < 0)
+                   OR row_number() OVER (PARTITION BY n.tag = 'other', n.queue, n.what
+                                             ORDER BY n.place) > 1000
+                   OR row_number() OVER (PARTITION BY n.tag = 'other'
+                                             ORDER BY n.place) > 20000 AS is_surplus
+              FROM kinds n) k
+     GROUP BY 1, 2, 3, 4, 5),
+  names AS (
+    SELECT k.queue, k.priority, CASE WHEN k.is_surplus THEN 'other' ELSE k.name END AS name, k.tag,
+           k.what, sum(k.jobs) AS jobs, min(k.place) AS place
+      FROM (SELECT n.*, n.tag = 'other' AND ((p_whole AND n.jobs < 0)
+                   OR row_number() OVER (PARTITION BY n.tag = 'other', n.name = 'other', n.queue,
+                                             n.what ORDER BY n.place) > 1000
+                   OR row_number() OVER (PARTITION BY n.tag = 'other', n.name = 'other'
+                                             ORDER BY n.place) > 20000) AS is_surplus
+              FROM tags n) k
+     GROUP BY 1, 2, 3, 4, 5)
+  SELECT k.queue, CASE WHEN k.is_surplus THEN 0 ELSE k.priority END, k.name, k.tag, k.what,
+         sum(k.jobs)::bigint
+    FROM (SELECT n.*, n.tag = 'other' AND n.name = 'other' AND n.what LIKE '%\_total'
+                 AND row_number() OVER (PARTITION BY n.tag, n.name, n.queue, n.what
+                                            ORDER BY n.priority = 0 DESC, n.place) > 1000
+                 AS is_surplus
+            FROM names n) k
+   GROUP BY 1, 2, 3, 4, 5 HAVING sum(k.jobs) <> 0
+$f$;
+
+-- The kinds of some sums.
+CREATE OR REPLACE FUNCTION posthaste.kinds_of(
+  p_queues text[], p_priorities integer[], p_names text[], p_tags text[], p_whats text[],
+  p_jobs bigint[])
+RETURNS posthaste.kind[] LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT ARRAY(SELECT ROW(u.*)::posthaste.kind
+      FROM unnest(p_queues, p_priorities, p_names, p_tags, p_whats, p_jobs) u)
+$f$;
+
+-- These sums and the deltas since, of those that are visible in that snapshot, or of all. Beyond
+-- so many kinds at once deltas lose their tags and names already here: all of them are in memory.
+CREATE OR REPLACE FUNCTION posthaste.kinds_since(m posthaste.stats_sum, p_hi pg_snapshot)
+RETURNS posthaste.kind[] LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  WITH kinds AS (
+    SELECT t.queue, t.priority, t.name, t.tag, t.what, sum(t.jobs) AS jobs,
+           row_number() OVER (ORDER BY min(t.xid)) AS place
+      FROM posthaste.stats_deltas_since(m.hi) t
+     WHERE p_hi IS NULL OR pg_visible_in_snapshot(t.xid, p_hi)
+     GROUP BY t.queue, t.priority, t.name, t.tag, t.what),
+  tags AS (
+    SELECT k.queue, k.priority, k.name,
+           CASE WHEN k.place > 40000 THEN 'other' ELSE k.tag END AS tag, k.what,
+           sum(k.jobs) AS jobs, row_number() OVER (ORDER BY min(k.place)) AS place
+      FROM kinds k GROUP BY 1, 2, 3, 4, 5),
+  names AS (
+    SELECT k.queue, k.priority, CASE WHEN k.place > 60000 THEN 'other' ELSE k.name END AS name,
+           k.tag, k.what, sum(k.jobs)::bigint AS jobs, min(k.place) AS place
+      FROM tags k GROUP BY 1, 2, 3, 4, 5)
+  SELECT posthaste.kinds_of(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs)
+    || ARRAY(SELECT ROW(n.queue, n.priority, n.name, n.tag, n.what, n.jobs)::posthaste.kind
+               FROM names n ORDER BY n.place)
+$f$;
+
 -- Adds up the deltas since the last sums, if there are p_step at least, and twice as many as there
--- are sums. Sums since the beginning never end by themselves: where there are more than ten
--- thousand, they lose their tags, and beyond twenty thousand their priorities too.
+-- are sums.
 CREATE OR REPLACE FUNCTION posthaste.sum_stats(p_step integer)
 RETURNS bigint LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
+SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   m posthaste.stats_sum := posthaste.newest_stats_sum();
   v_hi pg_snapshot := posthaste.cursor_snapshot();
@@ -71,16 +148,7 @@ BEGIN
          coalesce(array_agg(s.priority), '{}'), coalesce(array_agg(s.name), '{}'),
          coalesce(array_agg(s.tag), '{}'), coalesce(array_agg(s.what), '{}'),
          coalesce(array_agg(s.jobs), '{}')
-    FROM (SELECT a.queue, CASE WHEN cardinality(m.jobs) > 20000 AND a.what LIKE '%\_total' THEN 0
-                               ELSE a.priority END AS priority, a.name,
-                 CASE WHEN cardinality(m.jobs) > 10000 AND a.what LIKE '%\_total' THEN ''
-                     ELSE a.tag END AS tag,
-                 a.what, sum(a.jobs)::bigint AS jobs
-            FROM (SELECT t.queue, t.priority, t.name, t.tag, t.what, t.jobs
-                FROM posthaste.stats_deltas_since(m.hi) t
-                   WHERE pg_visible_in_snapshot(t.xid, v_hi) UNION ALL
-                  SELECT * FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs)) a
-           GROUP BY 1, 2, 3, 4, 5 HAVING sum(a.jobs) <> 0) s;
+    FROM posthaste.fold_kinds(posthaste.kinds_since(m, v_hi), true) s;
   RETURN v_new;
 END $f$;
 
@@ -105,6 +173,11 @@ BEGIN
     PERFORM setval('posthaste.stats_current', v_current + 1);
     RETURN 'rotated';
   END IF;
+  -- Sums are made before the lock is asked for: whoever reads the counters would wait for it.
+  IF posthaste.needs_stats(v_old) THEN
+    PERFORM posthaste.sum_stats(0);
+    RETURN 'summed';
+  END IF;
   v_tables := ARRAY['posthaste.stats_delta_' || v_old, 'posthaste.stats_sum_' || v_old]::regclass[];
   v_holder := posthaste.lock_holder(v_tables);
   IF v_holder IS NOT NULL THEN
@@ -112,19 +185,28 @@ BEGIN
   END IF;
   BEGIN
     EXECUTE format('LOCK TABLE %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', v_tables[1], v_tables[2]);
+    -- Under the lock: nobody is writing there, and nobody who has written is still open. What came
+    -- in the meantime is summed the next time, and the lock given back.
+    IF posthaste.needs_stats(v_old) THEN
+      RAISE lock_not_available;
+    END IF;
   EXCEPTION WHEN lock_not_available THEN
     RETURN '';
   END;
-  -- Under the lock: nobody is writing there, and nobody who has written is still open.
-  IF (posthaste.newest_stats_sum()).slot = v_old
-    OR EXISTS (SELECT FROM posthaste.stats_deltas_since((posthaste.newest_stats_sum()).hi) t
-      WHERE t.slot = v_old) THEN
-    PERFORM posthaste.sum_stats(0);
-    RETURN 'summed';
-  END IF;
   EXECUTE format('TRUNCATE %s, %s', v_tables[1], v_tables[2]);
   PERFORM setval('posthaste.stats_low', v_low + 1);
   RETURN 'truncated';
+END $f$;
+
+-- Whether that segment has the newest sums, or deltas that are not in them.
+CREATE OR REPLACE FUNCTION posthaste.needs_stats(p_slot integer)
+RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  m posthaste.stats_sum := posthaste.newest_stats_sum();
+BEGIN
+  RETURN m.slot = p_slot
+    OR EXISTS (SELECT FROM posthaste.stats_deltas_since(m.hi) t WHERE t.slot = p_slot);
 END $f$;
 
 CREATE OR REPLACE FUNCTION posthaste.stats()
@@ -133,10 +215,11 @@ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_column
 DECLARE
-  m posthaste.stats_sum := posthaste.newest_stats_sum();
+  v_kinds posthaste.kind[] := posthaste.kinds_since(posthaste.newest_stats_sum(), NULL);
 BEGIN
-  RETURN QUERY
-    SELECT * FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs) u UNION ALL
-    SELECT t.queue, t.priority, t.name, t.tag, t.what, t.jobs
-      FROM posthaste.stats_deltas_since(m.hi) t;
+  IF cardinality(v_kinds) > 1000 THEN
+    RETURN QUERY SELECT * FROM posthaste.fold_kinds(v_kinds, true);
+  ELSE
+    RETURN QUERY SELECT * FROM unnest(v_kinds);
+  END IF;
 END $f$;

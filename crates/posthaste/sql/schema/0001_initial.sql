@@ -632,6 +632,11 @@ CREATE TABLE posthaste.stats_sum_0 PARTITION OF posthaste.stats_sum
 CREATE INDEX stats_sum_0_number ON posthaste.stats_sum_0 (number);
 -- end
 
+-- Jobs of one kind in one state, or one sum of them.
+CREATE TYPE posthaste.kind AS (
+  queue text COLLATE "C", priority integer, name text COLLATE "C", tag text, what text, jobs bigint
+);
+
 CREATE TYPE posthaste.counts AS (
   queue text, priority integer, name text, tag text,
   available bigint, blocked bigint, scheduled bigint, retrying bigint, running bigint,
