@@ -174,6 +174,37 @@ async fn a_queue_that_no_worker_has_is_told_by_the_worker_status_and_doctor() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_periodic_job_that_fails_is_told_by_status_and_doctor() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let rows = "INSERT INTO posthaste.periodic (name, schedule, job)
+                SELECT 'p' || g, '@daily', 'x' FROM generate_series(1, 12) g;
+                UPDATE posthaste.periodic SET error = E'no zone \\x1b[2J\\nx', looked_at = now()";
+    client.batch_execute(rows).await?;
+    let status = stage.run_on(&database, &["status"]).await?.good()?;
+    let first = "\nperiodic job p1 is not enqueued: no zone ";
+    assert!(
+        status.contains(first) && !status.contains('\u{1b}'),
+        "{status:?}"
+    );
+    assert_eq!(
+        status.lines().filter(|line| line.starts_with('x')).count(),
+        0
+    );
+    assert!(
+        status.ends_with("\n2 more periodic jobs are not enqueued"),
+        "{status}"
+    );
+    let json = stage.run_on(&database, &["status", "--json"]).await?;
+    let json: serde_json::Value = serde_json::from_str(&json.good()?)?;
+    assert_eq!(json["periodic"][0]["name"], "p1");
+    let doctor = stage.run_on(&database, &["doctor"]).await?;
+    let finding = "12 periodic jobs are not enqueued; the first is p1: no zone ";
+    assert!(doctor.out.contains(finding), "{doctor:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn names_are_shown_and_none_of_them_acts_on_the_terminal() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;

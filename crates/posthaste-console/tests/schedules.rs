@@ -131,6 +131,20 @@ async fn a_periodic_job_is_shown_and_run_once_beside_its_schedule() {
 }
 
 #[tokio::test]
+async fn a_periodic_job_that_cannot_be_read_is_shown_with_the_reason() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    put(&client, "nightly", "2 hours").await;
+    let fail = "SELECT posthaste.fail_ticks('{nightly}', '{30 3 1 1 *}', '{Europe/Berlin}', \
+                '{there is no time zone \"Europe/Berlin\"}')";
+    let fail = fail.replace("\"Europe/Berlin\"", "<Europe/Berlin>");
+    client.batch_execute(&fail).await.unwrap();
+    let page = console(&database).await.page("/periodic").await;
+    let shown = "invalid: there is no time zone &#60;Europe/Berlin&#62;";
+    assert!(page.contains(shown), "{page}");
+}
+
+#[tokio::test]
 async fn a_periodic_job_that_is_off_comes_on_no_tick_until_it_is_switched_on() {
     let database = database().await;
     let client = database.client().await.unwrap();

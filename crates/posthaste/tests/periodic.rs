@@ -1,5 +1,7 @@
 //! Periodic jobs: each tick once, whoever leads.
 
+mod refused;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -193,37 +195,6 @@ async fn a_leader_that_dies_within_a_tick_leaves_it_enqueued_once() {
         ticks.dedup();
         assert_eq!(ticks.len(), all, "each tick once");
     }
-}
-
-#[tokio::test]
-async fn a_schedule_that_cannot_be_read_holds_up_no_other() {
-    let db = database(PgVersion::any()).await;
-    let client = db.client().await.unwrap();
-    client
-        .batch_execute(
-            "INSERT INTO posthaste.periodic (name, schedule, job)
-             VALUES ('a', 'every now and then', 'a'), ('z', '* * * * *', 'z');
-             INSERT INTO posthaste.periodic (name, schedule, job, kwargs)
-               VALUES ('b', '* * * * *', 'b', '[]')",
-        )
-        .await
-        .unwrap();
-    let seen = Seen::default();
-    let worker = noting(&db.pool(4).unwrap(), &seen).start().await.unwrap();
-    eventually(SOON, "the leader has seen what can be read", async || {
-        let known = "SELECT count(next_at) = 2 FROM posthaste.periodic";
-        Ok(client.query_one(known, &[]).await?.get(0))
-    })
-    .await
-    .unwrap();
-    ten_minutes_ago(&client).await;
-    eventually(SOON, "the good one comes", async || {
-        Ok(seen.lock().unwrap().contains_key("z"))
-    })
-    .await
-    .unwrap();
-    worker.stop().await.unwrap();
-    assert!(!seen.lock().unwrap().contains_key("b"));
 }
 
 #[tokio::test]

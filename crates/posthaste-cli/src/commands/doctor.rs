@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
+use crate::commands::status::periodic;
 use crate::commands::sync::behind::behind;
 use crate::database::Database;
 use crate::failure::Ended;
@@ -212,6 +213,7 @@ async fn store(client: &Client) -> anyhow::Result<Option<Store>> {
         seconds_ahead: row.try_get("seconds_ahead")?,
         seconds_jumped: row.try_get("seconds_jumped")?,
         unworked: row.try_get("unworked")?,
+        periodic: periodic::failed(client).await?,
     }))
 }
 

@@ -1,6 +1,7 @@
 //! `posthaste status`: every queue with its jobs by state, every relay and every synced table; once
 //! or again and again.
 
+pub(crate) mod periodic;
 mod report;
 mod routes;
 pub(crate) mod tables;
@@ -180,6 +181,8 @@ async fn show(arguments: &Arguments, client: &Client, terminal: &Terminal) -> an
             text = format!("{text}\nno worker works on queue {}", named(queue));
         }
     }
+    let failed = periodic::failed(client).await?;
+    text += &failed.text();
     if !relays.is_empty() {
         text = format!("{text}\n\n{}", routes::Table(&relays));
     }
@@ -190,7 +193,7 @@ async fn show(arguments: &Arguments, client: &Client, terminal: &Terminal) -> an
     if arguments.watch.is_some() && std::io::stdout().is_terminal() {
         terminal.clear()?;
     }
-    terminal.result(&text, &Report::new(&counters, relays, synced))
+    terminal.result(&text, &Report::new(&counters, relays, synced, failed))
 }
 
 /// Queues in which jobs wait and on which no worker works.

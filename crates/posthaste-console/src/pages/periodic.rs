@@ -1,5 +1,6 @@
 //! Periodic jobs: when each comes next, once now, off and on.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,7 +43,7 @@ struct Row {
     tag: String,
     arguments: Vec<Piece>,
     missed: &'static str,
-    state: &'static str,
+    state: Cow<'static, str>,
     class: &'static str,
     is_off: bool,
 }
@@ -75,11 +76,15 @@ pub(crate) async fn show(
 
 fn row(one: &store::Periodic, now: Timestamp, secrets: &Secrets) -> Row {
     let until = one.next_at.map(|at| words::seconds(now, at));
-    let (state, class) = match (one.is_off, until) {
-        (true, _) => ("off", "paused"),
-        (false, Some(until)) if until < -60.0 => ("late", "failing"),
-        (false, Some(_)) => ("on", "up"),
-        (false, None) => ("not seen yet", "idle"),
+    let (state, class) = match (one.is_off, &one.error, until) {
+        (true, ..) => ("off".into(), "paused"),
+        (false, Some(error), _) => (
+            format!("invalid: {}", words::plain(error, 200)).into(),
+            "failing",
+        ),
+        (false, None, Some(until)) if until < -60.0 => ("late".into(), "failing"),
+        (false, None, Some(_)) => ("on".into(), "up"),
+        (false, None, None) => ("not seen yet".into(), "idle"),
     };
     let of_name = Filter {
         name: Some(one.job.clone()),

@@ -19,6 +19,8 @@ pub(crate) struct Periodic {
     /// Nothing until a leader has seen it, and while it is off.
     pub(crate) next_at: Option<Timestamp>,
     pub(crate) is_off: bool,
+    /// Why the leader could not enqueue it.
+    pub(crate) error: Option<String>,
     /// When it was enqueued last.
     pub(crate) enqueued_at: Option<Timestamp>,
     /// Unless they are long.
@@ -45,6 +47,7 @@ fn read(row: &Row) -> Result<Periodic, tokio_postgres::Error> {
         tag: row.try_get("tag")?,
         next_at: row.try_get("next_at")?,
         is_off: row.try_get("is_off")?,
+        error: row.try_get("error")?,
         enqueued_at: row.try_get("enqueued_at")?,
         kwargs: row.try_get("kwargs")?,
     })

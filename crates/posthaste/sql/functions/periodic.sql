@@ -23,7 +23,7 @@ BEGIN
   END IF;
   -- Of the gaps, each of which was left by a clock that jumped or a time without a leader, the
   -- newest are remembered.
-  UPDATE posthaste.periodic SET next_at = p_next, looked_at = p_now,
+  UPDATE posthaste.periodic SET next_at = p_next, looked_at = p_now, error = NULL,
          made = CASE WHEN cardinality(p_ticks) = 0 THEN p.made
                      ELSE (SELECT range_agg(m.part) FROM (
                              SELECT u.part FROM unnest(p.made + v_new) u(part)
@@ -39,3 +39,14 @@ BEGIN
   END LOOP;
   RETURN v_jobs;
 END $f$;
+
+-- Marks periodic jobs that could not be enqueued. They are looked at again after ten minutes, or
+-- once somebody changes them.
+CREATE OR REPLACE FUNCTION posthaste.fail_ticks(
+  p_names text[], p_schedules text[], p_zones text[], p_errors text[])
+RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $f$
+  UPDATE posthaste.periodic p SET error = left(f.error, 500), looked_at = clock_timestamp()
+    FROM unnest(p_names, p_schedules, p_zones, p_errors) f(name, schedule, time_zone, error)
+   WHERE p.name = f.name AND p.schedule = f.schedule AND p.time_zone = f.time_zone
+$f$;

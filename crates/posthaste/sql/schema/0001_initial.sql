@@ -378,6 +378,7 @@ CREATE TABLE posthaste.periodic (
   max_attempts integer              DEFAULT 25,
   next_at      timestamptz,           -- the next tick; NULL until a leader has seen the row
   looked_at    timestamptz,           -- when that was the next: a clock before this has another
+  error        text,                  -- why no leader could enqueue it when it was looked at
   -- Every tick in here was enqueued: none comes again when the clock steps back.
   made         tstzmultirange NOT NULL DEFAULT '{}'
 );

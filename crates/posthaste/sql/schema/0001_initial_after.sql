@@ -204,3 +204,8 @@ CREATE VIEW posthaste.outbox (id, type, payload, table_name, table_id, created_a
 
 CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
   EXECUTE FUNCTION posthaste.put_out();
+
+-- What cannot be read is refused. What a leader writes (functions/periodic.sql) is not looked at.
+CREATE TRIGGER check_periodic
+  BEFORE INSERT OR UPDATE OF schedule, time_zone, job, kwargs, queue, priority, tag, max_attempts
+  ON posthaste.periodic FOR EACH ROW EXECUTE FUNCTION posthaste.check_periodic();

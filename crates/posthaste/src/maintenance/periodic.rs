@@ -20,16 +20,31 @@ impl Periodic {
         let jobs = super::logged("periodic", store::periodic_due(link).await)?;
         let asked = Instant::now();
         let (ahead, due): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.is_ahead);
+        let mut failed = Vec::new();
         for job in due {
-            if let Err(error) = one(link, &job).await
-                && self.told.insert(format!("{} {}", job.name, job.schedule))
-            {
-                tracing::error!(name = job.name, error, "a periodic job is not enqueued");
+            if let Err(error) = one(link, &job).await {
+                failed.push((job, error));
             }
         }
+        self.mark(link, failed).await;
         let wait = |job: &Due| Duration::try_from(job.next_at?.duration_since(job.now)).ok();
         let next = ahead.iter().filter_map(wait).min()?;
         Some(next.saturating_sub(asked.elapsed()))
+    }
+
+    /// Writes why they failed into their rows, and tells the first that was not told yet.
+    async fn mark(&mut self, link: &Link, failed: Vec<(Due, String)>) {
+        if failed.is_empty() {
+            return;
+        }
+        super::logged("periodic", store::fail_ticks(link, &failed).await);
+        let mut untold = failed
+            .iter()
+            .filter(|(job, _)| self.told.insert(format!("{} {}", job.name, job.schedule)));
+        if let Some((job, error)) = untold.next() {
+            let (name, others) = (&job.name, untold.count());
+            tracing::error!(name, error, others, "a periodic job is not enqueued");
+        }
     }
 }
 

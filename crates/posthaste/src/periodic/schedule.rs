@@ -41,9 +41,10 @@ const MONTHS: [&str; 12] = [
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
 impl Schedule {
-    /// Reads a schedule; what is wrong is said in a sentence.
+    /// Reads a schedule; what is wrong is said in a sentence. The database refuses the same in the
+    /// same words (sql/functions/schedule.sql).
     pub(crate) fn parse(text: &str, zone: &str) -> Result<Self, String> {
-        let text = match text.trim() {
+        let text = match text.trim_matches(|one: char| one.is_ascii_whitespace()) {
             "@hourly" => "0 * * * *",
             "@daily" | "@midnight" => "0 0 * * *",
             "@weekly" => "0 0 * * 0",
@@ -51,7 +52,7 @@ impl Schedule {
             "@yearly" | "@annually" => "0 0 1 1 *",
             text => text,
         };
-        let fields: Vec<&str> = text.split_whitespace().collect();
+        let fields: Vec<&str> = text.split_ascii_whitespace().collect();
         let [minute, hour, day, month, weekday] = fields.as_slice() else {
             return Err(format!("a schedule has five fields, not {}", fields.len()));
         };
@@ -163,7 +164,7 @@ fn field(
             .position(|name| name.eq_ignore_ascii_case(text));
         let number = match named {
             Some(at) => u32::try_from(at).ok().map(|at| at + base),
-            None => text.parse().ok(),
+            None => digits(text),
         };
         number.filter(|number| (least..=most).contains(number))
     };
@@ -171,7 +172,7 @@ fn field(
     for part in text.split(',') {
         let (range, step) = match part.split_once('/') {
             Some((range, step)) => {
-                let step = step.parse::<usize>().ok().filter(|step| *step > 0);
+                let step = digits(step).filter(|step| *step > 0);
                 (range, Some(step.ok_or_else(|| wrong(part))?))
             }
             None => (part, None),
@@ -192,13 +193,19 @@ fn field(
         match (from, to) {
             (Some(from), Some(to)) if from <= to => {
                 (from..=to)
-                    .step_by(step.unwrap_or(1))
+                    .step_by(step.map_or(1, |step| step as usize))
                     .for_each(|n| bits |= 1_u64 << n);
             }
             _ => return Err(wrong(part)),
         }
     }
     Ok(bits)
+}
+
+/// A number without a sign, of at most nine digits.
+fn digits(text: &str) -> Option<u32> {
+    let is_number = text.len() <= 9 && text.bytes().all(|one| one.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }
 
 #[cfg(test)]

@@ -68,6 +68,22 @@ pub(crate) async fn tick(
     .await
 }
 
+/// Marks those that could not be enqueued, with the reason.
+pub(crate) async fn fail_ticks(link: &Link, failed: &[(Due, String)]) -> Result<(), Error> {
+    let of =
+        |part: fn(&Due) -> &str| -> Vec<&str> { failed.iter().map(|(job, _)| part(job)).collect() };
+    let (names, schedules) = (of(|job| &job.name), of(|job| &job.schedule));
+    let zones = of(|job| &job.time_zone);
+    let errors: Vec<&str> = failed.iter().map(|(_, error)| error.as_str()).collect();
+    link.fetch(
+        "cannot mark a periodic job that failed",
+        "SELECT posthaste.fail_ticks($1, $2, $3, $4)",
+        &[&names, &schedules, &zones, &errors],
+    )
+    .await
+    .map(drop)
+}
+
 /// Says what a periodic job is.
 pub(crate) async fn put(client: &Client, periodic: &Periodic) -> Result<(), Error> {
     let job = &periodic.job;

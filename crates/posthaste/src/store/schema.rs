@@ -108,6 +108,7 @@ const WRITTEN: &[&str] = &[
     include_str!("../../sql/functions/restored.sql"),
     include_str!("../../sql/functions/rows.sql"),
     include_str!("../../sql/functions/sample.sql"),
+    include_str!("../../sql/functions/schedule.sql"),
     include_str!("../../sql/functions/scheduled.sql"),
     include_str!("../../sql/functions/search.sql"),
     include_str!("../../sql/functions/stats.sql"),

@@ -1,5 +1,6 @@
 //! What was seen around a queue.
 
+use crate::commands::status::periodic::Failed;
 use crate::commands::sync::behind::Behind;
 
 /// What was seen. Parts that could not be looked at, because of what was found before them, are
@@ -75,6 +76,7 @@ pub(crate) struct Store {
     pub(crate) seconds_jumped: i64,
     /// Queues in which jobs wait, and on which no worker works.
     pub(crate) unworked: Vec<String>,
+    pub(crate) periodic: Failed,
 }
 
 /// Somebody who keeps space from coming back.

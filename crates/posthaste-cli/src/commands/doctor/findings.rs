@@ -7,6 +7,7 @@ use super::facts::{Facts, Server, Store};
 use super::holders::of_a_holder;
 use super::rights::of_the_rights;
 use super::synced::{of_a_sync, of_a_synced_table};
+use crate::commands::status::periodic::Failed;
 use crate::terminal::named;
 
 /// How bad it is.
@@ -213,6 +214,7 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
         let remedy = "start one: 'posthaste work', or your own program";
         found.push(hint("workers", what, remedy));
     }
+    of_periodic_jobs(&store.periodic, found);
     of_the_clock(store, found);
     for queue in store.unworked.iter().filter(|_| store.workers > 0) {
         let queue = named(queue);
@@ -229,6 +231,19 @@ fn of_the_store(store: &Store, found: &mut Vec<Finding>) {
              and space does not come back",
             "let at least one worker have Config::maintenance",
         ));
+    }
+}
+
+fn of_periodic_jobs(failed: &Failed, found: &mut Vec<Finding>) {
+    if let Some(first) = failed.first.first() {
+        let (name, error, all) = (named(&first.name), named(&first.error), failed.all);
+        let what = match all {
+            1 => format!("the periodic job {name} is not enqueued: {error}"),
+            _ => format!("{all} periodic jobs are not enqueued; the first is {name}: {error}"),
+        };
+        let remedy = "correct its row in posthaste.periodic, whose column error has the reason; \
+                      it is looked at again at once, and else every ten minutes";
+        found.push(wrong("periodic", &what, remedy));
     }
 }
 
@@ -281,6 +296,7 @@ fn finding(level: Level, about: &'static str, what: &str, remedy: &str) -> Findi
 mod tests {
     use super::super::facts::{Rights, Unsynced};
     use super::*;
+    use crate::commands::status::periodic::Line;
 
     fn fine() -> Facts {
         Facts {
@@ -308,6 +324,7 @@ mod tests {
                 seconds_ahead: -1,
                 seconds_jumped: 0,
                 unworked: Vec::new(),
+                periodic: Failed::default(),
             }),
             ..Facts::default()
         }
@@ -351,6 +368,13 @@ mod tests {
             }
         };
         assert_eq!(when(idle), [(Hint, "workers")]);
+        let unread = |f: &mut Facts| {
+            if let Some(store) = &mut f.store {
+                let (name, error) = ("nightly".into(), "no time zone".into());
+                store.periodic.first.push(Line { name, error });
+            }
+        };
+        assert_eq!(when(unread), [(Wrong, "periodic")]);
         let gone = |f: &mut Facts| {
             f.unsynced.push(Unsynced {
                 name: "page".into(),

@@ -6,7 +6,7 @@ use posthaste::{Counter, Counters};
 use serde::Serialize;
 
 use super::routes::Line;
-use super::{Figures, figures, oldest, tables, unworked};
+use super::{Figures, figures, oldest, periodic, tables, unworked};
 
 /// For programs: everything.
 #[derive(Serialize)]
@@ -15,6 +15,8 @@ pub(super) struct Report<'a> {
     jobs: Vec<Kind<'a>>,
     relays: Vec<Line>,
     syncs: Vec<tables::Line>,
+    /// Periodic jobs that are not enqueued, with the reason.
+    periodic: Vec<periodic::Line>,
 }
 
 #[derive(Serialize)]
@@ -39,7 +41,12 @@ struct Kind<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(counters: &'a Counters, relays: Vec<Line>, syncs: Vec<tables::Line>) -> Self {
+    pub(super) fn new(
+        counters: &'a Counters,
+        relays: Vec<Line>,
+        syncs: Vec<tables::Line>,
+        failed: periodic::Failed,
+    ) -> Self {
         let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();
         let empty = |name: &str| Queue {
             figures: figures(&Counter::default()).into(),
@@ -67,6 +74,7 @@ impl<'a> Report<'a> {
             queues,
             relays,
             syncs,
+            periodic: failed.first,
         }
     }
 }

@@ -1,0 +1,285 @@
+//! Periodic jobs that cannot be read or enqueued.
+
+use posthaste::{NewJob, Periodic};
+use posthaste_testkit::{PgVersion, eventually};
+use serde_json::json;
+use tokio_postgres::Client;
+
+use super::{Seen, noting, ten_minutes_ago};
+use crate::support::{SOON, database, number};
+
+/// What the library says of a schedule, without the name of the field.
+fn refusal(schedule: &str, zone: &str) -> Option<String> {
+    let job = NewJob::new("x", &json!({})).unwrap();
+    let made = Periodic::new("p", schedule, job).and_then(|made| made.time_zone(zone));
+    let error = made.err()?.to_string();
+    let (_, refusal) = error.split_once("schedule: ").expect("the field");
+    Some(refusal.to_owned())
+}
+
+/// What the database says of each.
+async fn refusals(client: &Client, schedules: &[String], zones: &[String]) -> Vec<Option<String>> {
+    let sql = "SELECT posthaste.schedule_refusal(u.schedule, u.zone)
+                 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u(schedule, zone, place)
+                ORDER BY u.place";
+    let rows = client.query(sql, &[&schedules, &zones]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// One part of a field, right or wrong.
+fn part(random: &mut fastrand::Rng) -> String {
+    const ODD: &[&str] = &[
+        "",
+        "-",
+        "*/",
+        "/5",
+        "+5",
+        "*-5",
+        "5-",
+        "1-5-7",
+        "5/15/2",
+        "x",
+        "ß",
+        "L",
+        "1.5",
+        "0x1",
+        "*/0",
+        "5/99999999999",
+        "99999999999",
+        "0000000005",
+        "007",
+        "MONDAY",
+        "ſUN",
+        "#",
+        "**",
+        "*?",
+    ];
+    const NAMES: &[&str] = &["SUN", "mon", "Fri", "SAT", "JAN", "feb", "Dec", "?", "*"];
+    let mut one = |random: &mut fastrand::Rng| match random.u32(0..12) {
+        0 => random.choice(NAMES).unwrap().to_string(),
+        1 => random.i32(-1..70).to_string(),
+        _ => random.u32(0..13).to_string(),
+    };
+    match random.u32(0..12) {
+        0 => random.choice(ODD).unwrap().to_string(),
+        1 | 2 => format!("{}-{}", one(random), one(random)),
+        3 => format!("{}-{}/{}", one(random), one(random), random.u32(0..9)),
+        4 => format!("{}/{}", one(random), random.u32(0..9)),
+        5..=8 => "*".to_owned(),
+        9 => format!("*/{}", random.u32(0..70)),
+        _ => one(random),
+    }
+}
+
+fn schedule(random: &mut fastrand::Rng) -> String {
+    const MACROS: &[&str] = &[
+        "@hourly",
+        "@daily",
+        "@midnight",
+        "@weekly",
+        "@monthly",
+        "@yearly",
+        "@annually",
+        "@Daily",
+        "@every 5m",
+        "@reboot",
+        "",
+        " ",
+        " @daily ",
+        "0 0 2 * * *",
+        "0 0 * * SAT-SUN",
+        "0 0 30 2 *",
+        "0 0 31 4,6,9,11 *",
+        "0 0 31 4 MON",
+        "0 0 30 2 ?/1",
+        "0 0 29 2 *",
+        "0 0 31 */2 *",
+        "0 0 30-31 2 */2",
+    ];
+    if random.u32(0..40) == 0 {
+        return random.choice(MACROS).unwrap().to_string();
+    }
+    let fields = match random.u32(0..30) {
+        0 => 4,
+        1 => 6,
+        _ => 5,
+    };
+    let field = |random: &mut fastrand::Rng| match random.u32(0..5) {
+        0 => format!("{},{}", part(random), part(random)),
+        _ => part(random),
+    };
+    let fields: Vec<String> = (0..fields).map(|_| field(random)).collect();
+    let between = [" ", " ", " ", "  ", "\t", "\n", "\u{a0}", "\u{b}"];
+    fields.join(random.choice(between).unwrap())
+}
+
+#[tokio::test]
+async fn the_database_refuses_the_schedules_that_the_library_refuses() {
+    for version in PgVersion::tried() {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let mut random = fastrand::Rng::with_seed(9);
+        let schedules: Vec<String> = (0..6_000).map(|_| schedule(&mut random)).collect();
+        let zones = vec!["UTC".to_owned(); schedules.len()];
+        let said = refusals(&client, &schedules, &zones).await;
+        let mut valid = 0;
+        for (schedule, said) in schedules.iter().zip(said) {
+            let expected = refusal(schedule, "UTC");
+            assert_eq!(said.is_none(), expected.is_none(), "{schedule:?}: {said:?}");
+            if schedule.is_ascii() && !schedule.contains('\u{b}') {
+                assert_eq!(said, expected, "{schedule:?}");
+            }
+            valid += usize::from(said.is_none());
+        }
+        assert!((300..5_400).contains(&valid), "{valid} are valid");
+    }
+}
+
+#[tokio::test]
+async fn the_database_refuses_the_time_zones_that_the_library_refuses() {
+    for version in PgVersion::tried() {
+        let db = database(version).await;
+        let client = db.client().await.unwrap();
+        let known = "SELECT name FROM pg_timezone_names WHERE name ~ '^[A-Z]'";
+        let rows = client.query(known, &[]).await.unwrap();
+        let mut zones: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        for name in [
+            "europe/berlin",
+            "utc",
+            "etc/gmt+5",
+            "",
+            " ",
+            "Mars/Base",
+            "Mars/Base+3",
+            "Foo+5",
+            "EST5",
+            "+02",
+            "+02:00",
+            "<+03>-3",
+            "CEST",
+            "BST",
+            "Europe/",
+            "/Europe",
+            "Europe",
+            "../etc/passwd",
+            "Europe/Berlin ",
+            "PST8PDT,M3.2.0,M11.1.0",
+            "Zürich",
+        ] {
+            zones.push(name.to_owned());
+        }
+        let schedules = vec!["@daily".to_owned(); zones.len()];
+        let said = refusals(&client, &schedules, &zones).await;
+        for (zone, said) in zones.iter().zip(said) {
+            assert_eq!(
+                said.is_none(),
+                refusal("@daily", zone).is_none(),
+                "{zone:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_no_leader_could_enqueue_is_refused_with_its_reason() {
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    let good = "INSERT INTO posthaste.periodic (name, schedule, job) VALUES ('p', '@daily', 'x')";
+    client.batch_execute(good).await.unwrap();
+    for (set, refusal) in [
+        (
+            "schedule = '0 0 2 * * *'",
+            "a schedule has five fields, not 6",
+        ),
+        (
+            "schedule = '@every 5m'",
+            "a schedule has five fields, not 2",
+        ),
+        (
+            "time_zone = 'Mars/Base'",
+            "there is no time zone \"Mars/Base\"",
+        ),
+        ("kwargs = '[]'", "kwargs: must be a JSON object, not array"),
+        ("job = ''", "name: must have 1 to 255 bytes"),
+        ("max_attempts = 0", "max_attempts: must be at least 1"),
+    ] {
+        let update = format!("UPDATE posthaste.periodic SET {set}");
+        let error = client.batch_execute(&update).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), "22023", "{set}");
+        assert!(
+            error.message().contains(refusal),
+            "{set}: {}",
+            error.message()
+        );
+    }
+}
+
+/// Rows as they are after a time zone was lost, or as a session that fires no triggers writes them.
+async fn unread(client: &Client, rows: &str) {
+    let insert = format!(
+        "BEGIN; SET LOCAL session_replication_role = replica;
+         INSERT INTO posthaste.periodic (name, schedule, time_zone, job, kwargs) {rows}; COMMIT"
+    );
+    client.batch_execute(&insert).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_thousand_schedules_that_cannot_be_read_hold_up_no_other() {
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    unread(
+        &client,
+        "SELECT 'tenant' || g, '0 0 2 * * *', 'UTC', 'x', '{}' FROM generate_series(1, 1100) g",
+    )
+    .await;
+    unread(
+        &client,
+        "VALUES ('b', '* * * * *', 'UTC', 'b', '[]'), ('c', '* * * * *', 'Mars/Base', 'c', '{}'),
+                ('z', '* * * * *', 'UTC', 'z', '{}')",
+    )
+    .await;
+    let seen = Seen::default();
+    let worker = noting(&db.pool(4).unwrap(), &seen).start().await.unwrap();
+    eventually(SOON, "the leader has seen what can be read", async || {
+        let known = "SELECT count(*) = 2 FROM posthaste.periodic
+                      WHERE next_at IS NOT NULL AND name IN ('b', 'z')";
+        Ok(client.query_one(known, &[]).await?.get(0))
+    })
+    .await
+    .unwrap();
+    ten_minutes_ago(&client).await;
+    eventually(SOON, "the good one comes", async || {
+        Ok(seen.lock().unwrap().contains_key("z"))
+    })
+    .await
+    .unwrap();
+    let failed = "SELECT count(*) FROM posthaste.periodic WHERE error IS NOT NULL";
+    eventually(SOON, "all others have their error", async || {
+        Ok(number(&client, failed).await == 1_102)
+    })
+    .await
+    .unwrap();
+    let errors = "SELECT string_agg(error, '; ' ORDER BY name) FROM posthaste.periodic
+                   WHERE name IN ('b', 'c', 'tenant1')";
+    let errors: String = client.query_one(errors, &[]).await.unwrap().get(0);
+    for part in [
+        "must be a JSON object",
+        "there is no time zone \"Mars/Base\"",
+        "a schedule has five fields, not 6",
+    ] {
+        assert!(errors.contains(part), "{errors}");
+    }
+    let looked = "SELECT count(*) FROM posthaste.periodic
+                   WHERE error IS NOT NULL AND looked_at > clock_timestamp() - interval '1 h'";
+    assert_eq!(number(&client, looked).await, 1_102);
+    // What was mended comes at once.
+    let mend = "UPDATE posthaste.periodic SET kwargs = '{}' WHERE name = 'b'";
+    client.batch_execute(mend).await.unwrap();
+    eventually(SOON, "the mended one comes", async || {
+        Ok(seen.lock().unwrap().contains_key("b"))
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
