@@ -9152,11 +9152,12 @@ BEGIN
 END $f$;
 
 -- One step of keeping the overflow slots small: reclaims what is spent, and starts a compaction
--- when at least p_spent rows and half of a slot are. o_state says what it did: 'moved',
--- 'compacting', 'truncated', 'locked' (o_blocker holds a lock) or 'none'. A compaction is paid for
--- by the jobs that passed since the last one.
+-- when at least p_spent rows, or p_bytes bytes, and half of a slot are. o_state says what it did:
+-- 'moved', 'compacting', 'truncated', 'locked' (o_blocker holds a lock) or 'none'. A compaction is
+-- paid for by the jobs that passed since the last one.
 CREATE OR REPLACE FUNCTION posthaste.tidy_overflow(
-  p_spent bigint, p_limit integer, OUT o_state text, OUT o_blocker text)
+  p_spent bigint, p_limit integer, p_bytes bigint DEFAULT 50331648,
+  OUT o_state text, OUT o_blocker text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -9176,7 +9177,7 @@ BEGIN
     IF r.overflow_low < r.overflow_current THEN
       PERFORM posthaste.move_to_overflow(v_slot, p_limit);
       o_state := 'moved';
-    ELSIF posthaste.is_half_spent(v_slot, p_spent) THEN
+    ELSIF posthaste.is_half_spent(v_slot, p_spent, p_bytes) THEN
       PERFORM setval('posthaste.overflow_current', r.overflow_current + 1);
       o_state := 'compacting';
     END IF;
@@ -9201,14 +9202,18 @@ BEGIN
   END IF;
 END $f$;
 
--- Whether at least this many rows of an overflow slot are spent, and half of them.
-CREATE OR REPLACE FUNCTION posthaste.is_half_spent(p_slot integer, p_spent bigint)
+-- Whether at least this many rows of an overflow slot are spent, or some of so many bytes, and half
+-- of them.
+CREATE OR REPLACE FUNCTION posthaste.is_half_spent(
+  p_slot integer, p_spent bigint, p_bytes bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_spent bigint := posthaste.spent_in(p_slot);
 BEGIN
-  RETURN v_spent >= p_spent AND v_spent * 2 >= posthaste.rows_in(p_slot);
+  RETURN (v_spent >= p_spent OR v_spent > 0
+      AND pg_table_size(('posthaste.ready_' || p_slot)::regclass) > p_bytes)
+    AND v_spent * 2 >= posthaste.rows_in(p_slot);
 END $f$;
 -- Periodic jobs: one row each. The leader enqueues their ticks; the one that moves next_at on, in
 -- the transaction of the enqueue, is the only one.
@@ -10710,6 +10715,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_living text;
 BEGIN
+  PERFORM posthaste.require_triggers();
   IF EXISTS (SELECT FROM posthaste.store_identity WHERE identity = '{copied,mixed}')
     AND NOT p_force THEN
     RAISE EXCEPTION 'posthaste: rows were loaded into a store with jobs of its own, and %',
@@ -11198,6 +11204,15 @@ CREATE OR REPLACE FUNCTION posthaste.note_copied()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
+  -- The leader of a store writes its own process there: no replication, but a worker whose session
+  -- fires no triggers.
+  IF TG_NAME = 'note_replicated' THEN
+    IF NEW.pid = pg_backend_pid() AND EXISTS (SELECT FROM pg_stat_get_activity(NEW.pid) a
+      WHERE a.backend_type = 'client backend') THEN
+      PERFORM posthaste.require_triggers();
+      RETURN NULL;
+    END IF;
+  END IF;
   IF NOT EXISTS (SELECT FROM posthaste.store_identity h WHERE h.identity[1] = 'copied') THEN
     LOCK TABLE posthaste.worker IN SHARE ROW EXCLUSIVE MODE;
     INSERT INTO posthaste.store_identity (identity)
@@ -11361,6 +11376,46 @@ SET search_path = pg_catalog, pg_temp AS $f$
     (SELECT posthaste.current_identity() AS here) i
 $f$;
 
+-- A session with session_replication_role = replica fires no triggers: the counters would be wrong,
+-- and keys of dead jobs stay taken.
+CREATE OR REPLACE FUNCTION posthaste.require_triggers() RETURNS void LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  IF current_setting('session_replication_role') = 'replica' THEN
+    RAISE EXCEPTION 'posthaste: this session fires no triggers: %',
+      'session_replication_role is replica'
+      USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = format('ALTER ROLE %I RESET session_replication_role, if the role has it.',
+                          session_user);
+  END IF;
+END $f$;
+
+-- Under that setting alone, before posthaste.in_flight and posthaste.dead change: what a function
+-- of posthaste does there is refused. What a replication or a copy writes comes by itself.
+CREATE OR REPLACE FUNCTION posthaste.refuse_silent() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_context text;
+BEGIN
+  GET DIAGNOSTICS v_context = PG_CONTEXT;
+  -- The first is this one.
+  IF v_context LIKE '%function%function%' THEN
+    PERFORM posthaste.require_triggers();
+  END IF;
+  RETURN NULL;
+END $f$;
+
+-- The same for a worker, whose sessions are its own: one that may fires them again.
+CREATE OR REPLACE FUNCTION posthaste.fire_triggers() RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  IF current_setting('session_replication_role') = 'replica' THEN
+    PERFORM set_config('session_replication_role', 'origin', false);
+  END IF;
+EXCEPTION WHEN insufficient_privilege THEN
+  PERFORM posthaste.require_triggers();
+END $f$;
+
 -- Makes sure that work may go on here; for each new connection of a worker, and thoroughly when it
 -- begins. A new timeline (the server was promoted, or recovered to a point in time) keeps
 -- transaction ids, but ids of jobs may have stepped back: from the last known id on, jobs get new
@@ -11372,6 +11427,7 @@ DECLARE
   v_here text[] := posthaste.current_identity();
   v_recorded text[];
 BEGIN
+  PERFORM posthaste.fire_triggers();
   IF posthaste.needs_rebase(p_thorough) THEN
     PERFORM posthaste.refuse_restored();
   END IF;
@@ -11408,6 +11464,7 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.require_own_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
+  PERFORM posthaste.require_triggers();
   IF NOT posthaste.is_own_store() THEN
     PERFORM posthaste.refuse_restored();
   END IF;
@@ -12229,12 +12286,60 @@ BEGIN
   END CASE;
 END $f$;
 
--- Keeps the scheduled slots small. When at least p_spent rows of the current one, and as many as
--- wait in it, are spent, a new segment starts and the promoter carries what waits over; an old
+-- About how many bytes of arguments wait in the slot, if p_rows jobs do: by the next two hundred
+-- that are due. The room of a row and of its entries in indexes is added.
+CREATE OR REPLACE FUNCTION posthaste.waiting_bytes_6(p_rows bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $f$
+  SELECT coalesce(CASE WHEN count(*) < 200 THEN sum(w.bytes)
+                       ELSE avg(w.bytes) * greatest(p_rows, 200)::numeric END, 0)::bigint
+    FROM (SELECT pg_column_size(r.kwargs) + 200 AS bytes FROM posthaste.scheduled_6 r
+           WHERE r.scheduled_at > coalesce((SELECT p.t_hi FROM posthaste.promote_cursor_6 p
+               ORDER BY p.page DESC LIMIT 1), '-infinity')
+           ORDER BY r.scheduled_at LIMIT 200) w
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.waiting_bytes_7(p_rows bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $f$
+  SELECT coalesce(CASE WHEN count(*) < 200 THEN sum(w.bytes)
+                       ELSE avg(w.bytes) * greatest(p_rows, 200)::numeric END, 0)::bigint
+    FROM (SELECT pg_column_size(r.kwargs) + 200 AS bytes FROM posthaste.scheduled_7 r
+           WHERE r.scheduled_at > coalesce((SELECT p.t_hi FROM posthaste.promote_cursor_7 p
+               ORDER BY p.page DESC LIMIT 1), '-infinity')
+           ORDER BY r.scheduled_at LIMIT 200) w
+$f$;
+
+-- Whether a new segment is worth it: what waits is copied. So at least p_rows rows, or p_bytes
+-- bytes, and half of all, are spent.
+CREATE OR REPLACE FUNCTION posthaste.is_scheduled_spent(
+  p_slot integer, p_rows bigint, p_bytes bigint)
+RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_spent bigint := posthaste.spent_scheduled(p_slot);
+  v_bytes bigint := pg_table_size(('posthaste.scheduled_' || p_slot)::regclass);
+  v_rows bigint;
+BEGIN
+  IF v_spent < p_rows AND (v_spent = 0 OR v_bytes <= p_bytes) THEN
+    RETURN false;
+  END IF;
+  v_rows := posthaste.rows_in(p_slot) + pg_sequence_last_value('posthaste.turns_kept'::regclass);
+  IF v_spent >= p_rows AND v_spent * 2 >= v_rows THEN
+    RETURN true;
+  END IF;
+  CASE p_slot
+    WHEN 6 THEN
+      RETURN v_bytes > p_bytes AND v_bytes >= 2 * posthaste.waiting_bytes_6(v_rows - v_spent);
+    WHEN 7 THEN
+      RETURN v_bytes > p_bytes AND v_bytes >= 2 * posthaste.waiting_bytes_7(v_rows - v_spent);
+  END CASE;
+END $f$;
+
+-- Keeps the scheduled slots small. When enough of the current one is spent (is_scheduled_spent), a
+-- new segment starts and the promoter carries what waits over; an old
 -- segment that holds nothing any more is truncated. o_state says what came of it: 'rotated',
 -- 'truncated', 'draining', 'locked' (o_blocker holds a lock), 'none' or 'busy'.
 CREATE OR REPLACE FUNCTION posthaste.tidy_scheduled(
-  p_spent bigint, OUT o_state text, OUT o_blocker text)
+  p_spent bigint, p_bytes bigint DEFAULT 50331648, OUT o_state text, OUT o_blocker text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -12242,7 +12347,6 @@ DECLARE
   v_current bigint;
   v_slot integer;   -- the current one
   v_other integer;
-  v_spent bigint;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed'
     OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
@@ -12255,10 +12359,7 @@ BEGIN
   v_other := 13 - v_slot;
   o_state := 'none';
   IF v_low = v_current THEN
-    v_spent := posthaste.spent_scheduled(v_slot);
-    IF v_spent < p_spent
-      OR v_spent * 2 < posthaste.rows_in(v_slot)
-      + pg_sequence_last_value('posthaste.turns_kept'::regclass) THEN
+    IF NOT posthaste.is_scheduled_spent(v_slot, p_spent, p_bytes) THEN
       RETURN;
     END IF;
     IF posthaste.is_empty(v_other) THEN
@@ -14483,12 +14584,23 @@ CREATE TRIGGER check_periodic
   BEFORE INSERT OR UPDATE OF schedule, time_zone, job, kwargs, queue, priority, tag, max_attempts
   ON posthaste.periodic FOR EACH ROW EXECUTE FUNCTION posthaste.check_periodic();
 
+-- Sessions that fire no triggers change nothing that these two tables' triggers count and release.
+CREATE TRIGGER refuse_silent BEFORE INSERT OR UPDATE OR DELETE ON posthaste.in_flight
+  FOR EACH STATEMENT EXECUTE FUNCTION posthaste.refuse_silent();
+
+CREATE TRIGGER refuse_silent BEFORE INSERT OR UPDATE OR DELETE ON posthaste.dead
+  FOR EACH STATEMENT EXECUTE FUNCTION posthaste.refuse_silent();
+
+ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
+
+ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;
+
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', 'b26d68f53d8639fd', '0.1.0')
+  VALUES ('0001_initial', '6b42f48999308d91', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'b42b4d310b6101e0', '0.1.0')
+  VALUES ('functions', '4fa261721d9a514f', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

@@ -3,6 +3,7 @@
 
 mod loaded;
 mod promoted;
+mod replica_role;
 mod replicated;
 mod story;
 mod upgraded;

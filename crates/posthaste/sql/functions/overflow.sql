@@ -94,11 +94,12 @@ BEGIN
 END $f$;
 
 -- One step of keeping the overflow slots small: reclaims what is spent, and starts a compaction
--- when at least p_spent rows and half of a slot are. o_state says what it did: 'moved',
--- 'compacting', 'truncated', 'locked' (o_blocker holds a lock) or 'none'. A compaction is paid for
--- by the jobs that passed since the last one.
+-- when at least p_spent rows, or p_bytes bytes, and half of a slot are. o_state says what it did:
+-- 'moved', 'compacting', 'truncated', 'locked' (o_blocker holds a lock) or 'none'. A compaction is
+-- paid for by the jobs that passed since the last one.
 CREATE OR REPLACE FUNCTION posthaste.tidy_overflow(
-  p_spent bigint, p_limit integer, OUT o_state text, OUT o_blocker text)
+  p_spent bigint, p_limit integer, p_bytes bigint DEFAULT 50331648,
+  OUT o_state text, OUT o_blocker text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -118,7 +119,7 @@ BEGIN
     IF r.overflow_low < r.overflow_current THEN
       PERFORM posthaste.move_to_overflow(v_slot, p_limit);
       o_state := 'moved';
-    ELSIF posthaste.is_half_spent(v_slot, p_spent) THEN
+    ELSIF posthaste.is_half_spent(v_slot, p_spent, p_bytes) THEN
       PERFORM setval('posthaste.overflow_current', r.overflow_current + 1);
       o_state := 'compacting';
     END IF;
@@ -143,12 +144,16 @@ BEGIN
   END IF;
 END $f$;
 
--- Whether at least this many rows of an overflow slot are spent, and half of them.
-CREATE OR REPLACE FUNCTION posthaste.is_half_spent(p_slot integer, p_spent bigint)
+-- Whether at least this many rows of an overflow slot are spent, or some of so many bytes, and half
+-- of them.
+CREATE OR REPLACE FUNCTION posthaste.is_half_spent(
+  p_slot integer, p_spent bigint, p_bytes bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_spent bigint := posthaste.spent_in(p_slot);
 BEGIN
-  RETURN v_spent >= p_spent AND v_spent * 2 >= posthaste.rows_in(p_slot);
+  RETURN (v_spent >= p_spent OR v_spent > 0
+      AND pg_table_size(('posthaste.ready_' || p_slot)::regclass) > p_bytes)
+    AND v_spent * 2 >= posthaste.rows_in(p_slot);
 END $f$;

@@ -84,6 +84,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_living text;
 BEGIN
+  PERFORM posthaste.require_triggers();
   IF EXISTS (SELECT FROM posthaste.store_identity WHERE identity = '{copied,mixed}')
     AND NOT p_force THEN
     RAISE EXCEPTION 'posthaste: rows were loaded into a store with jobs of its own, and %',

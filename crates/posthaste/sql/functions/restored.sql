@@ -37,6 +37,15 @@ CREATE OR REPLACE FUNCTION posthaste.note_copied()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
+  -- The leader of a store writes its own process there: no replication, but a worker whose session
+  -- fires no triggers.
+  IF TG_NAME = 'note_replicated' THEN
+    IF NEW.pid = pg_backend_pid() AND EXISTS (SELECT FROM pg_stat_get_activity(NEW.pid) a
+      WHERE a.backend_type = 'client backend') THEN
+      PERFORM posthaste.require_triggers();
+      RETURN NULL;
+    END IF;
+  END IF;
   IF NOT EXISTS (SELECT FROM posthaste.store_identity h WHERE h.identity[1] = 'copied') THEN
     LOCK TABLE posthaste.worker IN SHARE ROW EXCLUSIVE MODE;
     INSERT INTO posthaste.store_identity (identity)
@@ -166,6 +175,46 @@ SET search_path = pg_catalog, pg_temp AS $f$
     (SELECT posthaste.current_identity() AS here) i
 $f$;
 
+-- A session with session_replication_role = replica fires no triggers: the counters would be wrong,
+-- and keys of dead jobs stay taken.
+CREATE OR REPLACE FUNCTION posthaste.require_triggers() RETURNS void LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  IF current_setting('session_replication_role') = 'replica' THEN
+    RAISE EXCEPTION 'posthaste: this session fires no triggers: %',
+      'session_replication_role is replica'
+      USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = format('ALTER ROLE %I RESET session_replication_role, if the role has it.',
+                          session_user);
+  END IF;
+END $f$;
+
+-- Under that setting alone, before posthaste.in_flight and posthaste.dead change: what a function
+-- of posthaste does there is refused. What a replication or a copy writes comes by itself.
+CREATE OR REPLACE FUNCTION posthaste.refuse_silent() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_context text;
+BEGIN
+  GET DIAGNOSTICS v_context = PG_CONTEXT;
+  -- The first is this one.
+  IF v_context LIKE '%function%function%' THEN
+    PERFORM posthaste.require_triggers();
+  END IF;
+  RETURN NULL;
+END $f$;
+
+-- The same for a worker, whose sessions are its own: one that may fires them again.
+CREATE OR REPLACE FUNCTION posthaste.fire_triggers() RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  IF current_setting('session_replication_role') = 'replica' THEN
+    PERFORM set_config('session_replication_role', 'origin', false);
+  END IF;
+EXCEPTION WHEN insufficient_privilege THEN
+  PERFORM posthaste.require_triggers();
+END $f$;
+
 -- Makes sure that work may go on here; for each new connection of a worker, and thoroughly when it
 -- begins. A new timeline (the server was promoted, or recovered to a point in time) keeps
 -- transaction ids, but ids of jobs may have stepped back: from the last known id on, jobs get new
@@ -177,6 +226,7 @@ DECLARE
   v_here text[] := posthaste.current_identity();
   v_recorded text[];
 BEGIN
+  PERFORM posthaste.fire_triggers();
   IF posthaste.needs_rebase(p_thorough) THEN
     PERFORM posthaste.refuse_restored();
   END IF;
@@ -213,6 +263,7 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.require_own_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
+  PERFORM posthaste.require_triggers();
   IF NOT posthaste.is_own_store() THEN
     PERFORM posthaste.refuse_restored();
   END IF;

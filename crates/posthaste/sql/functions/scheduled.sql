@@ -111,12 +111,53 @@ BEGIN
   END CASE;
 END $f$;
 
--- Keeps the scheduled slots small. When at least p_spent rows of the current one, and as many as
--- wait in it, are spent, a new segment starts and the promoter carries what waits over; an old
+-- About how many bytes of arguments wait in the slot, if p_rows jobs do: by the next two hundred
+-- that are due. The room of a row and of its entries in indexes is added.
+-- repeat: slots 6..7
+CREATE OR REPLACE FUNCTION posthaste.waiting_bytes_6(p_rows bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $f$
+  SELECT coalesce(CASE WHEN count(*) < 200 THEN sum(w.bytes)
+                       ELSE avg(w.bytes) * greatest(p_rows, 200)::numeric END, 0)::bigint
+    FROM (SELECT pg_column_size(r.kwargs) + 200 AS bytes FROM posthaste.scheduled_6 r
+           WHERE r.scheduled_at > coalesce((SELECT p.t_hi FROM posthaste.promote_cursor_6 p
+               ORDER BY p.page DESC LIMIT 1), '-infinity')
+           ORDER BY r.scheduled_at LIMIT 200) w
+$f$;
+-- end
+
+-- Whether a new segment is worth it: what waits is copied. So at least p_rows rows, or p_bytes
+-- bytes, and half of all, are spent.
+CREATE OR REPLACE FUNCTION posthaste.is_scheduled_spent(
+  p_slot integer, p_rows bigint, p_bytes bigint)
+RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_spent bigint := posthaste.spent_scheduled(p_slot);
+  v_bytes bigint := pg_table_size(('posthaste.scheduled_' || p_slot)::regclass);
+  v_rows bigint;
+BEGIN
+  IF v_spent < p_rows AND (v_spent = 0 OR v_bytes <= p_bytes) THEN
+    RETURN false;
+  END IF;
+  v_rows := posthaste.rows_in(p_slot) + pg_sequence_last_value('posthaste.turns_kept'::regclass);
+  IF v_spent >= p_rows AND v_spent * 2 >= v_rows THEN
+    RETURN true;
+  END IF;
+  CASE p_slot
+    -- repeat: slots 6..7
+    WHEN 6 /*slot*/ THEN
+      RETURN v_bytes > p_bytes AND v_bytes >= 2 * posthaste.waiting_bytes_6(v_rows - v_spent);
+    -- end
+  END CASE;
+END $f$;
+
+-- Keeps the scheduled slots small. When enough of the current one is spent (is_scheduled_spent), a
+-- new segment starts and the promoter carries what waits over; an old
 -- segment that holds nothing any more is truncated. o_state says what came of it: 'rotated',
 -- 'truncated', 'draining', 'locked' (o_blocker holds a lock), 'none' or 'busy'.
 CREATE OR REPLACE FUNCTION posthaste.tidy_scheduled(
-  p_spent bigint, OUT o_state text, OUT o_blocker text)
+  p_spent bigint, p_bytes bigint DEFAULT 50331648, OUT o_state text, OUT o_blocker text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -124,7 +165,6 @@ DECLARE
   v_current bigint;
   v_slot integer;   -- the current one
   v_other integer;
-  v_spent bigint;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed'
     OR NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
@@ -137,10 +177,7 @@ BEGIN
   v_other := 13 - v_slot;
   o_state := 'none';
   IF v_low = v_current THEN
-    v_spent := posthaste.spent_scheduled(v_slot);
-    IF v_spent < p_spent
-      OR v_spent * 2 < posthaste.rows_in(v_slot)
-      + pg_sequence_last_value('posthaste.turns_kept'::regclass) THEN
+    IF NOT posthaste.is_scheduled_spent(v_slot, p_spent, p_bytes) THEN
       RETURN;
     END IF;
     IF posthaste.is_empty(v_other) THEN

@@ -209,3 +209,14 @@ CREATE TRIGGER put_out INSTEAD OF INSERT ON posthaste.outbox FOR EACH ROW
 CREATE TRIGGER check_periodic
   BEFORE INSERT OR UPDATE OF schedule, time_zone, job, kwargs, queue, priority, tag, max_attempts
   ON posthaste.periodic FOR EACH ROW EXECUTE FUNCTION posthaste.check_periodic();
+
+-- Sessions that fire no triggers change nothing that these two tables' triggers count and release.
+CREATE TRIGGER refuse_silent BEFORE INSERT OR UPDATE OR DELETE ON posthaste.in_flight
+  FOR EACH STATEMENT EXECUTE FUNCTION posthaste.refuse_silent();
+
+CREATE TRIGGER refuse_silent BEFORE INSERT OR UPDATE OR DELETE ON posthaste.dead
+  FOR EACH STATEMENT EXECUTE FUNCTION posthaste.refuse_silent();
+
+ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
+
+ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;

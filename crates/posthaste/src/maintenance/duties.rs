@@ -21,7 +21,7 @@ const MOVE: i32 = 10_000;
 const MOVE_RUNNING: i32 = 200;
 /// Batches verified in one transaction.
 const VERIFY: i32 = 10_000;
-/// A slot is compacted when this many of its rows, and half of them, are spent.
+/// A slot is compacted when this many of its rows, or a segment's bytes, and half of it, are spent.
 const SPENT: i64 = 100_000;
 /// A segment with this many lanes of one queue is followed by a new one, this often at most.
 const LANES: i32 = 128;
@@ -152,7 +152,8 @@ impl Duties {
             // time.
             self.cancel_at = Some(Instant::now() + started.elapsed() * 20);
         }
-        let scheduled = attempt!(link, tidy_scheduled(SPENT));
+        let bytes = leader.config.segment_bytes;
+        let scheduled = attempt!(link, tidy_scheduled(SPENT, bytes));
         let turned = scheduled.as_ref().is_some_and(|step| step.did == "rotated");
         self.did(scheduled.as_ref().is_some_and(|step| step.did != "none"));
         if turned {
@@ -161,7 +162,7 @@ impl Duties {
         }
         self.holders
             .of_lock("tidy_scheduled", scheduled.and_then(|step| step.blocker));
-        let overflow = attempt!(link, tidy_overflow(SPENT, MOVE));
+        let overflow = attempt!(link, tidy_overflow(SPENT, MOVE, bytes));
         self.did(overflow.as_ref().is_some_and(|step| step.did != "none"));
         self.holders
             .of_lock("tidy_overflow", overflow.and_then(|step| step.blocker));

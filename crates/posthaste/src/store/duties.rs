@@ -183,23 +183,28 @@ pub(crate) async fn tidy_overflow(
     link: &Link,
     spent: i64,
     limit: i32,
+    bytes: i64,
 ) -> Result<Step<String>, Error> {
     step(
         link,
         "cannot tidy the overflow",
-        "SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2)",
-        &[&spent, &limit],
+        "SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2, $3)",
+        &[&spent, &limit, &bytes],
     )
     .await
 }
 
 /// One step of keeping the scheduled slots small.
-pub(crate) async fn tidy_scheduled(link: &Link, spent: i64) -> Result<Step<String>, Error> {
+pub(crate) async fn tidy_scheduled(
+    link: &Link,
+    spent: i64,
+    bytes: i64,
+) -> Result<Step<String>, Error> {
     step(
         link,
         "cannot tidy scheduled slots",
-        "SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1)",
-        &[&spent],
+        "SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1, $2)",
+        &[&spent, &bytes],
     )
     .await
 }

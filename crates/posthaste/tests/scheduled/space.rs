@@ -95,3 +95,46 @@ async fn windows_that_found_nothing_are_taken_away_too() -> anyhow::Result<()> {
     assert_eq!(store.position("scheduled_current").await?, before + 1);
     Ok(())
 }
+
+/// Jobs with arguments of 100 kB that no compression makes smaller.
+fn large(name: &str, jobs: i32, due: &str) -> String {
+    format!(
+        "INSERT INTO posthaste.job (name, scheduled_at, kwargs)
+         SELECT '{name}', clock_timestamp() + interval '{due}', jsonb_build_object('a', (
+           SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 3125 + 0 * i)))
+           FROM generate_series(1, {jobs}) i"
+    )
+}
+
+/// Promotes and claims all jobs that are due within a moment, and looks whether a segment begins.
+async fn tidied(store: &Store) -> anyhow::Result<String> {
+    store.until(&store.clock(30).await?).await?;
+    store.promote(1_000).await?;
+    store.claim_all().await?;
+    let tidy = "SELECT o_state FROM posthaste.tidy_scheduled(100000, 1 << 20)";
+    store.value(tidy, &[]).await
+}
+
+#[tokio::test]
+async fn few_large_jobs_that_are_spent_begin_a_segment() -> anyhow::Result<()> {
+    for (waiting, state) in [
+        (large("far", 3, "1 day"), "rotated"),
+        // More rows than are spent, and fewer bytes.
+        (
+            "INSERT INTO posthaste.job (name, scheduled_at)
+             SELECT 'far', now() + interval '1 day' FROM generate_series(1, 2000)"
+                .to_owned(),
+            "rotated",
+        ),
+        // To carry these over would cost more than it gains.
+        (large("far", 60, "1 day"), "none"),
+    ] {
+        let database = support::database(PgVersion::any()).await;
+        let store = Store::new(database.url()).await?;
+        store.say(&waiting).await?;
+        assert_eq!(tidied(&store).await?, "none", "nothing is spent");
+        store.say(&large("soon", 20, "20 ms")).await?;
+        assert_eq!(tidied(&store).await?, state, "{waiting}");
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Sessions that fire no triggers, because their role or database is set to
+//! `session_replication_role = replica`.
+
+use posthaste::{Outcome, WorkerBuilder, grant_roles};
+use posthaste_testkit::{PgVersion, eventually};
+
+use crate::support::{SOON, database, number, quick_queue, worker};
+
+fn builder(pool: &deadpool_postgres::Pool) -> WorkerBuilder {
+    worker(pool)
+        .queue_config(quick_queue())
+        .handler("*", async |_, job| match &*job.name {
+            "no" => Ok(Outcome::Discard {
+                reason: "no".into(),
+            }),
+            _ => Ok(Outcome::Done),
+        })
+}
+
+#[tokio::test]
+async fn a_worker_fires_triggers_again_or_is_refused_and_locks_no_store() {
+    for version in PgVersion::tried() {
+        let db = database(version).await;
+        let mut client = db.client().await.unwrap();
+        grant_roles(&mut client).await.unwrap();
+        let name = db.name();
+        let set = format!("ALTER DATABASE {name} SET session_replication_role = replica");
+        client.batch_execute(&set).await.unwrap();
+        let plain = db.pool_as("posthaste_worker", 4).unwrap();
+        let refused = builder(&plain).start().await.err().expect("a refusal");
+        let refused = format!("{refused} {refused:?}");
+        assert!(
+            refused.contains("session_replication_role is replica"),
+            "{refused}"
+        );
+
+        let working = builder(&db.pool(4).unwrap()).start().await.unwrap();
+        let silent = db.client().await.unwrap();
+        let enqueue = "SELECT posthaste.enqueue('ok') FROM generate_series(1, 3);
+                       SELECT posthaste.enqueue('no', unique_key => 'k')";
+        silent.batch_execute(enqueue).await.unwrap();
+        let left = "SELECT count(*) FROM posthaste.job WHERE state <> 'discarded'";
+        eventually(SOON, "all are worked", async || {
+            Ok(number(&client, left).await == 0)
+        })
+        .await
+        .unwrap();
+        let leads = "SELECT count(*) FROM posthaste.leader WHERE until > clock_timestamp()";
+        eventually(SOON, "it leads", async || {
+            Ok(number(&client, leads).await == 1)
+        })
+        .await
+        .unwrap();
+        let counted = "SELECT sum(discarded)::bigint FROM posthaste.counts()";
+        assert_eq!(number(&client, counted).await, 1);
+        let held = "SELECT count(*) FROM posthaste.unique_key";
+        assert_eq!(number(&client, held).await, 0);
+        for act in [
+            "SELECT posthaste.redrive()",
+            "SELECT posthaste.cancel(1)",
+            "SELECT posthaste.lock_out(true)",
+        ] {
+            let refused = silent.batch_execute(act).await.unwrap_err();
+            assert_eq!(refused.code().unwrap().code(), "55000", "{act}");
+        }
+        let direct = "UPDATE posthaste.leader SET until = until, pid = pg_backend_pid()";
+        let refused = silent.batch_execute(direct).await.unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "55000");
+        working.stop().await.unwrap();
+
+        let reset = format!("ALTER DATABASE {name} RESET session_replication_role");
+        client.batch_execute(&reset).await.unwrap();
+        let plain = db.pool_as("posthaste_worker", 4).unwrap();
+        let working = builder(&plain).start().await.unwrap();
+        client
+            .batch_execute("SELECT posthaste.redrive()")
+            .await
+            .unwrap();
+        let discarded = "SELECT coalesce(sum(discarded_total), 0)::bigint FROM posthaste.counts()";
+        eventually(SOON, "work goes on", async || {
+            Ok(number(&client, discarded).await == 2)
+        })
+        .await
+        .unwrap();
+        working.stop().await.unwrap();
+    }
+}
