@@ -5,6 +5,7 @@ mod asked;
 mod behind;
 mod placed;
 mod rebuild;
+mod stopped;
 
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use posthaste_testkit::{Child, TestDb, eventually, number, ran};

@@ -11460,13 +11460,18 @@ BEGIN
           HINT = 'Stop all workers and run `posthaste rebase` once; enqueue meanwhile as you like.';
 END $f$;
 
--- For what people do to jobs: it looks at transaction ids.
+-- For what people do to jobs: it looks at transaction ids. A copy in which nothing was worked yet
+-- becomes a store of its own by it, as by its first worker: what was cancelled there would look
+-- like work that was done elsewhere.
 CREATE OR REPLACE FUNCTION posthaste.require_own_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   PERFORM posthaste.require_triggers();
   IF NOT posthaste.is_own_store() THEN
     PERFORM posthaste.refuse_restored();
+  END IF;
+  IF posthaste.recorded_identity() <> posthaste.current_identity() THEN
+    PERFORM posthaste.check_identity(false);
   END IF;
 END $f$;
 
@@ -14601,6 +14606,6 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '4fa261721d9a514f', '0.1.0')
+  VALUES ('functions', '9c82f440f56d14dd', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

@@ -187,7 +187,17 @@ async fn no_rebase_pulls_the_jobs_from_under_a_living_worker() {
 #[tokio::test]
 async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_does_not() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
-    for worked in [false, true] {
+    // Whether somebody cancels there or a worker begins, that is the first work of a fresh copy.
+    let (check, cancel) = (
+        "SELECT posthaste.check_identity()",
+        "SELECT posthaste.cancel(2)",
+    );
+    for (worked, first) in [
+        (false, check),
+        (false, cancel),
+        (true, check),
+        (true, cancel),
+    ] {
         let db = support::database(PgVersion::any()).await;
         // What is worked next is this database's own.
         drop(db.client().await.unwrap());
@@ -222,9 +232,7 @@ async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_
             .query_one(before, &[])
             .await
             .unwrap();
-        let answer = client
-            .batch_execute("SELECT posthaste.check_identity()")
-            .await;
+        let answer = client.batch_execute(first).await;
         if worked {
             let refused = answer.unwrap_err();
             let refused = refused.as_db_error().unwrap();

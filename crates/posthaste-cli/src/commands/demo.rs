@@ -197,41 +197,64 @@ async fn story(
     mut client: deadpool_postgres::Client,
     terminal: &Terminal,
 ) -> anyhow::Result<Report> {
-    let begun = Instant::now();
+    let packages = &arguments.packages;
     let run = Run::open(
         &mut client,
         &arguments.folder,
         database.private_folder(),
+        packages.are_asked_for(),
         terminal,
     )
     .await?;
     announce(&run, terminal);
+    let mut report = match &run.proof {
+        Some(proof) => serde_json::from_value(proof.clone())?,
+        None => work(&run, database, &mut client, terminal).await?,
+    };
+    report.packages = packages
+        .run(database, &arguments.system.patience(), terminal)
+        .await?;
+    run.finish(&client).await?;
+    terminal.outcome("report", &report, &report)?;
+    Ok(report)
+}
+
+/// Commits and works on what is listed, and compares.
+async fn work(
+    run: &Run,
+    database: &Database,
+    client: &mut deadpool_postgres::Client,
+    terminal: &Terminal,
+) -> anyhow::Result<Report> {
+    let begun = Instant::now();
     let watching = database.address().connect().await?;
     let all_committed = AtomicBool::new(false);
     let commit = async {
-        run.commit_all(&mut client).await?;
+        run.commit_all(client).await?;
         all_committed.store(true, Ordering::Relaxed);
         Ok(())
     };
-    let ((), figures) = tokio::try_join!(commit, watch(&run, &watching, terminal, &all_committed))?;
+    let ((), figures) = tokio::try_join!(commit, watch(run, &watching, terminal, &all_committed))?;
     let seconds = begun.elapsed().as_secs_f64();
     let proof = {
         let progress = terminal.progress("proving", Some(run.files), Unit::Files);
         verify::verify(&watching, run.id, &progress).await?
     };
-    run.finish(&watching, proof.differing).await?;
-    let mut report = Report::new(&run, figures, proof, seconds);
-    let packages = &arguments.packages;
-    report.packages = packages
-        .run(database, &arguments.system.patience(), terminal)
-        .await?;
-    terminal.outcome("report", &report, &report)?;
+    let differing = proof.differing;
+    let report = Report::new(run, figures, proof, seconds);
+    let proof = serde_json::to_value(&report)?;
+    run.prove(&watching, differing, &proof).await?;
     Ok(report)
 }
 
 fn announce(run: &Run, terminal: &Terminal) {
     let (folder, files) = (run.folder.display(), HumanCount(run.files));
-    if run.continued {
+    if run.proof.is_some() {
+        terminal.note(&format!(
+            "continuing run {}: its {files} files below {folder} were proven before",
+            run.id
+        ));
+    } else if run.continued {
         let committed = HumanCount(run.committed_before);
         terminal.note(&format!(
             "continuing run {}: {committed} of {files} files below {folder} were committed",

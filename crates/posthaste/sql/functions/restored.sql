@@ -259,13 +259,18 @@ BEGIN
           HINT = 'Stop all workers and run `posthaste rebase` once; enqueue meanwhile as you like.';
 END $f$;
 
--- For what people do to jobs: it looks at transaction ids.
+-- For what people do to jobs: it looks at transaction ids. A copy in which nothing was worked yet
+-- becomes a store of its own by it, as by its first worker: what was cancelled there would look
+-- like work that was done elsewhere.
 CREATE OR REPLACE FUNCTION posthaste.require_own_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   PERFORM posthaste.require_triggers();
   IF NOT posthaste.is_own_store() THEN
     PERFORM posthaste.refuse_restored();
+  END IF;
+  IF posthaste.recorded_identity() <> posthaste.current_identity() THEN
+    PERFORM posthaste.check_identity(false);
   END IF;
 END $f$;
 

@@ -9,7 +9,7 @@ pub(crate) mod load;
 
 use std::fmt;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ const LOG: &str = "packages.log";
 
 /// This often the loading process is killed, the last time when everything is committed and not yet
 /// indexed.
-const KILLS: usize = 5;
+const KILLS: i32 = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const QUERY: &str = "message queue";
 
@@ -47,7 +47,8 @@ const TABLES: [(&str, &str); 2] = [
     ),
     (
         "public.package_run",
-        "id bigint, total bigint, loaded bigint, changed bigint, deleted bigint",
+        "id bigint, total bigint, loaded bigint, changed bigint, deleted bigint, kills integer, \
+         removed bigint, proven_at timestamp with time zone, source text",
     ),
 ];
 
@@ -67,11 +68,19 @@ pub(crate) struct Packages {
 /// A load whose list is taken.
 struct Load {
     run: i64,
+    packages: u64,
+    /// How often its process was killed, and how many documents were taken out, before we came.
+    kills: i32,
+    removed: u64,
     folder: PathBuf,
     table: Synced,
 }
 
 impl Packages {
+    pub(super) fn are_asked_for(&self) -> bool {
+        self.packages || self.packages_from.is_some()
+    }
+
     /// The whole run; none where nobody asked for it, or there is nothing to load.
     pub(super) async fn run(
         &self,
@@ -79,14 +88,62 @@ impl Packages {
         patience: &Patience,
         terminal: &Terminal,
     ) -> anyhow::Result<Option<Report>> {
-        if !self.packages && self.packages_from.is_none() {
+        if !self.are_asked_for() {
             return Ok(None);
         }
         let begun = Instant::now();
         let folder = database.folder();
         std::fs::create_dir_all(folder)?;
         let folder = std::fs::canonicalize(folder)?;
+        let client = database.address().connect().await?;
+        let Some(load) = self.load(&client, folder, terminal).await? else {
+            return Ok(None);
+        };
+        let (kills, removed) = load.survive(&client, database, patience, terminal).await?;
+        let proof = Proof::make(&client, &load.table, database.address(), QUERY).await?;
+        let (_, changed, deleted) = far(&client, load.run).await?;
+        client
+            .execute_typed(
+                include_str!("packages/proven.sql"),
+                &[(&load.run, Type::INT8)],
+            )
+            .await?;
+        Ok(Some(Report {
+            problem: proof.problem(removed),
+            seconds: begun.elapsed().as_secs_f64(),
+            packages: load.packages,
+            changed,
+            deleted,
+            kills,
+            removed,
+            missing: proof.before.missing,
+            rows: proof.postgres.0,
+            documents: proof.index.0,
+            digest: proof.postgres.1,
+            search: proof.search,
+        }))
+    }
+
+    /// Goes on with the load that did not come to its end, by the list that was taken for it, or
+    /// takes a new list. None: there is nothing to load.
+    async fn load(
+        &self,
+        client: &Client,
+        folder: PathBuf,
+        terminal: &Terminal,
+    ) -> anyhow::Result<Option<Load>> {
+        prepare_tables(client, &TABLES, include_str!("packages/schema.sql")).await?;
         let list = folder.join(PACKAGES);
+        let source = match &self.packages_from {
+            Some(file) => std::path::absolute(file)?.display().to_string(),
+            None => "apt-cache dumpavail".to_owned(),
+        };
+        if list.exists()
+            && let Some(load) = Load::unproven(client, &folder, &source).await?
+        {
+            terminal.note(&format!("continuing load {} of packages", load.run));
+            return Ok(Some(load));
+        }
         let packages = match &self.packages_from {
             Some(file) => input::of_a_file(file, &list)?,
             None => {
@@ -100,48 +157,57 @@ impl Packages {
                 packages
             }
         };
-        let client = database.address().connect().await?;
-        let load = Load::begin(&client, folder, packages).await?;
-        let (kills, removed) = load
-            .survive(&client, database, patience, packages, terminal)
-            .await?;
-        let proof = Proof::make(&client, &load.table, database.address(), QUERY).await?;
-        let (_, changed, deleted) = far(&client, load.run).await?;
-        Ok(Some(Report {
-            problem: proof.problem(removed),
-            seconds: begun.elapsed().as_secs_f64(),
-            packages,
-            changed,
-            deleted,
-            kills,
-            removed,
-            missing: proof.before.missing,
-            rows: proof.postgres.0,
-            documents: proof.index.0,
-            digest: proof.postgres.1,
-            search: proof.search,
-        }))
+        Load::begin(client, folder, packages, &source)
+            .await
+            .map(Some)
     }
 }
 
 impl Load {
-    async fn begin(client: &Client, folder: PathBuf, packages: u64) -> anyhow::Result<Self> {
-        prepare_tables(client, &TABLES, include_str!("packages/schema.sql")).await?;
+    async fn unproven(
+        client: &Client,
+        folder: &Path,
+        source: &str,
+    ) -> anyhow::Result<Option<Self>> {
+        let sql = include_str!("packages/unproven.sql");
+        let found = client
+            .query_typed_opt(sql, &[(&source, Type::TEXT)])
+            .await?;
+        let Some(row) = found else { return Ok(None) };
+        let packages = row.try_get::<_, i64>("total")?.unsigned_abs();
+        Ok(Some(Self {
+            run: row.try_get("id")?,
+            packages,
+            kills: row.try_get("kills")?,
+            removed: row.try_get::<_, i64>("removed")?.unsigned_abs(),
+            table: install(client, folder, packages).await?,
+            folder: folder.to_owned(),
+        }))
+    }
+
+    async fn begin(
+        client: &Client,
+        folder: PathBuf,
+        packages: u64,
+        source: &str,
+    ) -> anyhow::Result<Self> {
         let row = client
             .query_typed_one(
                 include_str!("packages/begin.sql"),
-                &[(&i64::try_from(packages)?, Type::INT8)],
+                &[
+                    (&i64::try_from(packages)?, Type::INT8),
+                    (&source, Type::TEXT),
+                ],
             )
             .await?;
-        let run = row.try_get(0)?;
-        let file = folder.join(FILE);
-        std::fs::write(&file, settings(packages))
-            .with_context(|| format!("cannot write {}", file.display()))?;
-        let mut tables = syncs::read(&file)?;
-        let table = tables.pop().context("there is no table")?;
-        let install = table.install_statement(client).await?;
-        client.batch_execute(&install).await?;
-        Ok(Self { run, folder, table })
+        Ok(Self {
+            run: row.try_get(0)?,
+            packages,
+            kills: 0,
+            removed: 0,
+            table: install(client, &folder, packages).await?,
+            folder,
+        })
     }
 
     /// Lets the loading process be killed at random points until the last one comes to its end: how
@@ -151,18 +217,21 @@ impl Load {
         client: &Client,
         database: &Database,
         patience: &Patience,
-        packages: u64,
         terminal: &Terminal,
-    ) -> anyhow::Result<(usize, u64)> {
+    ) -> anyhow::Result<(i32, u64)> {
         terminal.note(
             "the process that loads packages is killed on purpose: a warning of a dead worker is \
              of it",
         );
-        let progress = terminal.progress("indexing", Some(packages), Unit::Rows);
-        let mut points: Vec<u64> = (1..KILLS).map(|_| fastrand::u64(0..=packages)).collect();
-        points.push(packages);
+        let progress = terminal.progress("indexing", Some(self.packages), Unit::Rows);
+        let (loaded, ..) = far(client, self.run).await?;
+        let point = |_| fastrand::u64(loaded.min(self.packages)..=self.packages);
+        let mut points: Vec<u64> = (self.kills + 1..KILLS).map(point).collect();
+        if self.kills < KILLS {
+            points.push(self.packages);
+        }
         points.sort_unstable();
-        let (mut kills, mut removed) = (0, 0);
+        let (mut kills, mut removed) = (self.kills, self.removed);
         for point in points {
             let mut child = self.spawn(database, patience)?;
             loop {
@@ -183,7 +252,7 @@ impl Load {
                 kills += 1;
                 progress.say(format!("killed {kills} times"));
             }
-            removed += proof::remove_some(client).await?;
+            removed = proof::remove_some(client, self.run, kills).await?;
         }
         let status = self.spawn(database, patience)?.wait().await?;
         self.ended(status)?;
@@ -225,6 +294,18 @@ async fn far(client: &Client, run: i64) -> anyhow::Result<(u64, u64, u64)> {
     Ok((number("loaded")?, number("changed")?, number("deleted")?))
 }
 
+/// Writes the settings of the synced table, and makes its triggers.
+async fn install(client: &Client, folder: &Path, packages: u64) -> anyhow::Result<Synced> {
+    let file = folder.join(FILE);
+    std::fs::write(&file, settings(packages))
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    let mut tables = syncs::read(&file)?;
+    let table = tables.pop().context("there is no table")?;
+    let install = table.install_statement(client).await?;
+    client.batch_execute(&install).await?;
+    Ok(table)
+}
+
 /// The synced table, as people would write it: `posthaste sync search` reads it too.
 fn settings(packages: u64) -> String {
     let batch = (packages / 100).clamp(25, 250);
@@ -251,7 +332,7 @@ pub(super) struct Report {
     seconds: f64,
     changed: u64,
     deleted: u64,
-    kills: usize,
+    kills: i32,
     removed: u64,
     /// How many of the removed ones no later change had brought back: the audit found and repaired
     /// them.

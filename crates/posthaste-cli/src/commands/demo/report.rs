@@ -4,14 +4,14 @@ use std::fmt;
 
 use anyhow::bail;
 use indicatif::HumanCount;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::packages;
 use super::run::{Figures, Run};
 use super::verify::Proof;
 
 /// What a run came to.
-#[derive(Serialize)]
+#[derive(Deserialize, Serialize)]
 pub(super) struct Report {
     run: i64,
     folder: String,
@@ -26,7 +26,7 @@ pub(super) struct Report {
     same: u64,
     differing: u64,
     examples: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     pub(super) packages: Option<packages::Report>,
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use posthaste::NewJob;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
@@ -32,7 +33,8 @@ const TABLES: [(&str, &str); 3] = [
     (
         "public.file_run",
         "id bigint, files bigint, unlisted bigint, committed bigint, differing bigint, \
-         started_at timestamp with time zone, finished_at timestamp with time zone, folder bytea",
+         started_at timestamp with time zone, finished_at timestamp with time zone, folder bytea, \
+         proof jsonb",
     ),
 ];
 
@@ -52,30 +54,41 @@ pub(crate) struct Run {
     /// How many rows and jobs were committed when we came.
     pub(crate) committed_before: u64,
     pub(crate) continued: bool,
+    /// What the comparison found, if it was made before we came.
+    pub(crate) proof: Option<Value>,
 }
 
 impl Run {
-    /// Continues the unfinished run over `folder`, or takes the list of a new one.
+    /// Continues the unfinished run over `folder`, or takes the list of a new one. A run that is
+    /// proven is continued only where something comes after the proof.
     pub(crate) async fn open(
         client: &mut Client,
         folder: &Path,
         besides: Option<&Path>,
+        with_proof: bool,
         terminal: &Terminal,
     ) -> anyhow::Result<Self> {
         let folder =
             std::fs::canonicalize(folder).map_err(|error| snapshot::cannot_list(folder, &error))?;
         prepare_tables(client, &TABLES, include_str!("schema.sql")).await?;
-        if let Some(run) = Self::unfinished(client, &folder).await? {
+        if let Some(run) = Self::unfinished(client, &folder, with_proof).await? {
             return Ok(run);
         }
         let besides = besides.and_then(|path| std::fs::canonicalize(path).ok());
         Self::begin(client, folder, besides, terminal).await
     }
 
-    async fn unfinished(client: &Client, folder: &Path) -> anyhow::Result<Option<Self>> {
+    async fn unfinished(
+        client: &Client,
+        folder: &Path,
+        with_proof: bool,
+    ) -> anyhow::Result<Option<Self>> {
         let name = folder.as_os_str().as_bytes();
         let found = client
-            .query_typed_opt(include_str!("run_unfinished.sql"), &[(&name, Type::BYTEA)])
+            .query_typed_opt(
+                include_str!("run_unfinished.sql"),
+                &[(&name, Type::BYTEA), (&with_proof, Type::BOOL)],
+            )
             .await?;
         let Some(row) = found else { return Ok(None) };
         Ok(Some(Self {
@@ -85,6 +98,7 @@ impl Run {
             unreadable_folders: row.try_get::<_, i64>("unlisted")?.unsigned_abs(),
             committed_before: row.try_get::<_, i64>("committed")?.unsigned_abs(),
             continued: true,
+            proof: row.try_get("proof")?,
         }))
     }
 
@@ -142,6 +156,7 @@ impl Run {
             unreadable_folders: walked.unreadable_folders,
             committed_before: 0,
             continued: false,
+            proof: None,
             folder,
         })
     }
@@ -226,13 +241,30 @@ impl Run {
         Ok(row.try_get(0)?)
     }
 
-    pub(crate) async fn finish(&self, client: &Client, differing: u64) -> anyhow::Result<()> {
+    /// Writes what the comparison found, which is not made again: files change.
+    pub(crate) async fn prove(
+        &self,
+        client: &Client,
+        differing: u64,
+        proof: &Value,
+    ) -> anyhow::Result<()> {
         let differing = i64::try_from(differing)?;
         client
             .execute_typed(
-                include_str!("run_finish.sql"),
-                &[(&self.id, Type::INT8), (&differing, Type::INT8)],
+                include_str!("run_proven.sql"),
+                &[
+                    (&self.id, Type::INT8),
+                    (&differing, Type::INT8),
+                    (&proof, Type::JSONB),
+                ],
             )
+            .await?;
+        Ok(())
+    }
+
+    pub(crate) async fn finish(&self, client: &Client) -> anyhow::Result<()> {
+        client
+            .execute_typed(include_str!("run_finish.sql"), &[(&self.id, Type::INT8)])
             .await?;
         Ok(())
     }

@@ -1,1 +1,1 @@
-UPDATE public.file_run SET finished_at = now(), differing = $2 WHERE id = $1
+UPDATE public.file_run SET finished_at = now() WHERE id = $1

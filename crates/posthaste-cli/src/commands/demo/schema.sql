@@ -16,7 +16,8 @@ CREATE TABLE IF NOT EXISTS public.file_run (
   differing   bigint,
   started_at  timestamptz NOT NULL DEFAULT now(),
   finished_at timestamptz,
-  folder      bytea       NOT NULL
+  folder      bytea       NOT NULL,
+  proof       jsonb       -- what the comparison found; packages may still be loading then
 );
 CREATE TABLE IF NOT EXISTS public.file_list (
   run  bigint NOT NULL REFERENCES public.file_run ON DELETE CASCADE,

@@ -1,2 +1,2 @@
 -- A load begins.
-INSERT INTO public.package_run (total) VALUES ($1::bigint) RETURNING id
+INSERT INTO public.package_run (total, source) VALUES ($1::bigint, $2) RETURNING id

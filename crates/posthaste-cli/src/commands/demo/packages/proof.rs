@@ -12,17 +12,23 @@ use crate::syncs;
 const VANISH: i64 = 25;
 const PAGE: usize = 5_000;
 
-/// Takes some documents out of the index, as if they had never been written: how many. Nothing but
-/// an audit can find that out.
-pub(super) async fn remove_some(client: &Client) -> anyhow::Result<u64> {
+/// Takes some documents out of the index, as if they had never been written, and writes down how
+/// often the process was killed: how many were taken out in all. Nothing but an audit can find that
+/// out.
+pub(super) async fn remove_some(client: &Client, run: i64, kills: i32) -> anyhow::Result<u64> {
     let somewhere = char::from(fastrand::u8(b'a'..=b'z')).to_string();
-    let removed = client
-        .execute_typed(
+    let row = client
+        .query_typed_one(
             include_str!("remove.sql"),
-            &[(&somewhere, Type::TEXT), (&VANISH, Type::INT8)],
+            &[
+                (&somewhere, Type::TEXT),
+                (&VANISH, Type::INT8),
+                (&run, Type::INT8),
+                (&kills, Type::INT4),
+            ],
         )
         .await?;
-    Ok(removed)
+    Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
 }
 
 /// What the audits found, and whether a count of our own agrees.

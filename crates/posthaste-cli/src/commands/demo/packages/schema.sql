@@ -2,7 +2,7 @@
 --   package      one row per package, written together with its index job by the triggers of
 --                posthaste.sync_table
 --   package_run  one load: how many rows are to come and how many are committed, in the
---                transactions of the rows themselves; what was changed on the way
+--                transactions of the rows themselves; what was changed on the way and done to it
 -- Two programs may begin at once, so they take turns here.
 BEGIN;
 SELECT pg_advisory_xact_lock(1885893478, 0);
@@ -20,6 +20,10 @@ CREATE TABLE IF NOT EXISTS public.package_run (
   total   bigint  NOT NULL,
   loaded  bigint  NOT NULL DEFAULT 0,
   changed bigint  NOT NULL DEFAULT 0,
-  deleted bigint  NOT NULL DEFAULT 0
+  deleted bigint  NOT NULL DEFAULT 0,
+  kills   integer NOT NULL DEFAULT 0,
+  removed bigint  NOT NULL DEFAULT 0,  -- documents that were taken out of the index
+  proven_at timestamptz,               -- one that is not is gone on with
+  source  text    NOT NULL
 );
 COMMIT
