@@ -122,7 +122,7 @@ async fn what_differs_is_named_and_fails_the_run() -> anyhow::Result<()> {
     // longer in the table than it is, one is gone, one was lost from the table.
     client
         .batch_execute(
-            r"UPDATE public.file_run SET finished_at = NULL;
+            r"UPDATE public.file_run SET finished_at = NULL, proof = NULL;
               UPDATE public.file SET sha256 = sha256('x') WHERE n = 1;
               UPDATE public.file SET size = size + 1 WHERE n = 2;
               DELETE FROM public.file WHERE n = 4",
@@ -167,7 +167,7 @@ async fn a_file_that_vanished_before_it_was_read_is_recorded_as_such() -> anyhow
     // The same run once more, as if nothing had been committed yet.
     client
         .batch_execute(
-            "DELETE FROM public.file; UPDATE public.file_run SET finished_at = NULL, committed = 0",
+            "DELETE FROM public.file; UPDATE public.file_run SET finished_at = NULL, proof = NULL, committed = 0",
         )
         .await?;
     let report = run(&stage, &database, "files").await?;

@@ -162,11 +162,15 @@ async fn metrics_wait_for_a_worker_that_is_still_to_count_very_many_jobs() -> an
         let (_, text) = got(&root, "/metrics").await?;
         anyhow::Ok(text.contains(r#"queue="bulk""#))
     };
-    let asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-                  AND pid <> pg_backend_pid() AND query LIKE '%posthaste.uncounted(%'
-                  AND state = 'idle'";
+    let now = "SELECT clock_timestamp()::text";
+    let now: String = client.query_one(now, &[]).await?.get(0);
+    let looked = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND pid <> pg_backend_pid() AND query = 'COMMIT' AND state = 'idle'
+            AND query_start > '{now}'"
+    );
     eventually(BOUND, "it has asked whether they are counted", async || {
-        Ok(shows().await? || number(&client, asked).await? == 1)
+        Ok(shows().await? || number(&client, &looked).await? == 1)
     })
     .await?;
     assert!(!shows().await? || begun.elapsed() > Duration::from_secs(30));

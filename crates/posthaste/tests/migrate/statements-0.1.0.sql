@@ -818,14 +818,14 @@ SELECT id FROM posthaste.cancelling;
 SELECT o_sealed, o_blocker FROM posthaste.seal();
 
 -- in the code
--- takes: int8, int4
+-- takes: int8, int4, int8
 -- returns: o_state text, o_blocker text
-SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2);
+SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2, $3);
 
 -- in the code
--- takes: int8
+-- takes: int8, int8
 -- returns: o_state text, o_blocker text
-SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1);
+SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1, $2);
 
 -- in the code
 -- returns: o_turned int4, o_blocker text
@@ -888,6 +888,11 @@ SELECT posthaste.dead_letter_next($1, $2, $3, $4, $5);
 -- takes: int4, int4
 -- returns: expire int8
 SELECT posthaste.expire($1, $2);
+
+-- in the code
+-- takes: _text, _text, _text, _text
+-- returns: fail_ticks void
+SELECT posthaste.fail_ticks($1, $2, $3, $4);
 
 -- in the code
 -- takes: _text, _int4, _text, _text, _text, _int8
@@ -1207,15 +1212,18 @@ SELECT coalesce((SELECT t.worker FROM taken t), (SELECT h.worker FROM holder h),
 SELECT name, schedule, time_zone, missed, next_at, clock_timestamp() AS now,
        next_at > clock_timestamp() AND coalesce(looked_at <= clock_timestamp(), true) AS is_ahead
   FROM posthaste.periodic
- WHERE next_at IS NULL OR next_at <= clock_timestamp() + interval '1 s'
-    OR looked_at > clock_timestamp() LIMIT 1000;
+ WHERE (next_at IS NULL OR next_at <= clock_timestamp() + interval '1 s'
+        OR looked_at > clock_timestamp())
+   AND (error IS NULL OR looked_at IS NULL OR looked_at > clock_timestamp()
+        OR looked_at < clock_timestamp() - interval '10 min')
+ ORDER BY error IS NOT NULL, next_at NULLS LAST LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- periodic_list.sql
 -- returns: name text, schedule text, time_zone text, missed text, job text, queue text, tag text
--- returns: next_at timestamptz, is_off bool, enqueued_at timestamptz, kwargs text
+-- returns: next_at timestamptz, is_off bool, error text, enqueued_at timestamptz, kwargs text
 SELECT p.name, p.schedule, p.time_zone, p.missed, p.job, p.queue, p.tag,
        CASE WHEN p.next_at < '9999-01-01Z' THEN p.next_at END AS next_at,
-       coalesce(p.next_at >= '9999-01-01Z', false) AS is_off,
+       coalesce(p.next_at >= '9999-01-01Z', false) AS is_off, p.error,
        CASE WHEN p.made::text <> '{}' THEN p.looked_at END AS enqueued_at,
        CASE WHEN pg_catalog.octet_length(p.kwargs::text) <= 4096 THEN p.kwargs::text END AS kwargs
   FROM posthaste.periodic p ORDER BY p.name LIMIT 1000;
@@ -1656,6 +1664,11 @@ SELECT k.slot::integer AS slot,
         UNION ALL SELECT 2, g, 6 + g % 2::bigint
           FROM posthaste.segments() r, generate_series(r.scheduled_low, r.scheduled_current) g) k
  ORDER BY k.kind, k.n DESC;
+
+-- status/periodic.sql
+-- returns: name text, error text, failed int8
+SELECT p.name, p.error, count(*) OVER () AS failed
+  FROM posthaste.periodic p WHERE p.error IS NOT NULL ORDER BY p.name LIMIT 10;
 
 -- status/synced.sql
 -- returns: name text, relation text, exists bool
