@@ -6,6 +6,7 @@ mod lanes;
 mod lost;
 mod pace;
 pub(crate) mod quarantine;
+mod read;
 mod sent;
 pub(crate) mod unanswered;
 mod unreadable;
@@ -22,11 +23,12 @@ use crate::parts::gate::Passed;
 use crate::parts::notifications::Notifications;
 use crate::parts::queue::QueueState;
 use crate::retry::Backoff;
-use crate::store;
+use crate::store::{self, Unread};
 pub(crate) use claimer::{Claimer, Handing};
 pub(crate) use lanes::Lanes;
 use lost::Lost;
 use pace::Pace;
+use read::Jobs;
 use sent::Sent;
 use unreadable::Unreadable;
 
@@ -185,13 +187,13 @@ impl Fetcher {
         let mut jobs = 0;
         let mut failed = None;
         while failed.is_none()
-            && made.rows.len() == LARGEST_CLAIM
+            && made.jobs() == LARGEST_CLAIM
             && !self.claimer.stopping.is_cancelled()
         {
             // Who holds the gate open for these must not wait at it for the next: a quarantined job
             // may wait in between.
             let room = self.queue.consumer.capacity();
-            let room = room.saturating_sub(made.rows.len()).min(LARGEST_CLAIM);
+            let room = room.saturating_sub(made.jobs()).min(LARGEST_CLAIM);
             let (LARGEST_CLAIM, Some(again)) = (room, self.claimer.gate.pass_again()) else {
                 break;
             };
@@ -234,13 +236,26 @@ impl Fetcher {
             limit,
             self.config.claim_bytes,
         );
-        match claimed.await {
-            Ok(rows) => {
-                self.pace().took(room, rows.len(), begun.elapsed());
-                Ok(Made { sent, rows })
-            }
+        let rows = match claimed.await {
+            Ok(rows) => rows,
             Err(error) => {
                 self.claim_failed(sent, priorities, &error);
+                return Err(error);
+            }
+        };
+        let unread = Unread::of(&rows)?;
+        let read = match unread.is_empty() {
+            true => Ok(Jobs::default()),
+            false => self.claimer.read(&sent, &unread).await,
+        };
+        match read {
+            Ok(read) => {
+                let made = Made { sent, rows, read };
+                self.pace().took(room, made.jobs(), begun.elapsed());
+                Ok(made)
+            }
+            Err(error) => {
+                self.claim_unread(sent, priorities);
                 Err(error)
             }
         }
@@ -248,7 +263,9 @@ impl Fetcher {
 
     /// Reads what was claimed and delivers it.
     fn hand_over(&self, made: Made<'_>) -> Result<ClaimResult, Error> {
-        let claim = store::read_claim(&made.rows, &self.queue.name, made.sent.token)?;
+        let mut claim = store::read_claim(&made.rows, &self.queue.name, made.sent.token)?;
+        claim.extend(&made.read.rows, &self.queue.name, made.sent.token)?;
+        claim.unreadable.extend(made.read.unreadable);
         let found = claim.jobs.len() + claim.unreadable.len();
         let again = claim.again;
         made.sent.hand_out(&self.queue, claim);
@@ -286,5 +303,14 @@ impl ClaimResult {
 /// A claim that was answered, to be handed over.
 struct Made<'a> {
     sent: Sent<'a>,
+    /// What it answered.
     rows: Vec<tokio_postgres::Row>,
+    /// What its answer had no room for.
+    read: Jobs,
+}
+
+impl Made<'_> {
+    fn jobs(&self) -> usize {
+        store::jobs_in(&self.rows) + self.read.len()
+    }
 }

@@ -33,6 +33,7 @@ mod examples;
 mod exec;
 mod expiry;
 mod find;
+mod frozen;
 mod history;
 #[cfg(feature = "http")]
 mod http;

@@ -323,18 +323,19 @@ async fn priorities_that_were_used_once_are_forgotten() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let noted = "
-        ALTER FUNCTION posthaste.claim(text, integer[], bigint, uuid, integer, bigint)
+        ALTER FUNCTION posthaste.claim(text, integer[], bigint, uuid, integer, bigint, integer)
           RENAME TO claim_of;
         CREATE SEQUENCE public.lanes;
         CREATE SEQUENCE public.most;
         CREATE FUNCTION posthaste.claim(p_queue text, p_priorities integer[], p_worker bigint,
-                                        p_token uuid, p_limit integer, p_bytes bigint)
+                                        p_token uuid, p_limit integer, p_bytes bigint,
+                                        p_answer integer)
         RETURNS SETOF posthaste.claimed LANGUAGE sql AS $f$
           SELECT setval('public.lanes', cardinality(p_priorities));
           SELECT setval('public.most', greatest(last_value, cardinality(p_priorities)))
             FROM public.most;
           SELECT * FROM posthaste.claim_of(
-            p_queue, p_priorities, p_worker, p_token, p_limit, p_bytes)
+            p_queue, p_priorities, p_worker, p_token, p_limit, p_bytes, p_answer)
         $f$";
     client.batch_execute(noted).await.unwrap();
     let many = "SELECT posthaste.enqueue('n', priority => g) FROM generate_series(1, 160) g";

@@ -85,6 +85,7 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
+  PERFORM posthaste.bound_answers();
   -- A job that moves from one place to another between two looks is met at the second try. Only the
   -- first waits for locks, the promoter's and then lanes in the order in which claims take them:
   -- the second, which has some, would wait for them in another order.

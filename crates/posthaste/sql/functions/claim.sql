@@ -75,6 +75,22 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
+-- The same jobs, of a batch of which none is closed, if their rows have at most p_bytes in all;
+-- otherwise none.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.handed_out_short_0(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.batch_rows_0(p_batch, p_token) r) r
+   WHERE r.bytes <= p_bytes
+$f$;
+-- end
+
 -- Claims up to p_limit jobs and about p_bytes of arguments of a queue, lanes in the order of
 -- p_priorities (strict priority: lower first). The jobs belong to p_worker under the fence (slot,
 -- batch, p_token) until they are acknowledged or the worker is found dead. Must run READ COMMITTED:
@@ -88,9 +104,13 @@ $f$;
 -- the claim leaves with what it has, and a row without an id comes last: it is to be followed by
 -- another after this many milliseconds as are said in place of the batch, here 0. So does one that
 -- has locked a hundred lanes, and one that a queue's rate stops.
+--
+-- Lanes stay locked while the answer is sent, and a client that stands still reads nothing. With
+-- p_answer, jobs of at most twice as many bytes are in the answer. Of each batch beyond, it has one
+-- row without an id but with a slot: once the claim has committed, posthaste.claimed_jobs reads it.
 CREATE OR REPLACE FUNCTION posthaste.claim(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_limit integer,
-  p_bytes bigint)
+  p_bytes bigint, p_answer integer DEFAULT NULL)
 RETURNS SETOF posthaste.claimed LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -107,6 +127,8 @@ DECLARE
   v_most integer;     -- what the next batch may have
   v_more posthaste.claimed;
   v_size bigint; v_lanes integer := 0;
+  v_answer integer := p_answer;  -- what the next batch may add to the answer
+  v_is_sent boolean;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: claim needs READ COMMITTED, not %',
@@ -152,13 +174,34 @@ BEGIN
           v_expired := false; v_most := v_left; v_size := v_bytes;
           CONTINUE;
         END IF;
-        CASE v_slot
-          -- repeat: slots 0..5
-          WHEN 0 /*slot*/ THEN
-            RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
-          -- end
-        END CASE;
-        GET DIAGNOSTICS v_rows = ROW_COUNT;
+        v_is_sent := p_answer IS NULL OR NOT b.o_mixed AND b.o_bytes + 128 * b.o_n <= v_answer;
+        v_rows := b.o_n;
+        IF v_is_sent OR b.o_mixed THEN
+          CASE v_slot
+            -- repeat: slots 0..5
+            WHEN 0 /*slot*/ THEN
+              IF p_answer IS NULL THEN
+                RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_short_0(b.o_batch, p_token, v_answer) h;
+              ELSE
+                PERFORM FROM posthaste.handed_out_0(b.o_batch, p_token, true) h;
+              END IF;
+            -- end
+          END CASE;
+          GET DIAGNOSTICS v_rows = ROW_COUNT;
+          v_answer := v_answer / 2;
+          IF v_is_sent AND v_rows = 0 AND NOT b.o_mixed THEN
+            v_is_sent := false; v_rows := b.o_n;
+          END IF;
+        END IF;
+        IF v_rows > 0 AND NOT v_is_sent THEN
+          v_more.slot := v_slot; v_more.batch := b.o_batch;
+          RETURN NEXT v_more;
+          v_more.slot := NULL;
+          v_answer := 0;  -- those that come after it are read after it
+        END IF;
         IF v_rows > 0 THEN
           v_left := v_left - v_rows;
           IF v_queue.rate IS NOT NULL THEN
@@ -190,49 +233,77 @@ BEGIN
   END LOOP;
 END $f$;
 
--- The answer of a claim once more, for a worker that lost it: what it took and nobody has closed
--- since, in the order of the claim. Waits for the lanes that it was for, though not for long, so
--- that a claim that is still under way has ended by the time it is looked for; of many lanes it
--- finds nothing. One statement reads it all: meanwhile a leader may move the jobs to in_flight.
-CREATE OR REPLACE FUNCTION posthaste.claim_answer(
+-- What a claim took and nobody has closed since, for a worker that lost its answer: the batches in
+-- the order of the claim. Waits for the lanes that it was for, though not for long, so that a claim
+-- that is still under way has ended by the time it is looked for; of many lanes it finds nothing.
+CREATE OR REPLACE FUNCTION posthaste.claim_batches(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid)
-RETURNS SETOF posthaste.claimed LANGUAGE plpgsql
+RETURNS TABLE (slot smallint, batch bigint) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 SET lock_timeout = '5s' SET search_path = pg_catalog, pg_temp AS $f$
+#variable_conflict use_column
 DECLARE
   v_priority integer;
 BEGIN
-  -- Of a worker that was declared dead they are quarantined.
-  IF cardinality(p_priorities) > 100
-     OR NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
-                       AND identity = posthaste.session_identity()) THEN
+  IF cardinality(p_priorities) > 100 THEN
     RETURN;
   END IF;
   FOREACH v_priority IN ARRAY p_priorities LOOP
     PERFORM posthaste.hold_lane(p_queue, v_priority);
   END LOOP;
   RETURN QUERY
-    SELECT f.slot, f.batch, f.id, f.enqueued_at, f.scheduled_at, f.expires_at, f.priority,
-           f.attempt, f.max_attempts, f.crashes, f.name, f.tag, f.unique_key, f.ordering_key,
-           f.trace, f.kwargs
+    SELECT f.slot, f.batch
       FROM (
-        SELECT (-1)::smallint AS slot, 0::bigint AS batch, h.id, h.enqueued_at, h.scheduled_at,
-               h.expires_at, h.priority, h.attempt, h.max_attempts, h.crashes, h.name, h.tag,
-               h.unique_key, h.ordering_key, h.trace, h.kwargs, h.id AS place
-          FROM posthaste.in_flight h
-         WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running'
         -- repeat: slots 0..5
-        UNION ALL
-        SELECT h.*
-          FROM posthaste.claim_0 c,
-               posthaste.handed_out_0(c.batch, p_token, true) WITH ORDINALITY h
+        SELECT 0 /*slot*/::smallint AS slot, c.batch
+          FROM posthaste.claim_0 c
          WHERE c.queue = p_queue AND c.priority = ANY (p_priorities)
            AND c.worker = p_worker AND c.token = p_token
            AND NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = c.batch)
+        UNION ALL
         -- end
+        SELECT NULL, NULL WHERE false
       ) f
-     ORDER BY f.batch, f.place;
+     ORDER BY f.batch;
+END $f$;
+
+-- The jobs of a claim that has committed: those of its batches that are open, and what of it lies
+-- in posthaste.in_flight, where a leader moves what is open for long; with p_ids only these.
+-- Nothing of a worker that was declared dead: they are quarantined. No lock is held while they are
+-- sent. STABLE, so that all of it is read as of one moment: a job that moves is met once.
+CREATE OR REPLACE FUNCTION posthaste.claimed_jobs(
+  p_worker bigint, p_token uuid, p_slots smallint[], p_batches bigint[], p_ids bigint[])
+RETURNS SETOF posthaste.claimed LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_split boolean;  -- some of the batch are closed
+BEGIN
+  IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
+      AND identity = posthaste.session_identity()) THEN
+    RETURN;
+  END IF;
+  RETURN QUERY
+    SELECT (-1)::smallint, 0::bigint, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority,
+           h.attempt, h.max_attempts, h.crashes, h.name, h.tag, h.unique_key, h.ordering_key,
+           h.trace, h.kwargs
+      FROM posthaste.in_flight h
+     WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running'
+       AND (p_ids IS NULL OR h.id = ANY (p_ids))
+     ORDER BY h.id;
+  FOR i IN 1 .. cardinality(p_batches) LOOP
+    CASE p_slots[i]
+      -- repeat: slots 0..5
+      WHEN 0 /*slot*/ THEN
+        CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = p_batches[i]);
+        v_split := EXISTS (SELECT FROM posthaste.batch_split_0 s WHERE s.batch = p_batches[i]);
+        RETURN QUERY SELECT * FROM posthaste.handed_out_0(p_batches[i], p_token, v_split) h
+          WHERE p_ids IS NULL OR h.id = ANY (p_ids);
+      -- end
+    END CASE;
+  END LOOP;
 END $f$;
 
 -- Priorities of a queue that have jobs but are not among the known ones: one index probe per gap

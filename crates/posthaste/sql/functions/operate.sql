@@ -72,6 +72,16 @@ BEGIN
 END $f$;
 -- end
 
+-- What a transaction has locked stays locked while its answers are sent, and a client that stands
+-- still reads none. From here to the end of the transaction the server ends the connection of a
+-- client that takes nothing for ten seconds. A Unix socket knows no such time.
+CREATE OR REPLACE FUNCTION posthaste.bound_answers() RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  IF current_setting('tcp_user_timeout') = '0' THEN
+    PERFORM set_config('tcp_user_timeout', '10s', true);
+  END IF;
+END $f$;
+
 -- Lets jobs that wait for their time (scheduled, retrying) run now, those that were due first; they
 -- keep the attempts that were counted. All conditions that are not NULL must hold; error is a
 -- pattern of LIKE. A quarantined job's wait ends too; it is run alone still. Answers for each job
@@ -95,6 +105,7 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
+  PERFORM posthaste.bound_answers();
   v_met := ARRAY(SELECT r FROM posthaste.retry_6(ids, queue, name, tag, state, error, at_most) r);
   v_met := v_met
     || ARRAY(SELECT r
@@ -143,6 +154,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable
 BEGIN
   PERFORM posthaste.require_own_store();
+  PERFORM posthaste.bound_answers();
   RETURN QUERY
     WITH found AS MATERIALIZED (
       SELECT d.id, d.unique_key FROM posthaste.dead d

@@ -238,6 +238,7 @@ CREATE TABLE posthaste.in_flight (
 CREATE INDEX in_flight_quarantined ON posthaste.in_flight (queue, until, id)
   WHERE state = 'quarantined';
 CREATE INDEX in_flight_until ON posthaste.in_flight (until) WHERE state = 'awaiting';
+CREATE INDEX in_flight_running ON posthaste.in_flight (worker, token) WHERE state = 'running';
 
 -- Jobs that will not be run again unless somebody redrives them; kept for inspection.
 CREATE TABLE posthaste.dead (

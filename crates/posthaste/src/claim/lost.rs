@@ -32,6 +32,18 @@ impl Fetcher {
         if !is_ordered || !error.is_connection() || !error.leaves_in_doubt() {
             return sent.failed(error);
         }
+        self.look_for(sent, priorities);
+    }
+
+    /// A claim stands, and its jobs could not be read.
+    pub(super) fn claim_unread(&self, sent: Sent<'_>, priorities: Vec<i32>) {
+        if self.queue.consumer.is_ordered() {
+            self.look_for(sent, priorities);
+        }
+        // Any other is given back as it is dropped.
+    }
+
+    fn look_for(&self, sent: Sent<'_>, priorities: Vec<i32>) {
         let (worker, token) = sent.keep();
         *self.lost() = Some(Lost {
             worker,
@@ -62,13 +74,20 @@ impl Fetcher {
         };
         let sent = Sent::again(&self.claimer, &lost);
         let (link, name, lanes) = (&self.claimer.link, &self.queue.name, &lost.priorities);
-        match store::claim_answer(link, name, lanes, lost.worker.id, lost.token).await {
+        let found = match store::claim_batches(link, name, lanes, lost.worker.id, lost.token).await
+        {
+            // Also where there are none: a leader may have moved its jobs to posthaste.in_flight.
+            Ok(unread) => self.claimer.read(&sent, &unread).await,
+            Err(error) => Err(error),
+        };
+        match found {
             // It may still be on its way to the server, so what it takes later is given back.
-            Ok(rows) if rows.is_empty() => Ok(None),
-            Ok(rows) => {
-                let jobs = rows.len();
+            Ok(read) if read.len() == 0 => Ok(None),
+            Ok(read) => {
+                let jobs = read.len();
                 tracing::info!(queue = &**name, jobs, "found a claim whose answer was lost");
-                self.hand_over(Made { sent, rows }).map(Some)
+                let rows = Vec::new();
+                self.hand_over(Made { sent, rows, read }).map(Some)
             }
             Err(error) => {
                 lost.asked += u32::from(error.leaves_in_doubt());

@@ -9,14 +9,13 @@ mod patience;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio_postgres::Row;
-
 use super::claimer::Claimer;
+use super::read::Jobs;
 use super::sent::Sent;
 use crate::error::Error;
 use crate::parts::queue::{QueueState, Queues};
-use crate::store;
 use crate::store::link::Link;
+use crate::store::{self, Unread};
 use patience::{LOOK, Patience};
 
 /// Quarantined jobs have the process for themselves for about this long at a time; then other work
@@ -122,14 +121,21 @@ impl Quarantine {
         let most = queue.consumer.quarantine_batch();
         for together in [most, 1] {
             let sent = Sent::new(&self.claimer).await?;
-            let rows = match self.ask(queue, &sent, together).await {
-                Ok(rows) => rows,
+            let taken = match self.ask(queue, &sent, together).await {
+                Ok(taken) => taken,
                 Err(error) => {
                     sent.failed(&error);
                     return Err(error);
                 }
             };
-            let claim = store::read_claim(&rows, &queue.name, sent.token)?;
+            let read = match taken {
+                0 => Jobs::default(),
+                // Taken and not read, they are given back as the claim is dropped.
+                _ => self.claimer.read(&sent, &Unread::default()).await?,
+            };
+            let jobs = read.len();
+            let mut claim = store::read_claim(&read.rows, &queue.name, sent.token)?;
+            claim.unreadable.extend(read.unreadable);
             for (_, job) in &claim.jobs {
                 tracing::info!(
                     job = job.id.0,
@@ -140,8 +146,8 @@ impl Quarantine {
                 );
             }
             sent.hand_out(queue, claim);
-            if !rows.is_empty() || most == 1 {
-                return Ok(rows.len());
+            if jobs > 0 || most == 1 {
+                return Ok(jobs);
             }
         }
         Ok(0)
@@ -152,7 +158,7 @@ impl Quarantine {
         queue: &QueueState,
         sent: &Sent<'_>,
         together: usize,
-    ) -> Result<Vec<Row>, Error> {
+    ) -> Result<i64, Error> {
         let (link, name) = (&self.claimer.link, &queue.name);
         if together > 1 {
             store::claim_quarantined_batch(link, name, sent.worker.id, sent.token, together).await

@@ -10,7 +10,8 @@ use crate::store;
 /// How much smaller a claim becomes when it held a job that cannot be read. To fail is dear,
 /// because the server may print a gigabyte before it gives up; claims that pass cost next to
 /// nothing.
-const CLOSING_IN: usize = 64;
+pub(super) const CLOSING_IN: usize = 64;
+
 /// Closes in on a job that cannot be read: it lies among the next this many, so a part of them is
 /// asked for.
 #[derive(Default)]
@@ -116,7 +117,7 @@ impl Fetcher {
 
 /// Whether a claim failed because of what it was to hand out: not the connection, a lock, a
 /// restart, a missing right or a full disk.
-fn is_of_the_data(error: &Error) -> bool {
+pub(super) fn is_of_the_data(error: &Error) -> bool {
     match error.sqlstate().map(|state| state.code()) {
         Some("53200") => true, // out of memory: the text of one job may be what did not fit
         Some(code) => {

@@ -50,6 +50,9 @@ macro_rules! kinds {
         impl Kind for &[$rust] {
             const KIND: Type = Type::$many;
         }
+        impl Kind for Option<&[$rust]> {
+            const KIND: Type = Type::$many;
+        }
         impl Kind for Vec<$rust> {
             const KIND: Type = Type::$many;
         }

@@ -81,20 +81,20 @@ impl Consumer for Greedy {
     fn abort(&self) {}
 }
 
-/// The first claim that is answered from here on cannot be read.
+/// The first claim whose jobs are read from here on cannot be handed over.
 const BREAK_ONE: &str = "
-    ALTER FUNCTION posthaste.claim(text, integer[], bigint, uuid, integer, bigint)
+    ALTER FUNCTION posthaste.claimed_jobs(bigint, uuid, smallint[], bigint[], bigint[])
       RENAME TO whole_claim;
     CREATE SEQUENCE public.claims;
-    CREATE FUNCTION posthaste.claim(p_queue text, p_priorities integer[], p_worker bigint,
-                                    p_token uuid, p_limit integer, p_bytes bigint)
+    CREATE FUNCTION posthaste.claimed_jobs(p_worker bigint, p_token uuid, p_slots smallint[],
+                                           p_batches bigint[], p_ids bigint[])
     RETURNS SETOF posthaste.claimed LANGUAGE plpgsql AS $f$
     DECLARE
       c posthaste.claimed;
       is_first boolean;
     BEGIN
       FOR c IN SELECT * FROM posthaste.whole_claim(
-        p_queue, p_priorities, p_worker, p_token, p_limit, p_bytes) LOOP
+        p_worker, p_token, p_slots, p_batches, p_ids) LOOP
         is_first := coalesce(is_first, nextval('public.claims') = 1);
         IF is_first THEN
           c.batch := NULL;

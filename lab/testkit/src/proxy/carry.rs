@@ -11,9 +11,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use super::Shared;
 use super::exchange::{Exchange, Verdict};
 use super::frames::{ClientFrames, Message, ServerFrames};
+use super::{Conditions, Shared};
 
 /// Something on its way, and when it arrives.
 type InFlight = (Instant, Chunk);
@@ -145,6 +145,12 @@ impl Connection<'_> {
                         self.dead.store(true, Ordering::Relaxed);
                         let _ = told.send(());
                     }
+                    Verdict::Stall(told) => {
+                        let restored = self.shared.conditions.borrow().restored;
+                        let _ = told.send(());
+                        self.wait_for(|now| now.restored > restored).await;
+                        self.send(&to, Chunk::Bytes(message.bytes)).await?;
+                    }
                 }
             }
         }
@@ -159,10 +165,18 @@ impl Connection<'_> {
 
     /// Reads; on a dead connection the failure of one side is kept from the other.
     async fn read(&self, from: &mut ReadHalf<'_>, buffer: &mut [u8]) -> Result<usize, End> {
-        match from.read(buffer).await {
+        self.wait_for(|now| !now.stalled).await;
+        let outcome = from.read(buffer).await;
+        self.wait_for(|now| !now.stalled).await;
+        match outcome {
             Err(_) if self.is_dead() => pending().await,
             outcome => Ok(outcome?),
         }
+    }
+
+    async fn wait_for(&self, holds: impl FnMut(&Conditions) -> bool) {
+        // The sender lives as long as this connection.
+        let _ = self.shared.conditions.subscribe().wait_for(holds).await;
     }
 
     async fn send(&self, to: &Sender<InFlight>, chunk: Chunk) -> Result<(), End> {

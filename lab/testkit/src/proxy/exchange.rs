@@ -45,7 +45,15 @@ impl RequestMatcher {
 pub(super) struct Interception {
     what: What,
     told: oneshot::Sender<()>,
-    is_silent: bool,
+    end: End,
+}
+
+/// What becomes of a connection whose answer was caught.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Reset,
+    Silence,
+    Stall,
 }
 
 impl Interception {
@@ -53,14 +61,22 @@ impl Interception {
         Self {
             what: request.0,
             told,
-            is_silent: false,
+            end: End::Reset,
         }
     }
 
     /// Nobody hears of the connection again, instead of a reset.
     pub(super) fn silent(self) -> Self {
         Self {
-            is_silent: true,
+            end: End::Silence,
+            ..self
+        }
+    }
+
+    /// Nobody reads the answer for a while.
+    pub(super) fn stalled(self) -> Self {
+        Self {
+            end: End::Stall,
             ..self
         }
     }
@@ -93,6 +109,8 @@ pub(super) enum Verdict {
     Reset(oneshot::Sender<()>),
     /// The same, and neither side is told.
     Silence(oneshot::Sender<()>),
+    /// The answer begins: it is to be delivered later, with all that follows.
+    Stall(oneshot::Sender<()>),
 }
 
 /// One connection's count of requests and answers.
@@ -166,12 +184,19 @@ impl Exchange {
             .doomed
             .as_ref()
             .is_some_and(|(request, _)| *request == self.answered + 1);
+        let stalls = |(_, interception): &mut (u64, Interception)| {
+            doomed && matches!(interception.end, End::Stall)
+        };
+        if let Some((_, interception)) = self.doomed.take_if(stalls) {
+            self.answered += u64::from(message.tag == Some(b'Z'));
+            return Verdict::Stall(interception.told);
+        }
         if message.tag == Some(b'Z') {
             self.answered += 1;
             if doomed && let Some((_, interception)) = self.doomed.take() {
-                return match interception.is_silent {
-                    true => Verdict::Silence(interception.told),
-                    false => Verdict::Reset(interception.told),
+                return match interception.end {
+                    End::Silence => Verdict::Silence(interception.told),
+                    End::Reset | End::Stall => Verdict::Reset(interception.told),
                 };
             }
         }

@@ -50,6 +50,10 @@ struct Conditions {
     half_open: bool,
     /// What the server says is lost.
     mute: bool,
+    /// Bytes are taken from neither side.
+    stalled: bool,
+    /// How often the network was restored.
+    restored: u64,
     /// Added in each direction.
     delay: Duration,
 }
@@ -147,6 +151,14 @@ impl Proxy {
             .send_modify(|conditions| conditions.mute = true);
     }
 
+    /// From now on takes no bytes from either side, as a link that stalls or a machine that is
+    /// frozen: nothing is lost, and all goes on after [`restore`](Self::restore).
+    pub fn stall(&self) {
+        self.shared
+            .conditions
+            .send_modify(|conditions| conditions.stalled = true);
+    }
+
     /// Adds this much to each direction.
     pub fn delay(&self, delay: Duration) {
         self.shared
@@ -161,6 +173,8 @@ impl Proxy {
         self.shared.conditions.send_modify(|conditions| {
             conditions.half_open = false;
             conditions.mute = false;
+            conditions.stalled = false;
+            conditions.restored += 1;
             conditions.delay = Duration::ZERO;
         });
         if self.accepting().is_none() {
@@ -186,6 +200,15 @@ impl Proxy {
         let (told, lost) = oneshot::channel();
         *self.shared.interception() = Some(Interception::new(request, told).silent());
         LostAnswer(lost)
+    }
+
+    /// Lets the next such request through and reads no more of its connection's answers, from the
+    /// first byte of this one on, until [`restore`](Self::restore): what a client does that is
+    /// frozen. Tells when the answer begins.
+    pub fn stall_answer_to(&self, request: RequestMatcher) -> LostAnswer {
+        let (told, stalled) = oneshot::channel();
+        *self.shared.interception() = Some(Interception::new(request, told).stalled());
+        LostAnswer(stalled)
     }
 
     async fn listen(&self) -> anyhow::Result<()> {

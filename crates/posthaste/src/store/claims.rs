@@ -1,0 +1,289 @@
+//! Claims: a statement that takes jobs and answers little, and one that reads them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::link::Link;
+use super::{Fence, one};
+use crate::error::Error;
+use crate::job::{Job, JobId};
+use crate::json_text::JsonText;
+
+/// A job as it was claimed, with its fence.
+pub(crate) type Claimed = (Fence, Arc<Job>);
+
+/// What a claim handed out: jobs, and those whose rows this version cannot read, with the reason.
+pub(crate) struct Claim {
+    pub(crate) jobs: Vec<Claimed>,
+    pub(crate) unreadable: Vec<(Fence, JobId, String)>,
+    /// Another is to follow after this: at once when it met this many expired jobs that it left
+    /// before it came to the end, later when the queue's rate stopped it.
+    pub(crate) again: Option<Duration>,
+}
+
+/// Bytes of rows that a claim may answer with; posthaste.claim at most doubles it. Its lanes are
+/// locked until all of the answer is sent, so it has to fit into what the server may send to a
+/// client that reads nothing: the server's own buffer of 8 kB and a socket's of 16 kB.
+const ANSWER: i32 = 10 * 1024;
+
+/// Batches of a claim whose jobs are still to be read by [`claimed_jobs`].
+#[derive(Default)]
+pub(crate) struct Unread {
+    slots: Vec<i16>,
+    batches: Vec<i64>,
+}
+
+impl Unread {
+    /// Those that the answer of a claim names.
+    pub(crate) fn of(rows: &[Row]) -> Result<Self, Error> {
+        let mut unread = Self::default();
+        let read = rows.iter().try_for_each(|row| {
+            let slot: Option<i16> = row.try_get(0)?;
+            if let (Some(slot), None) = (slot, id_if_any(row)) {
+                unread.slots.push(slot);
+                unread.batches.push(row.try_get(1)?);
+            }
+            Ok(())
+        });
+        read.map_err(Error::postgres("cannot read a claim"))?;
+        Ok(unread)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+}
+
+/// Claims up to `limit` jobs and about `bytes` of arguments: rows for [`read_claim`] and
+/// [`Unread::of`].
+pub(crate) async fn claim(
+    link: &Link,
+    queue: &str,
+    priorities: &[i32],
+    worker: i64,
+    token: Uuid,
+    limit: i32,
+    bytes: i64,
+) -> Result<Vec<Row>, Error> {
+    link.fetch(
+        "cannot claim",
+        include_str!("claim.sql"),
+        &[
+            &queue,
+            &priorities,
+            &worker,
+            &token,
+            &limit,
+            &bytes,
+            &ANSWER,
+        ],
+    )
+    .await
+}
+
+/// What a claim took whose answer was lost.
+pub(crate) async fn claim_batches(
+    link: &Link,
+    queue: &str,
+    priorities: &[i32],
+    worker: i64,
+    token: Uuid,
+) -> Result<Unread, Error> {
+    let what = "cannot look for a claim";
+    let rows = link
+        .fetch(
+            what,
+            include_str!("claim_batches.sql"),
+            &[&queue, &priorities, &worker, &token],
+        )
+        .await?;
+    let mut unread = Unread::default();
+    let read = rows.iter().try_for_each(|row| {
+        unread.slots.push(row.try_get(0)?);
+        unread.batches.push(row.try_get(1)?);
+        Ok(())
+    });
+    read.map_err(Error::postgres(what))?;
+    Ok(unread)
+}
+
+/// The jobs of a claim that has committed, or those of them that are named: rows for
+/// [`read_claim`]. Nothing is locked while they are sent.
+pub(crate) async fn claimed_jobs(
+    link: &Link,
+    worker: i64,
+    token: Uuid,
+    unread: &Unread,
+    ids: Option<&[i64]>,
+) -> Result<Vec<Row>, Error> {
+    link.fetch(
+        "cannot read the jobs of a claim",
+        include_str!("claimed_jobs.sql"),
+        &[&worker, &token, &unread.slots, &unread.batches, &ids],
+    )
+    .await
+}
+
+/// Which jobs a claim that has committed took, without reading them.
+pub(crate) async fn claimed_ids(
+    link: &Link,
+    worker: i64,
+    token: Uuid,
+    unread: &Unread,
+) -> Result<Vec<(Fence, JobId)>, Error> {
+    let what = "cannot read the jobs of a claim";
+    let rows = link
+        .fetch(
+            what,
+            "SELECT slot, batch, id FROM posthaste.claimed_jobs($1, $2, $3, $4, NULL)",
+            &[&worker, &token, &unread.slots, &unread.batches],
+        )
+        .await?;
+    let ids: Result<_, _> = rows.iter().map(|row| identity(row, token)).collect();
+    ids.map_err(Error::postgres(what))
+}
+
+/// What a claim with this token handed out. An error means that it stands although nobody can work
+/// it.
+pub(crate) fn read_claim(rows: &[Row], queue: &Arc<str>, token: Uuid) -> Result<Claim, Error> {
+    let mut claim = Claim {
+        jobs: Vec::with_capacity(rows.len()),
+        unreadable: Vec::new(),
+        again: None,
+    };
+    claim.extend(rows, queue, token)?;
+    Ok(claim)
+}
+
+impl Claim {
+    /// Adds what else it handed out.
+    pub(crate) fn extend(
+        &mut self,
+        rows: &[Row],
+        queue: &Arc<str>,
+        token: Uuid,
+    ) -> Result<(), Error> {
+        let what = "cannot read a claim";
+        for row in rows {
+            if id_if_any(row).is_none() {
+                let slot: Option<i16> = row.try_get(0).map_err(Error::postgres(what))?;
+                // One with a slot stands for a batch.
+                if slot.is_none() {
+                    let wait: i64 = row.try_get(1).map_err(Error::postgres(what))?;
+                    self.again = Some(Duration::from_millis(wait.unsigned_abs()));
+                }
+                continue;
+            }
+            match claimed(row, queue, token) {
+                Ok(job) => self.jobs.push(job),
+                Err(error) => {
+                    let (fence, id) = identity(row, token).map_err(Error::postgres(what))?;
+                    self.unreadable.push((fence, id, error.to_string()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many jobs the answer of a claim holds.
+pub(crate) fn jobs_in(rows: &[Row]) -> usize {
+    rows.iter().filter(|row| id_if_any(row).is_some()).count()
+}
+
+/// None: the row stands for no job.
+fn id_if_any(row: &Row) -> Option<i64> {
+    row.try_get(2).unwrap_or_default()
+}
+
+fn identity(row: &Row, token: Uuid) -> Result<(Fence, JobId), tokio_postgres::Error> {
+    Ok((
+        Fence {
+            slot: row.try_get(0)?,
+            batch: row.try_get(1)?,
+            token,
+        },
+        JobId(row.try_get(2)?),
+    ))
+}
+
+/// Takes one job whose worker died; how many it took, for [`claimed_jobs`].
+pub(crate) async fn claim_quarantined(
+    link: &Link,
+    queue: &str,
+    worker: i64,
+    token: Uuid,
+) -> Result<i64, Error> {
+    one(
+        link,
+        "cannot claim a quarantined job",
+        include_str!("claim_quarantined.sql"),
+        &[&queue, &worker, &token],
+    )
+    .await
+}
+
+/// Takes up to this many jobs whose worker died once, and for which a counted attempt ends
+/// nothing; how many it took, for [`claimed_jobs`].
+pub(crate) async fn claim_quarantined_batch(
+    link: &Link,
+    queue: &str,
+    worker: i64,
+    token: Uuid,
+    most: usize,
+) -> Result<i64, Error> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    one(
+        link,
+        "cannot claim quarantined jobs",
+        include_str!("claim_quarantined_batch.sql"),
+        &[&queue, &worker, &token, &most],
+    )
+    .await
+}
+
+/// Ends the next job of a queue if it cannot be read.
+pub(crate) async fn dead_letter_next(
+    link: &Link,
+    queue: &str,
+    priorities: &[i32],
+    worker: i64,
+    token: Uuid,
+    error: &str,
+) -> Result<i64, Error> {
+    one(
+        link,
+        "cannot dead-letter an unreadable job",
+        "SELECT posthaste.dead_letter_next($1, $2, $3, $4, $5)",
+        &[&queue, &priorities, &worker, &token, &error],
+    )
+    .await
+}
+
+fn claimed(row: &Row, queue: &Arc<str>, token: Uuid) -> Result<Claimed, Error> {
+    let read = || -> Result<Claimed, tokio_postgres::Error> {
+        let (fence, id) = identity(row, token)?;
+        let job = Job {
+            id,
+            queue: Arc::clone(queue),
+            enqueued_at: row.try_get(3)?,
+            scheduled_at: row.try_get(4)?,
+            expires_at: row.try_get(5)?,
+            priority: row.try_get(6)?,
+            attempt: row.try_get::<_, i32>(7)?.saturating_add(1),
+            max_attempts: row.try_get(8)?,
+            crashes: row.try_get(9)?,
+            name: row.try_get::<_, &str>(10)?.into(),
+            tag: row.try_get::<_, &str>(11)?.into(),
+            unique_key: row.try_get::<_, Option<&str>>(12)?.map(Into::into),
+            ordering_key: row.try_get::<_, Option<&str>>(13)?.map(Into::into),
+            trace: row.try_get::<_, Option<&str>>(14)?.map(Into::into),
+            kwargs: row.try_get::<_, JsonText<'_>>(15)?.0.into(),
+        };
+        Ok((fence, Arc::new(job)))
+    };
+    read().map_err(Error::postgres("cannot read a claimed job"))
+}

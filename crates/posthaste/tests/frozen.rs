@@ -1,0 +1,273 @@
+//! Workers that stand still while an answer is on its way, as a process that is stopped, a machine
+//! that is frozen or a link that stalls: they hold no lock, and nobody waits for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use posthaste::consumer::{Consumer, Delivery};
+use posthaste::{Outcome, WorkerHandle};
+use posthaste_testkit::{PgServer, PgVersion, Proxy, RequestMatcher, TestDb, connect, eventually};
+use tokio_postgres::Client;
+
+use crate::support::{SOON, all_done, hand, migrated, number, worker};
+
+/// More than what sockets hold for a client that reads nothing.
+const BIG: &str = "
+    INSERT INTO posthaste.job (name, kwargs)
+    SELECT 'big', jsonb_build_object('pad', repeat('x', 40000)) FROM generate_series(1, 380)";
+const JOBS: usize = 380;
+
+/// Takes everything and is done with it at once.
+#[derive(Default)]
+struct Greedy {
+    is_ordered: bool,
+    done: AtomicUsize,
+}
+
+impl Consumer for Greedy {
+    fn capacity(&self) -> usize {
+        20_000
+    }
+    fn consume(&self, claim: Vec<Delivery>) {
+        self.done.fetch_add(claim.len(), Ordering::SeqCst);
+        let claim = claim.into_iter();
+        claim.for_each(|one| one.ticket.settle(Outcome::Done));
+    }
+    fn give_back(&self) {}
+    fn abort(&self) {}
+    fn is_ordered(&self) -> bool {
+        self.is_ordered
+    }
+    fn quarantine_batch(&self) -> usize {
+        1_000
+    }
+}
+
+struct Scene {
+    db: TestDb,
+    client: Client,
+    proxy: Proxy,
+    consumer: Arc<Greedy>,
+}
+
+impl Scene {
+    async fn new(is_ordered: bool) -> Self {
+        let server = PgServer::shared(PgVersion::any()).expect("a server");
+        let db = migrated(server).await;
+        let client = db.client().await.unwrap();
+        let proxy = Proxy::start(server.address()).await.expect("a proxy");
+        let consumer = Arc::new(Greedy {
+            is_ordered,
+            done: AtomicUsize::default(),
+        });
+        Self {
+            db,
+            client,
+            proxy,
+            consumer,
+        }
+    }
+
+    async fn start(&self) -> WorkerHandle {
+        let url = self.proxy.url(self.db.name());
+        let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+        let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
+        worker(&pool)
+            .consumer("default", Arc::clone(&self.consumer))
+            .start()
+            .await
+            .unwrap()
+    }
+
+    /// Somebody else claims what comes now, and dies. What it had is rescued.
+    async fn claim_beside(&self) {
+        let client = &self.client;
+        client
+            .batch_execute("SET lock_timeout = '5s'")
+            .await
+            .unwrap();
+        let small = "INSERT INTO posthaste.job (name) SELECT 'small' FROM generate_series(1, 20)";
+        client.batch_execute(small).await.unwrap();
+        let hand = hand(client).await;
+        let claim = "SELECT count(*) FROM posthaste.claim('default', '{0}', $1, \
+                     gen_random_uuid(), 5000, 1000000)";
+        let claimed = client.query_one(claim, &[&hand]).await;
+        let claimed: i64 = claimed.expect("the lane is free").get(0);
+        assert_eq!(claimed, 20);
+    }
+
+    /// The worker has run so many jobs, and nothing is left.
+    async fn ends(&self, worker: WorkerHandle, runs: usize) {
+        all_done(&self.client).await;
+        assert_eq!(self.consumer.done.load(Ordering::SeqCst), runs);
+        worker.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_reads_no_answer_of_a_claim_locks_no_lane() {
+    for statement in ["FROM posthaste.claim(", "FROM posthaste.claimed_jobs("] {
+        let scene = Scene::new(false).await;
+        scene.client.batch_execute(BIG).await.unwrap();
+        let answer = RequestMatcher::statement(statement);
+        let stalled = scene.proxy.stall_answer_to(answer);
+        let worker = scene.start().await;
+        stalled.wait(SOON).await.unwrap();
+        scene.claim_beside().await;
+        scene.proxy.restore().await.unwrap();
+        scene.ends(worker, JOBS + 20).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordered_worker_that_reads_no_answer_to_its_search_for_a_lost_claim_locks_no_lane() {
+    let scene = Scene::new(true).await;
+    scene.client.batch_execute(BIG).await.unwrap();
+    let lost = RequestMatcher::statement("FROM posthaste.claim(");
+    let lost = scene.proxy.drop_answer_to(lost);
+    let worker = scene.start().await;
+    lost.wait(SOON).await.unwrap();
+    let search = RequestMatcher::statement("FROM posthaste.claimed_jobs(");
+    scene
+        .proxy
+        .stall_answer_to(search)
+        .wait(SOON)
+        .await
+        .unwrap();
+    scene.claim_beside().await;
+    scene.proxy.restore().await.unwrap();
+    scene.ends(worker, JOBS + 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_reads_no_answer_to_a_claim_of_quarantined_jobs_leaves_no_claim_open() {
+    let scene = Scene::new(false).await;
+    let big = BIG.replace("(name, kwargs)", "(name, max_attempts, kwargs)");
+    let big = big.replace("'big',", "'big', NULL,");
+    for step in [
+        &*big,
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        "SELECT FROM (SELECT max(id) AS id FROM posthaste.worker) w,
+           LATERAL posthaste.claim('default', '{0}', w.id, gen_random_uuid(), 1000, 100000000)",
+        "SELECT posthaste.rescue(max(id), 0) FROM posthaste.worker",
+    ] {
+        scene.client.batch_execute(step).await.unwrap();
+    }
+    let read = RequestMatcher::statement("FROM posthaste.claimed_jobs(");
+    let stalled = scene.proxy.stall_answer_to(read);
+    let worker = scene.start().await;
+    stalled.wait(SOON).await.unwrap();
+    let running = "SELECT count(*) FROM posthaste.in_flight WHERE state = 'running'";
+    assert_eq!(number(&scene.client, running).await, 380);
+    // Who cancels and who rescues passes over rows that are locked: none is.
+    let free = "SELECT count(*) FROM (SELECT FROM posthaste.in_flight FOR UPDATE SKIP LOCKED) h";
+    assert_eq!(number(&scene.client, free).await, 380);
+    scene.proxy.restore().await.unwrap();
+    scene.ends(worker, JOBS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_whose_jobs_were_never_read_is_given_back_or_found_and_counts_as_no_attempt() {
+    for is_ordered in [false, true] {
+        let scene = Scene::new(is_ordered).await;
+        scene.client.batch_execute(BIG).await.unwrap();
+        let read = RequestMatcher::statement("FROM posthaste.claimed_jobs(");
+        let lost = scene.proxy.drop_answer_to(read);
+        let worker = scene.start().await;
+        lost.wait(SOON).await.unwrap();
+        scene.ends(worker, JOBS).await;
+        let failed = "SELECT count(*) FROM posthaste.attempt";
+        assert_eq!(number(&scene.client, failed).await, 0);
+    }
+}
+
+/// Cancel and retry answer for each job, in a transaction that has locked lanes or the promoter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_reads_no_answer_of_its_cancel_or_retry_loses_its_locks() {
+    for (call, lock) in [
+        (
+            "SELECT count(*) FROM posthaste.cancel_many('{1}')",
+            "SELECT pg_try_advisory_xact_lock(1885893475, posthaste.lane_key('default', 0))",
+        ),
+        (
+            "SELECT count(*) FROM posthaste.retry('{2}')",
+            "SELECT pg_try_advisory_xact_lock(1885893476, 2)",
+        ),
+    ] {
+        let scene = Scene::new(false).await;
+        let jobs = "SELECT posthaste.enqueue('n', scheduled_at => now() + at)
+            FROM unnest('{0, 1 hour}'::interval[]) at";
+        scene.client.batch_execute(jobs).await.unwrap();
+        let frozen = connect(&scene.proxy.url(scene.db.name())).await.unwrap();
+        let answer = RequestMatcher::statement("generate_series");
+        let stalled = scene.proxy.stall_answer_to(answer);
+        let (sent, long) = tokio::sync::oneshot::channel();
+        let asked = tokio::spawn(async move {
+            let begin = format!("BEGIN; {call}");
+            frozen.batch_execute(&begin).await.unwrap();
+            sent.send(()).unwrap();
+            let long = "SELECT repeat('x', 1000) FROM generate_series(1, 20000); COMMIT";
+            frozen.batch_execute(long).await
+        });
+        long.await.unwrap();
+        stalled.wait(SOON).await.unwrap();
+        let is_free = async || -> anyhow::Result<bool> {
+            Ok(scene.client.query_one(lock, &[]).await?.get(0))
+        };
+        assert!(!is_free().await.unwrap(), "{call} locks it");
+        eventually(SOON, "it is free", is_free).await.unwrap();
+        asked.abort();
+    }
+}
+
+/// What a worker that stood still between its claim and the reading gets.
+#[tokio::test]
+async fn the_jobs_of_a_claim_are_read_as_long_as_they_are_its_own() {
+    let scene = Scene::new(false).await;
+    let client = &scene.client;
+    let worker = hand(client).await;
+    let jobs = "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 5)";
+    client.batch_execute(jobs).await.unwrap();
+    let token = uuid::Uuid::new_v4();
+    let claim = "SELECT slot, batch FROM posthaste.claim('default', '{0}', $1, $2, 4, 1000, 0)";
+    let rows = client.query(claim, &[&worker, &token]).await.unwrap();
+    assert_eq!(rows.len(), 1, "one row stands for the batch");
+    let (slot, batch): (i16, i64) = (rows[0].get(0), rows[0].get(1));
+    let read = async |token: uuid::Uuid| -> Vec<i64> {
+        let sql = "SELECT id FROM posthaste.claimed_jobs($1, $2, ARRAY[$3::smallint], \
+                   ARRAY[$4::bigint], NULL)";
+        let rows = client.query(sql, &[&worker, &token, &slot, &batch]).await;
+        rows.unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    assert_eq!(read(token).await, [1, 2, 3, 4]);
+    assert_eq!(
+        read(uuid::Uuid::new_v4()).await,
+        [0_i64; 0],
+        "another token"
+    );
+    let settle = "SELECT posthaste.settle($1, $2, $3, '{2}', '{0}', NULL, NULL, NULL, NULL, NULL)";
+    client
+        .query(settle, &[&slot, &batch, &token])
+        .await
+        .unwrap();
+    assert_eq!(read(token).await, [1, 3, 4], "one was closed");
+    let moved = "SELECT posthaste.move_running($1::smallint::integer, 0, 1)";
+    client.query(moved, &[&slot]).await.unwrap();
+    let in_flight = "SELECT count(*) FROM posthaste.in_flight";
+    assert_eq!(number(client, in_flight).await, 1);
+    assert_eq!(read(token).await, [1, 3, 4], "one moved to in_flight");
+    let rescue = "SELECT posthaste.rescue($1, 0)";
+    client.query(rescue, &[&worker]).await.unwrap();
+    assert_eq!(
+        read(token).await,
+        [0_i64; 0],
+        "its worker was declared dead"
+    );
+    let again = "UPDATE posthaste.worker SET stopped_at = NULL";
+    client.batch_execute(again).await.unwrap();
+    assert_eq!(
+        read(token).await,
+        [0_i64; 0],
+        "and its jobs are quarantined"
+    );
+}
