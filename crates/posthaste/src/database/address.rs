@@ -12,6 +12,15 @@ use crate::store::session::{self, Listen};
 /// An address that swallows packets must not hang a start for the kernel's two minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What was sent and is acknowledged by nobody for so long ends its connection: no longer than the
+/// engine waits for any answer.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+/// A connection that is silent for so long is probed, then every few seconds; after three probes
+/// without an answer it ends. The driver's own two hours would leave sessions of vanished servers.
+const SILENT: Duration = Duration::from_secs(30);
+const PROBED: Duration = Duration::from_secs(10);
+const PROBES: u32 = 3;
+
 #[cfg(feature = "rustls")]
 pub(super) type Tls = tokio_postgres_rustls::MakeRustlsConnect;
 #[cfg(not(feature = "rustls"))]
@@ -35,6 +44,7 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("posthaste");
         }
+        notice_silence(&mut config);
         // As libpq has it: whatever the mode, a socket of this machine is not encrypted.
         if is_local(&config) {
             config.ssl_mode(SslMode::Disable);
@@ -58,8 +68,52 @@ impl Address {
     }
 }
 
+/// What the settings leave open of how a vanished server is noticed. An idle time of two hours is
+/// the driver's own and counts as left open.
+fn notice_silence(config: &mut Config) {
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(UNACKNOWLEDGED);
+    }
+    if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+        config.keepalives_idle(SILENT);
+    }
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_interval(PROBED);
+    }
+    if config.get_keepalives_retries().is_none() {
+        config.keepalives_retries(PROBES);
+    }
+}
+
 /// Whether all its hosts are sockets of this machine.
 pub(super) fn is_local(config: &Config) -> bool {
     let hosts = config.get_hosts();
     !hosts.is_empty() && hosts.iter().all(|host| !matches!(host, Host::Tcp(_)))
+}
+
+#[cfg(all(test, feature = "rustls"))]
+mod tests {
+    use std::time::Duration;
+
+    #[test]
+    fn every_connection_notices_a_vanished_server_and_the_url_says_when() {
+        let times = |url: &str| {
+            let database = crate::connect(url).expect("an address");
+            let config = database.config().expect("its settings");
+            (
+                config.get_tcp_user_timeout().map(Duration::as_secs),
+                config.get_keepalives(),
+                config.get_keepalives_idle().as_secs(),
+                config.get_keepalives_interval().map(|time| time.as_secs()),
+                config.get_keepalives_retries(),
+            )
+        };
+        assert_eq!(
+            times("postgres://app@db.example.org/app"),
+            (Some(30), true, 30, Some(10), Some(3))
+        );
+        let chosen = "postgres://app@db.example.org/app?tcp_user_timeout=7&keepalives=0\
+                      &keepalives_idle=8&keepalives_interval=9&keepalives_retries=4";
+        assert_eq!(times(chosen), (Some(7), false, 8, Some(9), Some(4)));
+    }
 }

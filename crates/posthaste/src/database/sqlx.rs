@@ -223,7 +223,11 @@ mod tests {
             .application_name("shop & co")
             .options(r"-c search_path=a\ b -c geqo=off")
             .ssl_mode(SslMode::Disable)
-            .connect_timeout(std::time::Duration::from_secs(10));
+            .connect_timeout(std::time::Duration::from_secs(10))
+            .tcp_user_timeout(std::time::Duration::from_secs(30))
+            .keepalives_idle(std::time::Duration::from_secs(30))
+            .keepalives_interval(std::time::Duration::from_secs(10))
+            .keepalives_retries(3);
         assert!(config == expected, "{config:?}");
     }
 }

@@ -25,6 +25,9 @@ const WRITE: &str = "Write postgres://user:password@host:5432/database.";
 ///
 /// A Unix socket is not encrypted, whatever the mode. An attempt to connect ends after 10 s unless
 /// `connect_timeout` says otherwise, and `application_name` is `posthaste` unless the URL has one.
+/// A connection ends when what was sent is not acknowledged for 30 s (`tcp_user_timeout`), or when
+/// three probes, 10 s apart, are not answered after 30 s of silence (`keepalives_retries`,
+/// `keepalives_interval`, `keepalives_idle`), unless the URL has other values.
 /// Fails when the URL cannot be read, names no host or has a parameter that is not read here, and
 /// when the file of a certificate cannot be read. No error contains the password.
 ///
