@@ -449,6 +449,7 @@ CREATE TABLE posthaste.in_flight (
 CREATE INDEX in_flight_quarantined ON posthaste.in_flight (queue, until, id)
   WHERE state = 'quarantined';
 CREATE INDEX in_flight_until ON posthaste.in_flight (until) WHERE state = 'awaiting';
+CREATE INDEX in_flight_running ON posthaste.in_flight (worker, token) WHERE state = 'running';
 
 -- Jobs that will not be run again unless somebody redrives them; kept for inspection.
 CREATE TABLE posthaste.dead (
@@ -1304,6 +1305,31 @@ CREATE TABLE posthaste.bulk_action (
   identity     text[]      NOT NULL
 ) WITH (fillfactor = 50);
 
+-- What `posthaste txwatch` did to transactions: a row is committed before the statement that acts,
+-- and gets its result afterwards. A row without a result: the process ended in between.
+CREATE TABLE posthaste.txwatch_action (
+  id                bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at                timestamptz NOT NULL DEFAULT clock_timestamp(),
+  server            text        NOT NULL,  -- 'primary', or the name of a follower
+  kind              text        NOT NULL CHECK (kind IN ('session', 'prepared', 'slot', 'replica')),
+  pid               integer,
+  backend_start     timestamptz,
+  transaction_start timestamptz,
+  name              text,                  -- of a prepared transaction or a slot
+  role              text,
+  application       text,
+  address           text,
+  database          text,
+  state             text,
+  seconds           double precision,      -- how long it had been open
+  action            text        NOT NULL CHECK (action IN ('warn', 'cancel', 'terminate')),
+  rule              integer     NOT NULL,  -- the rule that decided, 1 for the first
+  query             text,                  -- without literals
+  result            text,                  -- 'done', 'gone' (it had ended), or an error
+  finished_at       timestamptz
+);
+CREATE INDEX txwatch_action_at ON posthaste.txwatch_action (at);
+
 CREATE TABLE posthaste.synced (
   name     text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
   relation regclass NOT NULL,
@@ -1526,6 +1552,7 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
+  PERFORM posthaste.bound_answers();
   -- A job that moves from one place to another between two looks is met at the second try. Only the
   -- first waits for locks, the promoter's and then lanes in the order in which claims take them:
   -- the second, which has some, would wait for them in another order.
@@ -2077,6 +2104,75 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
        WHERE a.xid = r.xid AND a.id = r.id)
 $f$;
 
+-- The same jobs, of a batch of which none is closed, if their rows have at most p_bytes in all;
+-- otherwise none.
+CREATE OR REPLACE FUNCTION posthaste.handed_out_short_0(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.batch_rows_0(p_batch, p_token) r) r
+   WHERE r.bytes <= p_bytes
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.handed_out_short_1(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.batch_rows_1(p_batch, p_token) r) r
+   WHERE r.bytes <= p_bytes
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.handed_out_short_2(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.batch_rows_2(p_batch, p_token) r) r
+   WHERE r.bytes <= p_bytes
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.handed_out_short_3(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.batch_rows_3(p_batch, p_token) r) r
+   WHERE r.bytes <= p_bytes
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.handed_out_short_4(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.batch_rows_4(p_batch, p_token) r) r
+   WHERE r.bytes <= p_bytes
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.handed_out_short_5(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, sum(128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace))) OVER () AS bytes
+            FROM posthaste.batch_rows_5(p_batch, p_token) r) r
+   WHERE r.bytes <= p_bytes
+$f$;
+
 -- Claims up to p_limit jobs and about p_bytes of arguments of a queue, lanes in the order of
 -- p_priorities (strict priority: lower first). The jobs belong to p_worker under the fence (slot,
 -- batch, p_token) until they are acknowledged or the worker is found dead. Must run READ COMMITTED:
@@ -2090,9 +2186,13 @@ $f$;
 -- the claim leaves with what it has, and a row without an id comes last: it is to be followed by
 -- another after this many milliseconds as are said in place of the batch, here 0. So does one that
 -- has locked a hundred lanes, and one that a queue's rate stops.
+--
+-- Lanes stay locked while the answer is sent, and a client that stands still reads nothing. With
+-- p_answer, jobs of at most twice as many bytes are in the answer. Of each batch beyond, it has one
+-- row without an id but with a slot: once the claim has committed, posthaste.claimed_jobs reads it.
 CREATE OR REPLACE FUNCTION posthaste.claim(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_limit integer,
-  p_bytes bigint)
+  p_bytes bigint, p_answer integer DEFAULT NULL)
 RETURNS SETOF posthaste.claimed LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -2109,6 +2209,8 @@ DECLARE
   v_most integer;     -- what the next batch may have
   v_more posthaste.claimed;
   v_size bigint; v_lanes integer := 0;
+  v_answer integer := p_answer;  -- what the next batch may add to the answer
+  v_is_sent boolean;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: claim needs READ COMMITTED, not %',
@@ -2167,21 +2269,77 @@ BEGIN
           v_expired := false; v_most := v_left; v_size := v_bytes;
           CONTINUE;
         END IF;
-        CASE v_slot
-          WHEN 0 THEN
-            RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
-          WHEN 1 THEN
-            RETURN QUERY SELECT * FROM posthaste.handed_out_1(b.o_batch, p_token, b.o_mixed) h;
-          WHEN 2 THEN
-            RETURN QUERY SELECT * FROM posthaste.handed_out_2(b.o_batch, p_token, b.o_mixed) h;
-          WHEN 3 THEN
-            RETURN QUERY SELECT * FROM posthaste.handed_out_3(b.o_batch, p_token, b.o_mixed) h;
-          WHEN 4 THEN
-            RETURN QUERY SELECT * FROM posthaste.handed_out_4(b.o_batch, p_token, b.o_mixed) h;
-          WHEN 5 THEN
-            RETURN QUERY SELECT * FROM posthaste.handed_out_5(b.o_batch, p_token, b.o_mixed) h;
-        END CASE;
-        GET DIAGNOSTICS v_rows = ROW_COUNT;
+        v_is_sent := p_answer IS NULL OR NOT b.o_mixed AND b.o_bytes + 128 * b.o_n <= v_answer;
+        v_rows := b.o_n;
+        IF v_is_sent OR b.o_mixed THEN
+          CASE v_slot
+            WHEN 0 THEN
+              IF p_answer IS NULL THEN
+                RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_short_0(b.o_batch, p_token, v_answer) h;
+              ELSE
+                PERFORM FROM posthaste.handed_out_0(b.o_batch, p_token, true) h;
+              END IF;
+            WHEN 1 THEN
+              IF p_answer IS NULL THEN
+                RETURN QUERY SELECT * FROM posthaste.handed_out_1(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_short_1(b.o_batch, p_token, v_answer) h;
+              ELSE
+                PERFORM FROM posthaste.handed_out_1(b.o_batch, p_token, true) h;
+              END IF;
+            WHEN 2 THEN
+              IF p_answer IS NULL THEN
+                RETURN QUERY SELECT * FROM posthaste.handed_out_2(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_short_2(b.o_batch, p_token, v_answer) h;
+              ELSE
+                PERFORM FROM posthaste.handed_out_2(b.o_batch, p_token, true) h;
+              END IF;
+            WHEN 3 THEN
+              IF p_answer IS NULL THEN
+                RETURN QUERY SELECT * FROM posthaste.handed_out_3(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_short_3(b.o_batch, p_token, v_answer) h;
+              ELSE
+                PERFORM FROM posthaste.handed_out_3(b.o_batch, p_token, true) h;
+              END IF;
+            WHEN 4 THEN
+              IF p_answer IS NULL THEN
+                RETURN QUERY SELECT * FROM posthaste.handed_out_4(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_short_4(b.o_batch, p_token, v_answer) h;
+              ELSE
+                PERFORM FROM posthaste.handed_out_4(b.o_batch, p_token, true) h;
+              END IF;
+            WHEN 5 THEN
+              IF p_answer IS NULL THEN
+                RETURN QUERY SELECT * FROM posthaste.handed_out_5(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_short_5(b.o_batch, p_token, v_answer) h;
+              ELSE
+                PERFORM FROM posthaste.handed_out_5(b.o_batch, p_token, true) h;
+              END IF;
+          END CASE;
+          GET DIAGNOSTICS v_rows = ROW_COUNT;
+          v_answer := v_answer / 2;
+          IF v_is_sent AND v_rows = 0 AND NOT b.o_mixed THEN
+            v_is_sent := false; v_rows := b.o_n;
+          END IF;
+        END IF;
+        IF v_rows > 0 AND NOT v_is_sent THEN
+          v_more.slot := v_slot; v_more.batch := b.o_batch;
+          RETURN NEXT v_more;
+          v_more.slot := NULL;
+          v_answer := 0;  -- those that come after it are read after it
+        END IF;
         IF v_rows > 0 THEN
           v_left := v_left - v_rows;
           IF v_queue.rate IS NOT NULL THEN
@@ -2213,82 +2371,128 @@ BEGIN
   END LOOP;
 END $f$;
 
--- The answer of a claim once more, for a worker that lost it: what it took and nobody has closed
--- since, in the order of the claim. Waits for the lanes that it was for, though not for long, so
--- that a claim that is still under way has ended by the time it is looked for; of many lanes it
--- finds nothing. One statement reads it all: meanwhile a leader may move the jobs to in_flight.
-CREATE OR REPLACE FUNCTION posthaste.claim_answer(
+-- What a claim took and nobody has closed since, for a worker that lost its answer: the batches in
+-- the order of the claim. Waits for the lanes that it was for, though not for long, so that a claim
+-- that is still under way has ended by the time it is looked for; of many lanes it finds nothing.
+CREATE OR REPLACE FUNCTION posthaste.claim_batches(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid)
-RETURNS SETOF posthaste.claimed LANGUAGE plpgsql
+RETURNS TABLE (slot smallint, batch bigint) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 SET lock_timeout = '5s' SET search_path = pg_catalog, pg_temp AS $f$
+#variable_conflict use_column
 DECLARE
   v_priority integer;
 BEGIN
-  -- Of a worker that was declared dead they are quarantined.
-  IF cardinality(p_priorities) > 100
-     OR NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
-                       AND identity = posthaste.session_identity()) THEN
+  IF cardinality(p_priorities) > 100 THEN
     RETURN;
   END IF;
   FOREACH v_priority IN ARRAY p_priorities LOOP
     PERFORM posthaste.hold_lane(p_queue, v_priority);
   END LOOP;
   RETURN QUERY
-    SELECT f.slot, f.batch, f.id, f.enqueued_at, f.scheduled_at, f.expires_at, f.priority,
-           f.attempt, f.max_attempts, f.crashes, f.name, f.tag, f.unique_key, f.ordering_key,
-           f.trace, f.kwargs
+    SELECT f.slot, f.batch
       FROM (
-        SELECT (-1)::smallint AS slot, 0::bigint AS batch, h.id, h.enqueued_at, h.scheduled_at,
-               h.expires_at, h.priority, h.attempt, h.max_attempts, h.crashes, h.name, h.tag,
-               h.unique_key, h.ordering_key, h.trace, h.kwargs, h.id AS place
-          FROM posthaste.in_flight h
-         WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running'
-        UNION ALL
-        SELECT h.*
-          FROM posthaste.claim_0 c,
-               posthaste.handed_out_0(c.batch, p_token, true) WITH ORDINALITY h
+        SELECT 0::smallint AS slot, c.batch
+          FROM posthaste.claim_0 c
          WHERE c.queue = p_queue AND c.priority = ANY (p_priorities)
            AND c.worker = p_worker AND c.token = p_token
            AND NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = c.batch)
         UNION ALL
-        SELECT h.*
-          FROM posthaste.claim_1 c,
-               posthaste.handed_out_1(c.batch, p_token, true) WITH ORDINALITY h
+        SELECT 1::smallint AS slot, c.batch
+          FROM posthaste.claim_1 c
          WHERE c.queue = p_queue AND c.priority = ANY (p_priorities)
            AND c.worker = p_worker AND c.token = p_token
            AND NOT EXISTS (SELECT FROM posthaste.batch_done_1 w WHERE w.batch = c.batch)
         UNION ALL
-        SELECT h.*
-          FROM posthaste.claim_2 c,
-               posthaste.handed_out_2(c.batch, p_token, true) WITH ORDINALITY h
+        SELECT 2::smallint AS slot, c.batch
+          FROM posthaste.claim_2 c
          WHERE c.queue = p_queue AND c.priority = ANY (p_priorities)
            AND c.worker = p_worker AND c.token = p_token
            AND NOT EXISTS (SELECT FROM posthaste.batch_done_2 w WHERE w.batch = c.batch)
         UNION ALL
-        SELECT h.*
-          FROM posthaste.claim_3 c,
-               posthaste.handed_out_3(c.batch, p_token, true) WITH ORDINALITY h
+        SELECT 3::smallint AS slot, c.batch
+          FROM posthaste.claim_3 c
          WHERE c.queue = p_queue AND c.priority = ANY (p_priorities)
            AND c.worker = p_worker AND c.token = p_token
            AND NOT EXISTS (SELECT FROM posthaste.batch_done_3 w WHERE w.batch = c.batch)
         UNION ALL
-        SELECT h.*
-          FROM posthaste.claim_4 c,
-               posthaste.handed_out_4(c.batch, p_token, true) WITH ORDINALITY h
+        SELECT 4::smallint AS slot, c.batch
+          FROM posthaste.claim_4 c
          WHERE c.queue = p_queue AND c.priority = ANY (p_priorities)
            AND c.worker = p_worker AND c.token = p_token
            AND NOT EXISTS (SELECT FROM posthaste.batch_done_4 w WHERE w.batch = c.batch)
         UNION ALL
-        SELECT h.*
-          FROM posthaste.claim_5 c,
-               posthaste.handed_out_5(c.batch, p_token, true) WITH ORDINALITY h
+        SELECT 5::smallint AS slot, c.batch
+          FROM posthaste.claim_5 c
          WHERE c.queue = p_queue AND c.priority = ANY (p_priorities)
            AND c.worker = p_worker AND c.token = p_token
            AND NOT EXISTS (SELECT FROM posthaste.batch_done_5 w WHERE w.batch = c.batch)
+        UNION ALL
+        SELECT NULL, NULL WHERE false
       ) f
-     ORDER BY f.batch, f.place;
+     ORDER BY f.batch;
+END $f$;
+
+-- The jobs of a claim that has committed: those of its batches that are open, and what of it lies
+-- in posthaste.in_flight, where a leader moves what is open for long; with p_ids only these.
+-- Nothing of a worker that was declared dead: they are quarantined. No lock is held while they are
+-- sent. STABLE, so that all of it is read as of one moment: a job that moves is met once.
+CREATE OR REPLACE FUNCTION posthaste.claimed_jobs(
+  p_worker bigint, p_token uuid, p_slots smallint[], p_batches bigint[], p_ids bigint[])
+RETURNS SETOF posthaste.claimed LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_split boolean;  -- some of the batch are closed
+BEGIN
+  IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
+      AND identity = posthaste.session_identity()) THEN
+    RETURN;
+  END IF;
+  RETURN QUERY
+    SELECT (-1)::smallint, 0::bigint, h.id, h.enqueued_at, h.scheduled_at, h.expires_at, h.priority,
+           h.attempt, h.max_attempts, h.crashes, h.name, h.tag, h.unique_key, h.ordering_key,
+           h.trace, h.kwargs
+      FROM posthaste.in_flight h
+     WHERE h.worker = p_worker AND h.token = p_token AND h.state = 'running'
+       AND (p_ids IS NULL OR h.id = ANY (p_ids))
+     ORDER BY h.id;
+  FOR i IN 1 .. cardinality(p_batches) LOOP
+    CASE p_slots[i]
+      WHEN 0 THEN
+        CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = p_batches[i]);
+        v_split := EXISTS (SELECT FROM posthaste.batch_split_0 s WHERE s.batch = p_batches[i]);
+        RETURN QUERY SELECT * FROM posthaste.handed_out_0(p_batches[i], p_token, v_split) h
+          WHERE p_ids IS NULL OR h.id = ANY (p_ids);
+      WHEN 1 THEN
+        CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_1 w WHERE w.batch = p_batches[i]);
+        v_split := EXISTS (SELECT FROM posthaste.batch_split_1 s WHERE s.batch = p_batches[i]);
+        RETURN QUERY SELECT * FROM posthaste.handed_out_1(p_batches[i], p_token, v_split) h
+          WHERE p_ids IS NULL OR h.id = ANY (p_ids);
+      WHEN 2 THEN
+        CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_2 w WHERE w.batch = p_batches[i]);
+        v_split := EXISTS (SELECT FROM posthaste.batch_split_2 s WHERE s.batch = p_batches[i]);
+        RETURN QUERY SELECT * FROM posthaste.handed_out_2(p_batches[i], p_token, v_split) h
+          WHERE p_ids IS NULL OR h.id = ANY (p_ids);
+      WHEN 3 THEN
+        CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_3 w WHERE w.batch = p_batches[i]);
+        v_split := EXISTS (SELECT FROM posthaste.batch_split_3 s WHERE s.batch = p_batches[i]);
+        RETURN QUERY SELECT * FROM posthaste.handed_out_3(p_batches[i], p_token, v_split) h
+          WHERE p_ids IS NULL OR h.id = ANY (p_ids);
+      WHEN 4 THEN
+        CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_4 w WHERE w.batch = p_batches[i]);
+        v_split := EXISTS (SELECT FROM posthaste.batch_split_4 s WHERE s.batch = p_batches[i]);
+        RETURN QUERY SELECT * FROM posthaste.handed_out_4(p_batches[i], p_token, v_split) h
+          WHERE p_ids IS NULL OR h.id = ANY (p_ids);
+      WHEN 5 THEN
+        CONTINUE WHEN EXISTS (SELECT FROM posthaste.batch_done_5 w WHERE w.batch = p_batches[i]);
+        v_split := EXISTS (SELECT FROM posthaste.batch_split_5 s WHERE s.batch = p_batches[i]);
+        RETURN QUERY SELECT * FROM posthaste.handed_out_5(p_batches[i], p_token, v_split) h
+          WHERE p_ids IS NULL OR h.id = ANY (p_ids);
+    END CASE;
+  END LOOP;
 END $f$;
 
 -- Priorities of a queue that have jobs but are not among the known ones: one index probe per gap
@@ -3028,6 +3232,10 @@ DECLARE
   v_worker bigint := CASE WHEN v_fails
       OR v_keeps THEN posthaste.worker_of(p_slot, p_batch, p_token, p_ids) END;
 BEGIN
+  -- The answer to fewer fits into what the server sends to a client that reads nothing.
+  IF cardinality(p_ids) > 1000 THEN
+    PERFORM posthaste.bound_answers();
+  END IF;
   CASE p_slot
     WHEN 0 THEN
       v_jobs := ARRAY(SELECT j FROM posthaste.close_0(p_batch, p_token, p_ids, p_kinds) j);
@@ -8663,6 +8871,16 @@ BEGIN
   END IF;
 END $f$;
 
+-- What a transaction has locked stays locked while its answers are sent, and a client that stands
+-- still reads none. From here to the end of the transaction the server ends the connection of a
+-- client that takes nothing for ten seconds. A Unix socket knows no such time.
+CREATE OR REPLACE FUNCTION posthaste.bound_answers() RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  IF current_setting('tcp_user_timeout') = '0' THEN
+    PERFORM set_config('tcp_user_timeout', '10s', true);
+  END IF;
+END $f$;
+
 -- Lets jobs that wait for their time (scheduled, retrying) run now, those that were due first; they
 -- keep the attempts that were counted. All conditions that are not NULL must hold; error is a
 -- pattern of LIKE. A quarantined job's wait ends too; it is run alone still. Answers for each job
@@ -8686,6 +8904,7 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
+  PERFORM posthaste.bound_answers();
   v_met := ARRAY(SELECT r FROM posthaste.retry_6(ids, queue, name, tag, state, error, at_most) r);
   v_met := v_met
     || ARRAY(SELECT r
@@ -8734,6 +8953,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable
 BEGIN
   PERFORM posthaste.require_own_store();
+  PERFORM posthaste.bound_answers();
   RETURN QUERY
     WITH found AS MATERIALIZED (
       SELECT d.id, d.unique_key FROM posthaste.dead d
@@ -14601,11 +14821,11 @@ ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
 ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', '6b42f48999308d91', '0.1.0')
+  VALUES ('0001_initial', '3c894d0aaf4de1c5', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '9c82f440f56d14dd', '0.1.0')
+  VALUES ('functions', 'c34793e0c3aca1c7', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);

@@ -292,48 +292,48 @@ SELECT pg_catalog.json_build_array(c.id, c.state)::text AS answer
   FROM posthaste.cancel_many($1::bigint[]) c ORDER BY c.id;
 
 -- claim.sql
--- takes: text, _int4, int8, uuid, int4, int8
+-- takes: text, _int4, int8, uuid, int4, int8, int4
 -- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz
 -- returns: expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2
 -- returns: name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
 SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts,
        crashes, name, tag, unique_key, ordering_key, trace, kwargs
-  FROM posthaste.claim($1, $2, $3, $4, $5, $6);
+  FROM posthaste.claim($1, $2, $3, $4, $5, $6, $7);
 
--- claim_answer.sql
+-- claim_batches.sql
 -- takes: text, _int4, int8, uuid
--- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz
--- returns: expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2
--- returns: name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
-SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts,
-       crashes, name, tag, unique_key, ordering_key, trace, kwargs
-  FROM posthaste.claim_answer($1, $2, $3, $4);
+-- returns: slot int2, batch int8
+SELECT slot, batch FROM posthaste.claim_batches($1, $2, $3, $4);
 
 -- claim_quarantined.sql
 -- takes: text, int8, uuid
+-- returns: count int8
+SELECT count(*) FROM posthaste.claim_quarantined($1, $2, $3);
+
+-- claim_quarantined_batch.sql
+-- takes: text, int8, uuid, int8
+-- returns: count int8
+WITH taken AS (
+  UPDATE posthaste.in_flight h SET state = 'running', worker = $2, token = $3
+   WHERE h.id = ANY (ARRAY(SELECT s.id FROM posthaste.in_flight s
+                            WHERE s.state = 'quarantined' AND s.queue = $1
+                              AND s.until <= clock_timestamp() AND s.expires_at > clock_timestamp()
+                              AND s.crashes = 1 AND s.max_attempts IS NULL
+                            ORDER BY s.until, s.id LIMIT $4 FOR UPDATE SKIP LOCKED))
+     AND EXISTS (SELECT FROM posthaste.worker w WHERE w.id = $2 AND w.stopped_at IS NULL
+                       AND w.identity = posthaste.session_identity())
+     AND NOT EXISTS (SELECT FROM posthaste.queue q WHERE q.name = $1 AND q.paused_at IS NOT NULL)
+  RETURNING 1)
+SELECT count(*) FROM taken;
+
+-- claimed_jobs.sql
+-- takes: int8, uuid, _int2, _int8, _int8
 -- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz
 -- returns: expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2
 -- returns: name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
 SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts,
        crashes, name, tag, unique_key, ordering_key, trace, kwargs
-  FROM posthaste.claim_quarantined($1, $2, $3);
-
--- claim_quarantined_batch.sql
--- takes: text, int8, uuid, int8
--- returns: int2 int2, int8 int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz
--- returns: expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2
--- returns: name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
-UPDATE posthaste.in_flight h SET state = 'running', worker = $2, token = $3
- WHERE h.id = ANY (ARRAY(SELECT s.id FROM posthaste.in_flight s
-                          WHERE s.state = 'quarantined' AND s.queue = $1
-                            AND s.until <= clock_timestamp() AND s.expires_at > clock_timestamp()
-                            AND s.crashes = 1 AND s.max_attempts IS NULL
-                          ORDER BY s.until, s.id LIMIT $4 FOR UPDATE SKIP LOCKED))
-   AND EXISTS (SELECT FROM posthaste.worker w WHERE w.id = $2 AND w.stopped_at IS NULL
-                     AND w.identity = posthaste.session_identity())
-   AND NOT EXISTS (SELECT FROM posthaste.queue q WHERE q.name = $1 AND q.paused_at IS NOT NULL)
-RETURNING (-1)::smallint, 0::bigint, id, enqueued_at, scheduled_at, expires_at, priority, attempt,
-          max_attempts, crashes, name, tag, unique_key, ordering_key, trace, kwargs;
+  FROM posthaste.claimed_jobs($1, $2, $3, $4, $5);
 
 -- complete.sql
 -- takes: int2, int8, uuid, int8
@@ -764,33 +764,41 @@ SELECT (SELECT posthaste.volume('relay')), $1, $2, $3, $4, $5, $6, $7, $8, $9, $
 -- holders.sql
 -- returns: kind text, pid int4, name text, role text, application text, address text, database text
 -- returns: state text, is_read bool, is_logical bool, is_by_slot bool, seconds float8
--- returns: transactions int8
+-- returns: transactions int8, is_superuser bool, backend_start timestamptz
+-- returns: transaction_start timestamptz, wait_event text, query text
 SELECT h.kind, h.pid, h.name, h.role, h.application, h.address, h.database, h.state, h.is_read,
        h.is_logical, h.is_by_slot,
        CASE WHEN h.seconds >= (-1)::numeric THEN h.seconds::double precision END AS seconds,
-       h.transactions::bigint AS transactions
+       h.transactions::bigint AS transactions, h.is_superuser, h.backend_start,
+       h.transaction_start, h.wait_event, h.query
   FROM (
   SELECT 'session' AS kind, a.pid, NULL::text AS name, a.usename::text AS role,
          a.application_name AS application, pg_catalog.host(a.client_addr) AS address,
          a.datname::text AS database, a.state, false AS is_read, false AS is_logical,
          false AS is_by_slot, extract(epoch FROM clock_timestamp() - a.xact_start) AS seconds,
-         greatest(pg_catalog.age(a.backend_xmin), pg_catalog.age(a.backend_xid)) AS transactions
+         greatest(pg_catalog.age(a.backend_xmin), pg_catalog.age(a.backend_xid)) AS transactions,
+         coalesce(r.rolsuper, false) AS is_superuser, a.backend_start,
+         a.xact_start AS transaction_start, a.wait_event,
+         pg_catalog.left(a.query, 2000) AS query
     FROM pg_catalog.pg_stat_activity a
+    LEFT JOIN pg_catalog.pg_roles r ON r.oid = a.usesysid
    WHERE a.backend_type = 'client backend' AND a.pid <> pg_catalog.pg_backend_pid()
-     AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
+     AND a.xact_start IS NOT NULL
   UNION ALL
   SELECT 'prepared', NULL, p.gid, p.owner::text, NULL, NULL, p.database::text, NULL, false, false,
-         false, extract(epoch FROM clock_timestamp() - p.prepared), pg_catalog.age(p.transaction)
+         false, extract(epoch FROM clock_timestamp() - p.prepared), pg_catalog.age(p.transaction),
+         false, NULL, p.prepared, NULL, NULL
     FROM pg_catalog.pg_prepared_xacts p
   UNION ALL
   SELECT 'slot', s.active_pid, s.slot_name::text, NULL, NULL, NULL, s.database::text, NULL,
          s.active, s.slot_type = 'logical' AND s.xmin IS NOT NULL, false, NULL,
-         greatest(pg_catalog.age(s.xmin), pg_catalog.age(s.catalog_xmin))
+         greatest(pg_catalog.age(s.xmin), pg_catalog.age(s.catalog_xmin)),
+         false, NULL, NULL, NULL, NULL
     FROM pg_catalog.pg_replication_slots s
   UNION ALL
   SELECT 'replica', r.pid, NULL, r.usename::text, r.application_name,
          pg_catalog.host(r.client_addr), NULL, r.state, false, false, r.backend_xmin IS NULL, NULL,
-         pg_catalog.age(coalesce(r.backend_xmin, s.xmin))
+         pg_catalog.age(coalesce(r.backend_xmin, s.xmin)), false, r.backend_start, NULL, NULL, NULL
     FROM pg_catalog.pg_stat_replication r
     LEFT JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid) h
  ORDER BY h.transactions DESC NULLS LAST, h.seconds DESC NULLS LAST LIMIT 5000;
@@ -1015,6 +1023,11 @@ SELECT posthaste.uncounted($1::integer)::text AS answer;
 -- takes: text
 -- returns: priority int4
 SELECT priority FROM posthaste.lane WHERE queue = $1 ORDER BY priority;
+
+-- in the code
+-- takes: int8, uuid, _int2, _int8
+-- returns: slot int2, batch int8, id int8
+SELECT slot, batch, id FROM posthaste.claimed_jobs($1, $2, $3, $4, NULL);
 
 -- in_flight.sql
 -- takes: int8, text, text, text, text, text, int8, timestamptz

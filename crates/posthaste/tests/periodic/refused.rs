@@ -55,7 +55,7 @@ fn part(random: &mut fastrand::Rng) -> String {
         "*?",
     ];
     const NAMES: &[&str] = &["SUN", "mon", "Fri", "SAT", "JAN", "feb", "Dec", "?", "*"];
-    let mut one = |random: &mut fastrand::Rng| match random.u32(0..12) {
+    let one = |random: &mut fastrand::Rng| match random.u32(0..12) {
         0 => random.choice(NAMES).unwrap().to_string(),
         1 => random.i32(-1..70).to_string(),
         _ => random.u32(0..13).to_string(),
