@@ -15,6 +15,7 @@ mod failover;
 mod fake_destination;
 mod full;
 #[cfg(feature = "kafka")]
+mod held;
 mod kafka;
 mod lines;
 #[cfg(feature = "nats")]
