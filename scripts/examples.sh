@@ -37,7 +37,7 @@ main() {
     local demand=()
     for language in "${languages[@]}"; do
         demand+=("$language=$(find "examples/$language" -mindepth 2 \
-            \( -name 'enqueue.*' -o -name 'receive.*' \) | wc -l)")
+            \( -name 'enqueue.*' -o -name 'receive.*' -o -name 'delay.*' \) | wc -l)")
     done
     scripts/ran.sh "$work/ran" "${demand[@]}"
     return "$failed"
@@ -56,6 +56,7 @@ in_python() {
     example python sqlalchemy "$tools/python/bin/python" examples/python/sqlalchemy/enqueue.py
     example python django "$tools/python/bin/python" examples/python/django/enqueue.py
     receiver python psycopg "$tools/python/bin/python" examples/python/psycopg/receive.py
+    delays python psycopg "$tools/python/bin/python" examples/python/psycopg/delay.py
 }
 
 # Node looks for packages above the program, so the programs go to their packages.
@@ -135,6 +136,26 @@ receiver() {
         complain "$language $tool: FAILED to receive"
         failed=1
     fi
+}
+
+# One that has Celery's calls: each is a job with Celery's arguments, one of them for later.
+delays() {
+    local language=$1 tool=$2
+    shift 2
+    if run "$@" Ada && enqueued &&
+        expect "$tool: the jobs" "$(ask -c "SELECT name, queue, state, kwargs FROM posthaste.job
+            WHERE id IN ($welcome, $reminder) ORDER BY id")" \
+            'shop.tasks.welcome celery available {"args": ["Ada"]}
+shop.tasks.welcome celery scheduled {"name": "Ada"}'; then
+        echo "$language $tool: delay() enqueues"
+        echo "$language=1" >>"$work/ran"
+    else
+        complain "$language $tool: FAILED to delay"
+        failed=1
+    fi
+    # Nothing of them is left for the worker.
+    ask -c "SELECT posthaste.cancel($welcome), posthaste.cancel($reminder)" >/dev/null
+    ask -c "DELETE FROM posthaste.dead WHERE name = 'shop.tasks.welcome'"
 }
 
 # What needs quoting in one language or another.

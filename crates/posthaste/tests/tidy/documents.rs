@@ -68,7 +68,11 @@ fn blocks_of_rust_that_name_their_file_are_parts_of_it() {
 /// A line ends with the link to the example; the next fenced block is a part of that file.
 #[test]
 fn what_a_guide_shows_of_an_example_stands_in_it_word_by_word() {
-    let guides = [("drivers", "enqueue"), ("relay", "receive")];
+    let guides = [
+        ("drivers", "enqueue"),
+        ("recipes", "delay"),
+        ("relay", "receive"),
+    ];
     for (guide, program) in guides {
         let text = read(&root().join(format!("docs/guides/{guide}.md")));
         let mut shown = 0;
