@@ -155,6 +155,67 @@ async fn what_comes_behind_a_step_is_printed_alone() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Other tools run it in a transaction or a session of theirs, and go on there.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_printed_leaves_the_settings_of_its_session_as_they_were() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let printed = stage.run(&["migrate", "--print"]).await?.good()?;
+    let settings = "SELECT concat_ws('; ', current_setting('search_path'),
+        current_setting('standard_conforming_strings'), current_setting('check_function_bodies'))";
+    let set = |local: &str| {
+        format!(
+            "SET {local} search_path = app, public; SET {local} standard_conforming_strings = off"
+        )
+    };
+    for (begin, end) in [
+        (format!("BEGIN; {}", set("LOCAL")), "COMMIT"),
+        (set(""), "SELECT 1"),
+    ] {
+        let database = stage::empty_database().await?;
+        let client = database.client().await?;
+        client.batch_execute("CREATE SCHEMA app").await?;
+        client.batch_execute(&begin).await?;
+        client.batch_execute(&printed).await?;
+        let found: String = client.query_one(settings, &[]).await?.get(0);
+        assert_eq!(found, "app, public; off; on", "{begin}");
+        client.batch_execute("CREATE TABLE here ()").await?;
+        client.batch_execute(end).await?;
+        let here = "SELECT count(to_regclass('app.here'))";
+        assert_eq!(number(&client, here).await?, 1);
+    }
+    Ok(())
+}
+
+/// Statement by statement, as a tool does that knows no transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_printed_is_the_same_schema_statement_by_statement() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let printed = stage.run(&["migrate", "--print"]).await?.good()?;
+    let script = stage.write("script.sql", &printed)?;
+    let (alone, by_us) = (
+        stage::empty_database().await?,
+        stage::empty_database().await?,
+    );
+    let psql = PgVersion::any().bin()?.join("psql");
+    let done = std::process::Command::new(psql)
+        .args(["-qAtX", "-v", "ON_ERROR_STOP=1"])
+        .args(["-c", "SET search_path = app, public"])
+        .arg("-f")
+        .arg(&script)
+        .args(["-c", "SHOW search_path", alone.url()])
+        .output()?;
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(
+        said.trim_end().lines().last(),
+        Some("app, public"),
+        "{said}"
+    );
+    stage.run_on(&by_us, &["migrate"]).await?.good()?;
+    assert_eq!(objects(&alone).await?, objects(&by_us).await?);
+    Ok(())
+}
+
 /// Everything in the schema, by kind and name.
 async fn objects(database: &posthaste_testkit::TestDb) -> anyhow::Result<Vec<String>> {
     let rows = database

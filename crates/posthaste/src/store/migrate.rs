@@ -24,6 +24,34 @@ const PIN: &str = "SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
 SET LOCAL check_function_bodies = off";
 
+/// The same for a script, which does not know where it runs: it leaves the settings as it found
+/// them. In a transaction they are local to it, and an error takes them back. Without one each
+/// statement is a transaction, and they are the session's. Each name is qualified, because nobody
+/// knows yet where names lead.
+const SCRIPT_BEGINS: &str = "SET LOCAL posthaste.migrates = 'on';
+DO $do$ DECLARE
+  v_local pg_catalog.bool := pg_catalog.texteq(
+    coalesce(pg_catalog.current_setting('posthaste.migrates', true), ''), 'on');
+BEGIN
+  PERFORM pg_catalog.set_config('posthaste.found', pg_catalog.json_build_array(
+      pg_catalog.current_setting('search_path'),
+      pg_catalog.current_setting('standard_conforming_strings'),
+      pg_catalog.current_setting('check_function_bodies'))::pg_catalog.text, v_local);
+  PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', v_local);
+  PERFORM pg_catalog.set_config('standard_conforming_strings', 'on', v_local);
+  PERFORM pg_catalog.set_config('check_function_bodies', 'off', v_local);
+END $do$";
+const SCRIPT_ENDS: &str = "DO $do$ DECLARE
+  v_found json := current_setting('posthaste.found')::json;
+  v_local boolean := coalesce(current_setting('posthaste.migrates', true), '') = 'on';
+BEGIN
+  PERFORM set_config('posthaste.found', '', v_local);
+  PERFORM set_config('posthaste.migrates', '', v_local);
+  PERFORM set_config('check_function_bodies', v_found->>2, v_local);
+  PERFORM set_config('standard_conforming_strings', v_found->>1, v_local);
+  PERFORM set_config('search_path', v_found->>0, v_local);
+END $do$";
+
 /// One migration at a time in a database; held by the transaction, so it works through a pooler.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1885893472, 0)";
 const LEDGER: &str = "DO $do$ BEGIN
@@ -111,7 +139,8 @@ async fn attempt(client: &mut Client, last: bool) -> Result<MigrationReport, Err
 }
 
 /// The whole schema as one script for psql, for those who bring their own migration tool. It
-/// records what it did as [`migrate`] would.
+/// records what it did as [`migrate`] would, and leaves the settings of its session as they were.
+/// It holds percent signs: a driver that looks for placeholders must not be given parameters.
 pub fn migrations_sql() -> String {
     migrations_sql_after(0)
 }
@@ -125,7 +154,7 @@ pub fn migrations_sql_after(step: u32) -> String {
     // One transaction: the first line says how.
     let mut script = format!(
         "-- posthaste: one script because it is one transaction: \
-         psql -v ON_ERROR_STOP=1 --single-transaction\n{PIN};\n{LOCK};\n{LEDGER};\n"
+         psql -v ON_ERROR_STOP=1 --single-transaction\n{SCRIPT_BEGINS};\n{LOCK};\n{LEDGER};\n"
     );
     for text in due.texts() {
         script.push('\n');
@@ -139,6 +168,7 @@ pub fn migrations_sql_after(step: u32) -> String {
         }
         script.push_str(&format!("\n{note};\n"));
     }
+    script.push_str(&format!("\n{SCRIPT_ENDS};\n"));
     script
 }
 
