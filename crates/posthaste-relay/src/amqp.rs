@@ -97,16 +97,23 @@ impl Amqp {
         let (mut answers, mut is_sound) = (unavailable("nothing was sent".into()), true);
         // The broker closes a channel whose exchange it does not know: that concerns the messages
         // for that exchange and no others.
-        for group in by_exchange(&letters) {
-            let sent: Vec<&Letter<'_>> = group
-                .iter()
-                .filter_map(|index| letters[*index].as_ref().ok())
-                .collect();
-            let outcomes = broker.publish_unless_blocked(&sent, true).await;
-            let verdicts = verdict::of(&sent, outcomes);
-            is_sound &= verdicts.is_sound;
-            for (index, answer) in group.into_iter().zip(verdicts.answers) {
-                answers[index] = answer;
+        for mut group in by_exchange(&letters) {
+            while !group.is_empty() {
+                let sent: Vec<&Letter<'_>> = group
+                    .iter()
+                    .filter_map(|index| letters[*index].as_ref().ok())
+                    .collect();
+                let outcomes = broker.publish_unless_blocked(&sent, true).await;
+                let verdicts = verdict::of(&sent, outcomes);
+                is_sound &= verdicts.is_sound;
+                let mut again = Vec::new();
+                for (index, answer) in group.into_iter().zip(verdicts.answers) {
+                    match answer {
+                        Some(answer) => answers[index] = answer,
+                        None => again.push(index),
+                    }
+                }
+                group = again;
             }
         }
         // What waits on a connection that is blocked must not be published behind our back when it

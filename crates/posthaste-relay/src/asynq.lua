@@ -3,6 +3,10 @@
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
+-- A right that is missing in the middle would leave the id of a task that is not there. Redis 7 knows before.
+if redis.acl_check_cmd and not redis.acl_check_cmd('HSET', KEYS[1], 'msg', '') then
+  return redis.error_reply('NOPERM this user has no permissions to run the \'hset\' command on a task')
+end
 -- The list comes first: if something else lies there nothing was written, and the task is not taken for known when it comes again.
 if ARGV[4] ~= '' then
   redis.call('ZADD', KEYS[2], ARGV[4], ARGV[2])

@@ -207,6 +207,7 @@ impl RelayBuilder {
             unfit: OnceLock::new(),
             status: Mutex::default(),
             sent_to: Mutex::default(),
+            said: Mutex::default(),
         });
         match shared.verify().await {
             Ok(()) => {}

@@ -23,6 +23,11 @@ if redis.call('EXISTS', job) == 1 then
   return 0
 end
 
+-- A right that is missing in the middle would leave the id of a job that is not there. Redis 7 knows before.
+if redis.acl_check_cmd and not redis.acl_check_cmd('HSET', job, 'name', name) then
+  return redis.error_reply('NOPERM this user has no permissions to run the \'hset\' command on a job')
+end
+
 -- What another type in its place can refuse comes first, so that a job that is known lies in its queue.
 if delay > 0 then
   -- Those of one millisecond keep their order, as far as there is room.

@@ -1,4 +1,5 @@
-//! Carries jobs to the destination: sends them in batches, and settles each by its answer.
+//! Carries jobs to the destination, in one file because what is sent again is settled as the first.
+//! Sends them in batches, and settles each by its answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::destination::Answer;
 use super::lease::Lease;
 use super::message::Message;
+use super::reason::Reason;
 use super::{Ack, OnAmbiguous, Shared, spans};
 
 /// Jobs that found the destination down are looked at again after this.
@@ -64,7 +66,7 @@ async fn carry(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemaphoreP
     match shared.deliver(packed.tickets, packed.messages).await {
         Left::Nothing => {}
         Left::Unavailable(pending) => shared.single_out(pending).await,
-        Left::Backpressure(pending) => shared.put_back(pending),
+        Left::Denied(pending) | Left::Backpressure(pending) => shared.put_back(pending),
     }
     if is_unread {
         tokio::select! {
@@ -79,6 +81,8 @@ enum Left {
     Nothing,
     /// One of them may be the reason.
     Unavailable(Vec<PendingMessage>),
+    /// The destination does not allow these; others it may take.
+    Denied(Vec<PendingMessage>),
     /// Nothing is sent for now, whichever it is: the destination takes no more, or the lease is
     /// over.
     Backpressure(Vec<PendingMessage>),
@@ -131,7 +135,8 @@ impl Shared {
         let mut left = Vec::new();
         let mut accepted = 0;
         let mut failures = Vec::new();
-        let (mut silence, mut backpressure) = (None, None);
+        let mut silence = None;
+        let mut backpressure: Option<Reason> = None;
         for ((ticket, message), answer) in tickets.into_iter().zip(messages).zip(answers) {
             let failure = answer.as_ref().and_then(Answer::failure);
             match answer {
@@ -142,7 +147,10 @@ impl Shared {
                     left.push(PendingMessage { ticket, message });
                 }
                 Some(Answer::Backpressure { reason }) => {
-                    backpressure = Some(reason);
+                    // What holds up every message counts for more than what is denied to one.
+                    if !reason.is_denial() || backpressure.is_none() {
+                        backpressure = Some(reason);
+                    }
                     failures.extend(failure);
                     left.push(PendingMessage { ticket, message });
                 }
@@ -171,7 +179,11 @@ impl Shared {
         match (silence, backpressure) {
             (_, Some(reason)) => {
                 self.backpressure(&reason, accepted > 0);
-                Left::Backpressure(left)
+                // Where the order counts nothing passes the one that waits.
+                match reason.is_denial() && !self.options.ordered {
+                    true => Left::Denied(left),
+                    false => Left::Backpressure(left),
+                }
             }
             (Some(_), None) => Left::Unavailable(left),
             (None, None) => {
@@ -220,6 +232,7 @@ impl Shared {
     /// destination is not there, or takes no more, everything waits.
     async fn single_out(&self, pending: Vec<PendingMessage>) {
         let mut parts = vec![pending];
+        let mut denied = Vec::new();
         while let Some(mut part) = parts.pop() {
             if !self.look().await || self.over().is_cancelled() {
                 parts.push(part);
@@ -237,6 +250,7 @@ impl Shared {
             match sent {
                 Left::Nothing => {}
                 Left::Unavailable(left) => parts.push(left),
+                Left::Denied(left) => denied.extend(left),
                 Left::Backpressure(left) => {
                     parts.push(left);
                     break;
@@ -244,7 +258,8 @@ impl Shared {
             }
         }
         // The last part is the first in line.
-        let left: Vec<PendingMessage> = parts.into_iter().rev().flatten().collect();
+        let mut left: Vec<PendingMessage> = parts.into_iter().rev().flatten().collect();
+        left.extend(denied);
         if !left.is_empty() {
             self.put_back(left);
         }

@@ -34,8 +34,10 @@ pub enum Answer {
         reason: Reason,
     },
     /// The destination is there and takes nothing like it for now, whichever message it is: a queue
-    /// is full, a partition has too few replicas. No attempt is counted; it is sent again in a
-    /// moment.
+    /// is full, a partition has too few replicas, or the relay's account lacks a right. No attempt
+    /// is counted; it is sent again in a moment. With the reason [`Failure::Auth`] other messages
+    /// are sent meanwhile, unless the relay is ordered: the right may be missing for this one's
+    /// queue alone.
     Backpressure {
         /// What it said.
         reason: Reason,
@@ -74,8 +76,19 @@ impl Answer {
         Self::Backpressure { reason }
     }
 
+    /// The destination does not allow this to the relay's account; the reason says what to grant.
+    pub(crate) fn denied(reason: impl Into<String>) -> Self {
+        Self::full(Reason::of(Failure::Auth, reason))
+    }
+
     pub(crate) fn late(reason: impl Into<String>) -> Self {
         Self::unavailable(Reason::of(Failure::Timeout, reason))
+    }
+
+    /// Whether the message waits for a right of the relay's account.
+    #[cfg(any(feature = "nats", feature = "smtp", test))]
+    pub(crate) fn is_denial(&self) -> bool {
+        matches!(self, Self::Backpressure { reason } if reason.is_denial())
     }
 
     /// The same for each of them.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::destination::NO_FILES;
+use super::reason::Reason;
 use super::{Ack, Shared};
 
 /// How long an outage may last after which a message whose answer was lost is sent again, and must
@@ -62,7 +63,10 @@ impl Shared {
         self.room.notify_one();
         self.arrived.notify_one();
         if self.status().down_since.take().is_some() {
-            tracing::info!(destination = self.destination.label(), "answers again");
+            tracing::info!(
+                destination = self.destination.label(),
+                "takes messages again"
+            );
         }
     }
 
@@ -119,19 +123,25 @@ impl Shared {
 
     /// The destination is there and takes no more: what it did not take is offered to it again less
     /// and less often, until it takes something.
-    pub(super) fn backpressure(&self, reason: &str, took_some: bool) {
+    pub(super) fn backpressure(&self, reason: &Reason, took_some: bool) {
         if !took_some {
             self.buffer()
                 .breaker
                 .failed(Instant::now(), fastrand::f64());
             self.arrived.notify_one();
         }
-        let is_new = self.status().last_error.as_deref() != Some(reason);
-        if is_new && reason != NO_FILES {
-            let destination = self.destination.label();
-            tracing::warn!(destination, error = reason, "takes no more for now");
+        if &**reason != NO_FILES && self.said().is_new(reason, Instant::now()) {
+            let (destination, error) = (self.destination.label(), &**reason);
+            match reason.is_denial() {
+                true => tracing::warn!(
+                    destination,
+                    error,
+                    "does not allow the relay to send; its jobs wait in Postgres"
+                ),
+                false => tracing::warn!(destination, error, "takes no more for now"),
+            }
         }
-        self.status().last_error = Some(reason.to_owned());
+        self.status().last_error = Some(reason.to_string());
     }
 
     /// The destination does not answer: it is left alone for a while.
@@ -141,7 +151,7 @@ impl Shared {
             tracing::warn!(
                 destination,
                 error = reason,
-                "does not answer; its jobs wait in Postgres"
+                "takes nothing; its jobs wait in Postgres"
             );
         }
     }

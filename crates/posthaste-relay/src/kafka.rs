@@ -2,6 +2,7 @@
 
 mod report;
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
@@ -64,10 +65,10 @@ const FIXED: [&str; 5] = [
 /// an effect that must happen once is recorded in `posthaste.inbox` by the consumer.
 ///
 /// Accepted is what all in-sync replicas have (`acks=all`); how many these are is the topic's
-/// `min.insync.replicas`. A topic that there is not, or that the account may not write to, makes a
-/// record wait as if it had failed, because the one that runs the cluster may create it yet; a
-/// record that is larger than the topic takes, and a topic with an impossible name, are rejected
-/// for good.
+/// `min.insync.replicas`. A topic that there is not makes a record wait as if it had failed,
+/// because the one that runs the cluster may create it yet. While the account lacks a right, jobs
+/// wait and count as no attempt. A record that is larger than the topic takes, and a topic with an
+/// impossible name, are rejected for good.
 ///
 /// Records with one key go to one partition, the one that Java's clients would choose, and stay in
 /// order there.
@@ -146,12 +147,12 @@ impl Kafka {
     }
 
     async fn open(&self) -> Result<Use<'_, Producer>, String> {
-        let is_alive = |producer: &Producer| !producer.down.is_cancelled();
+        let is_alive = |producer: &Producer| !producer.down.token.is_cancelled();
         self.link.open(is_alive, async || self.create()).await
     }
 
     fn create(&self) -> Result<Producer, String> {
-        let down = CancellationToken::new();
+        let down = Down::default();
         let context = Context { down: down.clone() };
         let producer = self.config.create_with_context(context);
         Ok(Producer {
@@ -165,23 +166,42 @@ impl Kafka {
 struct Producer {
     /// There until it is dropped.
     producer: Option<FutureProducer<Context>>,
-    /// No broker can be reached any more.
-    down: CancellationToken,
+    down: Down,
+}
+
+/// No broker can be reached any more, or none takes anything of this client.
+#[derive(Clone, Default)]
+struct Down {
+    token: CancellationToken,
+    /// Why the brokers do not let the client in, where they said it.
+    refused: Arc<OnceLock<String>>,
+}
+
+impl Down {
+    /// Why nothing comes of what was asked.
+    fn reason(&self, otherwise: &str) -> Reason {
+        match self.refused.get() {
+            Some(refused) => Reason::of(Failure::Auth, format!("{otherwise} ({refused})")),
+            None => Reason::of(Failure::Connect, otherwise),
+        }
+    }
 }
 
 /// Hears of brokers that cannot be reached, which no message hears of before its time is over.
 struct Context {
-    down: CancellationToken,
+    down: Down,
 }
 
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, _reason: &str) {
-        let code = error.rdkafka_error_code();
-        if matches!(
-            code,
-            Some(RDKafkaErrorCode::AllBrokersDown | RDKafkaErrorCode::Fatal)
-        ) {
-            self.down.cancel();
+        use RDKafkaErrorCode::{AllBrokersDown, Authentication, Fatal, SaslAuthenticationFailed};
+        match error.rdkafka_error_code() {
+            Some(AllBrokersDown | Fatal) => self.down.token.cancel(),
+            Some(Authentication | SaslAuthenticationFailed) => {
+                // What it is told first is as good as what it is told again.
+                let _ = self.down.refused.set(report::said(&error));
+            }
+            _ => {}
         }
     }
 }
@@ -221,7 +241,40 @@ impl Producer {
         // It is alone: the client itself looks at its size.
         client
             .send_result(record)
-            .map_err(|(error, _)| report::answer(&error, true))
+            .map_err(|(error, _)| self.judge(&error, true))
+    }
+
+    /// What became of a message: a client that has ended by itself, as it does where a right is
+    /// missing, only says of its messages that it has dropped them.
+    fn judge(&self, error: &KafkaError, is_alone: bool) -> Answer {
+        use RDKafkaErrorCode::{Fatal, MessageTimedOut, PurgeInflight, PurgeQueue};
+        let code = error.rdkafka_error_code();
+        // Without a login nothing is sent until its time is over.
+        if let (Some(MessageTimedOut), Some(refused)) = (code, self.down.refused.get()) {
+            return Answer::denied(format!(
+                "{refused}: correct sasl.username and sasl.password"
+            ));
+        }
+        match (code, self.fatal()) {
+            (Some(Fatal | PurgeInflight | PurgeQueue), Some(cause)) => {
+                report::answer(&cause, is_alone)
+            }
+            _ => report::answer(error, is_alone),
+        }
+    }
+
+    /// Why the client has ended by itself, if it has.
+    fn fatal(&self) -> Option<KafkaError> {
+        let (code, _) = self.client().ok()?.client().fatal_error()?;
+        Some(KafkaError::Global(code))
+    }
+
+    /// Why nothing is known of what was under way.
+    fn lost(&self) -> Answer {
+        match self.fatal() {
+            Some(cause) => report::answer(&cause, false),
+            None => Answer::unavailable(self.down.reason("Kafka: no broker can be reached")),
+        }
     }
 
     /// What became of each of them.
@@ -232,16 +285,13 @@ impl Producer {
             Err(answer) => answer,
             Ok(delivery) => match delivery.await {
                 Ok(Ok(_)) => Answer::Accepted,
-                Ok(Err((error, _))) => report::answer(&error, is_alone),
+                Ok(Err((error, _))) => self.judge(&error, is_alone),
                 Err(_) => Answer::unavailable("Kafka: the client has ended"),
             },
         });
         tokio::select! {
             answers = join_all(answers) => answers,
-            () = self.down.cancelled() => {
-                let reason = "Kafka: no broker can be reached";
-                Answer::unavailable(Reason::of(Failure::Connect, reason)).for_all(batch)
-            }
+            () = self.down.token.cancelled() => self.lost().for_all(batch),
         }
     }
 }
@@ -325,10 +375,10 @@ impl Destination for Kafka {
             let asked = tokio::task::spawn_blocking(asked);
             let is_there = tokio::select! {
                 asked = asked => asked.unwrap_or(false),
-                () = producer.down.cancelled() => false,
+                () = producer.down.token.cancelled() => false,
             };
             if !is_there {
-                return Err("Kafka: no broker answers".into());
+                return Err(producer.down.reason("Kafka: no broker answers").into());
             }
             producer.ends_well();
             Ok(())

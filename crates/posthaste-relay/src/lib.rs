@@ -52,6 +52,7 @@ mod reason;
 #[cfg(feature = "redis")]
 mod redis;
 mod reference;
+mod repeats;
 mod route;
 mod schedule;
 #[cfg(any(feature = "amqp", feature = "kafka", feature = "nats"))]
@@ -121,6 +122,7 @@ use buffer::SendBuffer;
 use lease::Lease;
 use readers::SentTo;
 use reference::References;
+use repeats::Repeats;
 
 /// When a job is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -220,6 +222,8 @@ pub(crate) struct Shared {
     unfit: OnceLock<String>,
     status: Mutex<RelayStatus>,
     sent_to: Mutex<SentTo>,
+    /// Why messages were not taken, as the log has it.
+    said: Mutex<Repeats>,
 }
 
 impl Shared {
@@ -233,6 +237,10 @@ impl Shared {
 
     fn sent_to(&self) -> std::sync::MutexGuard<'_, SentTo> {
         self.sent_to.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn said(&self) -> std::sync::MutexGuard<'_, Repeats> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lease(&self) -> Lease {

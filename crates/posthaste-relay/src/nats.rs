@@ -1,18 +1,18 @@
 //! NATS JetStream: messages that a stream has on record once they are acknowledged, and once only
 //! within its duplicate window.
 
+mod live;
 mod login;
 mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::{
-    Client, ConnectErrorKind, Event, HeaderMap, Request, RequestErrorKind, ServerAddr,
-};
+use async_nats::{ConnectErrorKind, Event, HeaderMap, Request, RequestErrorKind, ServerAddr};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use posthaste::Error;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::destination::{Answer, Destination, UnsafeSetting};
@@ -20,6 +20,7 @@ use super::message::Message;
 use super::reason::{Failure, Reason};
 use super::shared_connection::{SharedConnection, Use};
 use super::together::in_order;
+use live::Live;
 
 /// An address that swallows packets is given up after this.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -43,11 +44,11 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// does (`sync_interval`), so that a crash of all machines that hold the stream loses what came
 /// last. A subject that no stream takes, or one other than expected, makes a message wait as if it
 /// had failed, because the one that runs the stream may create it yet; a message that is too large
-/// is rejected for good. While a stream has no leader, or is full and refuses what is new, jobs
-/// wait and count as no attempt.
+/// is rejected for good. While a stream has no leader, or is full and refuses what is new, and
+/// while the account lacks a right, jobs wait and count as no attempt.
 ///
-/// The account needs `$JS.API.INFO`, and `$JS.API.STREAM.NAMES` and `$JS.API.STREAM.INFO.*` to know
-/// a stream's settings.
+/// The account needs to publish to the subjects and to `$JS.API.INFO`, to subscribe to `_INBOX.>`,
+/// and `$JS.API.STREAM.NAMES` and `$JS.API.STREAM.INFO.*` to know a stream's settings.
 ///
 /// ```
 /// use posthaste_relay::{Mapping, Nats, Relay, Template};
@@ -123,14 +124,22 @@ impl Nats {
     async fn connect(&self) -> Result<Live, Reason> {
         let gone = CancellationToken::new();
         let told = gone.clone();
+        let (tell, violations) = watch::channel(Vec::new());
         let connected = login::options(&self.servers, self.credentials.as_deref())?
             .name("posthaste")
             .connection_timeout(CONNECT)
             // The relay bounds what it asks.
             .request_timeout(None)
             .event_callback(move |event| {
-                if matches!(event, Event::Disconnected | Event::Closed) {
-                    told.cancel();
+                match event {
+                    Event::Disconnected | Event::Closed => told.cancel(),
+                    Event::ServerError(error) => {
+                        let violation = wire::violation(&error.to_string());
+                        tell.send_if_modified(|known: &mut Vec<wire::Violation>| {
+                            wire::note(known, violation)
+                        });
+                    }
+                    _ => {}
                 }
                 std::future::ready(())
             })
@@ -140,7 +149,11 @@ impl Nats {
             .map_err(|_| format!("NATS: no connection within {} s", CONNECT.as_secs()))
             .map_err(Reason::late)?
             .map_err(|error| Reason::of(of_connecting(error.kind()), format!("NATS: {error}")))?;
-        Ok(Live { client, gone })
+        Ok(Live {
+            client,
+            gone,
+            violations,
+        })
     }
 
     /// What is sent, or why it never will be.
@@ -175,14 +188,18 @@ impl Nats {
     }
 
     /// Publishes one message and waits for its acknowledgement.
-    async fn publish(&self, client: &Client, message: &Message, most: usize) -> Answer {
+    async fn publish(&self, live: &Live, message: &Message, most: usize) -> Answer {
         let headers = match self.encode(message, most) {
             Ok(headers) => headers,
             Err(refused) => return refused,
         };
         let payload = Bytes::copy_from_slice(message.body());
         let request = Request::new().headers(headers).payload(payload);
-        match client.send_request(message.kind.clone(), request).await {
+        let reply = match live.request(&message.kind, request).await {
+            Ok(reply) => reply,
+            Err(denied) => return Answer::full(denied),
+        };
+        match reply {
             Ok(reply) => {
                 let (answer, is_full) = wire::answer(&reply.payload);
                 // Of several streams one holds up no other.
@@ -195,7 +212,7 @@ impl Nats {
                 answer
             }
             Err(error) if error.kind() == RequestErrorKind::NoResponders => {
-                self.unheard(client, &message.kind).await
+                self.unheard(live, &message.kind).await
             }
             Err(error) => {
                 let failure = match error.kind() {
@@ -208,62 +225,58 @@ impl Nats {
     }
 
     /// Nobody listens to a subject: no stream takes it, or the one that does has no leader now.
-    async fn unheard(&self, client: &Client, subject: &str) -> Answer {
-        let streams = self.streams_of(client, subject).await;
+    async fn unheard(&self, live: &Live, subject: &str) -> Answer {
+        let streams = self.streams_of(live, subject).await;
         match streams.as_deref() {
             Ok([]) => {
                 let reason = format!("NATS has no stream for the subject {subject:?}");
                 Answer::retry(Reason::of(Failure::NoRoute, reason))
             }
             Ok([stream, ..]) => Answer::full(format!("NATS: the stream {stream} has no leader")),
+            Err(reason) if reason.is_denial() => Answer::full(reason.clone()),
             Err(reason) => Answer::unavailable(reason.clone()),
         }
     }
 
     /// The names of the streams that take a subject.
-    async fn streams_of(&self, client: &Client, subject: &str) -> Result<Vec<String>, String> {
+    async fn streams_of(&self, live: &Live, subject: &str) -> Result<Vec<String>, Reason> {
         let request = serde_json::json!({ "subject": subject }).to_string();
-        let names = self.ask(client, "STREAM.NAMES", request).await?;
+        let names = self.ask(live, "STREAM.NAMES", request).await?;
         names.error()?;
         Ok(names.streams)
     }
 
     /// Asks JetStream; nothing when there is no such thing.
-    async fn ask(
-        &self,
-        client: &Client,
-        what: &str,
-        request: String,
-    ) -> Result<wire::Reply, String> {
+    async fn ask(&self, live: &Live, what: &str, request: String) -> Result<wire::Reply, Reason> {
         let api = match &self.domain {
             Some(domain) => format!("$JS.{domain}.API"),
             None => "$JS.API".to_owned(),
         };
-        let reply = client.request(format!("{api}.{what}"), request.into());
-        match reply.await {
+        let request = Request::new().payload(request.into());
+        match live.request(&format!("{api}.{what}"), request).await? {
             Ok(reply) => Ok(wire::Reply::read(&reply.payload)),
             Err(error) if error.kind() == RequestErrorKind::NoResponders => {
                 Err("NATS: JetStream is not enabled for this account".into())
             }
-            Err(error) => Err(format!("NATS: {error}")),
+            Err(error) => Err(format!("NATS: {error}").into()),
         }
     }
 
     /// Whether there is room again in the stream that had none.
-    async fn has_room(&self, client: &Client) -> Result<(), String> {
+    async fn has_room(&self, live: &Live) -> Result<(), Reason> {
         let Some(full) = self.full().clone() else {
             return Ok(());
         };
-        let streams = self.streams_of(client, &full.subject).await?;
+        let streams = self.streams_of(live, &full.subject).await?;
         let info = match streams.first() {
             Some(stream) => {
-                self.ask(client, &format!("STREAM.INFO.{stream}"), String::new())
+                self.ask(live, &format!("STREAM.INFO.{stream}"), String::new())
                     .await?
             }
             None => wire::Reply::default(),
         };
         if info.is_full(full.bytes) {
-            return Err(format!("NATS: the stream for {:?} is full", full.subject));
+            return Err(format!("NATS: the stream for {:?} is full", full.subject).into());
         }
         *self.full() = None;
         Ok(())
@@ -283,25 +296,6 @@ fn of_connecting(error: ConnectErrorKind) -> Failure {
     }
 }
 
-/// A connection, and whether it was lost since: its client would open another by itself, and nobody
-/// would know what became of that which was under way.
-struct Live {
-    client: Client,
-    gone: CancellationToken,
-}
-
-impl Live {
-    /// What it comes to, unless the connection is lost before.
-    async fn unless_gone<T>(&self, asked: impl Future<Output = T>) -> Result<T, Reason> {
-        tokio::select! {
-            answered = asked => Ok(answered),
-            () = self.gone.cancelled() => {
-                Err(Reason::of(Failure::Connect, "NATS: the connection was lost"))
-            }
-        }
-    }
-}
-
 impl Destination for Nats {
     fn label(&self) -> String {
         let servers = self.servers.iter();
@@ -316,11 +310,13 @@ impl Destination for Nats {
                 Err(reason) => return Answer::unavailable(reason).for_all(batch),
             };
             let most = live.client.server_info().max_payload;
-            let publish = |message| self.publish(&live.client, message, most);
+            let publish = |message| self.publish(&live, message, most);
             let sent = in_order(batch.iter().map(publish).collect());
             match live.unless_gone(sent).await {
                 Ok(answers) => {
-                    live.ends_well();
+                    if !answers.iter().any(Answer::is_denial) {
+                        live.ends_well();
+                    }
                     answers
                 }
                 Err(reason) => Answer::unavailable(reason).for_all(batch),
@@ -343,13 +339,15 @@ impl Destination for Nats {
         Box::pin(async {
             let live = self.open().await?;
             let looked = async {
-                let info = self.ask(&live.client, "INFO", String::new()).await?;
+                let info = self.ask(&live, "INFO", String::new()).await?;
                 info.error()?;
-                self.has_room(&live.client).await
+                self.has_room(&live).await
             };
-            let outcome = live.unless_gone(looked).await?;
-            live.ends_well();
-            outcome
+            let outcome: Result<(), Reason> = live.unless_gone(looked).await?;
+            if !outcome.as_ref().is_err_and(Reason::is_denial) {
+                live.ends_well();
+            }
+            Ok(outcome?)
         })
     }
 
@@ -364,10 +362,12 @@ impl Destination for Nats {
             let looked = async {
                 let live = self.open().await?;
                 let info = format!("STREAM.INFO.{stream}");
-                let asked = self.ask(&live.client, &info, String::new());
+                let asked = self.ask(&live, &info, String::new());
                 let info = live.unless_gone(asked).await?;
-                live.ends_well();
-                info?.unsafe_settings(longest_outage)
+                if !info.as_ref().is_err_and(Reason::is_denial) {
+                    live.ends_well();
+                }
+                Ok(info?.unsafe_settings(longest_outage)?)
             };
             let looked: Result<Vec<UnsafeSetting>, String> = looked.await;
             looked.map_err(|reason| Error::invalid("stream", reason))

@@ -78,6 +78,11 @@ impl Reason {
         let (text, failure) = (text.into(), Some(failure));
         Self { text, failure }
     }
+
+    /// Whether it lies with the account that the relay has there.
+    pub(crate) fn is_denial(&self) -> bool {
+        self.failure == Some(Failure::Auth)
+    }
 }
 
 #[cfg(any(feature = "amqp", feature = "nats"))]

@@ -5,44 +5,27 @@
 mod calls;
 #[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
 mod lists;
+mod refusal;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthaste::Error;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, Pipeline, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, Pipeline, RedisError, Value};
 use tokio::sync::OnceCell;
 
 use super::destination::{Answer, UnsafeSetting};
-use super::reason::{Failure, Reason};
+use super::reason::Reason;
 
 #[cfg(any(feature = "asynq", feature = "bullmq"))]
 pub(super) use calls::{Calls, Script};
 #[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
 pub(super) use lists::List;
+use refusal::{failed, refusal, said};
 
 /// An address that swallows packets is given up after this.
 const CONNECT: Duration = Duration::from_secs(5);
-
-/// What a server says that takes nothing now, or is not the one that does, whichever message it is
-/// given. After a failover a stable address leads to another server than the connection that is
-/// open.
-const NOT_NOW: [&str; 12] = [
-    "ASK",
-    "BUSY",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "MOVED",
-    "NOREPLICAS",
-    // The call that brings the script along was refused.
-    "NOSCRIPT",
-    "OOM",
-    "READONLY",
-    "TRYAGAIN",
-];
 
 type Slot = Arc<OnceCell<MultiplexedConnection>>;
 
@@ -50,6 +33,8 @@ type Slot = Arc<OnceCell<MultiplexedConnection>>;
 pub(super) struct Redis {
     client: Client,
     connection: Mutex<Slot>,
+    /// What was refused last beside messages that were taken.
+    beside: Mutex<Option<String>>,
 }
 
 /// Drops the connection unless the answer came: what is in doubt is not used again.
@@ -65,8 +50,12 @@ impl Redis {
         // The address may hold a password: the error does not repeat it.
         let client = Client::open(url)
             .map_err(|_| Error::invalid("url", "must be redis://host:port/database"))?;
-        let connection = Mutex::default();
-        Ok(Self { client, connection })
+        let (connection, beside) = Default::default();
+        Ok(Self {
+            client,
+            connection,
+            beside,
+        })
     }
 
     /// Address and database, without user and password.
@@ -92,7 +81,10 @@ impl Redis {
         let answers = commands.ignore_errors().query_async(&mut connection).await;
         let answers: Vec<Result<Value, RedisError>> =
             answers.map_err(|error: RedisError| failed(&error))?;
-        let is_refused = |answer: &Result<_, _>| answer.as_ref().is_err_and(is_backpressure);
+        let is_refused = |answer: &Result<_, RedisError>| {
+            let error = answer.as_ref().err();
+            error.is_some_and(|error| matches!(refusal(error), Answer::Backpressure { .. }))
+        };
         doubt.is_over = !answers.iter().any(is_refused);
         Ok(answers)
     }
@@ -135,9 +127,27 @@ impl Redis {
         let mut commands = redis::pipe();
         commands.cmd("LPUSHX").arg("posthaste:probe").arg("");
         for answer in self.ask(&mut commands).await? {
-            answer.map_err(|error| said(&error))?;
+            match answer {
+                // The account may be allowed what it needs and no more.
+                Err(error) if error.code() == Some("NOPERM") => {}
+                answer => drop(answer.map_err(|error| said(&error))?),
+            }
         }
         Ok(())
+    }
+
+    /// Says once what was refused beside messages that were taken: they are not sent again for it.
+    fn complain_beside(&self, error: &RedisError) {
+        let said = said(error);
+        let mut last = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref() != Some(&said) {
+            tracing::warn!(
+                destination = self.label(),
+                error = said,
+                "took messages, and refused to note the name of their queue"
+            );
+            *last = Some(said);
+        }
     }
 
     /// What of its settings lets it forget what it has acknowledged.
@@ -190,60 +200,6 @@ impl Drop for Doubt<'_> {
     }
 }
 
-/// What went wrong, without the address, and without what was sent: a server that does not know a
-/// command repeats what came with it.
-fn said(error: &RedisError) -> String {
-    match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => {
-            let detail = detail.split(", with args beginning with").next();
-            format!("Redis: {code} {}", detail.unwrap_or_default())
-        }
-        _ => format!("Redis: {error}"),
-    }
-}
-
-/// Why nothing is known of what was sent.
-fn failed(error: &RedisError) -> Reason {
-    Reason::of(kind(error), said(error))
-}
-
-fn kind(error: &RedisError) -> Failure {
-    match error.code() {
-        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Failure::Auth,
-        _ if error.kind() == ErrorKind::AuthenticationFailed => Failure::Auth,
-        _ if error.is_timeout() => Failure::Timeout,
-        None if error.is_io_error() || error.is_connection_dropped() => Failure::Connect,
-        Some(_) => Failure::Error,
-        None => Failure::Other,
-    }
-}
-
-/// Whether it lies with the server, and it may take the same in a while.
-fn is_backpressure(error: &RedisError) -> bool {
-    let Some(code) = error.code() else {
-        return false;
-    };
-    // Before 7 a script ends with an error of its own, which has the server's within.
-    let within = || {
-        let detail = error.detail().filter(|_| code == "ERR")?;
-        detail
-            .split_whitespace()
-            .find_map(|word| word.strip_prefix('-'))
-    };
-    NOT_NOW.contains(&code) || within().is_some_and(|code| NOT_NOW.contains(&code))
-}
-
-/// What the server's refusal says of a message.
-pub(super) fn refusal(error: &RedisError) -> Answer {
-    let reason = Reason::of(kind(error), said(error));
-    match error.code() {
-        // Something else lies where the receiver's queue should be, so others may pass.
-        Some("WRONGTYPE") => Answer::retry(said(error)),
-        _ if is_backpressure(error) => Answer::full(said(error)),
-        _ => Answer::unavailable(reason),
-    }
-}
-
 /// Settings with their values, as `CONFIG GET` tells them.
 fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
     let value = |name: &str| {
@@ -281,57 +237,7 @@ fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
 
 #[cfg(test)]
 mod tests {
-    use super::{NOT_NOW, judge, refusal};
-    use crate::destination::Answer;
-
-    /// What becomes of a message of which the server says this.
-    fn answer(said: &str) -> Answer {
-        let line = format!("-{said}\r\n");
-        let value = redis::parse_redis_value(line.as_bytes()).expect("an answer");
-        refusal(&value.extract_error().expect_err("a refusal"))
-    }
-
-    #[test]
-    fn what_lies_with_the_server_counts_as_no_attempt_also_within_a_script() {
-        for code in NOT_NOW {
-            let plain = answer(&format!("{code} why it is so"));
-            let script =
-                format!("ERR Error running script (call to f_1): @user_script:3: -{code} why");
-            for answer in [plain, answer(&script)] {
-                let Answer::Backpressure { reason } = answer else {
-                    panic!("{code}: {answer:?}");
-                };
-                assert!(reason.contains(code), "{reason}");
-            }
-        }
-        let later = answer("WRONGTYPE Operation against a key");
-        assert!(matches!(later, Answer::Retry { .. }), "{later:?}");
-        let unknown = answer("ERR something - else");
-        assert!(matches!(unknown, Answer::Unavailable { .. }), "{unknown:?}");
-    }
-
-    #[test]
-    fn each_refusal_has_its_kind_of_failure() {
-        for (said, failure) in [
-            ("OOM command not allowed", "full"),
-            ("NOAUTH Authentication required.", "auth"),
-            ("WRONGPASS invalid username-password pair", "auth"),
-            ("WRONGTYPE Operation against a key", "error"),
-            ("ERR something - else", "error"),
-        ] {
-            let kind = answer(said).failure().map(crate::Failure::name);
-            assert_eq!(kind, Some(failure), "{said}");
-        }
-    }
-
-    #[test]
-    fn a_server_that_does_not_know_a_command_has_its_arguments_repeated_by_nobody() {
-        let said = "ERR unknown command 'LPUSH', with args beginning with: 'queue:a' 'geheim'";
-        let Answer::Unavailable { reason } = answer(said) else {
-            panic!("{:?}", answer(said));
-        };
-        assert_eq!(&*reason, "Redis: ERR unknown command 'LPUSH'");
-    }
+    use super::judge;
 
     fn weak(policy: &str, appendonly: &str, fsync: &str) -> Vec<String> {
         let settings = [

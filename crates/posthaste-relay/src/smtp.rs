@@ -1,5 +1,6 @@
 //! SMTP: mails to a server that carries them on.
 
+mod fold;
 mod mail;
 mod said;
 mod server;
@@ -39,9 +40,10 @@ const KEPT: usize = 32;
 /// | 250 after the text | accepted |
 /// | 5xx, for one recipient too | rejected for good, and nobody has it |
 /// | 4xx | later |
-/// | no connection, 421, 530, 535, an answer that is lost before the text | the server is down: no attempt is counted |
+/// | no connection, 421, an answer that is lost before the text | the server is down: no attempt is counted |
+/// | 530, 534, 535, 538, 454 unless for a recipient, 5.4.5, 5.7.8 to 5.7.11, 5.7.13; 5xx for the destination's own sender | it does not know us: no attempt is counted |
 /// | an answer to the text that is lost | ambiguous: [`OnAmbiguous`](super::OnAmbiguous) decides |
-/// | an address or a header with a line break or NUL | rejected for good, unsent |
+/// | an address or a header with a line break or NUL, or with more than 998 bytes without a blank | rejected for good, unsent |
 ///
 /// **SMTP knows no duplicates.** A mail is sent once for each attempt, and once more for each time
 /// that the outcome is ambiguous and the route sends again; the one that reads it may see two mails
@@ -109,8 +111,9 @@ impl Smtp {
             };
             self.known.learn(message.id, &answer);
             answers.push(answer.clone());
-            if matches!(answer, Answer::Unavailable { .. }) {
-                // The server is down: nothing else is asked of it, and nothing overtakes.
+            if matches!(answer, Answer::Unavailable { .. }) || answer.is_denial() {
+                // The server is down, or takes nothing from us: nothing else is asked of it, and
+                // nothing overtakes.
                 answers.resize(batch.len(), answer);
                 break;
             }
@@ -139,7 +142,7 @@ impl Smtp {
             };
             let sent = session.send(mail, || self.known.learn(id, &risk)).await;
             match sent {
-                Sent::Answered(answer) => {
+                Sent::Answered(answer) | Sent::Denied(answer) => {
                     *held = Some(session).filter(Session::is_usable);
                     return answer;
                 }

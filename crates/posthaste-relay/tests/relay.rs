@@ -10,12 +10,13 @@ mod bullmq;
 mod celery_rabbitmq;
 mod celery_redis;
 mod conformance;
+mod denied;
 mod effect_once;
 mod failover;
 mod fake_destination;
 mod full;
-#[cfg(feature = "kafka")]
 mod held;
+#[cfg(feature = "kafka")]
 mod kafka;
 mod lines;
 #[cfg(feature = "nats")]

@@ -12,7 +12,9 @@ use crate::reason::{Failure, Reason};
 
 /// The answers to a batch that was published on a channel of its own.
 pub(super) struct Verdicts {
-    pub(super) answers: Vec<Answer>,
+    /// None: the channel was closed for another message, and this one is published once more.
+    /// Fewer than were published.
+    pub(super) answers: Vec<Option<Answer>>,
     /// The connection is as it was, whatever became of the channel.
     pub(super) is_sound: bool,
 }
@@ -32,7 +34,7 @@ pub(super) fn of(
         Ok(outcomes) => outcomes,
         Err(reason) => {
             return Verdicts {
-                answers: vec![Answer::unavailable(reason); letters.len()],
+                answers: vec![Some(Answer::unavailable(reason)); letters.len()],
                 is_sound: false,
             };
         }
@@ -51,6 +53,11 @@ pub(super) fn of(
         .collect();
     // Of a channel that was closed only some of the errors say why.
     let closed = failed.iter().find_map(|error| refusal(error));
+    let denied_topic = closed.and_then(denied_topic).filter(|topic| {
+        let lost = letters.iter().zip(&results);
+        let mut lost = lost.filter(|(_, result)| matches!(result, PublishResult::Failed(_)));
+        lost.any(|(letter, _)| letter.routing_key == *topic)
+    });
     let lost = failed.first().map(|error| match closed {
         Some(refusal) => by_refusal(refusal, failed.len() == 1),
         None => Answer::unavailable(self::failed(error)),
@@ -66,15 +73,20 @@ pub(super) fn of(
                     "{reason}, for the exchange {:?} and the routing key {:?}",
                     letter.exchange, letter.routing_key
                 );
-                Answer::retry(Reason::of(Failure::NoRoute, reason))
+                Some(Answer::retry(Reason::of(Failure::NoRoute, reason)))
             }
-            (None, PublishResult::Confirmed) => Answer::Accepted,
-            (None, PublishResult::NotConfirmed) => {
-                Answer::full("RabbitMQ did not take it: a queue is full, or has failed")
+            (None, PublishResult::Confirmed) => Some(Answer::Accepted),
+            (None, PublishResult::NotConfirmed) => Some(Answer::full(
+                "RabbitMQ did not take it: a queue is full, or has failed",
+            )),
+            (None, PublishResult::Failed(_))
+                if denied_topic.is_some_and(|topic| letter.routing_key != topic) =>
+            {
+                None
             }
-            (None, PublishResult::Failed(_)) => lost.clone().unwrap_or_else(|| {
+            (None, PublishResult::Failed(_)) => Some(lost.clone().unwrap_or_else(|| {
                 Answer::unavailable(Reason::of(Failure::Connect, "it was lost"))
-            }),
+            })),
         }
     });
     Verdicts {
@@ -149,6 +161,15 @@ fn refusal(error: &lapin::Error) -> Option<&AMQPError> {
     }
 }
 
+/// The routing key that the account may not use, where others of the exchange may be allowed.
+fn denied_topic(refusal: &AMQPError) -> Option<&str> {
+    let is_denial = *refusal.kind() == AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED);
+    let said = is_denial.then(|| refusal.get_message().as_str())?;
+    let (_, topic) = said.split_once("access to topic '")?;
+    let (topic, _) = topic.split_once("' in exchange")?;
+    Some(topic)
+}
+
 /// One message closed the channel for all of them. Where it may be any of several, they are sent
 /// again in parts until it is found.
 fn by_refusal(refusal: &AMQPError, is_alone: bool) -> Answer {
@@ -159,6 +180,10 @@ fn by_refusal(refusal: &AMQPError, is_alone: bool) -> Answer {
     match refusal.kind() {
         // They all go to the same exchange. It may be declared yet.
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => Answer::retry(reason),
+        // Whichever the message: the account may not write there.
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => Answer::denied(format!(
+            "{reason}; grant it (rabbitmqctl set_permissions, set_topic_permissions)"
+        )),
         // It is too large, or something in it cannot be read: it will be so the next time.
         AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if is_alone => {
             Answer::rejected(reason)
@@ -180,30 +205,31 @@ mod tests {
     use crate::amqp::Letter;
     use crate::destination::Answer;
 
-    fn letter(id: &str) -> Letter<'static> {
+    fn letter(id: &str) -> Letter<'_> {
         Letter {
             exchange: "",
-            routing_key: "key",
+            routing_key: id,
             properties: BasicProperties::default().with_message_id(id.into()),
             body: Cow::Borrowed(&[]),
         }
     }
 
     fn judged(outcomes: Vec<lapin::Result<Confirmation>>) -> Verdicts {
-        let letters: Vec<Letter<'_>> = (0..outcomes.len())
-            .map(|n| letter(&n.to_string()))
-            .collect();
+        let ids: Vec<String> = (0..outcomes.len()).map(|n| n.to_string()).collect();
+        let letters: Vec<Letter<'_>> = ids.iter().map(|id| letter(id)).collect();
         of(&letters.iter().collect::<Vec<_>>(), Ok(outcomes))
     }
 
     fn kinds(verdicts: &Verdicts) -> String {
-        let kind = |answer: &Answer| match answer {
-            Answer::Accepted => 'a',
-            Answer::Rejected { .. } => 'r',
-            Answer::Retry { .. } => 'l',
-            Answer::Unavailable { .. } => 'u',
-            Answer::Backpressure { .. } => 'n',
-            Answer::Ambiguous { .. } => '?',
+        let kind = |answer: &Option<Answer>| match answer {
+            None => '-',
+            Some(answer) if answer.is_denial() => 'd',
+            Some(Answer::Accepted) => 'a',
+            Some(Answer::Rejected { .. }) => 'r',
+            Some(Answer::Retry { .. }) => 'l',
+            Some(Answer::Unavailable { .. }) => 'u',
+            Some(Answer::Backpressure { .. }) => 'n',
+            Some(Answer::Ambiguous { .. }) => '?',
         };
         verdicts.answers.iter().map(kind).collect()
     }
@@ -239,9 +265,13 @@ mod tests {
     }
 
     fn closed(by: AMQPSoftError, times: usize) -> Verdicts {
+        closed_because(by, "why", times)
+    }
+
+    fn closed_because(by: AMQPSoftError, why: &str, times: usize) -> Verdicts {
         let error = lapin::Error::from(ErrorKind::ProtocolError(AMQPError::new(
             by.into(),
-            "why".into(),
+            why.into(),
         )));
         let mut outcomes = vec![Ok(Confirmation::Ack(None))];
         outcomes.extend((0..times).map(|_| Err(error.clone())));
@@ -258,9 +288,29 @@ mod tests {
         };
         is(closed(AMQPSoftError::PRECONDITIONFAILED, 1), "ar");
         is(closed(AMQPSoftError::PRECONDITIONFAILED, 2), "auu");
-        is(closed(AMQPSoftError::ACCESSREFUSED, 1), "al");
-        is(closed(AMQPSoftError::ACCESSREFUSED, 2), "auu");
         is(closed(AMQPSoftError::NOTFOUND, 2), "all");
+    }
+
+    #[test]
+    fn a_missing_right_counts_as_no_attempt_and_touches_no_other_topic() {
+        let is = |verdicts: Verdicts, expected: &str| {
+            assert_eq!(
+                (kinds(&verdicts).as_str(), verdicts.is_sound),
+                (expected, true)
+            );
+        };
+        is(closed(AMQPSoftError::ACCESSREFUSED, 1), "ad");
+        is(closed(AMQPSoftError::ACCESSREFUSED, 2), "add");
+        let of_topic = |topic: &str| {
+            let why = format!(
+                "ACCESS_REFUSED - write access to topic '{topic}' in exchange 'amq.topic' in vhost \
+                 '/' refused for user 'app'"
+            );
+            closed_because(AMQPSoftError::ACCESSREFUSED, &why, 3)
+        };
+        // The letters of these tests have the keys 0, 1, 2 and 3.
+        is(of_topic("2"), "a-d-");
+        is(of_topic("0"), "addd");
     }
 
     #[test]

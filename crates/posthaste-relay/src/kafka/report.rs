@@ -12,9 +12,10 @@ const LONGEST: usize = 249;
 /// came in one request together: for which of them, it does not say.
 pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
     use RDKafkaErrorCode::{
-        InvalidMessageSize, InvalidRecord, InvalidTopic, MessageSizeTooLarge, MessageTimedOut,
-        NotEnoughReplicas, NotEnoughReplicasAfterAppend, PolicyViolation, TopicAuthorizationFailed,
-        UnknownPartition, UnknownTopic, UnknownTopicOrPartition,
+        ClusterAuthorizationFailed, InvalidMessageSize, InvalidRecord, InvalidTopic,
+        MessageSizeTooLarge, MessageTimedOut, NotEnoughReplicas, NotEnoughReplicasAfterAppend,
+        PolicyViolation, SaslAuthenticationFailed, TopicAuthorizationFailed, UnknownPartition,
+        UnknownTopic, UnknownTopicOrPartition,
     };
     let reason = Reason::of(kind(error), said(error));
     match error.rdkafka_error_code() {
@@ -22,13 +23,17 @@ pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
         Some(MessageSizeTooLarge | InvalidMessageSize | InvalidRecord) if is_alone => {
             Answer::rejected(reason)
         }
-        Some(
-            UnknownTopic
-            | UnknownTopicOrPartition
-            | UnknownPartition
-            | TopicAuthorizationFailed
-            | PolicyViolation,
-        ) => Answer::retry(reason),
+        Some(UnknownTopic | UnknownTopicOrPartition | UnknownPartition | PolicyViolation) => {
+            Answer::retry(reason)
+        }
+        // Whichever the record: the account may not write there.
+        Some(TopicAuthorizationFailed) => Answer::denied(format!(
+            "{reason}: grant the account WRITE and DESCRIBE on the topic"
+        )),
+        Some(ClusterAuthorizationFailed) => Answer::denied(format!(
+            "{reason}: grant the account IDEMPOTENT_WRITE on the cluster"
+        )),
+        Some(SaslAuthenticationFailed) => Answer::denied(reason),
         // The client goes on until its own time is over where a broker says that it has too few
         // replicas, or no leader: no record is to blame for that.
         Some(MessageTimedOut | NotEnoughReplicas | NotEnoughReplicasAfterAppend) => {
@@ -129,6 +134,18 @@ mod tests {
         let error = KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge);
         assert!(matches!(answer(&error, true), Answer::Rejected { .. }));
         assert!(matches!(answer(&error, false), Answer::Unavailable { .. }));
+    }
+
+    #[test]
+    fn a_missing_right_counts_as_no_attempt() {
+        for code in [
+            RDKafkaErrorCode::TopicAuthorizationFailed,
+            RDKafkaErrorCode::ClusterAuthorizationFailed,
+            RDKafkaErrorCode::SaslAuthenticationFailed,
+        ] {
+            let answer = answer(&KafkaError::MessageProduction(code), true);
+            assert!(answer.is_denial(), "{answer:?}");
+        }
     }
 
     #[test]

@@ -22,6 +22,50 @@ const FULL: [u32; 3] = [10_002, 10_028, 10_047];
 /// Its code for a message that is too large.
 const TOO_LARGE: u32 = 10_054;
 
+/// So many are known of a connection.
+const VIOLATIONS: usize = 100;
+
+/// What the account may not do, in the server's words.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Violation {
+    /// Where it may not publish; nothing: it may not subscribe, and hears no answers.
+    subject: Option<String>,
+    said: String,
+}
+
+/// A refusal of the server that comes without a request, if it is about rights.
+pub(super) fn violation(said: &str) -> Option<Violation> {
+    let said = said.strip_prefix("nats: ").unwrap_or(said);
+    let (_, of) = said.split_once("Permissions Violation for ")?;
+    let quoted = of.split('"').nth(1);
+    let subject = match of.starts_with("Publish") {
+        true => Some(quoted?.to_owned()),
+        false => None,
+    };
+    let said = said.to_owned();
+    Some(Violation { subject, said })
+}
+
+/// Adds it, once; whether it is news. The oldest are forgotten.
+pub(super) fn note(known: &mut Vec<Violation>, violation: Option<Violation>) -> bool {
+    let Some(violation) = violation.filter(|one| !known.contains(one)) else {
+        return false;
+    };
+    if known.len() >= VIOLATIONS {
+        known.remove(0);
+    }
+    known.push(violation);
+    true
+}
+
+/// Why there will be no answer to what is sent to a subject.
+pub(super) fn denied(known: &[Violation], subject: &str) -> Option<Reason> {
+    let is_about = |one: &&Violation| one.subject.as_deref().is_none_or(|of| of == subject);
+    let violation = known.iter().rev().find(is_about)?;
+    let reason = format!("NATS: {}; grant it to the account", violation.said);
+    Some(Reason::of(Failure::Auth, reason))
+}
+
 /// A header with its length in the block.
 pub(super) fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue, usize)> {
     let length = name.len() + value.len() + ": \r\n".len();

@@ -31,7 +31,7 @@ pub(in super::super) struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    /// No calls yet; what is refused of the commands `before` them is so for the whole batch.
+    /// No calls yet; the commands `before` them only note what the calls are about.
     pub(in super::super) fn new(script: &'a Script, before: Pipeline, batch: &[Message]) -> Self {
         Self {
             script,
@@ -81,13 +81,16 @@ impl<'a> Calls<'a> {
             Err(reason) => return self.all_called(&Answer::unavailable(reason)),
         };
         let (before, calls) = answers.split_at(self.before.min(answers.len()));
-        if let Some(error) = before.iter().find_map(|answer| answer.as_ref().err()) {
-            return self.all_called(&refusal(error));
-        }
         for (message, answer) in self.called.iter().zip(calls) {
             if let Err(error) = answer {
                 self.answers[*message] = refusal(error);
             }
+        }
+        // What the calls have taken is there, whatever became of the commands before them.
+        if let Some(error) = before.iter().find_map(|answer| answer.as_ref().err())
+            && calls.iter().any(Result::is_ok)
+        {
+            redis.complain_beside(error);
         }
         self.answers
     }

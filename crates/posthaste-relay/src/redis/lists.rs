@@ -15,7 +15,8 @@ pub(in super::super) type List<'a> = (&'a str, u8);
 impl Redis {
     /// Pushes a batch in one go. `encode` makes a list's element of a message or says why it is
     /// rejected for good, `write` the commands for all elements of a list, which are as many for
-    /// each list; if one of them is refused these messages are.
+    /// each list. The last one takes the elements: what it took is not sent again, whatever became
+    /// of the others, because that would repeat it each time.
     pub(in super::super) async fn push<'a, E>(
         &self,
         batch: &'a [Message],
@@ -54,10 +55,13 @@ impl Redis {
             }
         };
         for ((indices, _), answers) in lists.values().zip(answers.chunks(each.max(1))) {
-            if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
+            if let Some(Err(error)) = answers.last() {
+                let refused = refusal(error);
                 indices
                     .iter()
-                    .for_each(|index| all[*index] = refusal(error));
+                    .for_each(|index| all[*index] = refused.clone());
+            } else if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
+                self.complain_beside(error);
             }
         }
         all

@@ -6,13 +6,17 @@ use std::time::SystemTime;
 use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
 use lettre::message::{Body, Mailbox, Mailboxes, SinglePart};
 use lettre::{Address, Message as Email};
+use url::Host;
 
+use super::fold::folded;
 use crate::message::Message;
 
 /// A mail as it is sent.
 pub(super) struct Mail {
     pub(super) sender: Address,
     pub(super) recipients: Vec<Address>,
+    /// The sender is the route's and not the message's.
+    pub(super) has_our_sender: bool,
     pub(super) text: Vec<u8>,
 }
 
@@ -54,7 +58,8 @@ impl Mail {
         to: Option<&str>,
     ) -> Result<Self, String> {
         let headers = Headers::read(message)?;
-        let from = headers.of("from").or(from).ok_or("there is no sender")?;
+        let own = headers.of("from");
+        let from = own.or(from).ok_or("there is no sender")?;
         let from: Mailbox = one_of("from", from)?;
         // The same at each attempt, so that a reader's program can tell duplicates.
         let id = format!("<{}@{}>", message.id, from.email.domain());
@@ -100,7 +105,8 @@ impl Mail {
                 .cloned()
                 .ok_or("there is no sender")?,
             recipients: mail.envelope().to().to_vec(),
-            text: without_end(mail.formatted()),
+            has_our_sender: own.is_none(),
+            text: folded(&without_end(mail.formatted()))?,
         })
     }
 }
@@ -171,7 +177,21 @@ fn all_of(name: &str, text: Option<&str>) -> Result<Vec<Mailbox>, String> {
         return Err(wrong());
     }
     let all: Mailboxes = text.parse().map_err(|_| wrong())?;
-    Ok(all.into_iter().collect())
+    Ok(all.into_iter().map(in_ascii).collect())
+}
+
+/// A domain in other letters has a form in ASCII, which every server takes (RFC 5890). It helps
+/// nobody where there are other letters before the @: that server must know SMTPUTF8 anyway.
+fn in_ascii(mailbox: Mailbox) -> Mailbox {
+    let (user, domain) = (mailbox.email.user(), mailbox.email.domain());
+    let ascii = match user.is_ascii() && !domain.is_ascii() {
+        true => Host::parse(domain).ok(),
+        false => None,
+    };
+    match ascii.and_then(|ascii| Address::new(user, ascii.to_string()).ok()) {
+        Some(email) => Mailbox { email, ..mailbox },
+        None => mailbox,
+    }
 }
 
 /// Bytes that nobody on the way may take for lines, whichever they are.
@@ -350,6 +370,9 @@ mod tests {
         assert!(mail.has_utf8_addresses());
         assert_eq!(recipients(&mail), ["jörg@exämple.com"]);
         assert!(text.contains("To: jörg@exämple.com\r\n"), "{text}");
+        let (mail, text) = self::mail(&[("to", "Jörg <info@müller.example>")]).unwrap();
+        assert!(!mail.has_utf8_addresses() && text.is_ascii(), "{text}");
+        assert_eq!(recipients(&mail), ["info@xn--mller-kva.example"]);
     }
 
     #[test]

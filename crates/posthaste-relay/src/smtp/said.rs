@@ -50,8 +50,11 @@ pub(super) fn judge(step: Step, code: Option<u16>, text: &str) -> Sent {
     let reason = format!("the answer to {name} was {code}: {text}");
     let reason = reason.trim_end_matches([' ', ':']).to_owned();
     match code {
-        // The server goes down, or does not know us (any more): that is nobody's mail.
-        421 | 530 | 534 | 535 | 538 => Sent::Gone(of_loss(code, reason)),
+        // The server goes down: that is nobody's mail.
+        421 => Sent::Gone(Reason::of(Failure::Connect, reason)),
+        _ if is_about_us(step, code, text) => Sent::Denied(Answer::denied(format!(
+            "{reason}; give the route a user who may send"
+        ))),
         400..=499 => Sent::Answered(Answer::retry(of_code(code, reason))),
         500..=599 => Sent::Answered(Answer::rejected(of_code(code, reason))),
         _ if step == Step::Text => Sent::Lost(reason),
@@ -59,13 +62,27 @@ pub(super) fn judge(step: Step, code: Option<u16>, text: &str) -> Sent {
     }
 }
 
-/// Why the server takes no mail of ours: it goes down, or does not know us.
-fn of_loss(code: u16, reason: String) -> Reason {
-    let failure = match code {
-        421 => Failure::Connect,
-        _ => Failure::Auth,
-    };
-    Reason::of(failure, reason)
+/// Whether the server does not know us, or wants another login or encryption before it takes
+/// anything (RFC 4954, RFC 3207; RFC 3463 and RFC 5248 for the status in the text). 454 for a
+/// recipient is about that recipient: it is not carried there.
+fn is_about_us(step: Step, code: u16, text: &str) -> bool {
+    let status = text.split_whitespace().next().unwrap_or_default();
+    match code {
+        530 | 534 | 535 | 538 => true,
+        454 => step != Step::Recipient,
+        500..=599 => ABOUT_US.contains(&status),
+        _ => false,
+    }
+}
+
+/// Statuses that are about the one who sends: too much for today, credentials, a mechanism that is
+/// too weak, no encryption, an account that is disabled.
+const ABOUT_US: [&str; 6] = ["5.4.5", "5.7.8", "5.7.9", "5.7.10", "5.7.11", "5.7.13"];
+
+/// Whether a refusal is about the sender's address, and so about each mail of a route that has one
+/// sender: not if the mail is too large.
+pub(super) fn is_about_the_sender(step: Step, code: Option<u16>) -> bool {
+    step == Step::Sender && code.is_some_and(|code| (500..600).contains(&code) && code != 552)
 }
 
 /// A reason with what its code says of the kind of failure (RFC 5321, RFC 4954).
@@ -100,6 +117,7 @@ mod tests {
     fn each_code_has_its_kind_of_failure() {
         let of = |code| match judge(Step::Recipient, Some(code), "so") {
             Sent::Answered(answer) => answer.failure().map(Failure::name),
+            Sent::Denied(answer) => answer.failure().map(Failure::name),
             Sent::Gone(reason) => Answer::unavailable(reason).failure().map(Failure::name),
             Sent::Lost(_) => None,
         };
@@ -118,16 +136,31 @@ mod tests {
 
     #[test]
     fn a_refusal_is_about_the_mail_unless_the_server_goes_or_does_not_know_us() {
+        let is = |step, code, text: &str| match judge(step, Some(code), text) {
+            Sent::Gone(_) => "gone",
+            Sent::Denied(answer) if answer.is_denial() => "denied",
+            Sent::Answered(Answer::Retry { .. }) => "retry",
+            Sent::Answered(Answer::Rejected { .. }) => "rejected",
+            other => panic!("{other:?}"),
+        };
         for step in STEPS {
             for code in 400..600 {
-                let reason = format!("the answer to {} was {code}: so", step.name());
                 let expected = match code {
-                    421 | 530 | 534 | 535 | 538 => Sent::Gone(of_loss(code, reason)),
-                    400..=499 => Sent::Answered(Answer::retry(of_code(code, reason))),
-                    _ => Sent::Answered(Answer::rejected(of_code(code, reason))),
+                    421 => "gone",
+                    530 | 534 | 535 | 538 => "denied",
+                    454 if step != Step::Recipient => "denied",
+                    400..=499 => "retry",
+                    _ => "rejected",
                 };
-                assert_eq!(judge(step, Some(code), "so"), expected);
+                assert_eq!(is(step, code, "so"), expected, "{step:?} {code}");
             }
+            assert_eq!(is(step, 550, "5.7.13 the account is disabled"), "denied");
+            assert_eq!(is(step, 550, "5.7.1 not here"), "rejected");
+            assert_eq!(is(step, 550, "5.7.130 so"), "rejected");
+        }
+        assert!(is_about_the_sender(Step::Sender, Some(553)));
+        for (step, code) in [(Step::Sender, 552), (Step::Sender, 451), (Step::Text, 550)] {
+            assert!(!is_about_the_sender(step, Some(code)), "{step:?} {code}");
         }
     }
 }

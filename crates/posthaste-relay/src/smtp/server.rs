@@ -15,7 +15,7 @@ use posthaste::Error;
 use url::Url;
 
 use super::mail::Mail;
-use super::said::{Step, judge};
+use super::said::{Step, is_about_the_sender, judge};
 use crate::destination::Answer;
 use crate::reason::{Failure, Reason};
 
@@ -47,6 +47,8 @@ pub(super) struct Session(AsyncSmtpConnection);
 pub(super) enum Sent {
     /// An answer; the connection goes on.
     Answered(Answer),
+    /// An answer that is about us: nothing else is taken from us either. The connection goes on.
+    Denied(Answer),
     /// The connection is gone, and the mail was not taken.
     Gone(Reason),
     /// The connection is gone, and nobody knows whether the mail was taken.
@@ -194,9 +196,17 @@ impl Session {
             Ok(code) => (Some(code), String::new()),
             Err(Refusal { code, text }) => (code, text),
         };
-        let stopped = judge(step, code, &hidden(text, mail));
+        let stopped = match judge(step, code, &hidden(text, mail)) {
+            Sent::Answered(Answer::Rejected { reason })
+                if mail.has_our_sender && is_about_the_sender(step, code) =>
+            {
+                let advice = "give the route a sender (mail_from) that this server takes from it";
+                Sent::Denied(Answer::denied(format!("{reason}; {advice}")))
+            }
+            stopped => stopped,
+        };
         // The next mail begins anew; where that fails, so does the connection.
-        if let Sent::Answered(_) = stopped
+        if let Sent::Answered(_) | Sent::Denied(_) = stopped
             && self.0.command(Rset).await.is_err()
         {
             self.0.abort().await;

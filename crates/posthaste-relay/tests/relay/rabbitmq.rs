@@ -77,7 +77,7 @@ impl Hands {
         declared.await.unwrap();
     }
 
-    async fn bind(&self, queue: &str, exchange: &str, key: &str) {
+    pub(super) async fn bind(&self, queue: &str, exchange: &str, key: &str) {
         let (options, none) = (QueueBindOptions::default(), FieldTable::default());
         let bound =
             self.channel

@@ -348,3 +348,24 @@ async fn a_server_that_was_restarted_between_two_mails_is_found_again() {
     assert_eq!(relay.status().unavailable, 0);
     worker.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_recipients_and_domains_in_other_letters_reach_any_server() {
+    let test = "many_recipients_and_domains_in_other_letters_reach_any_server";
+    let Some(setup) = Setup::new(test).await else {
+        return;
+    };
+    let many: Vec<String> = (0..60).map(|n| format!("user{n}@example.com")).collect();
+    let all = [&many[..], &["Jörg <info@müller.example>".to_owned()]].concat();
+    setup.enqueue(&[json!({ "to": all.join(", ") })]).await;
+    let worker = setup.work(setup.relay()).await;
+    all_done(&setup.client).await;
+    let mail = setup.mails().remove(0);
+    let mut expected = json!(many);
+    let last = json!("info@xn--mller-kva.example");
+    expected.as_array_mut().unwrap().push(last);
+    assert_eq!(mail.args, expected);
+    let raw = mail.all["raw"].as_str().unwrap();
+    assert!(raw.lines().all(|line| line.len() <= 78), "{raw}");
+    worker.stop().await.unwrap();
+}

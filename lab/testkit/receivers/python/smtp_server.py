@@ -1,5 +1,6 @@
 """Takes mail into a maildir, and writes one line for each; what it is told in orders.json it does instead.
 
+{"mail": "530 log in first"}      refuses senders with this answer
 {"rcpt": "550 no such user"}      refuses recipients with this answer
 {"data": "451 try again"}         refuses mails with this answer, after their text
 {"delay": 2.5}                    waits before it answers a mail that it has taken
@@ -34,6 +35,13 @@ def orders():
 
 
 class Handler:
+    async def handle_MAIL(self, server, session, envelope, address, options):
+        if "mail" in orders():
+            return orders()["mail"]
+        envelope.mail_from = address
+        envelope.mail_options.extend(options)
+        return "250 OK"
+
     async def handle_RCPT(self, server, session, envelope, address, options):
         if "rcpt" in orders():
             return orders()["rcpt"]

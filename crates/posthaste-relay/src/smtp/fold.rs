@@ -1,0 +1,118 @@
+//! The lines of a mail's headers, none longer than a mail may have (RFC 5322, 2.1.1). Pure.
+
+/// Where lines are folded, if that can be.
+const WANTED: usize = 78;
+/// Servers refuse longer lines.
+const LONGEST: usize = 998;
+const END: &[u8] = b"\r\n";
+
+/// The mail with the lines of its headers folded at blanks; an error names the first header that
+/// has no blank where it needs one.
+pub(super) fn folded(mail: &[u8]) -> Result<Vec<u8>, String> {
+    let body = mail.windows(4).position(|four| four == b"\r\n\r\n");
+    let (headers, body) = mail.split_at(body.unwrap_or(mail.len()));
+    let mut folded = Vec::with_capacity(mail.len() + 64);
+    let mut rest = headers;
+    let mut name = &[][..];
+    while !rest.is_empty() {
+        let end = rest.windows(2).position(|two| two == END);
+        let (line, more) = rest.split_at(end.unwrap_or(rest.len()));
+        if !line.starts_with(b" ") {
+            name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        }
+        if !fold(line, &mut folded) {
+            let name = String::from_utf8_lossy(name).to_lowercase();
+            return Err(format!(
+                "the header {name:?} has more than {LONGEST} bytes without a blank"
+            ));
+        }
+        let break_after = more.len().min(END.len());
+        folded.extend_from_slice(&more[..break_after]);
+        rest = &more[break_after..];
+    }
+    folded.extend_from_slice(body);
+    Ok(folded)
+}
+
+/// Adds a line, in several if it is long; false where a part of it stays too long.
+fn fold(line: &[u8], folded: &mut Vec<u8>) -> bool {
+    let mut line = line;
+    while let Some(at) = Some(line)
+        .filter(|line| line.len() > WANTED)
+        .and_then(break_of)
+    {
+        if at > LONGEST {
+            return false;
+        }
+        folded.extend_from_slice(&line[..at]);
+        folded.extend_from_slice(END);
+        line = &line[at..];
+    }
+    folded.extend_from_slice(line);
+    line.len() <= LONGEST
+}
+
+/// The last blank within the wanted length, else the first behind it, that stands between two words
+/// of the header's value.
+fn break_of(line: &[u8]) -> Option<usize> {
+    let name = match line.first()? {
+        b' ' => 0,
+        _ => line.iter().position(|byte| *byte == b':')? + 1,
+    };
+    let value = name + line[name..].iter().position(|byte| *byte != b' ')?;
+    let is_break = |at: &usize| line[*at] == b' ' && line[at + 1] != b' ';
+    let mut breaks = (value..line.len() - 1).filter(is_break);
+    let first = breaks.next()?;
+    breaks.take_while(|at| *at <= WANTED).last().or(Some(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST, WANTED, folded};
+
+    fn of(mail: &str) -> String {
+        String::from_utf8(folded(mail.as_bytes()).expect("folded")).expect("a text")
+    }
+
+    #[test]
+    fn folds_long_headers_at_blanks_and_leaves_the_rest_as_it_is() {
+        let addresses: Vec<String> = (0..60).map(|n| format!("user{n}@example.com")).collect();
+        let to = format!("To: {}", addresses.join(", "));
+        let body = "x ".repeat(1_000);
+        let mail = of(&format!("Subject: short\r\n{to}\r\nDate: d\r\n\r\n{body}"));
+        let (headers, rest) = mail.split_once("\r\n\r\n").expect("a body");
+        assert_eq!(rest, body);
+        assert!(
+            headers.lines().all(|line| line.len() <= WANTED),
+            "{headers}"
+        );
+        let unfolded = headers.replace("\r\n ", " ");
+        assert_eq!(unfolded, format!("Subject: short\r\n{to}\r\nDate: d"));
+        assert!(headers.contains("To: user0@example.com, "), "{headers}");
+    }
+
+    #[test]
+    fn keeps_blanks_and_words_that_are_longer_than_a_line() {
+        let long = "w".repeat(500);
+        let line = format!("X-A: a  b {long} c   {long}  d");
+        assert_eq!(of(&line).replace("\r\n", ""), line);
+        assert!(
+            of(&line)
+                .lines()
+                .all(|line| line.len() <= 520 && !line.trim().is_empty())
+        );
+        let alone = format!("X-A: {long}");
+        assert_eq!(of(&alone), alone, "its name stays with it");
+        assert_eq!(of(""), "");
+    }
+
+    #[test]
+    fn names_a_header_that_cannot_be_folded() {
+        let mail = format!("Subject: a\r\n {}\r\nTo: b", "w".repeat(LONGEST));
+        let error = folded(mail.as_bytes()).unwrap_err();
+        assert!(
+            error.starts_with("the header \"subject\" has more than 998"),
+            "{error}"
+        );
+    }
+}
