@@ -10,7 +10,7 @@ use posthaste_relay::Route;
 use posthaste_sync::{IndexKind, Synced};
 use serde_json::{Map, Value};
 
-use crate::failure;
+use crate::{failure, variables};
 
 /// Where it is looked for.
 pub(crate) const FILE: &str = "posthaste.toml";
@@ -212,26 +212,16 @@ fn fill_in(kind: &str, name: &str, settings: &mut Settings, which: &[&str]) -> a
 /// Puts variables of the environment where `${NAME}` stands.
 fn fill(value: &mut Value) -> anyhow::Result<()> {
     match value {
-        Value::String(text) => *text = filled(text, |name| std::env::var(name).ok())?,
+        Value::String(text) => {
+            let filled = variables::filled(text, |name| std::env::var(name).ok())?;
+            filled.secrets.iter().for_each(|one| failure::conceal(one));
+            *text = filled.text;
+        }
         Value::Array(list) => list.iter_mut().try_for_each(fill)?,
         Value::Object(table) => table.values_mut().try_for_each(fill)?,
         _ => {}
     }
     Ok(())
-}
-
-fn filled(text: &str, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
-    let mut filled = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("${") {
-        let (name, after) = after.split_once('}').context("a ${ without a }")?;
-        let value = variable(name);
-        filled.push_str(before);
-        filled.push_str(&value.with_context(|| format!("there is no variable {name}"))?);
-        rest = after;
-    }
-    filled.push_str(rest);
-    Ok(filled)
 }
 
 /// Keeps what is secret out of everything that is printed.
@@ -261,18 +251,10 @@ pub(crate) fn password_of(url: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{File, Wanted, filled, password_of};
+    use super::{File, Wanted, password_of};
 
     fn parse(text: &str) -> anyhow::Result<File> {
         super::parse(text, Wanted::All)
-    }
-
-    #[test]
-    fn variables_stand_where_they_are_named() {
-        let of = |name: &str| (name == "A").then(|| "x".to_owned());
-        assert_eq!(filled("a${A}b${A}$c", of).unwrap(), "axbx$c");
-        assert!(filled("${B}", of).unwrap_err().to_string().contains('B'));
-        assert!(filled("${A", of).is_err());
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod signals;
 mod supervisor;
 mod syncs;
 mod terminal;
+mod variables;
 mod web;
 mod worker;
 

@@ -2,6 +2,7 @@
 //! a real Redis.
 
 mod few_files;
+mod secret;
 mod shown;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,205 @@
+//! Variables of the environment in the settings of a file. What stands in a part of a URL is
+//! written as that part holds it, so that a password may have any letters.
+
+use anyhow::Context as _;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What a user, a password or a value of a query holds as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+/// A path may be of several names.
+const PATH: &AsciiSet = &PLAIN.remove(b'/');
+/// A query may be of several pairs.
+const PAIRS: &AsciiSet = &PLAIN.remove(b'=').remove(b'&');
+
+/// A setting with its variables.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Filled {
+    pub(crate) text: String,
+    /// What may be secret of it: what came into a URL's password, path or query, as it was and as
+    /// it is written there.
+    pub(crate) secrets: Vec<String>,
+}
+
+/// Puts variables where `${NAME}` stands.
+pub(crate) fn filled(
+    setting: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Filled> {
+    let mut filled = Filled::default();
+    let mut rest = setting;
+    while let Some((before, after)) = rest.split_once("${") {
+        let start = setting.len() - after.len() - "${".len();
+        let (name, after) = after.split_once('}').context("a ${ without a }")?;
+        let value = variable(name).with_context(|| format!("there is no variable {name}"))?;
+        filled.text.push_str(before);
+        let part = part(&setting[..start], after);
+        match part.set() {
+            None => filled.text.push_str(&value),
+            Some(set) => {
+                let written = utf8_percent_encode(&value, set).to_string();
+                filled.text.push_str(&written);
+                if part != Part::Name {
+                    filled.secrets.extend([value, written]);
+                }
+            }
+        }
+        rest = after;
+    }
+    filled.text.push_str(rest);
+    Ok(filled)
+}
+
+/// A part of a URL.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part {
+    /// No part of one, or a whole one, or host and port.
+    Whole,
+    /// A user who has a password, or one name of a path.
+    Name,
+    /// A password or token, or a value of a query.
+    Value,
+    /// Several names of a path.
+    Path,
+    /// Pairs of a query.
+    Pairs,
+}
+
+impl Part {
+    fn set(self) -> Option<&'static AsciiSet> {
+        match self {
+            Self::Whole => None,
+            Self::Name | Self::Value => Some(PLAIN),
+            Self::Path => Some(PATH),
+            Self::Pairs => Some(PAIRS),
+        }
+    }
+}
+
+/// Where a variable between these texts stands. A setting may hold several URLs.
+fn part(before: &str, after: &str) -> Part {
+    let Some((scheme, url)) = before.rsplit_once("://") else {
+        return Part::Whole;
+    };
+    // The path of a folder is no URL's.
+    if scheme.ends_with("tantivy") {
+        return Part::Whole;
+    }
+    let is_end = |c: char| matches!(c, '/' | '?' | '#');
+    let Some((_, behind)) = url.split_once(is_end) else {
+        let authority = after.split(is_end).next().unwrap_or_default();
+        let authority = authority.split(',').next().unwrap_or_default();
+        return match authority.rsplit_once('@') {
+            None => Part::Whole,
+            Some((rest, _)) if rest.contains(':') && !url.contains(':') => Part::Name,
+            Some(_) => Part::Value,
+        };
+    };
+    let is_in_path = !url.contains(['?', '#']);
+    // A virtual host of RabbitMQ is one name, which may have slashes.
+    let is_name = ["amqp", "amqps"].iter().any(|one| scheme.ends_with(one));
+    match is_in_path {
+        true if is_name => Part::Name,
+        true => Part::Path,
+        false if url.ends_with(['?', '&']) && !behind.ends_with('=') => Part::Pairs,
+        false => Part::Value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::filled;
+
+    const HARD: &str = "p/w#1%41?a b@c:d,ü";
+    const WRITTEN: &str = "p%2Fw%231%2541%3Fa%20b%40c%3Ad%2C%C3%BC";
+
+    fn of(setting: &str) -> String {
+        let variable = |name: &str| match name {
+            "PW" => Some(HARD.to_owned()),
+            "HOST" => Some("redis.example:6379".to_owned()),
+            "URL" => Some(format!("redis://:{WRITTEN}@h:1/0")),
+            "PAIRS" => Some("key=a&more=b c".to_owned()),
+            "TOKEN" => Some("T0/B0/x?y".to_owned()),
+            _ => None,
+        };
+        filled(setting, variable).expect(setting).text
+    }
+
+    #[test]
+    fn a_variable_is_written_as_its_part_of_a_url_holds_it() {
+        for (setting, expected) in [
+            (
+                "sidekiq://:${PW}@h:1/0",
+                format!("sidekiq://:{WRITTEN}@h:1/0"),
+            ),
+            (
+                "amqp://${PW}:${PW}@h/v",
+                format!("amqp://{WRITTEN}:{WRITTEN}@h/v"),
+            ),
+            ("amqps://u:p@h/${PW}", format!("amqps://u:p@h/{WRITTEN}")),
+            ("nats://${PW}@a,b", format!("nats://{WRITTEN}@a,b")),
+            (
+                "nats://u:${PW}@a,nats://u:${PW}@b",
+                format!("nats://u:{WRITTEN}@a,nats://u:{WRITTEN}@b"),
+            ),
+            (
+                "https://h/x?token=${PW}",
+                format!("https://h/x?token={WRITTEN}"),
+            ),
+            (
+                "https://h/${TOKEN}/hook",
+                "https://h/T0/B0/x%3Fy/hook".to_owned(),
+            ),
+            (
+                "https://h/x?${PAIRS}",
+                "https://h/x?key=a&more=b%20c".to_owned(),
+            ),
+            (
+                "https://h/x?a=1&${PAIRS}",
+                "https://h/x?a=1&key=a&more=b%20c".to_owned(),
+            ),
+            (
+                "asynq://:x@${HOST}/0",
+                "asynq://:x@redis.example:6379/0".to_owned(),
+            ),
+            (
+                "asynq://${HOST}/0?a=@",
+                "asynq://redis.example:6379/0?a=@".to_owned(),
+            ),
+        ] {
+            assert_eq!(of(setting), expected, "{setting}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_part_of_a_url_is_put_in_as_it_is() {
+        for (setting, expected) in [
+            ("${PW}", HARD.to_owned()),
+            ("${URL}", format!("redis://:{WRITTEN}@h:1/0")),
+            (
+                "sidekiq+${URL}",
+                format!("sidekiq+redis://:{WRITTEN}@h:1/0"),
+            ),
+            ("tantivy:///data/${PW}", format!("tantivy:///data/{HARD}")),
+            ("$c${HOST}$d", "$credis.example:6379$d".to_owned()),
+        ] {
+            assert_eq!(of(setting), expected, "{setting}");
+        }
+        let missing = filled("a${B}", |_| None).unwrap_err().to_string();
+        assert_eq!(missing, "there is no variable B");
+        assert!(filled("${A", |_| None).is_err());
+    }
+
+    #[test]
+    fn what_came_into_a_url_is_known_as_a_secret_as_it_was_and_as_it_is_written() {
+        let of = |setting: &str| filled(setting, |_| Some("a/b".to_owned())).expect("filled");
+        assert_eq!(of("redis://:${A}@h").secrets, ["a/b", "a%2Fb"]);
+        assert_eq!(of("nats://${A}@h").secrets.len(), 2);
+        for shown in ["redis://${A}", "redis://${A}:pw@h", "amqp://h/${A}"] {
+            assert_eq!(of(shown).secrets, Vec::<String>::new(), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Secrets that come into an address by a variable.
+
+use posthaste_testkit::Child;
+use posthaste_testkit::receivers::{Receiver, Redis, are_here};
+
+use super::enqueue;
+use crate::stage::{self, Stage};
+
+const HARD: &str = "p/w#1%41?@:";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_with_any_letters_is_taken_as_it_is_and_never_said() -> anyhow::Result<()> {
+    let test = "a_password_with_any_letters_is_taken_as_it_is_and_never_said";
+    if !are_here(test, &[Receiver::Redis]) {
+        return Ok(());
+    }
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let redis = Redis::start(&[("appendonly", "yes"), ("requirepass", HARD)])?;
+    let port = redis.port();
+    let run = async |password: &str| {
+        let mut command = stage.command(&["relay", "run", "--once"]);
+        command.env("DATABASE_URL", database.url());
+        command.env("PW", password);
+        stage::Said::by(Child::spawn(&mut command)?).await
+    };
+    let route = format!("[route.a]\nto = \"sidekiq://:${{PW}}@127.0.0.1:{port}/0\"\n");
+    stage.write("posthaste.toml", &route)?;
+    enqueue(&database.client().await?, 2).await?;
+    assert_eq!(run(HARD).await?.good()?, "a: 2 sent");
+    // A wrong address says neither the password nor how it is written there.
+    let route = format!("[route.a]\nto = \"sidekiq://:${{PW}}@127.0.0.1:{port}/x y\"\n");
+    stage.write("posthaste.toml", &route)?;
+    let refused = run("geheim/7719").await?;
+    let said = format!("{refused:?}");
+    assert!(!said.contains("geheim"), "{said}");
+    assert_ne!(refused.code, Some(0), "{said}");
+    Ok(())
+}
