@@ -158,7 +158,7 @@ async fn documents_are_chosen_by_ids_by_time_and_all_and_their_reindex_rests_and
         "/sync?did=reindex&jobs=2"
     );
     assert_eq!(waiting(&client).await, [1, 3, 5, 6, 99]);
-    let all = [("table", "page"), ("by", "all"), ("force", "yes")];
+    let all = [("table", "page"), ("by", "all"), ("different", "yes")];
     assert_eq!(
         console.act("/sync/reindex", &all).await,
         "/sync?did=reindex&jobs=20"
@@ -170,7 +170,7 @@ async fn documents_are_chosen_by_ids_by_time_and_all_and_their_reindex_rests_and
             .await
             .unwrap()
             .get::<_, i64>(0),
-        20
+        5
     );
     let queue = [("queue", "sync.page.reindex"), ("back", "/sync")];
     let to = console.act("/queues/pause", &queue).await;

@@ -44,7 +44,7 @@ pub struct Reindex {
     pub tag: String,
     /// Among re-indexes, the lower goes first.
     pub priority: i32,
-    /// Also where the index has the row's version.
+    /// Also where the index has the row's version: true unless said otherwise.
     pub force: bool,
 }
 
@@ -59,7 +59,7 @@ impl Default for Reindex {
             until: None,
             tag: "reindex".to_owned(),
             priority: 1_000,
-            force: false,
+            force: true,
         }
     }
 }
@@ -71,13 +71,20 @@ pub struct ReindexPlan {
     pub statement: String,
     /// How many documents it takes, as the planner guesses.
     pub about: f64,
+    /// What its jobs have as `reindex` among their arguments: it tells them from those of others.
+    pub mark: String,
 }
 
 impl Reindex {
     /// What it would do to this synced table. Fails where the rows cannot be chosen so.
     pub async fn plan(&self, client: &Client, table: &str) -> Result<ReindexPlan, Error> {
-        let (statement, about) = store::reindex::plan(client, table, self).await?;
-        Ok(ReindexPlan { statement, about })
+        let mark = format!("{:016x}", fastrand::u64(..));
+        let (statement, about) = store::reindex::plan(client, table, self, &mark).await?;
+        Ok(ReindexPlan {
+            statement,
+            about,
+            mark,
+        })
     }
 }
 

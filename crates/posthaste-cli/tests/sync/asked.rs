@@ -29,7 +29,7 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
     let window =
         "sync reindex pages --column edited_at --since 2001-01-06T00:00Z --until 2001-01-11T00:00Z";
     let begun = ours(window).await?;
-    assert_eq!(begun, "pages: 5 documents are to be looked at");
+    assert_eq!(begun, "pages: 5 documents are to be written again");
     let taken = "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' \
                  AND (kwargs ->> 'id')::integer BETWEEN 5 AND 9";
     assert_eq!(number(&client, taken).await?, 5);
@@ -50,10 +50,11 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
 async fn neither_a_row_that_cannot_be_made_nor_an_id_that_can_be_none_stops_an_audit()
 -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
-    let rows = "rows = \"SELECT p.id::text, p.version, jsonb_build_object('all', p.title, 'n', \
-                1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[])\"";
+    let rows = "rows = \"SELECT p.id::text, p.posthaste_version, jsonb_build_object('all', p.title, \
+                'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[])\"";
     let text = format!("{TABLE}index = 'postgres:'\n").replace("document =", "# document =");
     stage.write("posthaste.toml", &format!("{text}{rows}\n"))?;
+    good(&stage, &database, &["sync", "install"]).await?;
     let repair = stage
         .run_on(&database, &["sync", "audit", "--repair"])
         .await?;
@@ -114,7 +115,6 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
         "pages",
         "--where",
         "t.id <= 7",
-        "--force",
         "--tag",
         "mine",
     ])
@@ -171,6 +171,15 @@ async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_
     let far = ours(&["sync", "reindex", "pages", "--wait"]).await?;
     // Sums since the installation are a moment behind.
     assert!(far.starts_with("pages: 0 left, "), "{far}");
+    // What was asked for is written again although nothing has changed, and counted by itself.
+    let again = "SELECT count(*) FROM posthaste.search WHERE pass >= 2";
+    assert_eq!(number(&client, again).await?, 0);
+    let some = ["sync", "reindex", "pages", "--where", "t.id <= 3", "--wait"];
+    assert_eq!(ours(&some).await?, "pages: 3 written again");
+    assert_eq!(number(&client, again).await?, 3);
+    let compared = ours(&[&some[..], &["--only-different"]].concat()).await?;
+    assert_eq!(compared, "pages: 3 compared, and equal now");
+    assert_eq!(number(&client, again).await?, 3);
     sync.terminate()?;
     assert!(sync.exit(BOUND).await?.success());
     assert!(ours(&["sync", "audit"]).await?.ends_with("; equal"));

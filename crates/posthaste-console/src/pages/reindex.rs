@@ -37,7 +37,15 @@ struct Preview {
 }
 
 /// The fields that choose documents.
-const CHOICE: [&str; 7] = ["by", "ids", "column", "value", "since", "until", "force"];
+const CHOICE: [&str; 7] = [
+    "by",
+    "ids",
+    "column",
+    "value",
+    "since",
+    "until",
+    "different",
+];
 
 pub(crate) async fn preview(
     State(app): State<Arc<App>>,
@@ -96,7 +104,7 @@ async fn synced(app: &App, fields: &Fields) -> Result<String, Fault> {
 fn chosen(fields: &Fields) -> Result<Reindex, Fault> {
     let text = |name| fields.get(name).map(str::to_owned);
     let all = Reindex {
-        force: fields.get("force") == Some("yes"),
+        force: fields.get("different") != Some("yes"),
         ..Reindex::default()
     };
     if CHOICE
@@ -177,8 +185,8 @@ fn command(table: &str, reindex: &Reindex) -> String {
     if said.len() == before {
         said.push_str(" --all");
     }
-    if reindex.force {
-        said.push_str(" --force");
+    if !reindex.force {
+        said.push_str(" --only-different");
     }
     said
 }
@@ -194,12 +202,12 @@ mod tests {
         let one = Reindex {
             column: Some("own\"er".into()),
             equals: Some("it's".into()),
-            force: true,
+            force: false,
             ..Reindex::default()
         };
         assert_eq!(
             of(one),
-            r#"posthaste sync reindex page --where 't."own""er" = '\''it'\'''\''s'\''' --force"#
+            r#"posthaste sync reindex page --where 't."own""er" = '\''it'\'''\''s'\''' --only-different"#
         );
         let ids = Reindex {
             ids: Some(ids("7, 8\r\n9\n").unwrap()),

@@ -11,6 +11,7 @@ pub(crate) async fn plan(
     client: &Client,
     table: &str,
     reindex: &Reindex,
+    mark: &str,
 ) -> Result<(String, f64), Error> {
     let failed = "these documents cannot be chosen";
     let queue = reindex_queue(table);
@@ -29,6 +30,7 @@ pub(crate) async fn plan(
                 (&reindex.force, Type::BOOL),
                 (&queue, Type::TEXT),
                 (&reindex.equals, Type::TEXT),
+                (&mark, Type::TEXT),
             ],
         )
         .await

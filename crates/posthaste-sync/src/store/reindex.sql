@@ -1,6 +1,7 @@
 -- The statement of a re-index with its literals, and one that says about how many rows it takes:
 -- what is shown is what is run. $2: a condition; $3 to $5: a column and the times between which it
--- lies; $11: a value that it has; $6: ids, which need not have rows any more. The server's own
+-- lies; $11: a value that it has; $6: ids, which need not have rows any more; $12: what tells its
+-- jobs from those of other re-indexes. The server's own
 -- operators compare the column: for varchar or a domain somebody else's would match better. An
 -- extension's type has its own elsewhere.
 WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetype) AS (
@@ -14,9 +15,10 @@ WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetyp
    WHERE d.typtype = 'd')
 SELECT pg_catalog.format(
          $f$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
-SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
+SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object('id', i.id%s, 'reindex', %L)
+  FROM (%s) i$f$,
          'sync.' || s.name, $10::text, $8::integer, $7::text,
-         CASE WHEN $9 THEN $k$'id', i.id, 'force', true$k$ ELSE $k$'id', i.id$k$ END, r.taken),
+         CASE WHEN $9 THEN $k$, 'force', true$k$ ELSE '' END, $12::text, r.taken),
        'EXPLAIN (FORMAT json) ' || r.taken
   FROM posthaste.synced s
   JOIN pg_class c ON c.oid = s.relation::oid

@@ -1,16 +1,20 @@
 //! `posthaste sync reindex`: documents of a synced table are looked at again, behind everything
 //! new; how far it is; pause, resume, cancel.
 
+mod told;
+
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use posthaste::{Counters, State};
+use posthaste::State;
 use posthaste_sync::{Reindex, ReindexPlan};
 use serde::Serialize;
+use serde::ser::SerializeStruct as _;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
+use self::told::{Own, Progress};
 use crate::database::Database;
 use crate::syncs::{self, Config};
 use crate::terminal::{Terminal, Unit};
@@ -31,9 +35,9 @@ pub(super) struct Arguments {
     #[command(flatten)]
     instead: Instead,
 
-    /// Write also where the index has the row's version: when documents are made in another way now
+    /// Write only documents whose version in the index is not that of the row
     #[arg(long, conflicts_with = "instead")]
-    force: bool,
+    only_different: bool,
 
     /// Give its jobs this tag
     #[arg(long, value_name = "TAG", default_value = "reindex")]
@@ -141,19 +145,27 @@ pub(super) async fn run(
         }
         let jobs = plan.begin(&client).await;
         let jobs = jobs.with_context(|| format!("the re-index of {name} did not begin"))?;
-        let line = format!("{name}: {jobs} documents are to be looked at");
+        let what = match arguments.only_different {
+            true => "are compared, and written where they differ",
+            false => "are to be written again",
+        };
+        let line = format!("{name}: {jobs} documents {what}");
         if !arguments.wait {
             return terminal.result(line, &Begun { jobs });
         }
         terminal.note(&line);
+        let ended = wait(&client, &queue, Some(&plan.0.mark), terminal).await?;
+        let done = Own::of(name, jobs, &ended, arguments.only_different);
+        return terminal.result(&done, &done);
     }
-    if arguments.wait {
-        wait(&client, &queue, terminal).await?;
-    }
+    let left = match arguments.wait {
+        true => wait(&client, &queue, None, terminal).await?,
+        false => Left::read(&client, &queue, None).await?,
+    };
     let counters = posthaste::Client::new(posthaste::Unnamed(&client))
         .counters()
         .await?;
-    let far = Progress::of(&counters, name, &queue, left(&client, &queue).await?);
+    let far = Progress::of(&counters, name, &queue, left.open);
     terminal.result(&far, &far)
 }
 
@@ -169,12 +181,7 @@ impl Which {
 }
 
 /// What a re-index would do.
-#[derive(Serialize)]
-struct Plan {
-    statement: String,
-    /// As the planner guesses.
-    about: f64,
-}
+struct Plan(ReindexPlan);
 
 impl Plan {
     async fn make(client: &Client, name: &str, arguments: &Arguments) -> anyhow::Result<Self> {
@@ -189,24 +196,32 @@ impl Plan {
             until: which.until.clone(),
             tag: arguments.tag.clone(),
             priority: arguments.priority,
-            force: arguments.force,
+            force: !arguments.only_different,
         };
-        let ReindexPlan { statement, about } = reindex.plan(client, name).await?;
-        Ok(Self { statement, about })
+        Ok(Self(reindex.plan(client, name).await?))
     }
 
     async fn begin(&self, client: &Client) -> Result<u64, posthaste::Error> {
-        let plan = ReindexPlan {
-            statement: self.statement.clone(),
-            about: self.about,
-        };
-        plan.begin(client).await
+        self.0.begin(client).await
+    }
+}
+
+impl Serialize for Plan {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut plan = serializer.serialize_struct("Plan", 2)?;
+        plan.serialize_field("statement", &self.0.statement)?;
+        // As the planner guesses.
+        plan.serialize_field("about", &self.0.about)?;
+        plan.end()
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{};\n-- about {} documents", self.statement, self.about)
+        let ReindexPlan {
+            statement, about, ..
+        } = &self.0;
+        write!(f, "{statement};\n-- about {about} documents")
     }
 }
 
@@ -267,64 +282,46 @@ async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
     }
 }
 
-/// Jobs that are not completed. Counters would be cheaper, and are a moment behind: nothing is left
-/// when nothing is there.
-async fn left(client: &Client, queue: &str) -> anyhow::Result<i64> {
-    let left = client
-        .query_typed_one(include_str!("reindex/left.sql"), &[(&queue, Type::TEXT)])
-        .await?;
-    Ok(left.try_get(0)?)
+/// Jobs of a queue that are not completed. Counters would be cheaper, and are a moment behind:
+/// nothing is left when nothing is there.
+struct Left {
+    open: i64,
+    given_up: i64,
+    cancelled: i64,
 }
 
-async fn wait(client: &Client, queue: &str, terminal: &Terminal) -> anyhow::Result<()> {
+impl Left {
+    /// Of all re-indexes, or of the one that has this mark.
+    async fn read(client: &Client, queue: &str, mark: Option<&str>) -> anyhow::Result<Self> {
+        let sql = include_str!("reindex/left.sql");
+        let values: [(&(dyn ToSql + Sync), Type); 2] = [(&queue, Type::TEXT), (&mark, Type::TEXT)];
+        let left = client.query_typed_one(sql, &values).await?;
+        Ok(Self {
+            open: left.try_get(0)?,
+            given_up: left.try_get(1)?,
+            cancelled: left.try_get(2)?,
+        })
+    }
+}
+
+async fn wait(
+    client: &Client,
+    queue: &str,
+    mark: Option<&str>,
+    terminal: &Terminal,
+) -> anyhow::Result<Left> {
     let mut progress = None;
     loop {
         let asked = Instant::now();
-        let left = left(client, queue).await?.unsigned_abs();
+        let now = Left::read(client, queue, mark).await?;
+        let left = now.open.unsigned_abs();
         if left == 0 {
-            return Ok(());
+            return Ok(now);
         }
         let (total, bar) = progress
             .get_or_insert_with(|| (left, terminal.progress("indexing", Some(left), Unit::Jobs)));
         bar.set(total.saturating_sub(left));
         // A question that takes long is asked seldom.
         tokio::time::sleep(LOOK_EVERY.max(asked.elapsed() * 10)).await;
-    }
-}
-
-/// How far the re-indexes of a table are.
-#[derive(Serialize)]
-struct Progress {
-    table: String,
-    left: i64,
-    /// Since the installation, of all re-indexes of the table.
-    completed: i64,
-    dead: i64,
-    cancelled: i64,
-}
-
-impl Progress {
-    fn of(counters: &Counters, table: &str, queue: &str, left: i64) -> Self {
-        let ours = || counters.jobs.iter().filter(|one| one.queue == queue);
-        Self {
-            table: table.to_owned(),
-            left,
-            completed: ours().map(|of| of.completed_total).sum(),
-            dead: ours().map(|of| of.dead_total + of.expired_total).sum(),
-            cancelled: ours().map(|of| of.cancelled_total).sum(),
-        }
-    }
-}
-
-impl fmt::Display for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (table, left, completed) = (&self.table, self.left, self.completed);
-        write!(f, "{table}: {left} left, {completed} completed")?;
-        for (count, what) in [(self.dead, "given up"), (self.cancelled, "cancelled")] {
-            if count > 0 {
-                write!(f, ", {count} {what}")?;
-            }
-        }
-        Ok(())
     }
 }
