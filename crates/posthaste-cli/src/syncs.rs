@@ -169,6 +169,8 @@ pub(crate) async fn start(
     for table in tables {
         is_installed(&client, &table).await?;
         let Sides { source, index } = open(&table, address, Access::Write)?;
+        let made = source.check().await;
+        made.with_context(|| format!("sync {}", table.name()))?;
         // Before anybody waits for what is there. One that cannot be asked now is asked by its
         // sync.
         let _ = posthaste_sync::fill(&*source, &*index).await;

@@ -3,6 +3,7 @@
 
 mod asked;
 mod behind;
+mod documents;
 mod placed;
 mod rebuild;
 mod stopped;
@@ -59,7 +60,7 @@ async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
     let (stage, database, client) = with_pages(index).await?;
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
     let begun = ours(&["sync", "reindex", "pages", "--all"]).await?;
-    assert_eq!(begun, "pages: 20 documents are to be looked at");
+    assert_eq!(begun, "pages: 20 documents are to be written again");
     client
         .batch_execute(
             "INSERT INTO page (title, body) VALUES ('new', 'haste');
@@ -205,7 +206,7 @@ async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_s
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_may_be_of_a_statement_that_also_says_who_is_hidden() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
-    let rows = "rows = \"SELECT p.id::text, p.version, CASE WHEN p.body <> 'secret' THEN \
+    let rows = "rows = \"SELECT p.id::text, p.posthaste_version, CASE WHEN p.body <> 'secret' THEN \
                 jsonb_build_object('all', p.title || ' by ann') END FROM page p WHERE p.id = ANY \
                 ($1::bigint[])\"";
     let settings =
@@ -230,10 +231,11 @@ async fn documents_that_failed_are_said_by_the_exit_code_of_a_sync_that_ends() -
 {
     let (stage, database, client) = with_pages("postgres:").await?;
     with_one_document(&stage, &database, &client).await?;
-    let rows = "rows = \"SELECT p.id::text, p.version, jsonb_build_object('all', p.title, 'n', \
-                1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[]);\"";
+    let rows = "rows = \"SELECT p.id::text, p.posthaste_version, jsonb_build_object('all', p.title, \
+                'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[]);\"";
     let text = format!("{TABLE}index = 'postgres:'\n").replace("document =", "# document =");
     stage.write("posthaste.toml", &format!("{text}{rows}\n"))?;
+    good(&stage, &database, &["sync", "install"]).await?;
     good(&stage, &database, &["sync", "reindex", "pages", "--all"]).await?;
     let once = stage.run_on(&database, &["sync", "run", "--once"]).await?;
     assert_eq!(once.code, Some(3), "{once:?}");
@@ -282,7 +284,7 @@ async fn what_is_missing_is_told_with_the_way_out() -> anyhow::Result<()> {
     let printed = good(&stage, &database, &["sync", "install", "--dry-run"]).await?;
     assert!(
         printed.starts_with(
-            "SELECT posthaste.sync_table('page', key => 'id', version => 'version', name => 'pages'"
+            "SELECT posthaste.sync_table('page', key => 'id', version => 'posthaste_version', name => 'pages'"
         ),
         "{printed}"
     );

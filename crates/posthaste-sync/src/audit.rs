@@ -1,18 +1,20 @@
 //! Audit: the rows and the documents are walked, each in their own order, and each page is held
 //! against the other side. What is in memory is a page.
 
+mod judge;
+
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::audited::{Audited, Difference, NAMED};
-use super::compare::{MADE_AT_ONCE, Pass, SyncOutcome, SyncRequest};
+use super::compare::{MADE_AT_ONCE, SyncRequest};
 use super::decide::{Seen, Step, Truth, decide};
 use super::halves::{Halves, halves};
 use super::index::{Index, IndexError, Proof};
 use super::source::{Body, Row, RowVersion, Source};
 
-/// How an audit goes about it. Rows that change meanwhile may be found to differ, because their
-/// jobs are not due yet.
+/// How an audit goes about it. Where it repairs nothing, documents whose rows have a job that is
+/// still to come are counted by themselves, and do not differ.
 ///
 /// ```no_run
 /// # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +61,11 @@ impl Audit {
             found: Audited::default(),
             started: Instant::now(),
             looked_at: 0,
+            waited: Duration::ZERO,
         };
+        if self.contents || self.repair {
+            source.check().await?;
+        }
         // Before the rows: what somebody else wrote in the place of a row's document may have its
         // version.
         walk.unmanaged().await?;
@@ -91,6 +97,8 @@ struct Walk<'a> {
     found: Audited,
     started: Instant,
     looked_at: u64,
+    /// For documents that the index refuses for a while.
+    waited: Duration,
 }
 
 impl Walk<'_> {
@@ -127,7 +135,8 @@ impl Walk<'_> {
             deleted: None,
         };
         let requests: Vec<SyncRequest> = read.iter().map(force).collect();
-        self.write(&requests).await;
+        let unwritten = self.write(&requests).await;
+        self.found.count(unwritten);
         let rows = read.iter().map(|row| &*row.id);
         let kept: HashSet<&str> = rows.chain(unreadable.iter().map(|(id, _)| &**id)).collect();
         let others = unmanaged.iter().filter(|id| !kept.contains(&***id));
@@ -192,37 +201,6 @@ impl Walk<'_> {
         }
     }
 
-    /// Looks at them once more, the index before Postgres, so that nothing that changed between the
-    /// two looks of a page counts.
-    async fn judge(&mut self, ids: Vec<String>, side: Side) -> Result<(), IndexError> {
-        let different = self.different(&ids, side).await?;
-        for one in &different {
-            self.found.note(&one.id, one.difference);
-        }
-        if !self.audit.repair || different.is_empty() {
-            return Ok(());
-        }
-        let requests: Vec<SyncRequest> = different
-            .iter()
-            .map(|one| SyncRequest {
-                id: one.id.clone(),
-                force: one.difference == Difference::Altered,
-                deleted: None,
-            })
-            .collect();
-        self.write(&requests).await;
-        let ids: Vec<String> = requests.into_iter().map(|request| request.id).collect();
-        let still = self.different(&ids, side).await?;
-        let before: HashMap<&str, Option<i64>> = different
-            .iter()
-            .map(|one| (&*one.id, one.version))
-            .collect();
-        let is_other = |one: &&Different| before.get(&*one.id) != Some(&one.version);
-        self.found.changed += still.iter().filter(is_other).count() as u64;
-        self.found.repaired += (ids.len() - still.len()) as u64;
-        Ok(())
-    }
-
     /// Of these rows, whose versions the index has, the ids of those whose documents it does not
     /// hold as they are.
     async fn altered(&self, rows: &[&RowVersion]) -> Result<Vec<String>, IndexError> {
@@ -249,23 +227,6 @@ impl Walk<'_> {
             altered.extend(others.map(|((id, _), _)| id));
         }
         Ok(altered)
-    }
-
-    async fn write(&mut self, requests: &[SyncRequest]) {
-        let pass = Pass {
-            source: self.source,
-            index: self.index,
-            proof: Proof::Stored,
-            bytes: 10 << 20,
-        };
-        for outcome in pass.run(requests).await {
-            if let SyncOutcome::Failed(reason)
-            | SyncOutcome::Rejected(reason)
-            | SyncOutcome::Rescheduled(reason) = outcome
-            {
-                *self.found.reasons.entry(reason).or_default() += 1;
-            }
-        }
     }
 
     async fn different(&self, ids: &[String], side: Side) -> Result<Vec<Different>, IndexError> {

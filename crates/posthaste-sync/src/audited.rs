@@ -45,6 +45,8 @@ pub struct Audited {
     /// Ids with which nothing can be read of a row: whether it differs is not known, and nothing is
     /// repaired.
     pub unreadable: u64,
+    /// Documents that differ, and whose rows have a job that is still to come: none of the above.
+    pub pending: u64,
     /// How many of all these were seen to be true after they were written or deleted.
     pub repaired: u64,
     /// How many differed again after that, because their rows had changed meanwhile: they have jobs
@@ -57,7 +59,8 @@ pub struct Audited {
 }
 
 impl Audited {
-    /// Whether both sides were equal, by id and version, and by contents if these were looked at.
+    /// Whether both sides were equal, by id and version, and by contents if these were looked at;
+    /// but for documents that are [pending](Self::pending).
     pub fn is_equal(&self) -> bool {
         self.differences() == 0
     }
@@ -71,6 +74,13 @@ impl Audited {
     /// How many of them could not be repaired.
     pub fn unrepaired(&self) -> u64 {
         self.differences() - self.repaired - self.changed
+    }
+
+    /// Counts documents that were not written, by the reason.
+    pub(super) fn count(&mut self, unwritten: impl IntoIterator<Item = (String, String)>) {
+        for (_, reason) in unwritten {
+            *self.reasons.entry(reason).or_default() += 1;
+        }
     }
 
     pub(super) fn note(&mut self, id: &str, difference: Difference) {

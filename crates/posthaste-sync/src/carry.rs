@@ -247,7 +247,7 @@ impl Shared {
             self.is_filled.store(true, Ordering::Relaxed);
         } else {
             // It may have been taken away again before anything was in it.
-            self.index.make().await?;
+            self.index.make(&self.source.fields().await?).await?;
         }
         Ok(())
     }

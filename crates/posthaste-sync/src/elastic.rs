@@ -5,6 +5,7 @@
 //! without the row's fields.
 
 mod document;
+mod mapping;
 mod rebuild;
 mod unmanaged;
 mod walk;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 
 use super::decide::Seen;
 use super::index::{Index, IndexError, Proof, Write, Written};
+use super::source::Field;
 use document::OURS;
 pub(super) use document::check as check_definition;
 use posthaste::error::chain;
@@ -89,8 +91,9 @@ impl Elastic {
         }
     }
 
-    /// The `settings` and `mappings` that an index is made with. One that is there keeps its own:
-    /// see [`rebuild`](Self::rebuild). One of which no index can be made is refused by
+    /// The `settings` and `mappings` that an index is made with; without `mappings`, a sync makes
+    /// some of the types of the columns. An index that is there keeps its own: see
+    /// [`rebuild`](Self::rebuild). One of which no index can be made is refused by
     /// [`open`](Self::open), and by each look of a sync.
     pub fn definition(self, definition: Value) -> Self {
         self.with(|shared| shared.definition = definition)
@@ -126,7 +129,12 @@ impl Elastic {
 
     /// Makes the index if there is none, and looks whether the one that is there can be kept true.
     pub async fn open(&self) -> Result<(), IndexError> {
-        self.current().await.map(drop)
+        self.current(&[]).await.map(drop)
+    }
+
+    /// Why no document can have a field of this name, if none can.
+    pub fn unfit_field(name: &str) -> Option<&'static str> {
+        mapping::unfit(name)
     }
 
     /// The ids of at most this many documents that match, the best first: all words, `"phrases"`,
@@ -168,10 +176,11 @@ impl Elastic {
     }
 
     /// The index that the alias stands for, made if there is none.
-    async fn current(&self) -> Result<String, IndexError> {
+    async fn current(&self, fields: &[Field]) -> Result<String, IndexError> {
         let alias = &*self.shared.alias;
         document::check(&self.shared.definition).map_err(IndexError)?;
-        let definition = document::definition(&self.shared.definition, alias);
+        let definition = mapping::with_mappings(&self.shared.definition, fields);
+        let definition = document::definition(&definition, alias, "");
         let mut number = 0;
         loop {
             if let Some(index) = self.behind(alias).await? {
@@ -316,10 +325,10 @@ impl Index for Elastic {
         })
     }
 
-    fn make(&self) -> BoxFuture<'_, Result<(), IndexError>> {
+    fn make<'a>(&'a self, fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
         Box::pin(async move {
             match self.is_alias() {
-                true => self.open().await,
+                true => self.current(fields).await.map(drop),
                 false => Ok(()),
             }
         })

@@ -24,7 +24,7 @@ pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexEr
         );
     }
     // Behind the jobs: who dies between the two leaves an index that is still seen to be empty.
-    index.make().await?;
+    index.make(&source.fields().await?).await?;
     Ok(jobs)
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::decide::{Mark, Seen};
+use super::source::Field;
 
 /// One document to be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,12 +30,13 @@ pub enum Written {
     Taken,
     /// It has the same mark or a larger one.
     Older,
-    /// It does not take this document: a field does not fit its mapping, it is too large.
+    /// It does not take this document: a field does not fit its mapping, or it is larger than the
+    /// index is set to take.
     Rejected {
         /// Why; shown to people.
         reason: String,
     },
-    /// It takes nothing of this id, or of this version, whatever the document is.
+    /// It can never take this: nothing of this id, nothing of this size.
     Never {
         /// Why; shown to people.
         reason: String,
@@ -102,9 +104,10 @@ pub trait Index: Send + Sync + 'static {
         Box::pin(async { Ok(false) })
     }
 
-    /// Makes it where there is none. A sync does so as soon as all rows are to be looked at, and by
-    /// nothing else: what was made beside that would have documents before anybody saw it empty.
-    fn make(&self) -> BoxFuture<'_, Result<(), IndexError>> {
+    /// Makes it where there is none, for documents with these fields, as far as these are known. A
+    /// sync does so as soon as all rows are to be looked at, and by nothing else: what was made
+    /// beside that would have documents before anybody saw it empty.
+    fn make<'a>(&'a self, _fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
         Box::pin(async { Ok(()) })
     }
 

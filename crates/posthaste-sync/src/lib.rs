@@ -68,7 +68,7 @@ pub use postgres::{Postgres, Weight};
 #[cfg(feature = "elastic")]
 pub use posthaste_elastic::Client as ElasticClient;
 pub use reindex::{Reindex, ReindexPlan, reindex_queue};
-pub use source::{Body, Query, Row, RowVersion, Source, SourceError, Table, rows_of};
+pub use source::{Body, Field, Query, Row, RowVersion, Source, SourceError, Table, rows_of};
 pub use status::{DOCUMENTS_TOTAL, SyncCount, SyncStatus};
 pub(crate) use synced::Installed;
 pub use synced::{Access, IndexKind, OpenIndex, Synced};

@@ -100,7 +100,10 @@ impl Postgres {
                         false => Written::Rejected { reason },
                     });
                 }
-                Err(Unwritten::Rejected(_)) => {
+                Err(Unwritten::TooLarge(reason)) if part.len() == 1 => {
+                    answers.push(Written::Never { reason });
+                }
+                Err(Unwritten::Rejected(_) | Unwritten::TooLarge(_)) => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
                 }

@@ -1,5 +1,7 @@
 //! Where documents come from: the rows of Postgres, by their ids.
 
+use std::collections::HashSet;
+
 use futures_util::future::BoxFuture;
 use posthaste::Database;
 
@@ -40,6 +42,16 @@ pub enum Body {
     Unmade(String),
 }
 
+/// A field of documents, and the values that it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// The type of its column, as `pg_type` calls it: the base of a domain, the elements of an
+    /// array; `enum`, `range`, or `json` for all that is an object in JSON.
+    pub column_type: String,
+}
+
 /// Why rows were not read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SourceError {
@@ -74,6 +86,31 @@ pub trait Source: Send + Sync + 'static {
     /// that has nothing.
     fn fill(&self) -> BoxFuture<'_, Result<u64, SourceError>> {
         Box::pin(async { Ok(0) })
+    }
+
+    /// Of these ids those of which a job of a change is still to come, and has not failed.
+    fn pending<'a>(
+        &'a self,
+        _ids: &'a [String],
+    ) -> BoxFuture<'a, Result<HashSet<String>, SourceError>> {
+        Box::pin(async { Ok(HashSet::new()) })
+    }
+
+    /// The fields of its documents, where it knows them before it makes any: an index is made with
+    /// mappings for them.
+    fn fields(&self) -> BoxFuture<'_, Result<Vec<Field>, SourceError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// What its documents depend on beside their rows: with another text they are others.
+    fn recipe(&self) -> String {
+        String::new()
+    }
+
+    /// An error where its documents are made in another way by now. A sync asks before it makes
+    /// any.
+    fn check(&self) -> BoxFuture<'_, Result<(), SourceError>> {
+        Box::pin(async { Ok(()) })
     }
 
     /// The next of all rows after this id, in an order of its own; fewer than `most` means that
@@ -130,6 +167,17 @@ impl Source for Table {
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
         Box::pin(store::page(&self.pool, &self.name, after, most))
+    }
+
+    fn pending<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<HashSet<String>, SourceError>> {
+        Box::pin(store::pending(&self.pool, &self.name, ids))
+    }
+
+    fn fields(&self) -> BoxFuture<'_, Result<Vec<Field>, SourceError>> {
+        Box::pin(store::fields(&self.pool, &self.name))
     }
 
     fn fill(&self) -> BoxFuture<'_, Result<u64, SourceError>> {

@@ -49,7 +49,7 @@ INSERT INTO page (id, title, body) SELECT n, 'page ' || n, ''
 -- What a sync would have written, with one word.
 -- name: audit_documents
 INSERT INTO posthaste.search (index, id, version, pass, token, words)
-SELECT 'page', id::text, version, 0, 0, 'page'::tsvector FROM page;
+SELECT 'page', id::text, posthaste_version, 0, 0, 'page'::tsvector FROM page;
 
 -- A title, and some hundred letters of words; each row with its job by the triggers.
 -- name: sync_fill

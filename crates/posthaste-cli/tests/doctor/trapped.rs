@@ -86,15 +86,15 @@ async fn no_command_calls_what_somebody_has_put_into_public() -> anyhow::Result<
             ("sync install", "pages"),
             (
                 "sync reindex pages --column kind --since 2",
-                "pages: 10 documents are to be looked at",
+                "pages: 10 documents are to be written again",
             ),
             (
                 "sync reindex pages --column kind --since 1 --until 2",
-                "pages: 10 documents are to be looked at",
+                "pages: 10 documents are to be written again",
             ),
             (
                 "sync reindex pages --column marked --since 2",
-                "pages: 10 documents are to be looked at",
+                "pages: 10 documents are to be written again",
             ),
             ("sync reindex pages --progress", "left"),
             ("sync run --once", "pages"),

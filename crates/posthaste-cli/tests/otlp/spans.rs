@@ -90,8 +90,7 @@ async fn what_a_relay_sends_is_a_span_with_a_bounded_number_of_links_and_no_payl
 async fn a_pass_of_a_sync_is_a_span_with_what_came_of_it_and_its_traces() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, collector) = (database.client().await?, Collector::start().await?);
-    let table = "CREATE TABLE page (id bigint PRIMARY KEY, version bigint NOT NULL DEFAULT 1,
-                                    title text NOT NULL)";
+    let table = "CREATE TABLE page (id bigint PRIMARY KEY, title text NOT NULL)";
     client.batch_execute(table).await?;
     let file = "[sync.page]\nindex = 'postgres:'\nperiod = '1s'\ndelay = '0s'\n";
     stage.write("posthaste.toml", file)?;

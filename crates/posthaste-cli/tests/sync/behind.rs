@@ -54,6 +54,7 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
         "posthaste.toml",
         &away.replace("document =", "# document ="),
     )?;
+    good(&stage, &database, &["sync", "install"]).await?;
     let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
     let three_seconds_on = change_pages(&client).await?;
@@ -93,6 +94,7 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
     sync.exit(BOUND).await?;
     // What was in the way is forgotten with the jobs.
     stage.write("posthaste.toml", &format!("{TABLE}index = 'postgres:'\n"))?;
+    good(&stage, &database, &["sync", "install"]).await?;
     eventually(BOUND, "all is in the index", async || {
         good(&stage, &database, &["sync", "run", "--once"]).await?;
         Ok(status().await?["lag_seconds"].is_null())
@@ -279,7 +281,7 @@ async fn an_id_with_a_comma_is_one_id() -> anyhow::Result<()> {
         "sync", "reindex", "pages", "--id", "a,b", "--id", "c", "--ids", "d,e",
     ];
     let begun = good(&stage, &database, &again).await?;
-    assert_eq!(begun, "pages: 4 documents are to be looked at");
+    assert_eq!(begun, "pages: 4 documents are to be written again");
     let one = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = 'a,b'";
     assert_eq!(number(&client, one).await?, 1);
     Ok(())

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{MADE_AT_ONCE, Pass, SyncOutcome, SyncRequest};
+use super::{DELETED_BY_OTHERS, MADE_AT_ONCE, Pass, SyncOutcome, SyncRequest};
 use crate::decide::{Reason, Seen, Step, Truth, decide};
 use crate::halves::{Halves, Patience, halves_within};
-use crate::index::{IndexError, Write, Written};
+use crate::index::{IndexError, Proof, Write, Written};
 use crate::source::{Body, Row, RowVersion};
 
 /// One document of a pass.
@@ -230,9 +230,13 @@ impl<'a> Run<'a> {
             .map(|(at, reason, write)| ((at, reason), write))
             .unzip();
         let answers = self.pass.index.write(&writes).await?;
+        let mut refused = Vec::new();
         for (((at, reason), write), answer) in places.into_iter().zip(writes).zip(answers) {
             let document = &mut self.documents[at];
             let nothing_is_there = document.seen.is_none() && write.document.is_none();
+            if document.seen.is_none() && write.document.is_some() && answer == Written::Older {
+                refused.push(at);
+            }
             document.outcome = Some(match answer {
                 Written::Taken | Written::Older => SyncOutcome::Written(reason),
                 // What not even takes the mark of a deletion takes no late write either.
@@ -250,6 +254,23 @@ impl<'a> Run<'a> {
                 is_altered: false,
                 is_foreign: false,
             });
+        }
+        self.name_deleted(&refused).await
+    }
+
+    /// A server remembers for a while the version of what another client has deleted, and refuses
+    /// it. Where an index that showed nothing has refused a document and still shows nothing, that
+    /// is why: whatever else was newer would be there by now.
+    async fn name_deleted(&mut self, refused: &[usize]) -> Result<(), IndexError> {
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let id = |at: &usize| self.documents[*at].request.id.clone();
+        let ids: Vec<String> = refused.iter().map(id).collect();
+        let seen = self.pass.index.read(&ids, Proof::Stored).await?;
+        for (at, _) in refused.iter().zip(seen).filter(|(_, seen)| seen.is_none()) {
+            let reason = DELETED_BY_OTHERS.to_owned();
+            self.documents[*at].outcome = Some(SyncOutcome::Rescheduled(reason));
         }
         Ok(())
     }
@@ -293,6 +314,7 @@ impl<'a> Run<'a> {
         patience: Option<Patience>,
     ) -> Result<Vec<Row>, IndexError> {
         let source = self.pass.source;
+        source.check().await?;
         let all = halves_within(patience, ids, |part| source.rows(part)).await?;
         Ok(self.read(all))
     }

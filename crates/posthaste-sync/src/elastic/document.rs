@@ -133,21 +133,21 @@ pub(crate) fn check(users: &Value) -> Result<(), String> {
 }
 
 /// What an index is made with. The definition is one that was [checked](check).
-pub(super) fn definition(users: &Value, alias: &str) -> Value {
+pub(super) fn definition(users: &Value, alias: &str, recipe: &str) -> Value {
     let mut definition = users.clone();
     // What is never asked for costs no more than its place in the source.
     let stored = json!({"type": "long", "index": false, "doc_values": false});
     definition["mappings"]["properties"][OURS] = json!({"dynamic": false, "properties": {
         "id": {"type": "keyword"}, "token": stored, "deleted_at": {"type": "long"},
     }});
-    definition["mappings"]["_meta"][OURS] = json!({"definition": digest(users)});
+    definition["mappings"]["_meta"][OURS] = json!({"definition": digest(users, recipe)});
     definition["aliases"][alias] = json!({"is_write_index": true});
     definition
 }
 
-/// Tells definitions apart, whatever order their fields are in.
-pub(super) fn digest(users: &Value) -> String {
-    let digest = Sha256::digest(canonical(users));
+/// Tells definitions apart, whatever order their fields are in, and ways to make documents.
+pub(super) fn digest(users: &Value, recipe: &str) -> String {
+    let digest = Sha256::digest([&canonical(users), recipe].concat());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -279,16 +279,17 @@ mod tests {
         let same: Value =
             serde_json::from_str(r#"{"mappings": {}, "settings": {"b": [2, {}], "a": 1}}"#)
                 .unwrap();
-        let made = definition(&one, "notes");
-        assert_eq!(made_with(&made), Some(&*digest(&same)));
+        let made = definition(&one, "notes", "");
+        assert_eq!(made_with(&made), Some(&*digest(&same, "")));
         assert!(is_ours(&made) && made["aliases"]["notes"]["is_write_index"] == true);
         for other in [
             json!({}),
             json!({"settings": {"a": "1", "b": [2, {}]}, "mappings": {}}),
             json!({"settings": {"a": 1, "b": [{}, 2]}, "mappings": {}}),
         ] {
-            assert_ne!(digest(&other), digest(&one), "{other}");
+            assert_ne!(digest(&other, ""), digest(&one, ""), "{other}");
         }
+        assert_ne!(digest(&one, "other documents"), digest(&one, ""));
         assert_eq!(made_with(&json!({"mappings": {}})), None);
     }
 
@@ -322,7 +323,10 @@ mod tests {
         }
         let right = json!({"settings": {}, "mappings": {"properties": {}, "_meta": {"team": 1}}});
         check(&right).unwrap();
-        assert_eq!(definition(&right, "notes")["mappings"]["_meta"]["team"], 1);
+        assert_eq!(
+            definition(&right, "notes", "")["mappings"]["_meta"]["team"],
+            1
+        );
     }
 
     #[test]

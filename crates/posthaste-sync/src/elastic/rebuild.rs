@@ -9,10 +9,10 @@
 use posthaste_elastic::AliasChange;
 use serde_json::Value;
 
-use super::{Elastic, PAGE, document};
+use super::{Elastic, PAGE, document, mapping};
 use crate::decide::Seen;
 use crate::index::{Index as _, IndexError, Proof, Write};
-use crate::{Audit, Audited, Source};
+use crate::{Audit, Audited, Field, Source};
 
 /// Walks and writes that are tried before it is said that they do not succeed.
 const TRIES: usize = 5;
@@ -41,8 +41,10 @@ impl Elastic {
     /// again or it is [given up](Self::give_up_rebuild). An index that was begun with another
     /// definition is not gone on with: somebody else may be filling it.
     pub async fn rebuild(&self, source: &dyn Source, audit: Audit) -> Result<Rebuilt, IndexError> {
-        let old = self.current().await?;
-        let new = self.beside(&old).await?;
+        source.check().await?;
+        let fields = source.fields().await?;
+        let old = self.current(&fields).await?;
+        let new = self.beside(&old, &fields, &source.recipe()).await?;
         let next = &*self.next_alias();
         let begun = self.identity(&new).await?;
         let (from, to) = (self.at(&old, &self.shared.alias), self.at(&new, next));
@@ -79,7 +81,7 @@ impl Elastic {
             return Ok(());
         };
         let stands_for = match error.may_have_been_done() {
-            true => self.current().await.ok(),
+            true => self.behind(alias).await.ok().flatten(),
             false => return Err(error.into()),
         };
         match stands_for {
@@ -94,9 +96,9 @@ impl Elastic {
 
     /// Deletes the index that a rebuild began and did not put in its place; whether there was one.
     pub async fn give_up_rebuild(&self) -> Result<bool, IndexError> {
-        let current = self.current().await?;
+        let current = self.behind(&self.shared.alias).await?;
         let mut begun = self.client().alias(&self.next_alias()).await?;
-        begun.retain(|index| *index != current);
+        begun.retain(|index| Some(index) != current.as_ref());
         let alias = &*self.next_alias();
         for index in &begun {
             // A rebuild that is about to switch loses its turn by that, or has switched before.
@@ -117,13 +119,20 @@ impl Elastic {
     }
 
     /// The index beside this one, made if there is none.
-    async fn beside(&self, old: &str) -> Result<String, IndexError> {
+    async fn beside(
+        &self,
+        old: &str,
+        fields: &[Field],
+        recipe: &str,
+    ) -> Result<String, IndexError> {
         let (alias, next) = (&*self.shared.alias, &*self.next_alias());
-        let definition = document::definition(&self.shared.definition, next);
+        let users = mapping::with_mappings(&self.shared.definition, fields);
+        let definition = document::definition(&users, next, recipe);
         let mut number = document::number(alias, old).unwrap_or_default();
         loop {
             if let Some(begun) = self.behind(next).await? {
-                return self.is_as_defined(&begun).await.map(|()| begun);
+                let digest = document::digest(&users, recipe);
+                return self.is_as_defined(&begun, &digest).await.map(|()| begun);
             }
             // One of this number may be left from another time.
             number += 1;
@@ -133,14 +142,15 @@ impl Elastic {
     }
 
     /// An error when an index was made with another definition than this one.
-    async fn is_as_defined(&self, begun: &str) -> Result<(), IndexError> {
+    async fn is_as_defined(&self, begun: &str, digest: &str) -> Result<(), IndexError> {
         let described = self.client().describe_index(begun).await?;
         let made_with = described.as_ref().and_then(document::made_with);
-        if made_with == Some(&*document::digest(&self.shared.definition)) {
+        if made_with == Some(digest) {
             return Ok(());
         }
         Err(IndexError(format!(
-            "{begun} was begun with another definition: give it up before another is begun"
+            "{begun} was begun with another definition, or for other documents: give it up before \
+             another is begun"
         )))
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod behind;
 pub(crate) mod reindex;
 pub(crate) mod search;
 
+use std::collections::HashSet;
 use std::ops::Deref;
 
 use deadpool_postgres::{Object, Pool};
@@ -13,7 +14,7 @@ use posthaste::error::chain;
 use posthaste::sql::{JsonText, Parameter, milliseconds, typed};
 use posthaste::{Database, Error};
 
-use crate::{Body, Installed, RowVersion, SourceError};
+use crate::{Body, Field, Installed, RowVersion, SourceError};
 
 /// A sync has two batches under way, and while it asks for them somebody may search.
 const CONNECTIONS: usize = 4;
@@ -69,6 +70,7 @@ impl Lent {
         let is_of_all = |code: &str| of_all.iter().any(|class| code.starts_with(class));
         Err(match code {
             Some("57014") => Failed::Values(text),
+            Some("54000") => Failed::TooLarge(text),
             Some(code) if !is_of_all(code) => Failed::Values(text),
             _ => Failed::Other(text),
         })
@@ -97,15 +99,25 @@ impl Drop for Lent {
 pub(super) enum Failed {
     /// The server refused the values.
     Values(String),
+    /// They are larger than the server can ever take.
+    TooLarge(String),
     /// Anything else.
     Other(String),
 }
 
+const OTHER_DOCUMENTS: &str = "its settings (rows, document) are not those that 'posthaste sync install' has recorded: if \
+     this process has an old file, start it again with the new one; else run 'posthaste sync \
+     install', and then 'posthaste sync rebuild' or 'reindex --all'";
+
 const STANDBY: &str = "the database is a standby, which may be behind: connect to the primary";
 
 /// How a transaction begins that decides what is to be done: a row that is hidden from us is not
-/// gone.
-const DECIDES: &str = "BEGIN; SET LOCAL row_security = off";
+/// gone, and values are written alike for each role and database.
+const DECIDES: &str = "BEGIN; SET LOCAL row_security = off; SET LOCAL timezone = 'UTC'; \
+     SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL intervalstyle = 'postgres'; \
+     SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'; \
+     SET LOCAL lc_monetary = 'C'; SET LOCAL xmlbinary = 'base64'; \
+     SET LOCAL quote_all_identifiers = off";
 
 /// Asks for what something is decided by, on a connection of the pool, in a transaction of its own.
 /// All is sent at once.
@@ -158,7 +170,7 @@ async fn sent(
 impl From<Failed> for SourceError {
     fn from(failed: Failed) -> Self {
         match failed {
-            Failed::Values(reason) => Self::Rows(reason),
+            Failed::Values(reason) | Failed::TooLarge(reason) => Self::Rows(reason),
             Failed::Other(reason) => Self::Down(reason),
         }
     }
@@ -230,6 +242,43 @@ pub(crate) async fn rows(
     read(&rows, row)
 }
 
+/// Fails where the documents of this sync are made in another way by now: then the rest of what this
+/// process knows of them is of before too.
+pub(crate) async fn makes_documents(
+    pool: &Connections,
+    name: &str,
+    recipe: &str,
+) -> Result<(), SourceError> {
+    let parameters: [&dyn Parameter; 2] = [&name, &recipe];
+    let rows = ask(pool, include_str!("sync_documents.sql"), &parameters).await?;
+    let is_same = rows.first().map(|row| row.try_get(0)).transpose();
+    match is_same.map_err(|error| SourceError::Down(chain(&error)))? {
+        None | Some(true) => Ok(()),
+        Some(false) => Err(SourceError::Down(OTHER_DOCUMENTS.into())),
+    }
+}
+
+pub(crate) async fn pending(
+    pool: &Connections,
+    name: &str,
+    ids: &[String],
+) -> Result<HashSet<String>, SourceError> {
+    let parameters: [&dyn Parameter; 2] = [&name, &ids];
+    let rows = ask(pool, include_str!("sync_pending.sql"), &parameters).await?;
+    let ids = read(&rows, |row| row.try_get(0))?;
+    Ok(ids.into_iter().collect())
+}
+
+pub(crate) async fn fields(pool: &Connections, name: &str) -> Result<Vec<Field>, SourceError> {
+    let rows = ask(pool, include_str!("sync_fields.sql"), &[&name]).await?;
+    read(&rows, |row| {
+        Ok(Field {
+            name: row.try_get(0)?,
+            column_type: row.try_get(1)?,
+        })
+    })
+}
+
 pub(crate) async fn rows_by(
     pool: &Connections,
     sql: &str,
@@ -291,11 +340,12 @@ pub(crate) async fn install_statement(
     client: &Client,
     name: &str,
     told: &Installed,
+    recipe: &str,
 ) -> Result<String, Error> {
     let delay = milliseconds(told.delay);
     let (table, id, version) = (&*told.table, &*told.id, &*told.version);
     let deleted = told.deleted.as_deref();
-    let parameters: [&dyn Parameter; 9] = [
+    let parameters: [&dyn Parameter; 10] = [
         &table,
         &id,
         &version,
@@ -305,6 +355,7 @@ pub(crate) async fn install_statement(
         &told.draw,
         &told.enqueue,
         &told.always,
+        &recipe,
     ];
     let asked = client
         .query_typed_one(include_str!("sync_install.sql"), &typed(&parameters))

@@ -25,6 +25,8 @@ pub(crate) struct Search<'a> {
 pub(crate) enum Unwritten {
     /// One of them cannot be.
     Rejected(String),
+    /// One of them never can be.
+    TooLarge(String),
     /// The database is not to be asked now.
     IndexError(IndexError),
 }
@@ -54,6 +56,7 @@ impl Search<'_> {
         let rows = ask(self.pool, include_str!("search_write.sql"), &parameters).await;
         let rows = rows.map_err(|failed| match failed {
             Failed::Values(reason) => Unwritten::Rejected(reason),
+            Failed::TooLarge(reason) => Unwritten::TooLarge(reason),
             Failed::Other(reason) => Unwritten::IndexError(IndexError(reason)),
         })?;
         let taken = rows
@@ -164,7 +167,7 @@ impl Search<'_> {
 
 impl From<Failed> for IndexError {
     fn from(failed: Failed) -> Self {
-        let (Failed::Values(reason) | Failed::Other(reason)) = failed;
+        let (Failed::Values(reason) | Failed::TooLarge(reason) | Failed::Other(reason)) = failed;
         Self(reason)
     }
 }

@@ -27,7 +27,7 @@ const LONGEST_NAME: usize = 40;
 /// |---|---|
 /// | `index` | where the documents are, see below; the only one that must be there |
 /// | `table` | the table, with its schema where that is needed; the name of the sync unless said otherwise |
-/// | `id`, `version` | its key (`id`) and the column of its versions (`version`), which [`install_statement`](Self::install_statement) adds |
+/// | `id`, `version` | its key (`id`) and the column of its versions (`posthaste_version`), which [`install_statement`](Self::install_statement) adds |
 /// | `deleted` | a boolean column: rows that are there and must not be found |
 /// | `delay` | from a change until its job is due (60 s) |
 /// | `draw` | false: the version is the program's own, and ascends for each key, also across deletions |
@@ -165,7 +165,8 @@ impl Synced {
     /// The statement that prepares the table: its versions, and the triggers that enqueue a job
     /// with each change. It may be run again, also after the settings have changed.
     pub async fn install_statement(&self, client: &Client) -> Result<String, Error> {
-        crate::store::install_statement(client, &self.name, &self.installed).await
+        let recipe = rows::recipe(self);
+        crate::store::install_statement(client, &self.name, &self.installed, &recipe).await
     }
 
     /// Its rows, in this database: a pool of deadpool-postgres or of sqlx, or a URL, as for a
@@ -247,7 +248,7 @@ fn installed(name: &str, fields: &mut Fields) -> Result<Installed, String> {
     Ok(Installed {
         table: or(fields.take("table")?, name),
         id: or(fields.take("id")?, "id"),
-        version: or(fields.take("version")?, "version"),
+        version: or(fields.take("version")?, "posthaste_version"),
         deleted: fields.take("deleted")?,
         delay: fields.take("delay")?.unwrap_or(Duration::from_secs(60)),
         draw: fields.take("draw")?.unwrap_or(true),
@@ -294,7 +295,7 @@ mod tests {
         let told = &pages.installed;
         assert_eq!(
             (&*told.table, &*told.id, &*told.version),
-            ("page", "id", "version")
+            ("page", "id", "posthaste_version")
         );
         assert!(told.draw && told.enqueue && told.deleted.is_none());
         assert_eq!(

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
 
 use super::Synced;
 use crate::halves::{Halves, halves};
-use crate::source::{Body, Query, Row, RowVersion, Source, SourceError, Table};
-use crate::store::Connections;
+use crate::source::{Body, Field, Query, Row, RowVersion, Source, SourceError, Table};
+use crate::store::{self, Connections};
 
 /// Rows of a table that `posthaste.sync_table` knows, with documents of all columns, of a
 /// statement, or of some columns.
@@ -17,6 +18,20 @@ pub(super) struct Described {
     query: Option<Query>,
     /// Each field with its column; empty: all columns by their names.
     document: Vec<(String, String)>,
+    /// Where the table is, to ask whether documents are still made so.
+    pool: Connections,
+    name: String,
+    recipe: String,
+}
+
+/// A digest of how documents are made of rows.
+pub(super) fn recipe(synced: &Synced) -> String {
+    let said = serde_json::json!([synced.rows, synced.document]).to_string();
+    let digest = Sha256::digest(said);
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 impl Described {
@@ -29,9 +44,12 @@ impl Described {
             }
         });
         Self {
-            table: Table::over(pool, &synced.name),
+            table: Table::over(pool.clone(), &synced.name),
             query,
             document: synced.document.clone(),
+            pool,
+            name: synced.name.clone(),
+            recipe: recipe(synced),
         }
     }
 
@@ -112,9 +130,49 @@ impl Source for Described {
         Box::pin(async move { self.judged(self.table.walk(after, most).await?).await })
     }
 
+    fn pending<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<HashSet<String>, SourceError>> {
+        self.table.pending(ids)
+    }
+
+    /// A statement says what its documents have only by making them.
+    fn fields(&self) -> BoxFuture<'_, Result<Vec<Field>, SourceError>> {
+        Box::pin(async move {
+            if self.query.is_some() {
+                return Ok(Vec::new());
+            }
+            Ok(of_document(self.table.fields().await?, &self.document))
+        })
+    }
+
+    fn recipe(&self) -> String {
+        self.recipe.clone()
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), SourceError>> {
+        Box::pin(store::makes_documents(&self.pool, &self.name, &self.recipe))
+    }
+
     fn fill(&self) -> BoxFuture<'_, Result<u64, SourceError>> {
         self.table.fill()
     }
+}
+
+/// The fields that a document of these columns has; all of them, where none was asked for.
+fn of_document(columns: Vec<Field>, document: &[(String, String)]) -> Vec<Field> {
+    if document.is_empty() {
+        return columns;
+    }
+    let fields = document.iter().filter_map(|(name, column)| {
+        let column = columns.iter().find(|one| one.name == *column)?;
+        Some(Field {
+            name: name.clone(),
+            column_type: column.column_type.clone(),
+        })
+    });
+    fields.collect()
 }
 
 /// Makes the document of those columns that were asked for.

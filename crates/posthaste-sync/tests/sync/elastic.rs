@@ -4,6 +4,7 @@
 mod deleted;
 mod faults;
 mod filled;
+mod mapped;
 mod rebuild;
 mod unmanaged;
 

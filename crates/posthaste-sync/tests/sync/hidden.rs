@@ -6,11 +6,11 @@ use super::{Setup, setup};
 use crate::support::all_done;
 
 const ROWS: &str =
-    "SELECT n.id::text, n.version, CASE WHEN a.is_shown THEN jsonb_build_object('body', n.body) END
+    "SELECT n.id::text, n.posthaste_version, CASE WHEN a.is_shown THEN jsonb_build_object('body', n.body) END
     FROM note n CROSS JOIN author a WHERE n.id = ANY ($1::bigint[])";
 
 fn source(setup: &Setup) -> Query {
-    let walk = "SELECT n.id::text, n.version, a.is_shown FROM note n CROSS JOIN author a
+    let walk = "SELECT n.id::text, n.posthaste_version, a.is_shown FROM note n CROSS JOIN author a
         WHERE $1::text IS NULL OR n.id > $1::bigint ORDER BY n.id LIMIT $2";
     Query::new(setup.db.pool(2).unwrap(), ROWS).walk(walk)
 }
@@ -83,7 +83,8 @@ async fn what_row_security_hides_from_the_sync_is_an_error_and_no_deletion() {
     );
     setup.run(&hide).await;
     let pool = setup.db.pool_as(role, 4).unwrap();
-    let own = "SELECT id::text, version, to_jsonb(n) FROM note n WHERE id = ANY ($1::bigint[])";
+    let own =
+        "SELECT id::text, posthaste_version, to_jsonb(n) FROM note n WHERE id = ANY ($1::bigint[])";
     let sources: [Box<dyn Source>; 2] = [
         Box::new(Table::new(pool.clone(), "note")),
         Box::new(Query::new(pool.clone(), own)),

@@ -1,8 +1,12 @@
 //! Keys of synced tables: their texts are the ids of documents, the same in every session.
 
-use posthaste_testkit::PgVersion;
+use std::time::Duration;
 
-use crate::support::{database, number};
+use posthaste::Backoff;
+use posthaste_sync::{Audit, IndexSync, Postgres, Table};
+use posthaste_testkit::{PgVersion, reaches};
+
+use crate::support::{SOON, database, number, worker};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_whose_text_is_another_in_another_session_is_refused_and_all_others_are_read_whole() {
@@ -94,4 +98,76 @@ async fn a_key_that_is_written_otherwise_is_another_id() {
     let there = "SELECT count(*) FROM posthaste.job \
                  WHERE kwargs ->> 'id' = '1.00' AND NOT kwargs ? 'deleted'";
     assert!(number(&client, there).await >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_of_keys_are_compared_as_bytes_under_a_collation_that_ignores_case() {
+    // It has ICU.
+    let db = database(PgVersion::V15).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', \
+                                      deterministic = false); \
+                 CREATE TABLE t (id text COLLATE ci PRIMARY KEY, body text); \
+                 CREATE TABLE p (id text COLLATE ci, at integer, PRIMARY KEY (id, at)) \
+                   PARTITION BY RANGE (at); \
+                 CREATE TABLE p0 PARTITION OF p FOR VALUES FROM (0) TO (9); \
+                 SELECT posthaste.sync_table('t', delay => '0'), posthaste.sync_table('p')",
+        )
+        .await
+        .unwrap();
+    for change in [
+        "INSERT INTO t VALUES ('abc', 'one'); INSERT INTO p VALUES ('abc', 1)",
+        "UPDATE t SET id = 'ABC'; UPDATE p SET id = 'ABC'",
+    ] {
+        client.batch_execute(change).await.unwrap();
+    }
+    for queue in ["sync.t", "sync.p"] {
+        let gone = format!(
+            "SELECT count(*) FROM posthaste.job WHERE queue = '{queue}' \
+                 AND kwargs ->> 'id' = 'abc' AND kwargs ? 'deleted'"
+        );
+        assert_eq!(number(&client, &gone).await, 1, "{queue}");
+    }
+    // The row is found by its own text, and by no other that is equal to it.
+    for (ids, found) in [("{abc}", 0), ("{ABC}", 1), ("{abc,ABC,aBC}", 1)] {
+        for read in ["sync_rows", "sync_versions"] {
+            let rows = format!("SELECT count(*) FROM posthaste.{read}('t', '{ids}')");
+            assert_eq!(number(&client, &rows).await, found, "{read} {ids}");
+        }
+    }
+    // A job that fills the old document is none of the new one.
+    client
+        .batch_execute(
+            "UPDATE t SET id = 'abc'; SELECT posthaste.sync_fill('t'); \
+                 UPDATE t SET id = 'ABC'; SELECT posthaste.sync_fill('t')",
+        )
+        .await
+        .unwrap();
+    let fills = "SELECT count(*) FROM posthaste.job WHERE tag = 'fill' AND queue = 'sync.t'";
+    assert_eq!(number(&client, fills).await, 2);
+    let raised = "SELECT posthaste.sync_raise('t', 1000, '{abc}')";
+    assert_eq!(number(&client, raised).await, 0);
+
+    let source = Table::new(db.pool(2).unwrap(), "t");
+    let index = Postgres::new(db.pool(2).unwrap(), "t");
+    let quick = Backoff {
+        base: Duration::from_millis(20),
+        cap: Duration::from_millis(100),
+    };
+    let sync = IndexSync::of(source.clone(), index.clone());
+    let sync = sync.period(Duration::from_millis(100)).backoff(quick);
+    let worker = worker(&db.pool(2).unwrap()).consumer("sync.t", sync.start().unwrap());
+    let worker = worker.start().await.unwrap();
+    let left = "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.t' \
+                    AND state NOT IN ('completed', 'cancelled')";
+    reaches(SOON, "the jobs of t are done", 0, async || {
+        Ok(number(&client, left).await)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    let found = Audit::default().run(&source, &index).await.unwrap();
+    assert!(found.is_equal(), "{found:?}");
 }

@@ -34,8 +34,8 @@ const LATER: [&str; 2] = [
 ];
 
 const SYNCS: [(&str, &str, &str); 3] = [
-    ("note", "id", "version"),
-    ("by_slug", "slug", "version"),
+    ("note", "id", "posthaste_version"),
+    ("by_slug", "slug", "posthaste_version"),
     ("apart", "id", "other"),
 ];
 
@@ -81,7 +81,7 @@ impl Seen {
         let (name, key, version) = sync;
         let rows = format!(
             "SELECT n.{key}::text, n.{version},
-                    (to_jsonb(n) - ARRAY['version', 'other'])::text FROM note n"
+                    (to_jsonb(n) - ARRAY['posthaste_version', 'other'])::text FROM note n"
         );
         let rows = client.query(&rows, &[]).await.unwrap();
         let rows: BTreeMap<String, (i64, String)> = rows
@@ -218,7 +218,7 @@ async fn a_partition_is_of_its_table_from_its_attachment_until_it_is_detached() 
         let tables = "CREATE TABLE note (id bigint, at integer, PRIMARY KEY (id, at))
               PARTITION BY RANGE (at);
             SELECT posthaste.sync_table('note');
-            CREATE TABLE apart (id bigint, at integer, version bigint NOT NULL DEFAULT 0,
+            CREATE TABLE apart (id bigint, at integer, posthaste_version bigint NOT NULL DEFAULT 0,
               PRIMARY KEY (id, at));
             INSERT INTO apart SELECT n, 3, 0 FROM generate_series(1, 5) n;
             ALTER TABLE note ATTACH PARTITION apart FOR VALUES FROM (0) TO (10);";
@@ -226,7 +226,11 @@ async fn a_partition_is_of_its_table_from_its_attachment_until_it_is_detached() 
         assert_eq!(enqueues(client, tables).await, 0, "its rows come unseen");
         assert_eq!(enqueues(client, "UPDATE apart SET id = id").await, 5);
         assert_eq!(
-            number(client, "SELECT count(*) FROM note WHERE version > 0").await,
+            number(
+                client,
+                "SELECT count(*) FROM note WHERE posthaste_version > 0"
+            )
+            .await,
             5
         );
         // It has no trigger of TRUNCATE yet; the root's looks after it.

@@ -193,7 +193,7 @@ impl Schedule {
                 bytes: 60,
             };
             // As a sync does before a pass.
-            match index.make().await {
+            match index.make(&[]).await {
                 Ok(()) => pass.run(&requests).await,
                 Err(IndexError(why)) => vec![SyncOutcome::Rescheduled(why); requests.len()],
             }

@@ -25,8 +25,8 @@ const CHANGES: [&str; 9] = [
 ];
 
 const SYNCS: [(&str, &str, &str); 3] = [
-    ("note", "id", "version"),
-    ("by_slug", "slug", "version"),
+    ("note", "id", "posthaste_version"),
+    ("by_slug", "slug", "posthaste_version"),
     ("apart", "id", "other"),
 ];
 
@@ -71,7 +71,7 @@ async fn several_syncs_of_a_table_have_every_change_and_go_one_by_one() {
             .batch_execute("SELECT posthaste.unsync_table('note')")
             .await
             .unwrap();
-        let version = "SELECT max(version) FROM note";
+        let version = "SELECT max(posthaste_version) FROM note";
         let before = (number(&client, version).await, unfinished(&client).await);
         client
             .batch_execute("UPDATE note SET body = 'c' WHERE id = 1")
@@ -152,7 +152,7 @@ async fn what_no_sync_can_have_is_refused_by_the_name_of_what_is_there() {
         (
             "'pair', 'n', draw => false",
             "42703",
-            "there is no column \"version\"",
+            "there is no column \"posthaste_version\"",
         ),
         (
             "'note', name => 'x', deleted => 'gone'",
@@ -167,7 +167,7 @@ async fn what_no_sync_can_have_is_refused_by_the_name_of_what_is_there() {
         (
             "'note', name => 'x', draw => false",
             "22023",
-            "says otherwise whether \"version\"",
+            "says otherwise whether \"posthaste_version\"",
         ),
     ] {
         let install = format!("SELECT posthaste.sync_table({arguments})");
@@ -206,7 +206,7 @@ async fn triggers_that_fire_always_see_what_a_replicating_session_changes() {
                 let after = number(&client, &jobs(name)).await;
                 assert!(after > *before, "{change}: {name}");
                 *before = after;
-                let sync = (name, "id", "version");
+                let sync = (name, "id", "posthaste_version");
                 rows_are_newer_than_their_deletions(&client, sync).await;
             }
         }
@@ -224,7 +224,8 @@ async fn a_table_in_parts_is_synced_by_jobs_of_the_programs_own() {
               PARTITION BY HASH (id);
             CREATE TABLE note_0 PARTITION OF note FOR VALUES WITH (MODULUS 2, REMAINDER 0);
             CREATE TABLE note_1 PARTITION OF note FOR VALUES WITH (MODULUS 2, REMAINDER 1);
-            SELECT posthaste.sync_table('note', draw => false, enqueue => false);
+            SELECT posthaste.sync_table('note', version => 'version', draw => false,
+              enqueue => false);
             INSERT INTO note SELECT n, 5, 'a' FROM generate_series(1, 9) n";
         client.batch_execute(tables).await.unwrap();
         let page = "SELECT count(*) FROM posthaste.sync_page('note', '4', 100) WHERE version = 5";

@@ -12,10 +12,11 @@ use crate::support::{SOON, all_done, number, unfinished};
 /// A sync of documents that take so long to make, in passes that end after so long.
 fn slow(setup: &Setup, takes: &str, limit: Duration) -> SyncBuilder {
     let rows = format!(
-        "SELECT id::text, version, jsonb_build_object('body', body) \
+        "SELECT id::text, posthaste_version, jsonb_build_object('body', body) \
            FROM note, LATERAL (SELECT pg_sleep({takes})) s WHERE id = ANY ($1::bigint[])"
     );
-    let versions = "SELECT id::text, version, true FROM note WHERE id = ANY ($1::bigint[])";
+    let versions =
+        "SELECT id::text, posthaste_version, true FROM note WHERE id = ANY ($1::bigint[])";
     let rows = Query::new(setup.db.pool(2).unwrap(), rows).versions(versions);
     setup.sync_of(rows).time_limit(limit)
 }

@@ -8,12 +8,12 @@ use super::conformance::write;
 use super::{Setup, setup};
 use crate::support::{SOON, number, unfinished};
 
-const WALK: &str = "SELECT id::text, version, true FROM note
+const WALK: &str = "SELECT id::text, posthaste_version, true FROM note
     WHERE $1::text IS NULL OR id > $1::bigint ORDER BY note.id LIMIT $2";
 
 /// Rows of which the seventh cannot be made.
 fn dividing(setup: &Setup) -> Query {
-    let rows = "SELECT id::text, version, jsonb_build_object('body', body, 'n', 1 / (id - 7)) \
+    let rows = "SELECT id::text, posthaste_version, jsonb_build_object('body', body, 'n', 1 / (id - 7)) \
                 FROM note WHERE id = ANY ($1::bigint[])";
     Query::new(setup.db.pool(2).unwrap(), rows).walk(WALK)
 }
@@ -77,7 +77,7 @@ async fn a_document_whose_id_cannot_be_one_of_the_table_is_an_orphan_and_goes() 
         .write(&[write("abd", 3, "word")])
         .await
         .unwrap();
-    let rows = "SELECT id::text, version, jsonb_build_object('body', body) FROM note \
+    let rows = "SELECT id::text, posthaste_version, jsonb_build_object('body', body) FROM note \
                 WHERE id = ANY ($1::bigint[])";
     let query = Query::new(setup.db.pool(2).unwrap(), rows).walk(WALK);
     let found = audited(&setup, &query, true).await;
@@ -101,10 +101,11 @@ async fn an_error_of_any_class_that_one_row_makes_delays_only_that_row() {
     let setup = setup().await;
     setup.run(FILL).await;
     // Of the seventh the inner query has two rows.
-    let rows = "SELECT id::text, version, jsonb_build_object('body', body, 'n', \
+    let rows = "SELECT id::text, posthaste_version, jsonb_build_object('body', body, 'n', \
                 (SELECT g FROM generate_series(1, CASE id WHEN 7 THEN 2 ELSE 1 END) g)) \
                 FROM note WHERE id = ANY ($1::bigint[])";
-    let versions = "SELECT id::text, version, true FROM note WHERE id = ANY ($1::bigint[])";
+    let versions =
+        "SELECT id::text, posthaste_version, true FROM note WHERE id = ANY ($1::bigint[])";
     let source = Query::new(setup.db.pool(2).unwrap(), rows).versions(versions);
     let (worker, _) = setup.start(setup.sync_of(source)).await;
     let failed = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '7' AND attempt > 0 \
@@ -163,4 +164,30 @@ async fn a_document_is_the_same_whatever_its_reader_is_set_to() {
     let table = Table::new(setup.db.pool(2).unwrap(), "moment");
     let mut rows = rows_of(&table, &["1".to_owned()]).await.unwrap();
     assert!(matches!(rows.remove(0).body, Body::Document(after) if after == before));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_document_that_no_index_can_hold_is_given_up_with_the_reason() {
+    let setup = setup().await;
+    // More words than fit in a tsvector.
+    setup
+        .run(
+            "INSERT INTO note VALUES (1, 'word'); \
+             INSERT INTO note SELECT 2, string_agg(md5(n::text), ' ') \
+               FROM generate_series(1, 60000) n",
+        )
+        .await;
+    let (worker, _) = setup.start(setup.sync()).await;
+    let given_up = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '2' \
+                    AND state = 'discarded' AND last_error LIKE '%too long for tsvector%'";
+    eventually(SOON, "it is given up", async || {
+        Ok(unfinished(&setup.client).await == 1 && number(&setup.client, given_up).await > 0)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    assert_eq!(setup.found("word").await, ["1"]);
+    let behind = posthaste_sync::behind(&setup.client).await.unwrap();
+    let problems = &behind["note"].problems;
+    assert!(problems.iter().any(|one| one.given_up), "{problems:?}");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use posthaste_sync::{Index, IndexError, Proof, Seen, Write, Written};
+use posthaste_sync::{Field, Index, IndexError, Proof, Seen, Write, Written};
 
 use super::world::World;
 
@@ -50,8 +50,8 @@ impl Index for VersionBlind {
         self.inner.walk(after, most)
     }
 
-    fn make(&self) -> BoxFuture<'_, Result<(), IndexError>> {
-        self.inner.make()
+    fn make<'a>(&'a self, fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
+        self.inner.make(fields)
     }
 
     fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>> {

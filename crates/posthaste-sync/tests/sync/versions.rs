@@ -21,7 +21,11 @@ async fn notes(version: PgVersion) -> (TestDb, Client) {
 
 /// Version of a row.
 async fn version(client: &Client, id: i64) -> i64 {
-    number(client, &format!("SELECT version FROM note WHERE id = {id}")).await
+    number(
+        client,
+        &format!("SELECT posthaste_version FROM note WHERE id = {id}"),
+    )
+    .await
 }
 
 /// The newest deletion of a key that has a job.
@@ -46,7 +50,7 @@ async fn each_change_draws_a_larger_version_and_has_a_job_60_s_ahead_in_every_is
             client.batch_execute(&begin).await.unwrap();
             for change in [
                 "INSERT INTO note VALUES (1, 'a')",
-                "UPDATE note SET body = 'b', version = 0",
+                "UPDATE note SET body = 'b', posthaste_version = 0",
                 "INSERT INTO note VALUES (1, 'c') ON CONFLICT (id) DO UPDATE \
                  SET body = excluded.body",
             ] {

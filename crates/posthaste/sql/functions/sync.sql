@@ -42,7 +42,7 @@ BEGIN
         -- Who runs may have looked at the index that is gone.
         AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'quarantined'))
     SELECT $1, $1, 1000, 'fill', NULL, jsonb_build_object('id', t.%1$I::text) FROM %2$s t
-      WHERE NOT EXISTS (SELECT FROM there WHERE there.id = t.%1$I::text)$sql$,
+      WHERE NOT EXISTS (SELECT FROM there WHERE there.id = t.%1$I::text COLLATE "C")$sql$,
     s.key, s.relation) USING 'sync.' || name;
   GET DIAGNOSTICS v_jobs = ROW_COUNT;
   RETURN v_jobs;
@@ -62,9 +62,10 @@ BEGIN
   v_sequence := pg_catalog.format('posthaste.%I', 'sync_version_' || s.drawn_by);
   EXECUTE pg_catalog.format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', s.relation);
   PERFORM setval(v_sequence, greatest(posthaste.position(v_sequence), beyond));
-  EXECUTE pg_catalog.format('UPDATE %s t SET %I = 0 WHERE t.%I::text = ANY ($1)',
-                            s.relation, s.version,
-                            s.key) USING ids;
+  EXECUTE pg_catalog.format(
+    'UPDATE %s t SET %I = 0
+      WHERE t.%I::text COLLATE pg_catalog."C" OPERATOR(pg_catalog.=) ANY ($1)',
+    s.relation, s.version, s.key) USING ids;
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   RETURN v_rows;
 END $f$;
@@ -121,23 +122,46 @@ BEGIN
   RETURN s;
 END $f$;
 
+-- The condition for rows whose keys have these texts, $1: the operator of the index finds them, and
+-- their bytes are compared, because it may take another text for equal (1.0 and 1.00, or a and A
+-- under a collation that ignores case).
+CREATE OR REPLACE FUNCTION posthaste.sync_with_keys(s posthaste.synced)
+RETURNS text LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  RETURN format('t.%1$I %2$s ANY ($1::%3$s[]) AND t.%1$I::text COLLATE "C" = ANY ($1)',
+                s.key, posthaste.sync_operator(s, 3::smallint), posthaste.sync_key_type(s));
+END $f$;
+
+-- All columns of a row as JSON, without those of versions that syncs of its table draw.
+CREATE OR REPLACE FUNCTION posthaste.sync_document(s posthaste.synced)
+RETURNS text LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  RETURN format('to_jsonb(t.*) - %L::text[]', ARRAY(
+    SELECT s.version::text
+    UNION SELECT o.version::text FROM posthaste.synced o
+           WHERE o.relation = s.relation AND o.draws));
+END $f$;
+
 -- Rows of a synced table by their keys; document is NULL for a row that is not to be found. A
--- document is the same whoever reads it.
+-- document is the same whoever reads it: whatever says how values are written is set here.
 CREATE OR REPLACE FUNCTION posthaste.sync_rows(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET row_security = off
-SET timezone = 'UTC' SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $f$
+SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres'
+SET extra_float_digits = 1 SET bytea_output = 'hex' SET lc_monetary = 'C' SET xmlbinary = 'base64'
+SET quote_all_identifiers = off AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
   s := posthaste.synced_table(p_name);
   RETURN QUERY EXECUTE format(
-      'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE t.%1$I %6$s ANY ($1::%5$s[])',
-    s.key, s.version,
-    CASE WHEN s.deleted IS NULL THEN format('to_jsonb(t.*) - %L', s.version)
-         ELSE format('CASE WHEN t.%I IS TRUE THEN NULL ELSE to_jsonb(t.*) - %L END', s.deleted,
-             s.version) END,
-    s.relation, posthaste.sync_key_type(s), posthaste.sync_operator(s, 3::smallint))
+      'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE %5$s', s.key, s.version,
+    CASE WHEN s.deleted IS NULL THEN posthaste.sync_document(s)
+         ELSE format('CASE WHEN t.%I IS TRUE THEN NULL ELSE %s END', s.deleted,
+                     posthaste.sync_document(s)) END,
+    s.relation, posthaste.sync_with_keys(s))
     USING posthaste.sync_keys(s, p_ids);
 END $f$;
 
@@ -150,10 +174,9 @@ DECLARE
 BEGIN
   s := posthaste.synced_table(p_name);
   RETURN QUERY EXECUTE format(
-      'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE t.%1$I %6$s ANY ($1::%5$s[])',
-    s.key, s.version,
+      'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE %5$s', s.key, s.version,
     CASE WHEN s.deleted IS NULL THEN 'true' ELSE format('t.%I IS NOT TRUE', s.deleted) END,
-    s.relation, posthaste.sync_key_type(s), posthaste.sync_operator(s, 3::smallint))
+    s.relation, posthaste.sync_with_keys(s))
     USING posthaste.sync_keys(s, p_ids);
 END $f$;
 

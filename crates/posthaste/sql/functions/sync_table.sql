@@ -103,15 +103,50 @@ BEGIN
      WHERE i.indexrelid = posthaste.sync_index(s));
 END $f$;
 
+-- Whether the column of a sync's versions was made for posthaste: its comment says so, or a sync
+-- draws for it already. Its name proves nothing: programs have columns for optimistic locks.
+CREATE OR REPLACE FUNCTION posthaste.sync_owns_version(s posthaste.synced)
+RETURNS boolean LANGUAGE sql STABLE AS $f$
+  SELECT EXISTS (SELECT FROM posthaste.synced o
+                  WHERE o.relation::oid = s.relation::oid AND o.version = s.version AND o.draws)
+      OR EXISTS (
+        SELECT FROM pg_attribute a
+         WHERE a.attname = s.version
+           AND (a.attrelid = s.relation::oid
+                OR a.attrelid IN (SELECT p.relid::oid FROM pg_partition_ancestors(s.relation) p))
+           AND col_description(a.attrelid, a.attnum::integer) LIKE 'posthaste:%')
+$f$;
+
+-- Adds the column of versions, or refuses one that programs may use.
+CREATE OR REPLACE FUNCTION posthaste.sync_add_version(s posthaste.synced, p_table text)
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  -- A partition cannot be given one, even where it is there.
+  IF NOT EXISTS (SELECT FROM pg_attribute a
+                  WHERE a.attrelid = s.relation AND a.attname = s.version) THEN
+    EXECUTE format('ALTER TABLE %s ADD COLUMN %I bigint NOT NULL DEFAULT 0', p_table, s.version);
+    EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', p_table, s.version,
+                   'posthaste: the version of the row, drawn by triggers');
+  ELSIF NOT posthaste.sync_owns_version(s) THEN
+    RAISE EXCEPTION 'posthaste: %: the column "%" exists, and posthaste has not made it: its '
+      'triggers would overwrite what programs write there', s.relation, s.version
+      USING ERRCODE = 'duplicate_column',
+      HINT = format('Name another column by "version". If no program uses this one: COMMENT ON '
+                    'COLUMN %s.%I IS %L', p_table, s.version, 'posthaste: versions of rows');
+  END IF;
+END $f$;
+
 -- Lets an index show the rows of a table: adds the column where it lacks, and the triggers. draw =>
 -- false: the column is the program's own, and ascends for each key, also across deletions. enqueue
 -- => false: the program calls posthaste.sync() by itself, for deletions too. always: the triggers
--- fire also under session_replication_role = replica. Again with other arguments changes it. A
--- table may have several syncs, each by a name of its own.
+-- fire also under session_replication_role = replica. documents: a digest of how they are made.
+-- Again with other arguments changes it. A table may have several syncs, each by a name of its own.
 CREATE OR REPLACE FUNCTION posthaste.sync_table(
-  relation regclass, key name DEFAULT 'id', version name DEFAULT 'version', name text DEFAULT NULL,
-  deleted name DEFAULT NULL, delay interval DEFAULT '60 s', draw boolean DEFAULT true,
-  enqueue boolean DEFAULT true, always boolean DEFAULT false)
+  relation regclass, key name DEFAULT 'id', version name DEFAULT 'posthaste_version',
+  name text DEFAULT NULL, deleted name DEFAULT NULL, delay interval DEFAULT '60 s',
+  draw boolean DEFAULT true, enqueue boolean DEFAULT true, always boolean DEFAULT false,
+  documents text DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable
@@ -123,13 +158,11 @@ DECLARE
 BEGIN
   name := coalesce(name, (SELECT c.relname FROM pg_class c WHERE c.oid = relation));
   s := (name, relation, key, version, deleted, delay, draw, enqueue, always,
-        name)::posthaste.synced;
+        name, documents)::posthaste.synced;
   PERFORM posthaste.check_synced(s);
   EXECUTE format('LOCK TABLE %s', v_table);
-  -- A partition cannot be given one, even where it is there.
-  IF draw AND NOT EXISTS (SELECT FROM pg_attribute a
-                           WHERE a.attrelid = relation AND a.attname = version) THEN
-    EXECUTE format('ALTER TABLE %s ADD COLUMN %I bigint NOT NULL DEFAULT 0', v_table, version);
+  IF draw THEN
+    PERFORM posthaste.sync_add_version(s, v_table);
   END IF;
   IF NOT EXISTS (SELECT FROM pg_attribute a
       WHERE a.attrelid = relation AND a.attname = version AND a.atttypid = 'bigint'::regtype
@@ -143,9 +176,9 @@ BEGIN
     AND NOT EXISTS (SELECT FROM posthaste.synced o WHERE o.name = name AND o.relation = relation);
   INSERT INTO posthaste.synced AS o VALUES (s.*)
   ON CONFLICT ON CONSTRAINT synced_pkey DO UPDATE
-    SET (relation, key, version, deleted, delay, draws, enqueues, always, drawn_by) =
+    SET (relation, key, version, deleted, delay, draws, enqueues, always, drawn_by, documents) =
         (s.relation, s.key, s.version, s.deleted, s.delay, s.draws, s.enqueues, s.always,
-         s.drawn_by)
+         s.drawn_by, coalesce(s.documents, o.documents))
    WHERE o.relation = relation OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = o.relation);
   IF NOT FOUND THEN
     RAISE EXCEPTION 'posthaste: % is the name of the sync of another table, %', name,

@@ -126,7 +126,8 @@ $sql$ $f$;
 -- What both kinds of tables have: a new key. The old one is deleted, and the new one may have
 -- waited in the unique index like an insert. A row that an update moves to another partition is
 -- deleted and inserted, for triggers too: of tables in parts, this is a key that changes within a
--- partition. A key that is equal to the old one and written otherwise (1.0 and 1.00) is another id.
+-- partition. A key that is equal to the old one and written otherwise (1.0 and 1.00, or a
+-- and A under a collation that ignores case) is another id: texts of keys are compared as bytes.
 CREATE OR REPLACE FUNCTION posthaste.sync_trigger_of_moves() RETURNS text
   LANGUAGE sql IMMUTABLE AS $f$ SELECT $sql$
 CREATE OR REPLACE FUNCTION posthaste.sync_move_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
@@ -146,7 +147,7 @@ job]
 END $t$;
 CREATE OR REPLACE TRIGGER posthaste_move_@name@ AFTER UPDATE ON @table@ FOR EACH ROW
   WHEN (NOT OLD.@key@ @is@ NEW.@key@
-        OR OLD.@key@::text OPERATOR(pg_catalog.<>) NEW.@key@::text)
+        OR OLD.@key@::text COLLATE pg_catalog."C" OPERATOR(pg_catalog.<>) NEW.@key@::text)
   EXECUTE FUNCTION posthaste.sync_move_@name@();
 $sql$ $f$;
 

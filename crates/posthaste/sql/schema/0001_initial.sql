@@ -771,7 +771,10 @@ CREATE TABLE posthaste.synced (
   enqueues boolean  NOT NULL,                      -- changes enqueue their jobs by themselves
   always   boolean  NOT NULL,                      -- also under session_replication_role = replica
   -- Whose sequences the versions come from: syncs that draw for one column share them.
-  drawn_by text COLLATE "C" NOT NULL
+  drawn_by text COLLATE "C" NOT NULL,
+  -- A digest of how documents are made of rows, where an install said it: a program that makes them
+  -- otherwise makes none.
+  documents text COLLATE "C"
 );
 
 -- What the last audit of each synced table has found.

@@ -42,8 +42,8 @@ const QUERY: &str = "message queue";
 const TABLES: [(&str, &str); 2] = [
     (
         "public.package",
-        "version bigint, hidden boolean, name text, release text, section text, summary text, \
-         details text",
+        "posthaste_version bigint, hidden boolean, name text, release text, section text, \
+         summary text, details text",
     ),
     (
         "public.package_run",

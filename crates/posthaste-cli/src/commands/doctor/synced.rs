@@ -59,12 +59,23 @@ pub(super) fn of_a_sync(name: &str, behind: &Behind, older_than: f64) -> Option<
             "see to what the reason names; the jobs are tried again by themselves",
         ));
     }
-    let seconds = behind.seconds.filter(|seconds| *seconds > NOBODY)?;
-    let due = behind.due;
-    Some(wrong(
+    if let Some(seconds) = behind.seconds.filter(|seconds| *seconds > NOBODY) {
+        let due = behind.due;
+        return Some(wrong(
+            "sync",
+            &format!(
+                "{due} changes of sync {name} are due and not in its index, for {seconds:.0} s"
+            ),
+            "start one: 'posthaste sync run', or your own program",
+        ));
+    }
+    let given_up = behind.problems.iter().find(|one| one.given_up)?;
+    let (jobs, reason) = (given_up.jobs, &given_up.reason);
+    Some(hint(
         "sync",
-        &format!("{due} changes of sync {name} are due and not in its index, for {seconds:.0} s"),
-        "start one: 'posthaste sync run', or your own program",
+        &format!("{jobs} jobs of sync {name} were given up: {reason}"),
+        "'posthaste sync audit' names documents that differ; when the reason is gone, 'posthaste \
+         sync reindex' with their --ids, and delete the jobs",
     ))
 }
 
@@ -92,7 +103,7 @@ mod tests {
         for (behind, is_told) in [
             (behind(61.0, false), true),
             (behind(59.0, false), false),
-            (behind(599.0, true), false),
+            (behind(599.0, true), true),
             (nobody(601.0), true),
             (nobody(300.0), false),
         ] {

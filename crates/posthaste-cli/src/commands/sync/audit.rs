@@ -138,6 +138,8 @@ pub(crate) struct Report {
     ahead: u64,
     altered: u64,
     unreadable: u64,
+    /// What differs, and has a job that is still to come: it is not counted above.
+    pending: u64,
     pub(crate) repaired: u64,
     named: Vec<Named>,
     /// Why documents were not written by this audit, and how many for each reason.
@@ -171,6 +173,7 @@ impl Report {
             ahead: found.ahead,
             altered: found.altered,
             unreadable: found.unreadable,
+            pending: found.pending,
             repaired: found.repaired,
             reasons: found.reasons,
             problems: Vec::new(),
@@ -206,11 +209,13 @@ impl fmt::Display for Report {
             (self.ahead, "ahead"),
             (self.altered, "altered"),
             (self.unreadable, "unreadable"),
+            (self.pending, "pending"),
         ];
         for (count, kind) in kinds.into_iter().filter(|(count, _)| *count > 0) {
             write!(f, ", {} {kind}", HumanCount(count))?;
         }
         match (self.is_equal, self.repaired) {
+            (true, 0) if self.pending > 0 => write!(f, "; the others are equal"),
             (true, 0) => write!(f, "; equal"),
             (true, _) => write!(f, "; all repaired, equal now"),
             (false, 0) => write!(f, "; they DIFFER"),

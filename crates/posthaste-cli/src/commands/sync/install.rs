@@ -1,11 +1,13 @@
 //! `posthaste sync install`: gives the tables of posthaste.toml their versions, and the triggers
 //! that enqueue a job with each change.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use anyhow::Context as _;
-use posthaste_sync::{Body, Synced};
+use posthaste_sync::{Body, Elastic, SourceError, Synced};
 use serde::Serialize;
+use serde::de::IgnoredAny;
 
 use crate::database::Database;
 use crate::failure;
@@ -49,11 +51,22 @@ pub(super) async fn run(
         if !arguments.dry_run {
             let done = client.batch_execute(&statement).await;
             done.with_context(|| format!("sync {name} was not installed"))?;
-            if let Some(problem) = problem(&table, database).await? {
+            let First { problem, fields } = first(&table, database).await?;
+            if let Some(problem) = problem {
                 let problem = failure::redact(&problem);
                 terminal.note(&format!(
                     "sync {name}: the document of the first row cannot be made: {problem}"
                 ));
+            }
+            let is_elastic = table.elastic()?.is_some();
+            for field in fields.iter().filter(|_| is_elastic) {
+                if let Some(reason) = Elastic::unfit_field(field) {
+                    terminal.note(&format!(
+                        "sync {name}: the index takes no document with the field \"{field}\": \
+                         {reason}. Name the fields by 'document' in posthaste.toml, and install \
+                         again"
+                    ));
+                }
             }
         }
         all.push(Installed {
@@ -73,21 +86,45 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Why the document of the first row cannot be made, which would else be seen only when it is due.
-async fn problem(table: &Synced, database: &Database) -> anyhow::Result<Option<String>> {
+/// What would else be seen only when documents are due.
+#[derive(Default)]
+struct First {
+    /// Why the document of the first row cannot be made.
+    problem: Option<String>,
+    /// What is known of the fields of documents: by their columns, and by that of the first row.
+    fields: BTreeSet<String>,
+}
+
+async fn first(table: &Synced, database: &Database) -> anyhow::Result<First> {
     let source = syncs::source(table, database.address())?;
+    let mut found = First::default();
     let read = async {
+        let known = source.fields().await?;
         let first = source.walk(None, 1).await?;
         let ids: Vec<String> = first.into_iter().map(|row| row.id).collect();
-        source.rows(&ids).await
+        Ok((known, source.rows(&ids).await?))
     };
-    Ok(match read.await {
-        Ok(rows) => rows.into_iter().find_map(|row| match row.body {
-            Body::Unmade(problem) => Some(problem),
-            _ => None,
-        }),
-        Err(error) => Some(error.to_string()),
-    })
+    let read: Result<_, SourceError> = read.await;
+    match read {
+        Ok((known, rows)) => {
+            found
+                .fields
+                .extend(known.into_iter().map(|field| field.name));
+            for row in rows {
+                match row.body {
+                    Body::Unmade(problem) => found.problem = Some(problem),
+                    Body::Document(text) => {
+                        let document: BTreeMap<String, IgnoredAny> =
+                            serde_json::from_str(&text).unwrap_or_default();
+                        found.fields.extend(document.into_keys());
+                    }
+                    Body::Hidden => {}
+                }
+            }
+        }
+        Err(error) => found.problem = Some(error.to_string()),
+    }
+    Ok(found)
 }
 
 impl fmt::Display for Installed {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context as _, bail};
 use futures_util::future::BoxFuture;
 use indicatif::HumanCount;
-use posthaste_sync::{Audit, Elastic, Rebuilt, Row, RowVersion, Source, SourceError};
+use posthaste_sync::{Audit, Elastic, Field, Rebuilt, Row, RowVersion, Source, SourceError};
 use serde::Serialize;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -152,6 +152,18 @@ impl Source for Watched {
             self.walked.fetch_add(page.len() as u64, Ordering::Relaxed);
             Ok(page)
         })
+    }
+
+    fn fields(&self) -> BoxFuture<'_, Result<Vec<Field>, SourceError>> {
+        self.rows.fields()
+    }
+
+    fn recipe(&self) -> String {
+        self.rows.recipe()
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), SourceError>> {
+        self.rows.check()
     }
 }
 

@@ -15,10 +15,10 @@ use crate::process::{self, Failed};
 
 /// One request in this many changes an annotation that is there.
 const CHANGES: i64 = 4;
-const INSERT: &str = "INSERT INTO annotation (body) VALUES ($1) RETURNING id, version";
+const INSERT: &str = "INSERT INTO annotation (body) VALUES ($1) RETURNING id, posthaste_version";
 /// Ids are drawn before their rows can be seen, so the next one that can be seen is taken.
 const UPDATE: &str = "UPDATE annotation SET body = $1 WHERE id = (SELECT min(id) FROM annotation \
-                      WHERE id >= $2) RETURNING id, version";
+                      WHERE id >= $2) RETURNING id, posthaste_version";
 
 struct Service {
     pool: Pool,

@@ -1,7 +1,8 @@
 -- What should be found, counted by Postgres itself: how many rows, and a digest of their keys and
 -- versions.
 SELECT count(*),
-       encode(sha256(convert_to(coalesce(string_agg(p.name || ' ' || p.version::text || E'\n', ''
-                                                    ORDER BY p.name COLLATE "C"), ''),
+       encode(sha256(convert_to(coalesce(
+         string_agg(p.name || ' ' || p.posthaste_version::text || E'\n', ''
+                    ORDER BY p.name COLLATE "C"), ''),
                                'UTF8'::name)), 'hex')
   FROM public.package p WHERE NOT p.hidden

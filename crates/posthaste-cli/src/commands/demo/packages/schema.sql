@@ -7,7 +7,7 @@
 BEGIN;
 SELECT pg_advisory_xact_lock(1885893478, 0);
 CREATE TABLE IF NOT EXISTS public.package (
-  version bigint  NOT NULL DEFAULT 0,
+  posthaste_version bigint NOT NULL DEFAULT 0,
   hidden  boolean NOT NULL DEFAULT false,
   name    text    PRIMARY KEY,
   release text,
@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS public.package (
   summary text,
   details text
 ) WITH (fillfactor = 80); -- some rows are changed on the way
+COMMENT ON COLUMN public.package.posthaste_version IS 'posthaste: versions of rows';
 CREATE TABLE IF NOT EXISTS public.package_run (
   id      bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   total   bigint  NOT NULL,

@@ -1,0 +1,64 @@
+//! How documents are made changes: programs with the old file stop, and nothing of theirs stays.
+
+use posthaste_testkit::{eventually, number};
+
+use super::{TABLE, good, with_pages};
+use crate::stage::BOUND;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_with_an_old_file_makes_no_document_after_an_install_of_a_new_one()
+-> anyhow::Result<()> {
+    let (stage, database, client) = with_pages("postgres:").await?;
+    let mut old = stage.spawn_on(&database, &["sync", "run"])?;
+    old.error_line("Ctrl-C stops", BOUND).await?;
+    eventually(BOUND, "the index is filled", async || {
+        Ok(number(&client, "SELECT count(*) FROM posthaste.search").await? == 20)
+    })
+    .await?;
+    let table = TABLE.replace("text = 'body'", "text = 'body', more = 'edited_at'");
+    stage.write("posthaste.toml", &format!("{table}index = 'postgres:'\n"))?;
+    // The new file alone does not start.
+    let early = stage.run_on(&database, &["sync", "run", "--once"]).await?;
+    assert!(early.failure()?.contains("'posthaste sync install'"));
+    good(&stage, &database, &["sync", "install"]).await?;
+    client
+        .batch_execute("UPDATE page SET title = 'changed' WHERE id = 1")
+        .await?;
+    eventually(
+        BOUND,
+        "the old process says why it does nothing",
+        async || {
+            let said = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '1'
+                     AND attempt = 0 AND last_error LIKE '%start it again with the new one%'";
+            Ok(number(&client, said).await? == 1)
+        },
+    )
+    .await?;
+    let stale = good(&stage, &database, &["sync", "search", "changed"]).await?;
+    assert_eq!(stale, "nothing found");
+    old.terminate()?;
+    assert!(old.exit(BOUND).await?.success());
+    good(&stage, &database, &["sync", "reindex", "pages", "--all"]).await?;
+    good(&stage, &database, &["sync", "run", "--once"]).await?;
+    let audit = good(&stage, &database, &["sync", "audit", "--contents"]).await?;
+    assert_eq!(audit, "pages: 20 rows, 20 documents; equal");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_install_names_columns_that_the_index_takes_in_no_document() -> anyhow::Result<()> {
+    // Nobody is asked there.
+    let (stage, database, client) = with_pages("http://127.0.0.1:9/pages").await?;
+    client
+        .batch_execute("ALTER TABLE page ADD \"_id\" bigint")
+        .await?;
+    let index = "index = 'http://127.0.0.1:9/pages'\n";
+    let all = TABLE.replace("document =", "# document =");
+    stage.write("posthaste.toml", &format!("{all}{index}"))?;
+    let told = stage.run_on(&database, &["sync", "install"]).await?;
+    assert!(told.err.contains("the field \"_id\""), "{told:?}");
+    stage.write("posthaste.toml", &format!("{TABLE}{index}"))?;
+    let told = stage.run_on(&database, &["sync", "install"]).await?;
+    assert!(!told.err.contains("_id"), "{told:?}");
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! What becomes of documents that seem to differ: they are looked at once more, left to jobs that are
+//! still to come, or repaired.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::{Different, Side, Walk};
+use crate::audited::Difference;
+use crate::compare::{DELETED_BY_OTHERS, Pass, SyncOutcome, SyncRequest};
+use crate::index::{IndexError, Proof};
+
+/// For as long as this the audit tries to write what other clients have deleted: servers refuse that
+/// for 60 s unless they are told otherwise.
+const REFUSED_FOR: Duration = Duration::from_secs(75);
+const TRIED_AGAIN_EVERY: Duration = Duration::from_secs(5);
+
+impl Walk<'_> {
+    /// Looks at them once more, the index before Postgres, so that nothing that changed between the
+    /// two looks of a page counts.
+    pub(super) async fn judge(&mut self, ids: Vec<String>, side: Side) -> Result<(), IndexError> {
+        let mut different = self.different(&ids, side).await?;
+        if !self.audit.repair {
+            different = self.without_pending(different, side).await?;
+        }
+        for one in &different {
+            self.found.note(&one.id, one.difference);
+        }
+        if !self.audit.repair || different.is_empty() {
+            return Ok(());
+        }
+        let requests: Vec<SyncRequest> = different
+            .iter()
+            .map(|one| SyncRequest {
+                id: one.id.clone(),
+                force: one.difference == Difference::Altered,
+                deleted: None,
+            })
+            .collect();
+        self.write_until_taken(&requests).await;
+        let ids: Vec<String> = requests.into_iter().map(|request| request.id).collect();
+        let still = self.different(&ids, side).await?;
+        let before: HashMap<&str, Option<i64>> = different
+            .iter()
+            .map(|one| (&*one.id, one.version))
+            .collect();
+        let is_other = |one: &&Different| before.get(&*one.id) != Some(&one.version);
+        self.found.changed += still.iter().filter(is_other).count() as u64;
+        self.found.repaired += (ids.len() - still.len()) as u64;
+        Ok(())
+    }
+
+    /// Those whose rows have no job to come. A job that was done between the look at a document and
+    /// the look at the jobs has made it equal, so what has none is looked at once more.
+    async fn without_pending(
+        &mut self,
+        mut different: Vec<Different>,
+        side: Side,
+    ) -> Result<Vec<Different>, IndexError> {
+        for is_last in [false, true] {
+            let mends = |one: &&Different| match one.difference {
+                Difference::Missing | Difference::Stale | Difference::Orphaned => true,
+                // A job finds these versions equal, or cannot do anything about it.
+                Difference::Altered | Difference::Ahead | Difference::Unreadable => false,
+            };
+            let ids: Vec<String> = different
+                .iter()
+                .filter(mends)
+                .map(|one| one.id.clone())
+                .collect();
+            let pending = match ids.is_empty() {
+                true => HashSet::new(),
+                false => self.source.pending(&ids).await?,
+            };
+            self.found.pending += pending.len() as u64;
+            different.retain(|one| !pending.contains(&one.id));
+            if !is_last && !ids.is_empty() {
+                let left: Vec<String> = different.iter().map(|one| one.id.clone()).collect();
+                different = self.different(&left, side).await?;
+            }
+        }
+        Ok(different)
+    }
+
+    /// Writes these, and for a while again those that other clients have deleted a moment ago.
+    async fn write_until_taken(&mut self, requests: &[SyncRequest]) {
+        let mut left = requests.to_vec();
+        loop {
+            let unwritten = self.write(&left).await;
+            let is_refused = |reason: &String| reason == DELETED_BY_OTHERS;
+            let refused = unwritten.iter().filter(|(_, reason)| is_refused(reason));
+            let again: HashSet<&str> = refused.map(|(id, _)| &**id).collect();
+            if again.is_empty() || self.waited >= REFUSED_FOR {
+                self.found.count(unwritten);
+                return;
+            }
+            left.retain(|request| again.contains(&*request.id));
+            let others = unwritten.into_iter();
+            self.found
+                .count(others.filter(|(_, reason)| !is_refused(reason)));
+            if self.waited.is_zero() {
+                tracing::info!(documents = left.len(), "{DELETED_BY_OTHERS}; tried again");
+            }
+            tokio::time::sleep(TRIED_AGAIN_EVERY).await;
+            self.waited += TRIED_AGAIN_EVERY;
+        }
+    }
+
+    /// The ids of those that were not written, and why.
+    pub(super) async fn write(&self, requests: &[SyncRequest]) -> Vec<(String, String)> {
+        let pass = Pass {
+            source: self.source,
+            index: self.index,
+            proof: Proof::Stored,
+            bytes: 10 << 20,
+        };
+        let outcomes = requests.iter().zip(pass.run(requests).await);
+        let unwritten = outcomes.filter_map(|(request, outcome)| match outcome {
+            SyncOutcome::Failed(reason)
+            | SyncOutcome::Rejected(reason)
+            | SyncOutcome::Rescheduled(reason) => Some((request.id.clone(), reason)),
+            SyncOutcome::Done(_) | SyncOutcome::Written(_) => None,
+        });
+        unwritten.collect()
+    }
+}

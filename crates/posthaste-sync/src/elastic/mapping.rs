@@ -1,0 +1,153 @@
+//! How a server is told to index the fields of documents: by the types of their columns, where the
+//! definition does not say it. A server that is told nothing takes the type of the first value that
+//! it sees, and refuses or misses all others. No IO.
+
+use serde_json::{Map, Value, json};
+
+use super::document::OURS;
+use crate::Field;
+
+/// What the server keeps for itself at the top of a document.
+const RESERVED: [&str; 19] = [
+    "_data_stream_timestamp",
+    "_doc_count",
+    "_feature",
+    "_field_names",
+    "_id",
+    "_ignored",
+    "_index",
+    "_inference_fields",
+    "_nested_path",
+    "_primary_term",
+    "_routing",
+    "_seq_no",
+    "_size",
+    "_source",
+    "_tier",
+    "_ts_routing_hash",
+    "_tsid",
+    "_type",
+    "_version",
+];
+
+/// Why no document can have a field of this name.
+pub(super) fn unfit(name: &str) -> Option<&'static str> {
+    if name == OURS {
+        return Some("the sync has a field of this name");
+    }
+    if RESERVED.contains(&name) {
+        return Some("the server has a field of this name");
+    }
+    let is_empty = name.split('.').any(|part| part.trim().is_empty());
+    is_empty.then_some("a name, or what stands between its dots, is empty")
+}
+
+/// The definition with mappings, where it has none.
+pub(super) fn with_mappings(users: &Value, fields: &[Field]) -> Value {
+    let mut definition = users.clone();
+    if users.get("mappings").is_none() {
+        definition["mappings"] = mappings(fields);
+    }
+    definition
+}
+
+fn mappings(fields: &[Field]) -> Value {
+    let mut properties = Map::new();
+    // What a dot leads into may be a column too.
+    let plain = |field: &&Field| unfit(&field.name).is_none() && !field.name.contains('.');
+    for field in fields.iter().filter(plain) {
+        if let Some(mapping) = mapping(&field.column_type) {
+            properties.insert(field.name.clone(), mapping);
+        }
+    }
+    // For what is in JSON, and documents that a statement makes.
+    let number = |of: &str| json!({"match_mapping_type": of, "mapping": number()});
+    json!({
+        "date_detection": false,
+        "dynamic_templates": [
+            {"whole_numbers": number("long")},
+            {"numbers": number("double")},
+        ],
+        "properties": properties,
+    })
+}
+
+/// How values of such a column are indexed; none: as what they are in JSON.
+fn mapping(column_type: &str) -> Option<Value> {
+    Some(match column_type {
+        "json" | "jsonb" => return None,
+        "int2" | "int4" | "int8" => json!({"type": "long"}),
+        "float4" | "float8" | "numeric" => number(),
+        "bool" => json!({"type": "boolean"}),
+        // Infinity, and years before Christ.
+        "date" | "timestamp" | "timestamptz" => json!({"type": "date", "ignore_malformed": true}),
+        "uuid" | "enum" | "time" | "timetz" | "interval" | "inet" | "cidr" | "macaddr"
+        | "macaddr8" | "bit" | "varbit" | "bytea" | "range" | "money" | "oid" => word(),
+        _ => json!({"type": "text", "fields": {"keyword": word()}}),
+    })
+}
+
+/// NaN and infinity are texts in JSON.
+fn number() -> Value {
+    json!({"type": "double", "ignore_malformed": true})
+}
+
+fn word() -> Value {
+    json!({"type": "keyword", "ignore_above": 256})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(name: &str, column_type: &str) -> Field {
+        Field {
+            name: name.into(),
+            column_type: column_type.into(),
+        }
+    }
+
+    #[test]
+    fn columns_have_the_mapping_of_their_type() {
+        let fields = [
+            field("title", "text"),
+            field("price", "numeric"),
+            field("at", "timestamptz"),
+            field("more", "jsonb"),
+            field("_id", "int8"),
+            field("posthaste", "text"),
+            field("a.b", "text"),
+        ];
+        let made = with_mappings(&json!({"settings": {"a": 1}}), &fields);
+        assert_eq!(made["settings"]["a"], 1);
+        assert_eq!(made["mappings"]["date_detection"], false);
+        let properties = made["mappings"]["properties"].as_object().unwrap();
+        let types = properties
+            .iter()
+            .map(|(name, of)| (&**name, of["type"].as_str()));
+        let mut types: Vec<_> = types.collect();
+        types.sort_unstable();
+        let expected = [
+            ("at", Some("date")),
+            ("price", Some("double")),
+            ("title", Some("text")),
+        ];
+        assert_eq!(types, expected);
+    }
+
+    #[test]
+    fn mappings_of_the_definition_stay_as_they_are() {
+        let users = json!({"mappings": {"properties": {"title": {"type": "keyword"}}}});
+        assert_eq!(with_mappings(&users, &[field("title", "text")]), users);
+    }
+
+    #[test]
+    fn names_that_no_document_can_have_are_known() {
+        for name in ["_id", "_source", "posthaste", "", "a.", ".a", "a..b", " "] {
+            assert!(unfit(name).is_some(), "{name:?}");
+        }
+        for name in ["id", "_mine", "a.b", "version"] {
+            assert_eq!(unfit(name), None, "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Installing a sync changes nothing that the programs of a table use.
+
+use posthaste_testkit::PgVersion;
+
+use crate::support::{database, number};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_column_that_programs_use_is_never_taken_for_versions() {
+    for server in PgVersion::tried() {
+        let db = database(server).await;
+        let client = db.client().await.unwrap();
+        // As JPA, EF and Rails have it, and by the very name that ours would have.
+        client
+            .batch_execute(
+                "CREATE TABLE product (id bigint PRIMARY KEY, name text,
+                   version bigint NOT NULL DEFAULT 0, posthaste_version bigint NOT NULL DEFAULT 0);
+                 INSERT INTO product VALUES (1, 'a', 0, 0)",
+            )
+            .await
+            .unwrap();
+        for own in ["version", "posthaste_version"] {
+            let install = format!("SELECT posthaste.sync_table('product', version => '{own}')");
+            let refused = client.batch_execute(&install).await.unwrap_err();
+            let refused = refused.as_db_error().unwrap();
+            assert_eq!(refused.code().code(), "42701");
+            assert!(refused.message().contains(own), "{}", refused.message());
+            assert!(refused.hint().unwrap().contains("COMMENT ON COLUMN"));
+        }
+        // What a program has handed over is ours; the other column stays the program's.
+        client
+            .batch_execute(
+                "COMMENT ON COLUMN product.posthaste_version IS 'posthaste: versions of rows';
+                 SELECT posthaste.sync_table('product')",
+            )
+            .await
+            .unwrap();
+        for (found, next) in [(0, 1), (1, 2)] {
+            let update = format!(
+                "UPDATE product SET name = 'b', version = {next} WHERE id = 1 AND version = {found}"
+            );
+            assert_eq!(client.execute(&update, &[]).await.unwrap(), 1);
+        }
+        // What an install has made is ours however often it is installed, and after the sync went.
+        client
+            .batch_execute(
+                "CREATE TABLE plain (id bigint PRIMARY KEY, version text);
+                 SELECT posthaste.sync_table('plain');
+                 SELECT posthaste.sync_table('plain');
+                 SELECT posthaste.sync_table('plain', name => 'second');
+                 SELECT posthaste.unsync_table('plain'), posthaste.unsync_table('second');
+                 SELECT posthaste.sync_table('plain');
+                 INSERT INTO plain VALUES (1, 'lock')",
+            )
+            .await
+            .unwrap();
+        let document = "SELECT count(*) FROM posthaste.sync_rows('plain', '{1}') r
+                        WHERE r.document = '{\"id\": 1, \"version\": \"lock\"}'";
+        assert_eq!(number(&client, document).await, 1);
+    }
+}
