@@ -1,16 +1,20 @@
 //! Acknowledge: outcomes go back to the store in batches, each with its fence, until answered.
 
+mod closing;
+mod handed_back;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::consumer::Settled;
 use crate::error::Error;
-use crate::job::{Job, JobId};
+use crate::job::JobId;
 use crate::metrics::{self, Runs};
 use crate::parts::in_hand::InHand;
 use crate::parts::queue::Queues;
@@ -19,6 +23,8 @@ use crate::retry::{Backoff, Disposition};
 use crate::stats::Stats;
 use crate::store::link::Link;
 use crate::store::{self, Fence};
+use closing::Closing;
+use handed_back::HandedBack;
 
 /// After an acknowledgement that failed.
 const AGAIN: Backoff = Backoff {
@@ -57,6 +63,7 @@ impl Completer {
     /// Settles outcomes until the channel closes.
     pub(crate) async fn run(self: Arc<Self>, mut settled: UnboundedReceiver<Settled>) {
         let mut waiting: HashMap<Fence, Waiting> = HashMap::new();
+        let mut handed_back = HandedBack::default();
         let mut taken = Vec::with_capacity(TAKE);
         loop {
             let next = waiting.values().map(Waiting::until).min();
@@ -74,7 +81,8 @@ impl Completer {
             // Consumers may have room, although the jobs are not settled yet.
             self.queues.iter().for_each(|queue| queue.room.notify_one());
             let now = Instant::now();
-            for one in taken.drain(..) {
+            for mut one in taken.drain(..) {
+                handed_back.pace(&mut one, Timestamp::now, fastrand::f64);
                 let entry = waiting.entry(one.batch.fence).or_insert_with(|| Waiting {
                     since: now,
                     last: now,
@@ -189,7 +197,7 @@ impl Completer {
             match store::settle(link, jobs[0].batch.fence, &outcomes(&jobs)).await {
                 Ok(ours) => {
                     let ours = ours.into_iter().collect();
-                    report_lost(&jobs, &ours, repeated);
+                    report(&jobs, &ours, repeated);
                     self.count(&jobs, Some(&ours));
                     break;
                 }
@@ -229,7 +237,7 @@ impl Completer {
             match store::settle(&self.repeats, jobs[0].batch.fence, &outcomes(&jobs)).await {
                 Ok(ours) => {
                     let ours = ours.into_iter().collect();
-                    report_lost(&jobs, &ours, repeated);
+                    report(&jobs, &ours, repeated);
                     self.count(&jobs, Some(&ours));
                     break;
                 }
@@ -299,69 +307,6 @@ impl Waiting {
     }
 }
 
-/// How a batch is closed.
-#[derive(Debug, PartialEq, Eq)]
-enum Closing {
-    /// All its jobs are plainly done: by a statement that names no job, and closes other batches
-    /// too.
-    Whole,
-    /// All of them go on after the same time, with no attempt counted: by one that names none
-    /// either.
-    Reschedule {
-        after: Duration,
-        error: Option<String>,
-    },
-    /// Each in its own way.
-    JobByJob,
-}
-
-impl Closing {
-    fn of(jobs: &[Settled]) -> Self {
-        let Some(first) = jobs.first() else {
-            return Self::JobByJob;
-        };
-        if first.batch.jobs != jobs.len() || first.batch.fence.slot < 0 {
-            return Self::JobByJob;
-        }
-        match &first.disposition {
-            Disposition::Done if jobs.iter().all(Settled::is_plain) => Self::Whole,
-            Disposition::Reschedule { after, error, .. } => match after {
-                Some(after)
-                    if jobs
-                        .iter()
-                        .all(|one| one.is_rescheduled(*after, error.as_deref())) =>
-                {
-                    let (after, error) = (*after, error.clone());
-                    Self::Reschedule { after, error }
-                }
-                _ => Self::JobByJob,
-            },
-            _ => Self::JobByJob,
-        }
-    }
-}
-
-impl Settled {
-    fn is_plain(&self) -> bool {
-        self.disposition == Disposition::Done && !self.is_keyed
-    }
-
-    /// Whether it goes on after this time and nothing else is new of it.
-    fn is_rescheduled(&self, wait: Duration, why: Option<&str>) -> bool {
-        let Disposition::Reschedule {
-            attempt,
-            after,
-            until: None,
-            error,
-        } = &self.disposition
-        else {
-            return false;
-        };
-        let uncounted = |job: &Arc<Job>| job.attempts_counted() == *attempt;
-        *after == Some(wait) && error.as_deref() == why && self.job.as_ref().is_some_and(uncounted)
-    }
-}
-
 fn outcomes(jobs: &[Settled]) -> Vec<(JobId, &Disposition)> {
     jobs.iter().map(|one| (one.id, &one.disposition)).collect()
 }
@@ -382,7 +327,10 @@ fn is_passing(error: &Error) -> bool {
     error.is_connection() || passes
 }
 
-fn report_lost(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
+/// Logs what only the answer of the database tells.
+fn report(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
+    let ours_still = jobs.iter().filter(|one| ours.contains(&one.id.0));
+    ours_still.for_each(Settled::log_if_rolled_back);
     // Where the handler's own transaction completed it, or it was to be given back, all is well.
     let is_well = |one: &Settled| one.may_be_completed || one.disposition == Disposition::GiveBack;
     let lost = jobs

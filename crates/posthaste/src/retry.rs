@@ -70,8 +70,8 @@ pub(crate) enum RunResult {
     Unknown,
     /// It was not started, or not finished when the worker stopped.
     GivenBack,
-    /// The handler says that it finished it in its own transaction. Whether that committed is the
-    /// database's to say: if it did not, the job goes back, if it did, giving back changes nothing.
+    /// The handler says that it finished it in its own transaction. If that was committed, what is
+    /// sent of it changes nothing; if not, the attempt failed.
     CompletedInTransaction,
 }
 
@@ -124,6 +124,9 @@ impl Disposition {
 
 /// An unknown name is looked at again after this: another version of the program may know it.
 const UNKNOWN_NAME_AFTER: Duration = Duration::from_secs(60);
+
+/// What is stored of a run whose handler called `complete_in`, returned `Done`, and rolled back.
+const NOT_COMMITTED: &str = "complete_in was called and its transaction was not committed";
 
 /// The one place where the attempts of runs are counted; those of dead workers the database counts
 /// (sql/functions/rescue.sql).
@@ -204,7 +207,8 @@ pub(crate) fn disposition(
                 job.name
             ))),
         },
-        RunResult::GivenBack | RunResult::CompletedInTransaction => Disposition::GiveBack,
+        RunResult::GivenBack => Disposition::GiveBack,
+        RunResult::CompletedInTransaction => attempted(None, Some(NOT_COMMITTED.into())),
     }
 }
 

@@ -34,6 +34,7 @@ mod exec;
 mod expiry;
 mod find;
 mod frozen;
+mod handed_back;
 mod history;
 #[cfg(feature = "http")]
 mod http;

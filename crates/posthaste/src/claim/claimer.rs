@@ -94,6 +94,7 @@ impl Handing {
             job: None,
             is_keyed: true,
             may_be_completed: false,
+            is_said_completed: false,
             disposition,
             took: Took {
                 began: now,
@@ -107,6 +108,7 @@ fn batch(queue: &QueueState, worker: &Arc<Identity>, fence: Fence, jobs: usize) 
     Arc::new(Batch {
         fence,
         jobs,
+        is_ordered: queue.consumer.is_ordered(),
         backoff: queue.backoff,
         worker: Arc::clone(worker),
     })

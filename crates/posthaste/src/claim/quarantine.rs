@@ -6,6 +6,7 @@
 
 mod patience;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,11 @@ use super::claimer::Claimer;
 use super::read::Jobs;
 use super::sent::Sent;
 use crate::error::Error;
+use crate::job::JobId;
 use crate::parts::queue::{QueueState, Queues};
 use crate::store::link::Link;
 use crate::store::{self, Unread};
-use patience::{LOOK, Patience};
+use patience::{LOOK, Patience, Turn};
 
 /// Quarantined jobs have the process for themselves for about this long at a time; then other work
 /// has its turn.
@@ -53,8 +55,8 @@ impl Quarantine {
                         // A turn is short: it is not to go to the same queue each time.
                         fastrand::shuffle(&mut ours);
                         let paused = Instant::now();
-                        let had_turn = self.isolate(&ours, patience.wait()).await;
-                        patience.rest(had_turn, paused.elapsed())
+                        let turn = self.isolate(&ours, patience.wait()).await;
+                        patience.rest(turn, paused.elapsed())
                     }
                 }
                 Err(error) => {
@@ -69,12 +71,12 @@ impl Quarantine {
         }
     }
 
-    /// Gives quarantined jobs their turn. False: what runs did not end in time.
-    async fn isolate(&self, queues: &[&Arc<QueueState>], wait: Duration) -> bool {
+    /// Gives quarantined jobs their turn.
+    async fn isolate(&self, queues: &[&Arc<QueueState>], wait: Duration) -> Turn {
         let jobs = &self.claimer.handing.in_hand;
         let alone = tokio::select! {
             alone = self.claimer.gate.alone(jobs, wait) => alone,
-            () = self.claimer.stopping.cancelled() => return false,
+            () = self.claimer.stopping.cancelled() => return Turn::None,
         };
         // The gate stays closed for as long as this lives.
         let Some(_alone) = alone else {
@@ -83,41 +85,46 @@ impl Quarantine {
                 jobs = jobs.in_hand(),
                 "quarantined jobs wait: other jobs ran, or a claim had no answer, for too long"
             );
-            return false;
+            return Turn::None;
         };
         let until = Instant::now() + TURN;
+        let mut had = HashSet::new();
         for queue in queues {
-            while Instant::now() < until
-                && !self.claimer.stopping.is_cancelled()
-                && self.next(queue).await
-            {}
+            while Instant::now() < until && !self.claimer.stopping.is_cancelled() {
+                let ids = self.next(queue).await;
+                if ids.is_empty() {
+                    break;
+                }
+                if !ids.into_iter().all(|id| had.insert(id)) {
+                    return Turn::Repeated;
+                }
+            }
         }
-        true
+        Turn::Had
     }
 
-    /// Runs the next quarantined job to its end, or those that may run together; false when there
-    /// is none.
-    async fn next(&self, queue: &Arc<QueueState>) -> bool {
+    /// Runs the next quarantined job to its end, or those that may run together; none when there is
+    /// none.
+    async fn next(&self, queue: &Arc<QueueState>) -> Vec<JobId> {
         // No other claim is under way, so nothing is delivered beside this one, and their
         // connection is free.
         let jobs = &self.claimer.handing.in_hand;
         match self.claim(queue).await {
-            Ok(0) => false,
-            Ok(_) => {
+            Ok(ids) => {
                 while jobs.in_hand() > 0 && !self.claimer.stopping.is_cancelled() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                true
+                ids
             }
             Err(error) => {
                 tracing::warn!(%error, "quarantined jobs could not be claimed");
-                false
+                Vec::new()
             }
         }
     }
 
-    /// Claims and hands out those that may run together, or else one; how many.
-    async fn claim(&self, queue: &Arc<QueueState>) -> Result<usize, Error> {
+    /// Claims and hands out those that may run together, or else one.
+    async fn claim(&self, queue: &Arc<QueueState>) -> Result<Vec<JobId>, Error> {
         let most = queue.consumer.quarantine_batch();
         for together in [most, 1] {
             let sent = Sent::new(&self.claimer).await?;
@@ -133,7 +140,6 @@ impl Quarantine {
                 // Taken and not read, they are given back as the claim is dropped.
                 _ => self.claimer.read(&sent, &Unread::default()).await?,
             };
-            let jobs = read.len();
             let mut claim = store::read_claim(&read.rows, &queue.name, sent.token)?;
             claim.unreadable.extend(read.unreadable);
             for (_, job) in &claim.jobs {
@@ -145,12 +151,15 @@ impl Quarantine {
                     "running a job alone whose worker died"
                 );
             }
+            let readable = claim.jobs.iter().map(|(_, job)| job.id);
+            let ids = readable.chain(claim.unreadable.iter().map(|(_, id, _)| *id));
+            let ids: Vec<JobId> = ids.collect();
             sent.hand_out(queue, claim);
-            if jobs > 0 || most == 1 {
-                return Ok(jobs);
+            if !ids.is_empty() || most == 1 {
+                return Ok(ids);
             }
         }
-        Ok(0)
+        Ok(Vec::new())
     }
 
     async fn ask(

@@ -18,6 +18,8 @@ use crate::store::Fence;
 pub(crate) struct Batch {
     pub(crate) fence: Fence,
     pub(crate) jobs: usize,
+    /// Its consumer keeps the order of what it gives back, and waits by itself.
+    pub(crate) is_ordered: bool,
     pub(crate) backoff: Backoff,
     /// Whose claim it is.
     pub(crate) worker: Arc<Identity>,
@@ -32,6 +34,9 @@ pub(crate) struct Settled {
     pub(crate) job: Option<Arc<Job>>,
     /// The handler has completed it in a transaction of its own, unless that was rolled back.
     pub(crate) may_be_completed: bool,
+    /// The handler also returned that it is done: if the job is still open, that transaction was
+    /// not committed.
+    pub(crate) is_said_completed: bool,
     /// It holds a unique key, which has to be released.
     pub(crate) is_keyed: bool,
     pub(crate) disposition: Disposition,
@@ -124,7 +129,10 @@ impl Ticket {
         if let Some(settled) = self.settled.take() {
             let backoff = self.backoff.as_ref().unwrap_or(&self.batch.backoff);
             let disposition = disposition(&self.job, &result, backoff, fastrand::f64());
-            log(&self.job, &result, &disposition, self.may_be_completed);
+            let is_said_completed = matches!(result, RunResult::CompletedInTransaction);
+            if !is_said_completed {
+                log(&self.job, &result, &disposition, self.may_be_completed);
+            }
             // The receiver ends only with the engine, and then the store takes the job back by
             // itself.
             let _ = settled.send(Settled {
@@ -132,6 +140,7 @@ impl Ticket {
                 id: self.job.id,
                 job: Some(Arc::clone(&self.job)),
                 may_be_completed: self.may_be_completed,
+                is_said_completed,
                 is_keyed: self.job.unique_key.is_some() || self.job.ordering_key.is_some(),
                 disposition,
                 took: Took {
@@ -139,6 +148,17 @@ impl Ticket {
                     ended: Instant::now(),
                 },
             });
+        }
+    }
+}
+
+impl Settled {
+    /// Logs the outcome of a job that its handler had completed in a transaction, once the database
+    /// has answered that the job was still open.
+    pub(crate) fn log_if_rolled_back(&self) {
+        if let (true, Some(job)) = (self.is_said_completed, &self.job) {
+            let result = RunResult::CompletedInTransaction;
+            log(job, &result, &self.disposition, false);
         }
     }
 }

@@ -109,8 +109,8 @@ impl<S> Context<S> {
     /// Call it once, commit, and return `Ok(Outcome::Done)`. When the job was taken over in the
     /// meantime (this worker was taken for dead), it fails with an error for which
     /// [`Error::is_lost`] holds, and the transaction must be rolled back. Should the transaction
-    /// roll back although the handler returns `Done`, the job is run again. So it is when a task
-    /// that the handler left behind calls this after the handler returned something else.
+    /// roll back although the handler returns `Done`, the attempt counts as failed. So it does when a
+    /// task that the handler left behind calls this after the handler returned something else.
     ///
     /// ```no_run
     /// # use posthaste::*;
@@ -124,7 +124,7 @@ impl<S> Context<S> {
     /// # }
     /// ```
     pub async fn complete_in<E: Executor>(&self, mut transaction: E) -> Result<(), Error> {
-        self.run.completed.store(true, Ordering::SeqCst);
+        let was_called = self.run.completed.swap(true, Ordering::SeqCst);
         let Some(fence) = self.run.fence else {
             return Ok(());
         };
@@ -141,6 +141,8 @@ impl<S> Context<S> {
         if ours == [1] {
             Ok(())
         } else {
+            // No transaction of this run can complete it any more.
+            self.run.completed.store(was_called, Ordering::SeqCst);
             Err(ErrorKind::Lost.into())
         }
     }

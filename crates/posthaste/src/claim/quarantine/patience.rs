@@ -7,8 +7,21 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_secs(10);
 /// The shortest time between two turns of quarantined jobs.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
+/// The longest time between two turns.
+const LONGEST_REST: Duration = Duration::from_secs(60);
 /// How often they are looked for while there were none.
 const CALM: Duration = Duration::from_secs(1);
+
+/// What came of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// What ran did not end in time.
+    None,
+    /// Quarantined jobs ran.
+    Had,
+    /// One of them was given back, still quarantined, and came a second time.
+    Repeated,
+}
 
 /// Claims pause while quarantined jobs wait for what runs, and while they run. Whatever was running
 /// before the pause ends at some time, so a wait that is long enough succeeds: each one that was in
@@ -17,6 +30,8 @@ const CALM: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Patience {
     wait: Duration,
+    /// At least; twice as long after each turn in a row in which a job was given back.
+    rest: Duration,
     longest: Option<Duration>,
 }
 
@@ -26,6 +41,7 @@ impl Patience {
     pub(crate) fn new(limit: Option<Duration>) -> Self {
         Self {
             wait: FIRST,
+            rest: LOOK,
             longest: limit.map(|limit| limit.saturating_mul(2).saturating_add(FIRST)),
         }
     }
@@ -35,19 +51,23 @@ impl Patience {
         self.wait
     }
 
-    /// Claims were paused for this long, and quarantined jobs had their turn or not; how long
-    /// claims go on now.
-    pub(crate) fn rest(&mut self, had_turn: bool, paused: Duration) -> Duration {
-        if !had_turn {
-            let longer = self.wait.saturating_mul(2);
-            self.wait = self.longest.map_or(longer, |longest| longer.min(longest));
+    /// Claims were paused for this long, for this turn; how long claims go on now.
+    pub(crate) fn rest(&mut self, turn: Turn, paused: Duration) -> Duration {
+        match turn {
+            Turn::None => {
+                let longer = self.wait.saturating_mul(2);
+                self.wait = self.longest.map_or(longer, |longest| longer.min(longest));
+            }
+            Turn::Had => self.rest = LOOK,
+            Turn::Repeated => self.rest = (self.rest * 2).min(LONGEST_REST),
         }
-        paused.max(LOOK)
+        paused.max(self.rest)
     }
 
     /// There are no quarantined jobs; how long until the next look.
     pub(crate) fn calm(&mut self) -> Duration {
         self.wait = FIRST;
+        self.rest = LOOK;
         CALM
     }
 }
@@ -65,7 +85,8 @@ mod tests {
             let wait = patience.wait();
             let alone = run <= wait;
             paused += wait.min(run);
-            open += patience.rest(alone, wait.min(run));
+            let turn = if alone { Turn::Had } else { Turn::None };
+            open += patience.rest(turn, wait.min(run));
             if alone {
                 return (wait, paused.as_secs_f64() / (paused + open).as_secs_f64());
             }
@@ -94,7 +115,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..5 {
             waits.push(patience.wait().as_secs());
-            patience.rest(false, patience.wait());
+            patience.rest(Turn::None, patience.wait());
         }
         assert_eq!(waits, [10, 20, 40, 50, 50]);
         patience.calm();
@@ -104,10 +125,17 @@ mod tests {
     #[test]
     fn a_turn_keeps_the_wait_that_it_took() {
         let mut patience = Patience::new(None);
-        patience.rest(false, FIRST);
-        let rest = patience.rest(true, Duration::from_secs(15));
+        patience.rest(Turn::None, FIRST);
+        let rest = patience.rest(Turn::Had, Duration::from_secs(15));
         assert_eq!(rest, Duration::from_secs(15));
         assert_eq!(patience.wait(), FIRST * 2);
-        assert_eq!(patience.rest(true, Duration::ZERO), LOOK);
+        assert_eq!(patience.rest(Turn::Had, Duration::ZERO), LOOK);
+    }
+    #[test]
+    fn a_job_that_is_given_back_in_each_turn_makes_turns_rare_until_one_ends_otherwise() {
+        let mut patience = Patience::new(None);
+        let rests = (0..9).map(|_| patience.rest(Turn::Repeated, Duration::ZERO).as_secs());
+        assert_eq!(rests.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(patience.rest(Turn::Had, Duration::ZERO), LOOK);
     }
 }

@@ -1,0 +1,71 @@
+//! How the outcomes of one batch are sent: in one statement for all of them where that can be. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::consumer::Settled;
+use crate::job::Job;
+use crate::retry::Disposition;
+
+/// How a batch is closed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// All its jobs are plainly done: by a statement that names no job, and closes other batches
+    /// too.
+    Whole,
+    /// All of them go on after the same time, with no attempt counted: by one that names none
+    /// either.
+    Reschedule {
+        after: Duration,
+        error: Option<String>,
+    },
+    /// Each in its own way.
+    JobByJob,
+}
+
+impl Closing {
+    pub(super) fn of(jobs: &[Settled]) -> Self {
+        let Some(first) = jobs.first() else {
+            return Self::JobByJob;
+        };
+        if first.batch.jobs != jobs.len() || first.batch.fence.slot < 0 {
+            return Self::JobByJob;
+        }
+        match &first.disposition {
+            Disposition::Done if jobs.iter().all(Settled::is_plain) => Self::Whole,
+            Disposition::Reschedule { after, error, .. } => match after {
+                Some(after)
+                    if jobs
+                        .iter()
+                        .all(|one| one.is_rescheduled(*after, error.as_deref())) =>
+                {
+                    let (after, error) = (*after, error.clone());
+                    Self::Reschedule { after, error }
+                }
+                _ => Self::JobByJob,
+            },
+            _ => Self::JobByJob,
+        }
+    }
+}
+
+impl Settled {
+    fn is_plain(&self) -> bool {
+        self.disposition == Disposition::Done && !self.is_keyed
+    }
+
+    /// Whether it goes on after this time and nothing else is new of it.
+    fn is_rescheduled(&self, wait: Duration, why: Option<&str>) -> bool {
+        let Disposition::Reschedule {
+            attempt,
+            after,
+            until: None,
+            error,
+        } = &self.disposition
+        else {
+            return false;
+        };
+        let uncounted = |job: &Arc<Job>| job.attempts_counted() == *attempt;
+        *after == Some(wait) && error.as_deref() == why && self.job.as_ref().is_some_and(uncounted)
+    }
+}

@@ -1,0 +1,95 @@
+//! Jobs that are handed back again and again, with no attempt counted and to be run at once: each
+//! time in a row they wait longer. Pure: the clock and chance are passed in.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::consumer::Settled;
+use crate::job::{Job, JobId};
+use crate::retry::{Backoff, Disposition};
+
+/// The wait after the second time in a row; the first costs nothing, because a worker that stops
+/// gives back what it has.
+const PAUSE: Backoff = Backoff {
+    base: Duration::from_millis(100),
+    cap: Duration::from_secs(60),
+};
+/// A wait that is shorter is none.
+const NONE: Duration = Duration::from_millis(10);
+/// A line that became slow is given back a second time too.
+const TOLD_FROM: u32 = 4;
+/// Jobs that are remembered; beyond it all begin anew.
+const MOST: usize = 20_000;
+
+/// How often in a row this process handed back a job.
+#[derive(Debug, Default)]
+pub(super) struct HandedBack(HashMap<JobId, u32>);
+
+impl HandedBack {
+    /// Makes a job wait that is handed back once more, and logs each doubling of how often it was.
+    pub(super) fn pace(
+        &mut self,
+        one: &mut Settled,
+        now: impl Fn() -> Timestamp,
+        chance: impl Fn() -> f64,
+    ) {
+        let Some(job) = one.job.clone().filter(|job| is_at_once(one, job, &now)) else {
+            if !self.0.is_empty() {
+                self.0.remove(&one.id);
+            }
+            return;
+        };
+        if self.0.len() >= MOST && !self.0.contains_key(&one.id) {
+            self.0.clear();
+        }
+        let times = self.0.entry(one.id).or_default();
+        *times = times.saturating_add(1);
+        let Some(before) = times.checked_sub(2) else {
+            return;
+        };
+        let pause = PAUSE.after(before, chance());
+        let error = match &one.disposition {
+            Disposition::Reschedule { error, .. } => error.clone(),
+            _ => None,
+        };
+        if *times >= TOLD_FROM && times.is_power_of_two() {
+            tracing::warn!(
+                job = job.id.0,
+                name = &*job.name,
+                queue = &*job.queue,
+                times = *times,
+                error = error
+                    .as_deref()
+                    .unwrap_or("given back, or snoozed until now"),
+                "a job is handed back again and again; it waits longer each time"
+            );
+        }
+        one.disposition = Disposition::Reschedule {
+            attempt: job.attempts_counted(),
+            after: Some(pause),
+            until: None,
+            error,
+        };
+    }
+}
+
+/// Whether it is to be run again at once, as if nothing had happened. A quarantined job that is
+/// given back stays quarantined, and an ordered consumer waits before it claims again.
+fn is_at_once(one: &Settled, job: &Job, now: impl Fn() -> Timestamp) -> bool {
+    match &one.disposition {
+        Disposition::GiveBack => job.crashes == 0 && !one.batch.is_ordered,
+        Disposition::Reschedule {
+            attempt,
+            after,
+            until,
+            ..
+        } if *attempt == job.attempts_counted() => {
+            let left = |until: &Timestamp| until.duration_since(now());
+            let is_none = |left: SignedDuration| left.is_negative() || left.unsigned_abs() < NONE;
+            after.is_some_and(|after| after < NONE) || until.as_ref().map(left).is_some_and(is_none)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,236 @@
+//! Jobs that come back without an effect: rolled back, given back or snoozed until now. Each is
+//! counted as an attempt or waits longer each time, and a line says so.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use posthaste::consumer::{Consumer, Delivery};
+use posthaste::{NewJob, Outcome, WorkerHandle, enqueue};
+use posthaste_testkit::{PgVersion, TestDb, eventually};
+use serde_json::json;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::lifecycle::job;
+use crate::support::{SOON, all_done, database, number, quick_queue, worker};
+
+/// What this process logs, on whatever thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn of_process() -> Self {
+        static LOG: OnceLock<Log> = OnceLock::new();
+        let begin = || {
+            let log = Self::default();
+            let writer = log.clone();
+            let lines = tracing_subscriber::fmt().with_ansi(false);
+            let lines = lines.with_writer(move || writer.clone()).finish();
+            tracing::subscriber::set_global_default(lines).unwrap();
+            log
+        };
+        LOG.get_or_init(begin).clone()
+    }
+
+    /// The lines that hold all of these.
+    fn lines(&self, parts: &[&str]) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let holds = |line: &&str| parts.iter().all(|part| line.contains(part));
+        text.lines().filter(holds).map(str::to_owned).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_completion_that_is_rolled_back_counts_as_an_attempt_and_is_logged() {
+    let log = Log::of_process();
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    let pool = db.pool(8).unwrap();
+    let inner = pool.clone();
+    let worker = worker(&pool)
+        .queue_config(quick_queue())
+        .handler("*", move |context, job| {
+            let pool = inner.clone();
+            async move {
+                let mut client = pool.get().await?;
+                let tx = client.transaction().await?;
+                context.complete_in(&tx).await?;
+                if &*job.name == "committed" {
+                    tx.commit().await?;
+                }
+                Ok(Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    for name in ["committed", "rolled.back"] {
+        let job = NewJob::new(name, &json!({})).unwrap().max_attempts(Some(3));
+        enqueue(&client, &job).await.unwrap();
+    }
+    let attempts = "SELECT count(*) FROM posthaste.attempt";
+    eventually(SOON, "it is dead", async || {
+        let dead = "SELECT name, attempt, last_error FROM posthaste.job";
+        let rows = client.query(dead, &[]).await?;
+        let [row] = &rows[..] else { return Ok(false) };
+        let (name, attempt): (String, i32) = (row.get(0), row.get(1));
+        let error: Option<String> = row.get(2);
+        let error = error.unwrap_or_default();
+        Ok((name.as_str(), attempt) == ("rolled.back", 3) && error.contains("not committed"))
+    })
+    .await
+    .unwrap();
+    assert_eq!(number(&client, attempts).await, 3);
+    worker.stop().await.unwrap();
+    let said = log.lines(&["an attempt failed", "rolled.back", "was not committed"]);
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert_eq!(log.lines(&["a job is dead", "rolled.back"]).len(), 1);
+    assert!(log.lines(&["name=\"committed\""]).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_lost_its_job_before_it_could_complete_it_does_not_count_as_completed() {
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    let pool = db.pool(8).unwrap();
+    let inner = pool.clone();
+    let runs = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&runs);
+    let worker = worker(&pool)
+        .queue_config(quick_queue())
+        .handler("*", move |context, _| {
+            let (pool, runs) = (inner.clone(), Arc::clone(&counted));
+            async move {
+                *runs.lock().unwrap() += 1;
+                if *runs.lock().unwrap() > 1 {
+                    return Ok(Outcome::Done);
+                }
+                let mut client = pool.get().await?;
+                let lose = "SELECT posthaste.return_claim(max(id), NULL) FROM posthaste.worker";
+                client.execute(lose, &[]).await?;
+                let tx = client.transaction().await?;
+                let lost = context.complete_in(&tx).await.unwrap_err();
+                assert!(lost.is_lost(), "{lost}");
+                Err(lost.into())
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    enqueue(&client, &job("lost")).await.unwrap();
+    all_done(&client).await;
+    worker.stop().await.unwrap();
+    assert_eq!(*runs.lock().unwrap(), 2);
+    let counted = posthaste::Client::new(&client).counters().await.unwrap();
+    let completed: i64 = counted.jobs.iter().map(|one| one.completed_total).sum();
+    assert_eq!(completed, 1, "it was completed once");
+}
+
+/// Gives everything back at once, and says so.
+struct Unwilling(UnboundedSender<()>);
+
+impl Consumer for Unwilling {
+    fn capacity(&self) -> usize {
+        10
+    }
+    fn consume(&self, claim: Vec<Delivery>) {
+        for delivery in claim {
+            let _ = self.0.send(());
+            delivery.ticket.give_back();
+        }
+    }
+    fn give_back(&self) {}
+    fn abort(&self) {}
+}
+
+async fn unwilling(db: &TestDb) -> (WorkerHandle, UnboundedReceiver<()>) {
+    let (given, returns) = unbounded_channel();
+    let worker = worker(&db.pool(2).unwrap()).consumer("default", Unwilling(given));
+    (worker.start().await.unwrap(), returns)
+}
+
+/// How long it takes until it came so often.
+async fn time_of(returns: &mut UnboundedReceiver<()>, times: usize) -> Duration {
+    returns.recv().await.unwrap();
+    let first = Instant::now();
+    for _ in 1..times {
+        let next = tokio::time::timeout(SOON, returns.recv()).await;
+        next.expect("it comes again").unwrap();
+    }
+    first.elapsed()
+}
+
+/// Six times: pauses of at least 50, 100, 200 and 400 ms lie between.
+const SIX_TIMES: Duration = Duration::from_millis(750);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_given_back_again_and_again_waits_longer_each_time_and_is_logged() {
+    let log = Log::of_process();
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    enqueue(&client, &job("given.back")).await.unwrap();
+    let (worker, mut returns) = unwilling(&db).await;
+    let took = time_of(&mut returns, 6).await;
+    assert!(took >= SIX_TIMES, "six times in {took:?}");
+    worker.stop().await.unwrap();
+    let said = log.lines(&["is handed back again and again", "given.back"]);
+    assert_eq!(said.len(), 1, "{said:?}");
+    let counted = number(&client, "SELECT max(attempt) FROM posthaste.job").await;
+    assert_eq!(counted, 0, "no attempt is counted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_snoozed_until_now_again_and_again_waits_longer_each_time_and_is_logged() {
+    let log = Log::of_process();
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    enqueue(&client, &job("snoozed")).await.unwrap();
+    let (ran, mut runs) = unbounded_channel();
+    let worker = worker(&db.pool(2).unwrap())
+        .queue_config(quick_queue())
+        .handler("*", move |_, _| {
+            let _ = ran.send(());
+            let until = Timestamp::now();
+            async move { Ok(Outcome::Snooze { until }) }
+        })
+        .start()
+        .await
+        .unwrap();
+    let took = time_of(&mut runs, 6).await;
+    assert!(took >= SIX_TIMES, "six times in {took:?}");
+    worker.stop().await.unwrap();
+    let said = log.lines(&["is handed back again and again", "snoozed"]);
+    assert_eq!(said.len(), 1, "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quarantined_job_that_is_given_back_again_and_again_has_rarer_turns() {
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    for step in [
+        "INSERT INTO posthaste.job (name) VALUES ('quarantined')",
+        "INSERT INTO posthaste.worker (name) VALUES ('dying')",
+        "SELECT posthaste.claim('default', '{0}', max(id), gen_random_uuid(), 10, 1000000) \
+         FROM posthaste.worker",
+        "SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker",
+    ] {
+        client.batch_execute(step).await.unwrap();
+    }
+    let (worker, mut returns) = unwilling(&db).await;
+    let took = time_of(&mut returns, 5).await;
+    // Twice in each turn, and a second and two between the turns.
+    assert!(took >= Duration::from_secs(3), "five times in {took:?}");
+    worker.stop().await.unwrap();
+}
