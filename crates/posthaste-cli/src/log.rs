@@ -81,12 +81,23 @@ pub(crate) fn begin(
         .with(otlp.map(Otlp::layer))
         .with(lines.with_filter(filter))
         .init();
-    if format == Format::Json {
-        panic::set_hook(Box::new(|panic| {
-            tracing::error!(error = %panic, "a panic");
-        }));
-    }
+    let terminal = terminal.clone();
+    panic::set_hook(Box::new(move |panic| match format {
+        Format::Json => tracing::error!(error = %panic, "a panic"),
+        Format::Text => {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or("<unnamed>");
+            terminal.note(&format!("thread '{name}' {panic}"));
+        }
+    }));
     Ok(())
+}
+
+/// A line about lines that are missing.
+pub(crate) fn dropped(lines: u64, message: &str) -> String {
+    let mut fields = Map::new();
+    fields.insert("lines".to_owned(), lines.into());
+    written(Level::WARN, "posthaste", message, &fields)
 }
 
 /// A line that no event made.

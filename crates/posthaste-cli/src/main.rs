@@ -18,6 +18,7 @@ mod routes;
 mod screen;
 mod serve;
 mod signals;
+mod stream;
 mod supervisor;
 mod syncs;
 mod terminal;
@@ -25,7 +26,6 @@ mod variables;
 mod web;
 mod worker;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -146,6 +146,10 @@ fn main() -> ExitCode {
         Err(error) => return fail(failure::USAGE, &error.to_string()),
     };
     let terminal = Terminal::new(arguments.json, arguments.command.goes_on(), format);
+    let terminal = match terminal {
+        Ok(terminal) => terminal,
+        Err(error) => return fail(1, &format!("cannot start: {error}")),
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -171,6 +175,7 @@ fn main() -> ExitCode {
     }
     // A thread that still reads standard input would be waited for until somebody presses return.
     runtime.shutdown_background();
+    terminal.flush();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(failure::code(&error), &failure::line(&error)),
@@ -347,7 +352,6 @@ fn fail(code: u8, line: &str) -> ExitCode {
         Ok(Format::Json) => log::line(Level::ERROR, line),
         _ => format!("error: {}", terminal::tame(line)),
     };
-    // With standard error closed there is nobody left to tell.
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    terminal::last_line(&line);
     ExitCode::from(code)
 }

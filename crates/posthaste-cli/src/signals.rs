@@ -1,7 +1,8 @@
 //! SIGINT, SIGTERM and SIGHUP: the first asks to stop in good order, the second ends at once.
 //!
 //! A signal that the process was started to ignore stays ignored, as `nohup` and a shell that
-//! starts it in the background want it; SIGTERM asks in any case.
+//! starts it in the background want it; SIGTERM asks in any case. They are heard on a thread of
+//! their own, which nothing that stands still elsewhere in the process stops.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,29 +26,40 @@ pub(crate) struct Signals {
 impl Signals {
     /// Listens from now on; signals no longer end the process by themselves.
     pub(crate) fn listen(terminal: Terminal) -> anyhow::Result<Self> {
-        let mut heard = Heard {
-            interrupt: listener(SignalKind::interrupt())?,
-            terminate: Some(heard(SignalKind::terminate())?),
-            hangup: listener(SignalKind::hangup())?,
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let heard = {
+            let _entered = runtime.enter();
+            Heard {
+                interrupt: listener(SignalKind::interrupt())?,
+                terminate: Some(heard(SignalKind::terminate())?),
+                hangup: listener(SignalKind::hangup())?,
+            }
         };
         let signals = Self {
             stop: CancellationToken::new(),
             last_word: Arc::default(),
         };
         let told = signals.clone();
-        tokio::spawn(async move {
-            heard.next().await;
-            terminal.note("stopping in good order; a second signal ends at once");
-            told.stop.cancel();
-            heard.next().await;
-            if let Ok(last_word) = told.last_word.lock()
-                && let Some(last_word) = last_word.as_ref()
-            {
-                last_word.say();
-            }
-            std::process::exit(ENDED_BY_SIGNAL);
-        });
+        std::thread::Builder::new()
+            .name("posthaste-signals".into())
+            .spawn(move || runtime.block_on(told.hear(heard, terminal)))?;
         Ok(signals)
+    }
+
+    async fn hear(self, mut heard: Heard, terminal: Terminal) {
+        heard.next().await;
+        terminal.note("stopping in good order; a second signal ends at once");
+        self.stop.cancel();
+        heard.next().await;
+        if let Ok(last_word) = self.last_word.lock()
+            && let Some(last_word) = last_word.as_ref()
+        {
+            last_word.say();
+        }
+        terminal.flush_at_once();
+        std::process::exit(ENDED_BY_SIGNAL);
     }
 
     /// Set by the first signal.

@@ -1,10 +1,11 @@
 //! What goes to the two streams: results to standard output, everything else to standard error,
-//! where lines and progress bars must not write over each other.
+//! where lines and progress bars must not write over each other. Only a command that ends by itself
+//! waits for the reader of its results.
 
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use indicatif::{
@@ -16,9 +17,35 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::failure::{Ended, USAGE};
 use crate::log::{self, Format};
+use crate::stream::Stream;
 
 /// Without a terminal a line now and then says how far things are.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+/// What goes on waits this long for a reader of its standard output, the first time.
+const READER: Duration = Duration::from_secs(1);
+/// The end waits this long for those who read.
+const LAST_LINES: Duration = Duration::from_secs(2);
+/// A result waits this long for remarks that came before it.
+const REMARKS: Duration = Duration::from_millis(200);
+/// The second signal waits this long.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
+/// Behind a number, where nobody read standard error.
+const DROPPED: &str = "lines of the log were dropped, because nobody read them";
+
+/// The last line of a program, on standard error: waited for as long as at any end.
+pub(crate) fn last_line(line: &str) {
+    let (written, wait) = mpsc::channel();
+    let line = format!("{line}\n");
+    let write = move || {
+        // With standard error closed there is nobody left to tell.
+        let _ = io::stderr().lock().write_all(line.as_bytes());
+        let _ = written.send(());
+    };
+    if std::thread::Builder::new().spawn(write).is_ok() {
+        let _ = wait.recv_timeout(LAST_LINES);
+    }
+}
 
 /// What a terminal would act on instead of showing it, or by which a text would read otherwise than
 /// it is.
@@ -64,6 +91,12 @@ pub(crate) struct Terminal {
     /// It works until somebody stops it: what happens is a line of JSON each, not one document.
     goes_on: bool,
     log: Format,
+    /// Standard error.
+    remarks: Stream,
+    /// Standard output of a command that goes on.
+    events: Stream,
+    /// The one that reads standard output has stopped to.
+    is_stuck: Arc<AtomicBool>,
     /// The one that read standard output has gone.
     is_unread: Arc<AtomicBool>,
 }
@@ -77,14 +110,48 @@ struct Event<'a, T> {
 }
 
 impl Terminal {
-    pub(crate) fn new(json: bool, goes_on: bool, log: Format) -> Self {
-        Self {
-            bars: MultiProgress::new(),
+    pub(crate) fn new(json: bool, goes_on: bool, log: Format) -> io::Result<Self> {
+        let bars = MultiProgress::new();
+        let say_dropped: fn(u64) -> String = match log {
+            Format::Text => |lines| format!("{lines} {DROPPED}\n"),
+            Format::Json => |lines| format!("{}\n", log::dropped(lines, DROPPED)),
+        };
+        let (above, beside) = (bars.clone(), bars.clone());
+        let remarks = Stream::start("posthaste-stderr", say_dropped, move |lines| {
+            above.suspend(|| io::stderr().lock().write_all(lines))
+        })?;
+        // The reader of a stream of JSON knows no remarks.
+        let events = Stream::start(
+            "posthaste-stdout",
+            |_| String::new(),
+            move |lines| {
+                beside.suspend(|| {
+                    let mut out = io::stdout().lock();
+                    out.write_all(lines).and_then(|()| out.flush())
+                })
+            },
+        )?;
+        Ok(Self {
+            bars,
             json,
             goes_on,
             log,
+            remarks,
+            events,
+            is_stuck: Arc::default(),
             is_unread: Arc::default(),
-        }
+        })
+    }
+
+    /// Waits for those who read, as long as it may at the end.
+    pub(crate) fn flush(&self) {
+        self.events.flush(LAST_LINES);
+        self.remarks.flush(LAST_LINES);
+    }
+
+    /// The same for a process that ends at once.
+    pub(crate) fn flush_at_once(&self) {
+        self.remarks.flush(AT_ONCE);
     }
 
     /// Whether the one that read standard output has gone: what goes on only to be read may end.
@@ -168,17 +235,35 @@ impl Terminal {
 
     /// A line on standard output. A reader that has seen enough (`| head`) is no failure.
     pub(crate) fn print(&self, line: &str) -> anyhow::Result<()> {
-        let written = self.bars.suspend(|| {
-            let mut out = io::stdout().lock();
-            writeln!(out, "{}", line.trim_end()).and_then(|()| out.flush())
-        });
-        match written {
+        match self.printed(&format!("{}\n", line.trim_end())) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.is_unread.store(true, Ordering::Relaxed);
                 Ok(())
             }
             other => Ok(other?),
         }
+    }
+
+    /// Behind the remarks that came before it. A command that goes on does not wait for long.
+    fn printed(&self, lines: &str) -> io::Result<()> {
+        self.remarks.flush(REMARKS);
+        if !self.goes_on {
+            return self.bars.suspend(|| {
+                let mut out = io::stdout().lock();
+                out.write_all(lines.as_bytes()).and_then(|()| out.flush())
+            });
+        }
+        self.events.write(lines.as_bytes());
+        let patience = match self.is_stuck.load(Ordering::Relaxed) {
+            true => Duration::ZERO,
+            false => READER,
+        };
+        let is_stuck = !self.events.flush(patience);
+        if is_stuck && !self.is_stuck.swap(is_stuck, Ordering::Relaxed) {
+            tracing::warn!("standard output is not read; what does not fit is dropped");
+        }
+        self.is_stuck.store(is_stuck, Ordering::Relaxed);
+        self.events.error().map_or(Ok(()), Err)
     }
 
     /// Empties the screen: what follows stands where the last one stood.
@@ -196,10 +281,7 @@ impl Terminal {
             Format::Text => tame(line),
             Format::Json => log::line(Level::INFO, line),
         };
-        self.bars.suspend(|| {
-            // There is nowhere left to complain to.
-            let _ = writeln!(io::stderr().lock(), "{line}");
-        });
+        self.remarks.write(format!("{line}\n").as_bytes());
     }
 
     /// Something that takes a while: `total` steps of it, where that is known.
@@ -346,19 +428,20 @@ impl Drop for Progress {
 
 /// Log lines go above the bars.
 impl<'a> MakeWriter<'a> for Terminal {
-    type Writer = AboveBars;
+    type Writer = Remarks;
 
-    fn make_writer(&'a self) -> AboveBars {
-        AboveBars(self.bars.clone())
+    fn make_writer(&'a self) -> Remarks {
+        Remarks(self.remarks.clone())
     }
 }
 
-/// Standard error, with the bars lifted while it is written to.
-pub(crate) struct AboveBars(MultiProgress);
+/// Standard error, for whole lines.
+pub(crate) struct Remarks(Stream);
 
-impl Write for AboveBars {
+impl Write for Remarks {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.suspend(|| io::stderr().lock().write(bytes))
+        self.0.write(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,4 +1,6 @@
 use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
 
 use posthaste_testkit::{Child, eventually, is_alive, number};
 
@@ -67,6 +69,84 @@ async fn a_worker_started_by_nohup_or_in_the_background_hears_sigterm_only() -> 
     assert!(child.exit(BOUND).await?.success());
     let said = child.stderr().join("\n");
     assert_eq!(said.matches("stopping in good order").count(), 1, "{said}");
+    Ok(())
+}
+
+/// A process whose standard error is a pipe that nobody reads.
+struct Unread(std::process::Child);
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Unread {
+    fn signal(&self, signal: &str) -> anyhow::Result<()> {
+        let pid = self.0.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status()?;
+        anyhow::ensure!(sent.success(), "{sent}");
+        Ok(())
+    }
+
+    async fn code(&mut self) -> anyhow::Result<Option<i32>> {
+        let mut status = None;
+        eventually(BOUND, "it ends", async || {
+            status = self.0.try_wait()?;
+            Ok(status.is_some())
+        })
+        .await?;
+        Ok(status.and_then(|status| status.code()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_nobody_reads_stops_neither_jobs_nor_signals() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let mut work = stage.command(&["work", "--exec", "x=true", "--exec", "long=sleep 600"]);
+    work.env("DATABASE_URL", database.url())
+        .env("POSTHASTE_LOG", "trace")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let start = |work: &mut Command| work.spawn().map(Unread);
+    let mut worker = start(&mut work)?;
+    let enqueue = "SELECT count(posthaste.enqueue($1, '{}')) FROM generate_series(1, $2::integer)";
+    client.execute(enqueue, &[&"x", &500]).await?;
+    let unfinished = "SELECT count(*) FROM posthaste.job";
+    eventually(BOUND, "all jobs are done", async || {
+        Ok(number(&client, unfinished).await? == 0)
+    })
+    .await?;
+    let mut held = 0;
+    if let Some(pipe) = &worker.0.stderr {
+        held = rustix::io::ioctl_fionread(pipe)?;
+    }
+    assert!(held > 32 << 10, "the pipe is not full: {held}");
+    worker.signal("-TERM")?;
+    assert_eq!(
+        worker.code().await?,
+        Some(0),
+        "one signal ends it in good order"
+    );
+
+    let mut worker = start(&mut work)?;
+    client.execute(enqueue, &[&"long", &1]).await?;
+    client.execute(enqueue, &[&"x", &500]).await?;
+    eventually(BOUND, "all but one are done", async || {
+        Ok(number(&client, unfinished).await? == 1)
+    })
+    .await?;
+    worker.signal("-TERM")?;
+    worker.signal("-INT")?;
+    assert_eq!(
+        worker.code().await?,
+        Some(130),
+        "the second ends it at once"
+    );
     Ok(())
 }
 

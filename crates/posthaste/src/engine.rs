@@ -32,6 +32,7 @@ use crate::parts::gate::Gate;
 use crate::parts::in_hand::InHand;
 use crate::parts::notifications::Notifications;
 use crate::parts::owed::Owed;
+use crate::parts::pulse::Pulse;
 use crate::parts::queue::{QueueState, Queues};
 use crate::parts::watched::Watched;
 use crate::stats::{self, Stats};
@@ -70,6 +71,7 @@ struct Process {
     /// What was done and not flushed yet.
     stats: Arc<Stats>,
     owed: Arc<Owed>,
+    pulse: Arc<Pulse>,
     watched: Watched,
     ends: Ends,
 }
@@ -121,6 +123,7 @@ impl Process {
             notifications: Arc::default(),
             stats: Arc::default(),
             owed: start.owed,
+            pulse: Arc::default(),
             watched: Watched::new(start.stop),
             ends: Ends::default(),
         };
@@ -136,6 +139,7 @@ impl Process {
             registration: Arc::clone(&self.claimer.registration),
             config: Arc::clone(&self.config),
             owed: Arc::clone(&self.owed),
+            pulse: Arc::clone(&self.pulse),
             stopped: self.ends.stopped.clone(),
         };
         let beats = heartbeat::start(heartbeat, self.watched.clone(), self.pool.clone());
@@ -145,6 +149,7 @@ impl Process {
             .build()
             .map_err(failed)?;
         runtime.block_on(async {
+            self.spawn("pulse", self.move_on());
             self.acknowledge(settled);
             let claiming = self.claim().await;
             self.look();
@@ -166,6 +171,22 @@ impl Process {
     /// A connection for one loop alone.
     fn line(&self, patience: Duration) -> Link {
         Link::new(self.pool.clone(), patience)
+    }
+
+    /// Shows the heartbeat that this thread moves: one whose log or consumer blocks it is to lose
+    /// its jobs.
+    fn move_on(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (pulse, stopped) = (Arc::clone(&self.pulse), self.ends.stopped.clone());
+        let every = self.config.heartbeat_interval;
+        async move {
+            while !stopped.is_cancelled() {
+                pulse.beat();
+                tokio::select! {
+                    () = tokio::time::sleep(every) => {}
+                    () = stopped.cancelled() => {}
+                }
+            }
+        }
     }
 
     fn spawn(&self, name: &str, task: impl Future<Output = ()> + Send + 'static) {

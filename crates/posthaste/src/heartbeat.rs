@@ -1,5 +1,6 @@
 //! The heartbeat: a thread, a runtime and a connection of its own, so that nothing a handler or a
-//! busy engine does can stop it.
+//! busy engine does can stop it. It stops while the engine's thread stands still: others are to
+//! rescue the jobs that it does not work on.
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::identity::{Identity, Registration};
 use crate::parts::owed::Owed;
+use crate::parts::pulse::Pulse;
 use crate::parts::watched::Watched;
 use crate::store;
 use crate::store::link::Link;
@@ -21,6 +23,8 @@ pub(crate) struct Heartbeat {
     pub(crate) config: Arc<Config>,
     /// The answers to its beats.
     pub(crate) owed: Arc<Owed>,
+    /// Whether the engine moves.
+    pub(crate) pulse: Arc<Pulse>,
     pub(crate) stopped: CancellationToken,
 }
 
@@ -61,7 +65,23 @@ async fn beat(heartbeat: Heartbeat, link: Link) {
     let mut identity = heartbeat.registration.subscribe();
     let mut known: Vec<Weak<Identity>> = Vec::new();
     let mut failures = 0u32;
+    let mut stands_still = false;
     loop {
+        let waited = heartbeat.pulse.stood_still();
+        if waited > heartbeat.config.rescue_after {
+            heartbeat.owed.asked();
+            if !std::mem::replace(&mut stands_still, true) {
+                tracing::error!(
+                    waited = waited.as_secs_f64(),
+                    "the engine's thread stands still; no heartbeat is sent until it moves"
+                );
+            }
+            tokio::select! {
+                () = tokio::time::sleep(interval) => continue,
+                () = heartbeat.stopped.cancelled() => return,
+            }
+        }
+        stands_still = false;
         if let Some(worker) = &*identity.borrow_and_update() {
             let newest = Arc::downgrade(worker);
             // First, so that it waits for no answer about those before it.

@@ -4,6 +4,7 @@ pub(crate) mod gate;
 pub(crate) mod in_hand;
 pub(crate) mod notifications;
 pub(crate) mod owed;
+pub(crate) mod pulse;
 pub(crate) mod queue;
 pub(crate) mod sleep;
 pub(crate) mod watched;

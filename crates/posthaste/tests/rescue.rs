@@ -1,14 +1,17 @@
 //! Rescue and completion: who may close a job, when its worker died or its handler does it in its
 //! own transaction.
 
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
+use posthaste::consumer::{Consumer, Delivery};
 use posthaste::{NewJob, Outcome, enqueue};
 use posthaste_testkit::{PgVersion, eventually};
 use serde_json::json;
 
 use crate::support::{
-    SOON, all_done, count, database, hand, quick_queue as queue, unfinished, worker,
+    SOON, all_done, count, counting, database, hand, quick_queue as queue, unfinished, worker,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,6 +117,51 @@ async fn what_a_handler_says_after_complete_in_counts_unless_that_was_committed(
     .await
     .unwrap();
     worker.stop().await.unwrap();
+}
+
+/// Blocks the engine's thread with its first claim until it is released.
+struct Blocking(Mutex<mpsc::Receiver<()>>);
+
+impl Consumer for Blocking {
+    fn capacity(&self) -> usize {
+        1
+    }
+    fn consume(&self, _claim: Vec<Delivery>) {
+        let _ = self.0.lock().unwrap().recv();
+    }
+    fn give_back(&self) {}
+    fn abort(&self) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_whose_engine_stands_still_sends_no_heartbeats_and_loses_its_jobs() {
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    let (release, released) = mpsc::channel();
+    let blocked = worker(&db.pool(4).unwrap())
+        .consumer("default", Blocking(Mutex::new(released)))
+        .start()
+        .await
+        .unwrap();
+    enqueue(&client, &NewJob::new("stuck", &json!({})).unwrap())
+        .await
+        .unwrap();
+    eventually(SOON, "it is claimed", async || {
+        Ok(count(&client, "running").await == 1)
+    })
+    .await
+    .unwrap();
+    let (other, runs) = counting(&db).await;
+    eventually(SOON, "the other worker has run it", async || {
+        Ok(runs.load(Ordering::SeqCst) == 1)
+    })
+    .await
+    .unwrap();
+    drop(release);
+    all_done(&client).await;
+    blocked.stop().await.unwrap();
+    other.stop().await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 /// Whether this was called with the same id before.

@@ -1,0 +1,186 @@
+//! A stream that a thread writes: a reader that stops reading (a full pipe, a paused terminal)
+//! holds up nobody. What does not fit into the bounded buffer is dropped, counted and said.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes that wait for the reader.
+const BUFFER: usize = 1 << 20;
+
+/// Hands lines to the thread; clones are the same stream.
+#[derive(Clone)]
+pub(crate) struct Stream(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Notified when there is more to write, and when something was written.
+    changed: Condvar,
+    /// The line that says how many were dropped.
+    say_dropped: fn(u64) -> String,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Vec<u8>>,
+    /// Of all that wait and of what is being written.
+    bytes: usize,
+    dropped: u64,
+    /// The first one, until somebody asks for it.
+    error: Option<io::Error>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn push(&mut self, line: Vec<u8>) {
+        self.bytes += line.len();
+        self.waiting.push_back(line);
+    }
+}
+
+impl Stream {
+    /// `write` is called by the thread alone.
+    pub(crate) fn start(
+        name: &str,
+        say_dropped: fn(u64) -> String,
+        write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            say_dropped,
+        });
+        let written = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || written.write_all(write))?;
+        Ok(Self(shared))
+    }
+
+    /// Hands over whole lines; never waits for the reader.
+    pub(crate) fn write(&self, lines: &[u8]) {
+        let mut state = self.0.state();
+        if state.bytes > 0 && state.bytes + lines.len() > BUFFER {
+            state.dropped += 1;
+            return;
+        }
+        if state.dropped > 0 {
+            let dropped = std::mem::take(&mut state.dropped);
+            state.push((self.0.say_dropped)(dropped).into_bytes());
+        }
+        state.push(lines.to_vec());
+        drop(state);
+        self.0.changed.notify_all();
+    }
+
+    /// Waits until everything is written, at most for so long; false if it is not.
+    pub(crate) fn flush(&self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        let mut state = self.0.state();
+        while state.bytes > 0 || state.dropped > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.0.changed.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
+    /// What went wrong since this was asked last.
+    pub(crate) fn error(&self) -> Option<io::Error> {
+        self.0.state().error.take()
+    }
+}
+
+impl Shared {
+    fn write_all(&self, mut write: impl FnMut(&[u8]) -> io::Result<()>) {
+        loop {
+            let line = self.next();
+            let written = write(&line);
+            let mut state = self.state();
+            state.bytes -= line.len();
+            if let Err(error) = written {
+                state.error.get_or_insert(error);
+            }
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    fn next(&self) -> Vec<u8> {
+        let mut state = self.state();
+        loop {
+            if state.waiting.is_empty() && state.dropped > 0 {
+                let dropped = std::mem::take(&mut state.dropped);
+                state.push((self.say_dropped)(dropped).into_bytes());
+            }
+            if let Some(line) = state.waiting.pop_front() {
+                return line;
+            }
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A stream, what permits its reader to take one line each, and what it has taken.
+    fn read_by_permission() -> (Stream, Sender<()>, Receiver<Vec<u8>>) {
+        let (permit, permits) = channel();
+        let (took, taken) = channel();
+        let stream = Stream::start(
+            "test",
+            |lines| format!("{lines} dropped\n"),
+            move |line| {
+                let _ = permits.recv();
+                let _ = took.send(line.to_vec());
+                Ok(())
+            },
+        );
+        (stream.unwrap(), permit, taken)
+    }
+
+    #[test]
+    fn writes_never_wait_and_what_is_dropped_is_counted() {
+        let (stream, permit, taken) = read_by_permission();
+        let line = vec![b'x'; BUFFER / 4];
+        // Four fit; of the others nothing is kept.
+        (0..10).for_each(|_| stream.write(&line));
+        assert!(!stream.flush(SHORT), "nobody reads");
+        (0..4).for_each(|_| permit.send(()).unwrap());
+        (0..4).for_each(|_| assert_eq!(taken.recv_timeout(LONG).unwrap(), line));
+        permit.send(()).unwrap();
+        assert_eq!(taken.recv_timeout(LONG).unwrap(), b"6 dropped\n");
+        stream.write(b"again\n");
+        permit.send(()).unwrap();
+        assert_eq!(taken.recv_timeout(LONG).unwrap(), b"again\n");
+        assert!(stream.flush(LONG));
+    }
+
+    #[test]
+    fn what_went_wrong_is_said_once() {
+        let broken = |_: &[u8]| Err(io::ErrorKind::BrokenPipe.into());
+        let stream = Stream::start("test", |_| String::new(), broken).unwrap();
+        stream.write(b"a\n");
+        assert!(stream.flush(LONG));
+        let kind = stream.error().map(|error| error.kind());
+        assert_eq!(kind, Some(io::ErrorKind::BrokenPipe));
+        assert!(stream.error().is_none());
+    }
+}

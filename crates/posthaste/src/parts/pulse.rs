@@ -1,0 +1,27 @@
+//! When the engine's thread last moved.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Set by a task on the engine's thread, read by the heartbeat.
+#[derive(Debug)]
+pub(crate) struct Pulse(Mutex<Instant>);
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+}
+
+impl Pulse {
+    /// The thread moves now.
+    pub(crate) fn beat(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// For how long it has not moved.
+    pub(crate) fn stood_still(&self) -> Duration {
+        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.elapsed()
+    }
+}
