@@ -167,7 +167,8 @@ async fn a_file_that_vanished_before_it_was_read_is_recorded_as_such() -> anyhow
     // The same run once more, as if nothing had been committed yet.
     client
         .batch_execute(
-            "DELETE FROM public.file; UPDATE public.file_run SET finished_at = NULL, proof = NULL, committed = 0",
+            "DELETE FROM public.file; UPDATE public.file_run SET finished_at = NULL, \
+             proof = NULL, committed = 0",
         )
         .await?;
     let report = run(&stage, &database, "files").await?;

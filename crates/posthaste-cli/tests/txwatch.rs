@@ -1,4 +1,4 @@
-//! `posthaste txwatch` against real servers: what it finds, whom it ends, and whom it never touches.
+//! `posthaste txwatch` against real servers: what it finds, what it ends and never touches.
 
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, number};
 use serde_json::Value;
